@@ -1,0 +1,64 @@
+"""The whole protocol in one call, and the three measured quantities by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from .batches import Batch
+from .control import Control
+from .measure import measure
+from .measurement import Accuracy
+from .report import DiagnosticReport
+from .thresholds import DiagnosticThresholds
+
+
+def diagnose(
+    *,
+    model: nn.Module,
+    eval_batches: Iterable[Batch],
+    headline_acc: float | None = None,
+    frozen_baseline_acc: float | Control | None = None,
+    method_name: str = "unnamed",
+    notes: str = "",
+    thresholds: DiagnosticThresholds | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> DiagnosticReport:
+    """Measure a network and judge it.
+
+    Without ``headline_acc`` the accuracy is that of the model on all ``eval_batches``. ``frozen_baseline_acc`` is the
+    control's accuracy as a fraction, or a :class:`Control`, whose per-image outcomes give a paired interval. ``options`` go
+    to :func:`measure`: ``stream``, ``loss``, ``batches``, ``batch_size``, ``progress``.
+    """
+    control = frozen_baseline_acc
+    if control is not None and not isinstance(control, Control):
+        control = Control(Accuracy(control))
+    if headline_acc is not None:
+        Accuracy(headline_acc)  # a percentage is rejected before the measurement, not after it
+    return DiagnosticReport.from_measurement(
+        measure(model, eval_batches, **options),
+        method_name=method_name,
+        headline_acc=headline_acc,
+        control=control,
+        thresholds=thresholds,
+        notes=notes,
+        seed=seed,
+    )
+
+
+def residual_norms(model: nn.Module, eval_batches: Iterable[Batch], **options: Any) -> list[float]:
+    """The median ‖h_l‖ of every layer."""
+    return list(measure(model, eval_batches, **options).residual_norms)
+
+
+def bp_grad_norms(model: nn.Module, eval_batches: Iterable[Batch], **options: Any) -> list[float]:
+    """The median ‖g_l‖ of every layer, scaled as for a mean loss over batches of 128."""
+    return list(measure(model, eval_batches, **options).bp_grad_norms)
+
+
+def cross_batch_direction_stability(model: nn.Module, eval_batches: Iterable[Batch], **options: Any) -> float:
+    """The mean pairwise cosine, over disjoint batches of 128, of the batch-mean gradient at layer L//2."""
+    return measure(model, eval_batches, **options).cross_batch_stability

@@ -1,0 +1,29 @@
+"""The diagnostics of the protocol, in the order in which they are reported."""
+
+from __future__ import annotations
+
+from ..errors import AuditError
+from .base import Column, Diagnostic, Finding, Status
+from .direction_drift import DirectionDrift
+from .frozen_margin import FrozenMargin
+from .gradient_floor import GradientFloor
+from .residual_growth import ResidualGrowth
+
+__all__ = ["DIAGNOSTICS", "Column", "Diagnostic", "Finding", "Status", "select"]
+
+DIAGNOSTICS: tuple[Diagnostic, ...] = (ResidualGrowth(), GradientFloor(), DirectionDrift(), FrozenMargin())
+"""The registry: items, table, files and help texts are made from it."""
+
+
+def select(keys: str) -> tuple[Diagnostic, ...]:
+    """The diagnostics named by their keys («ad»), in the order of the registry."""
+    known = {diagnostic.key for diagnostic in DIAGNOSTICS}
+    unknown = sorted(set(keys) - known)
+    if unknown or not keys:
+        raise AuditError(
+            f"diagnostics {keys!r}: "
+            + (f"unknown key {', '.join(map(repr, unknown))}; " if unknown else "no key given; ")
+            + "known: "
+            + ", ".join(f"{d.key} ({d.name})" for d in DIAGNOSTICS)
+        )
+    return tuple(diagnostic for diagnostic in DIAGNOSTICS if diagnostic.key in keys)

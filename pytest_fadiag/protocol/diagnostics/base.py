@@ -1,0 +1,92 @@
+"""What every diagnostic is: a key, a name, a threshold, a judgement and the words that explain it."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from ..report import DiagnosticReport
+
+
+class Status(str, enum.Enum):
+    """The outcome of one diagnostic."""
+
+    PASS = "pass"
+    FIRE = "fire"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one diagnostic says about one report."""
+
+    key: str
+    name: str
+    status: Status
+    value: float | None
+    threshold: float
+    headline: str
+    """The number against its threshold, short enough for a summary line."""
+    explanation: str = ""
+    """Under what fired: the meaning, in words that can go into the paper."""
+    causes: tuple[str, ...] = ()
+    """Why a number that crosses its threshold was excused, or why one fired that does not."""
+
+    @property
+    def fired(self) -> bool:
+        """Whether the result needs the walk-back that this diagnostic names."""
+        return self.status is Status.FIRE
+
+    @property
+    def outcome(self) -> str:
+        """The status with what was excused or is odd about it: «pass (saturated)»."""
+        return f"{self.status.value} ({'; '.join(self.causes)})" if self.causes else self.status.value
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number that a diagnostic contributes to the audit table."""
+
+    title: str
+    value: Callable[[DiagnosticReport], float | None]
+    show: Callable[[float], str]
+    priority: int
+    """The lowest numbers are dropped last when the terminal is narrow."""
+
+
+class Diagnostic(ABC):
+    """One diagnostic of the protocol; it reads a report and keeps no state."""
+
+    key: ClassVar[str]
+    name: ClassVar[str]
+    question: ClassVar[str]
+    threshold: ClassVar[str]
+    """The field of the thresholds that decides."""
+    walk_back: ClassVar[str]
+    """What the verdict says when this diagnostic fired."""
+    columns: ClassVar[tuple[Column, ...]]
+
+    @abstractmethod
+    def judge(self, report: DiagnosticReport) -> Finding:
+        """Pass, fire, or not measured, with the number and its reason."""
+
+    @abstractmethod
+    def lines(self, report: DiagnosticReport) -> list[str]:
+        """The measured numbers as lines of the report."""
+
+    def finding(
+        self,
+        report: DiagnosticReport,
+        status: Status,
+        value: float | None,
+        headline: str,
+        explanation: str = "",
+        causes: tuple[str, ...] = (),
+    ) -> Finding:
+        """A finding of this diagnostic against the report's own threshold."""
+        threshold = float(getattr(report.thresholds, self.threshold))
+        return Finding(self.key, self.name, status, value, threshold, headline, explanation, causes)

@@ -1,0 +1,91 @@
+"""(d) Do the deep blocks beat a frozen-random control?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..statistics import Interval, margin_interval
+from ..wording import count, fraction, limit, points
+from .base import Column, Diagnostic, Finding, Status
+
+if TYPE_CHECKING:
+    from ..report import DiagnosticReport
+
+
+def margin(report: DiagnosticReport) -> float | None:
+    """Headline accuracy minus the control's, in percentage points; rounded so that 0.369 - 0.349 is 2, not a hair below."""
+    if report.frozen_baseline_acc is None:
+        return None
+    return round(100 * (report.headline_acc - report.frozen_baseline_acc), 9)
+
+
+def interval(report: DiagnosticReport) -> Interval | None:
+    """The 95 % interval of the margin, where the number of test images is known."""
+    if report.accuracy is None or report.control is None:
+        return None
+    return margin_interval(report.accuracy, report.control.accuracy)
+
+
+class FrozenMargin(Diagnostic):
+    """Fires when the network is not better than its own architecture with random blocks by the minimum margin."""
+
+    key = "d"
+    name = "frozen-margin"
+    question = "do the deep blocks beat a frozen-random control?"
+    threshold = "frozen_acc_margin_pp"
+    walk_back = "deep blocks fail to beat frozen-random baseline"
+    columns = (
+        Column("frozen", lambda report: report.frozen_baseline_acc, fraction, priority=6),
+        Column("margin", margin, points, priority=1),
+    )
+
+    def judge(self, report: DiagnosticReport) -> Finding:
+        minimum, value = report.thresholds.frozen_acc_margin_pp, margin(report)
+        broken = report.companions.nonfinite_logits
+        if broken:
+            return self.finding(
+                report,
+                Status.FIRE,
+                value,
+                f"logits are not finite ({count(broken, 'image')})",
+                "The network gives no prediction for these images, which count as errors; its accuracy is no headline.",
+                ("non-finite",),
+            )
+        if value is None:
+            return self.finding(report, Status.NOT_MEASURED, None, "no frozen-random control was supplied")
+        bounds = interval(report)
+        unresolved = bounds is not None and minimum in bounds
+        causes = ("not resolved by one test set",) if unresolved else ()
+        if value < minimum:
+            return self.finding(
+                report,
+                Status.FIRE,
+                value,
+                f"margin {points(value)} pp < {limit(minimum)}",
+                f"{self._compared(value)}, so the accuracy is not evidence that the training rule assigns credit to them.",
+                causes,
+            )
+        return self.finding(report, Status.PASS, value, f"margin {points(value)} pp >= {limit(minimum)}", causes=causes)
+
+    def lines(self, report: DiagnosticReport) -> list[str]:
+        lines = [f"accuracy {fraction(report.headline_acc)}" + self._images(report)]
+        if report.frozen_baseline_acc is None:
+            return [*lines, "frozen-random control: none supplied, margin not measured"]
+        source = f" ({report.control.describe(report.method_name)})" if report.control is not None else ""
+        lines.append(f"frozen-random control {fraction(report.frozen_baseline_acc)}{source}")
+        bounds = interval(report)
+        spread = f"    95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else ""
+        value = margin(report)
+        assert value is not None
+        return [*lines, f"margin {points(value)} pp{spread}"]
+
+    @staticmethod
+    def _images(report: DiagnosticReport) -> str:
+        images = report.accuracy.images if report.accuracy is not None else None
+        return f" over {count(images, 'test image')}" if images else ""
+
+    @staticmethod
+    def _compared(value: float) -> str:
+        if value < 0:
+            return f"The same network with its blocks frozen at random is better by {-value:.2f} pp"
+        return f"Training the blocks adds {value:.2f} pp over leaving them frozen at random"

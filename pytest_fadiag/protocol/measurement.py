@@ -1,0 +1,125 @@
+"""What one pass over a network yields: plain numbers that travel between processes and round-trip through JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .errors import AuditError
+from .plain import known_fields, number, numbers, to_plain
+
+PROTOCOL_VERSION = 1
+"""Raised when a definition changes, so that measurements cached under the old one are not reused."""
+
+BATCH = 128
+"""The batch size at which the thresholds were calibrated; gradients are scaled and directions grouped by it."""
+
+BATCHES = 10
+"""How many disjoint batches the protocol measures."""
+
+
+@dataclass(frozen=True)
+class Companions:
+    """Numbers without which (b) and (c) can be misread; ``None`` is not measured, NaN is undefined."""
+
+    batches: int | None = None
+    samples: int | None = None
+    gradient_per_unit_error: float | None = None
+    output_error_norm: float | None = None
+    sample_invariance: float | None = None
+    output_error_drift: float | None = None
+    directionless_samples: int = 0
+    nonfinite_states: tuple[int, ...] = ()
+    nonfinite_gradients: tuple[int, ...] = ()
+    nonfinite_logits: int = 0
+    nonfinite_weights: tuple[str, ...] = ()
+    unread_tokens: tuple[int, ...] = ()
+    tokens: int | None = None
+    classes: int | None = None
+    predicted_class_share: float | None = None
+    largest_logit: float | None = None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Companions:
+        """The companions behind their JSON object."""
+        known: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else number(value)
+            for name, value in known_fields(cls, values).items()
+        }
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A headline accuracy, and which images were classified correctly where that is known."""
+
+    value: float
+    images: int | None = None
+    correct: str | None = None
+    """One bit an image, packed big-endian into hexadecimal digits: 2.5 kB for 10,000 images."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", check_accuracy(self.value, "accuracy"))
+
+    @classmethod
+    def of(cls, hits: list[bool]) -> Accuracy:
+        """The accuracy of these per-image outcomes."""
+        if not hits:
+            raise AuditError("no test image was classified, so there is no accuracy; check the evaluation data")
+        bits = "".join("1" if hit else "0" for hit in hits)
+        digits = -(-len(hits) // 4)
+        return cls(sum(hits) / len(hits), len(hits), f"{int(bits.ljust(4 * digits, '0'), 2):0{digits}x}")
+
+    def hits(self) -> list[bool] | None:
+        """The per-image outcomes, or ``None`` where only the accuracy is known."""
+        if self.correct is None or self.images is None:
+            return None
+        bits = f"{int(self.correct, 16):0{4 * len(self.correct)}b}"
+        return [bit == "1" for bit in bits[: self.images]]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Every number the diagnostics need, independent of thresholds, method name and control."""
+
+    residual_norms: tuple[float, ...]
+    bp_grad_norms: tuple[float, ...]
+    stability_layer: int
+    cross_batch_stability: float
+    companions: Companions
+    accuracy: Accuracy
+    environment: Mapping[str, str | int | bool] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The measurement as plain JSON values."""
+        return {"protocol_version": PROTOCOL_VERSION, **to_plain(asdict(self))}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Measurement:
+        """The measurement that :meth:`to_dict` wrote."""
+        version = values.get("protocol_version")
+        if version != PROTOCOL_VERSION:
+            raise AuditError(f"a measurement of protocol version {version!r} cannot be read by version {PROTOCOL_VERSION}")
+        return cls(
+            residual_norms=numbers(values["residual_norms"]),
+            bp_grad_norms=numbers(values["bp_grad_norms"]),
+            stability_layer=int(values["stability_layer"]),
+            cross_batch_stability=float(number(values["cross_batch_stability"])),
+            companions=Companions.from_dict(values["companions"]),
+            accuracy=Accuracy(**values["accuracy"]),
+            environment=dict(values["environment"]),
+        )
+
+
+def check_accuracy(value: Any, what: str) -> float:
+    """The accuracy as a float in [0, 1], or an error that says what is wrong with it."""
+    try:
+        accuracy = float(value)
+    except (TypeError, ValueError):
+        raise AuditError(f"{what} must be a number in [0, 1], not {value!r}") from None
+    if 1.0 < accuracy <= 100.0:
+        raise AuditError(f"{what} is {accuracy:g}, but accuracies are fractions in [0, 1]; did you pass a percentage?")
+    if not 0.0 <= accuracy <= 1.0:
+        raise AuditError(f"{what} must be a number in [0, 1], not {accuracy!r}")
+    return accuracy

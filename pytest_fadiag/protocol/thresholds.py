@@ -1,0 +1,77 @@
+"""The numbers and rules by which a measurement is judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from .errors import AuditError
+
+GROWTH_FORMS = ("per_block", "cumulative")
+CONFOUND_RULES = ("excuse", "flag")
+SHORT_NAMES = {"margin_pp": "frozen_acc_margin_pp"}
+"""Names a marker or the command line may use instead of the published field."""
+
+
+@dataclass(frozen=True)
+class DiagnosticThresholds:
+    """The published thresholds, and which of the published forms of (a), (b) and (c) apply."""
+
+    g_norm_floor: float = 1e-7
+    h_norm_explosion_ratio: float = 50.0
+    stability_drift_ceiling: float = 0.30
+    frozen_acc_margin_pp: float = 2.0
+    sample_invariance_minimum: float = 0.10
+    growth: str = "per_block"
+    confounds: str = "excuse"
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+                raise AuditError(f"threshold {name} must be a number from {low:g} to {high:g}, not {value!r}")
+            object.__setattr__(self, name, float(value))
+        _one_of("growth", self.growth, GROWTH_FORMS)
+        _one_of("confounds", self.confounds, CONFOUND_RULES)
+
+    def replace(self, **changes: Any) -> DiagnosticThresholds:
+        """These thresholds with some changed, by full or short name; an unknown name is an error that lists the known ones."""
+        full = {SHORT_NAMES.get(name, name): value for name, value in changes.items()}
+        unknown = sorted(set(full) - set(threshold_names()))
+        if unknown:
+            raise AuditError(
+                f"unknown threshold {', '.join(map(repr, unknown))}; known: {', '.join(threshold_names(short=True))}"
+            )
+        return DiagnosticThresholds(**{**asdict(self), **full})
+
+    def to_dict(self) -> dict[str, float | str]:
+        """The thresholds as plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> DiagnosticThresholds:
+        """The thresholds that :meth:`to_dict` wrote; names that this version does not know are an error."""
+        return cls().replace(**values)
+
+
+def threshold_names(*, short: bool = False) -> tuple[str, ...]:
+    """The names that :meth:`DiagnosticThresholds.replace` takes, with the short ones at the end if asked."""
+    names = tuple(field.name for field in fields(DiagnosticThresholds))
+    return names + tuple(SHORT_NAMES) if short else names
+
+
+# A cosine lies in [-1, 1] and a margin of accuracies in [-100, 100] pp, so a value outside can only be a slip (30 for 0.30).
+_RANGES: dict[str, tuple[float, float]] = {
+    "g_norm_floor": (0.0, math.inf),
+    "h_norm_explosion_ratio": (0.0, math.inf),
+    "stability_drift_ceiling": (-1.0, 1.0),
+    "frozen_acc_margin_pp": (-100.0, 100.0),
+    "sample_invariance_minimum": (-1.0, 1.0),
+}
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise AuditError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")

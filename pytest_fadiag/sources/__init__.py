@@ -1,0 +1,1 @@
+"""What an audit reads: checkpoints, networks, data and controls."""
