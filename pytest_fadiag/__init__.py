@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .protocol.measurement import Measurement as Measurement
     from .protocol.report import DiagnosticReport as DiagnosticReport
     from .protocol.thresholds import DiagnosticThresholds as DiagnosticThresholds
+    from .sources.audit import audit as audit
     from .sources.residual_mlp import ResidualMLP as ResidualMLP
 
 _HOMES = {
@@ -29,6 +30,7 @@ _HOMES = {
     "DiagnosticThresholds": "protocol.thresholds",
     "Measurement": "protocol.measurement",
     "ResidualMLP": "sources.residual_mlp",
+    "audit": "sources.audit",
     "bp_grad_norms": "protocol.diagnose",
     "cross_batch_direction_stability": "protocol.diagnose",
     "diagnose": "protocol.diagnose",

@@ -55,6 +55,18 @@ def measure(
         return _Pass(network, dtype, stream, loss, batches, batch_size, progress).over(eval_batches)
 
 
+def evaluate(
+    model: nn.Module,
+    eval_batches: Iterable[Batch],
+    *,
+    batch_size: int = BATCH,
+    progress: Progress | None = None,
+) -> Accuracy:
+    """The accuracy of a network, image by image; it needs no residual stream, so it serves controls without blocks too."""
+    with _undisturbed(model) as (network, dtype):
+        return _Pass(network, dtype, None, cross_entropy, 0, batch_size, progress).classify(eval_batches)
+
+
 class _Pass:
     """The running statistics of one measurement; they stay on the device until the end."""
 
@@ -83,6 +95,15 @@ class _Pass:
         self.done = self.classes = 0
 
     def over(self, eval_batches: Iterable[Batch]) -> Measurement:
+        """The measurement of everything that these batches show."""
+        probed = self._run(eval_batches)
+        if probed < 2:
+            raise AuditError(
+                f"the protocol needs at least 2 batches of {BATCH} samples; the evaluation data has {self.done} samples in all"
+            )
+        return self._result(probed)
+
+    def _run(self, eval_batches: Iterable[Batch]) -> int:
         probed = 0
         for group, (x, y) in regrouped(eval_batches, self.batches):
             for rows in range(0, len(y), self.batch_size):
@@ -94,11 +115,13 @@ class _Pass:
                 self.done += len(part[1])
                 self.progress(self.done)
             probed += group is not None
-        if probed < 2:
-            raise AuditError(
-                f"the protocol needs at least 2 batches of {BATCH} samples; the evaluation data has {self.done} samples in all"
-            )
-        return self._result(probed)
+        return probed
+
+    def classify(self, eval_batches: Iterable[Batch]) -> Accuracy:
+        """The accuracy alone, without a probe."""
+        self._run(eval_batches)
+        self._check_inputs()
+        return Accuracy.of(torch.cat(self.hits).tolist() if self.hits else [])
 
     def _on_device(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         self.labels.update(torch.unique(y).tolist())
@@ -196,7 +219,7 @@ class _Pass:
         self.broken_logits.append((~finite).sum())
         self.largest_logits.append(logits.abs().amax())
 
-    def _result(self, probed: int) -> Measurement:
+    def _check_inputs(self) -> None:
         broken = int(torch.stack(self.broken_inputs).sum()) if self.broken_inputs else 0
         if broken:
             raise AuditError(f"{broken:,} input values are NaN or inf; the evaluation data is broken, not the network")
@@ -205,6 +228,9 @@ class _Pass:
                 f"all {self.done:,} labels are {self.labels.pop()}: one class only measures neither accuracy nor direction; "
                 "check the labels, or shuffle data that is sorted by class"
             )
+
+    def _result(self, probed: int) -> Measurement:
+        self._check_inputs()
         layers = len(self.state_norms)
         error_norms = torch.cat(self.error_norms)
         gradients = self.gradient_norms.medians(1 / BATCH, skip_unread=True)

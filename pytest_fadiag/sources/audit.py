@@ -1,0 +1,127 @@
+"""From a checkpoint on disk to its report: load, measure, judge."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..protocol.control import Control
+from ..protocol.errors import AuditError
+from ..protocol.measure import evaluate, measure
+from ..protocol.measurement import BATCH, BATCHES, Accuracy, Measurement
+from ..protocol.report import DiagnosticReport
+from ..protocol.thresholds import DiagnosticThresholds
+from .checkpoints import Checkpoint, load_checkpoint
+from .controls import ControlFile, Controls
+from .data import DataSet, load_data
+from .networks import build_network, wants_flat
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every checkpoint of an audit is measured with."""
+
+    data: DataSet
+    model: str | None = None
+    stream: str | None = None
+    batches: int = BATCHES
+    batch_size: int = BATCH
+    device: str = "auto"
+    unsafe: bool = False
+    progress: Progress | None = None
+
+    def measure(self, path: Path) -> tuple[Checkpoint, Measurement]:
+        """Load one checkpoint and measure it; the tensors of the checkpoint are let go."""
+        checkpoint, network, batches = self._prepared(path)
+        measurement = measure(
+            network,
+            batches,
+            stream=self.stream,
+            batches=self.batches,
+            batch_size=self.batch_size,
+            progress=self._told(),
+        )
+        return _released(checkpoint), measurement
+
+    def evaluate(self, file: ControlFile) -> Control:
+        """The accuracy of a control checkpoint on the same images."""
+        checkpoint, network, batches = self._prepared(file.path)
+        accuracy = evaluate(network, batches, batch_size=self.batch_size, progress=self._told())
+        return control_of(file, checkpoint.config, accuracy)
+
+    def _prepared(self, path: Path) -> tuple[Checkpoint, Any, Any]:
+        checkpoint = load_checkpoint(path, unsafe=self.unsafe)
+        network = build_network(checkpoint, self.model).to(choose_device(self.device))
+        data = self.data.for_checkpoint(checkpoint.config)
+        return checkpoint, network, data.batches(self.batch_size, flatten=wants_flat(network, data.x[0]))
+
+    def _told(self) -> Callable[[int], None] | None:
+        progress = self.progress
+        return None if progress is None else lambda done: progress(done, len(self.data))
+
+
+def audit(
+    path: str | Path,
+    *,
+    data: str | DataSet,
+    frozen: float | Mapping[str, float] | Control | str | Path | None = None,
+    thresholds: DiagnosticThresholds | None = None,
+    **bench: Any,
+) -> DiagnosticReport:
+    """The report of a checkpoint on disk.
+
+    ``data`` is a SPEC such as ``fashion-mnist:ROOT``; ``frozen`` the control: an accuracy, a mapping by method, a control
+    checkpoint or a JSON file. ``bench`` takes ``model``, ``stream``, ``batches``, ``batch_size``, ``device``, ``unsafe``.
+    """
+    loaded = load_data(data) if isinstance(data, str) else data
+    setup = Bench(loaded, **bench)
+    checkpoint, measurement = setup.measure(Path(path))
+    control = frozen if isinstance(frozen, Control) else Controls.of(frozen).choose(checkpoint.method, checkpoint.seed)
+    if isinstance(control, ControlFile):
+        control = setup.evaluate(control)
+    return DiagnosticReport.from_measurement(
+        measurement,
+        method_name=checkpoint.method,
+        seed=checkpoint.seed,
+        control=control,
+        thresholds=thresholds,
+        claimed_acc=checkpoint.test_acc,
+        notes="; ".join(filter(None, [f"{Path(path).name} on {loaded.name}", loaded.note])),
+    )
+
+
+def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy) -> Control:
+    """A measured control, labelled by its own ``config`` where that tells more than the file's name."""
+    kind = next((kind for kind in ("shallow", "frozen") if config.get(kind)), file.kind)
+    method = config.get("method") or file.method
+    seed = config.get("seed", file.seed)
+    return Control(accuracy, file.path.name, None if method is None else str(method), seed, kind)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name; ``auto`` is the first GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise AuditError(f"unknown device {name!r}; accepted: auto, cpu, cuda, cuda:N, mps") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise AuditError(f"device {name!r} was asked for, but {torch.cuda.device_count()} CUDA devices are visible")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise AuditError("device 'mps' was asked for, but this build of torch has none")
+    return device
+
+
+def _released(checkpoint: Checkpoint) -> Checkpoint:
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+    return replace(checkpoint, state_dict={}, feedback=None)

@@ -1,0 +1,143 @@
+"""Which frozen-random control belongs to which audited network; free of torch, so that a cached audit needs none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..protocol.control import Control
+from ..protocol.errors import AuditError
+from ..protocol.measurement import Accuracy, check_accuracy
+from ..protocol.report import DiagnosticReport
+from .identity import identify
+
+_KIND = re.compile(r"(?:^|[-_])(frozen|shallow)(?=$|[-_])")
+
+
+@dataclass(frozen=True)
+class ControlFile:
+    """A control checkpoint, by what its name says of it."""
+
+    path: Path
+    method: str | None
+    seed: int | None
+    kind: str = "frozen"
+
+    @classmethod
+    def named(cls, path: Path) -> ControlFile:
+        """What ``frozen_<method>_s<seed>``, ``<method>-frozen_s<seed>`` or ``frozen_s<seed>`` say."""
+        stem, seed = identify(path)
+        kind = _KIND.search(stem)
+        method = _KIND.sub("", stem).strip("-_") if kind else stem
+        return cls(path, method or None, seed, kind[1] if kind else "frozen")
+
+
+@dataclass(frozen=True)
+class Controls:
+    """Every control that was supplied: one number for all, numbers by method, controls of earlier reports, checkpoints."""
+
+    number: float | None = None
+    by_method: Mapping[str, float] = field(default_factory=dict)
+    reported: Sequence[tuple[str, int | None, Control]] = ()
+    files: Sequence[ControlFile] = ()
+
+    def __bool__(self) -> bool:
+        return self.number is not None or bool(self.by_method or self.reported or self.files)
+
+    def choose(self, method: str, seed: int | None) -> Control | ControlFile | None:
+        """The most specific control of a network: a checkpoint, an earlier report, its method's number, the number."""
+        file = _closest(self.files, method, seed)
+        if file is not None:
+            return file
+        for other, own_seed, control in self.reported:
+            if other == method and own_seed == seed:
+                return control
+        named = _base(method, self.by_method)
+        if named is not None:
+            return Control(Accuracy(self.by_method[named]), method=named)
+        return None if self.number is None else Control(Accuracy(self.number))
+
+    @classmethod
+    def of(cls, value: float | Mapping[str, float] | Control | str | Path | None, *more: str | Path) -> Controls:
+        """Controls from what a caller of the library has at hand."""
+        if value is None:
+            return cls()
+        if isinstance(value, Mapping):
+            return cls(by_method={name: check_accuracy(acc, f"control of {name}") for name, acc in value.items()})
+        if isinstance(value, Control):
+            return cls(reported=[(value.method or "", value.seed, value)])
+        if isinstance(value, (int, float)):
+            return cls(number=check_accuracy(value, "control accuracy"))
+        return parse_controls([str(value), *map(str, more)])
+
+
+def parse_controls(values: Iterable[str], expand: Any = None) -> Controls:
+    """Controls as the command line gives them: 0.349, dfa=0.349, a checkpoint or glob, or a JSON file."""
+    number: float | None = None
+    by_method: dict[str, float] = {}
+    reported: list[tuple[str, int | None, Control]] = []
+    files: list[ControlFile] = []
+    for value in values:
+        parsed = _number(value)
+        if parsed is not None:
+            number = check_accuracy(parsed, f"control {value!r}")
+            continue
+        method, equals, rest = value.partition("=")
+        parsed = _number(rest) if equals else None
+        if parsed is not None:
+            by_method[method.strip()] = check_accuracy(parsed, f"control {value!r}")
+        elif value.endswith(".json"):
+            _read_json(Path(value), by_method, reported)
+        else:
+            files += [ControlFile.named(path) for path in (expand(value) if expand else [Path(value)])]
+    return Controls(number, by_method, reported, files)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _read_json(path: Path, by_method: dict[str, float], reported: list[tuple[str, int | None, Control]]) -> None:
+    """A mapping of methods to accuracies, one report, or an audit; a report gives its own control, else its accuracy."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise AuditError(f"control {path}: cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise AuditError(f"control {path}: expected an object, found {type(content).__name__}")
+    if "reports" not in content and "residual_norms" not in content:
+        by_method.update({str(name): check_accuracy(acc, f"control {path}: {name}") for name, acc in content.items()})
+        return
+    reports = content["reports"].values() if "reports" in content else [content]
+    for values in reports:
+        report = DiagnosticReport.from_dict(values)
+        own = report.accuracy or Accuracy(report.headline_acc)
+        control = report.control or Control(own, f"earlier report {path.name}", report.method_name, report.seed)
+        reported.append((report.method_name, report.seed, control))
+
+
+def _closest(files: Sequence[ControlFile], method: str, seed: int | None) -> ControlFile | None:
+    """The control of this method or of the one it is a variant of, else of no or the only method; the same seed first."""
+    if not files:
+        return None
+    methods = {file.method for file in files if file.method}
+    base = _base(method, methods)
+    if base is not None:
+        fitting = [file for file in files if file.method == base]
+    else:
+        fitting = [file for file in files if file.method is None] or (list(files) if len(methods) == 1 else [])
+    fitting.sort(key=lambda file: (file.seed != seed, file.seed is not None, str(file.path)))
+    return fitting[0] if fitting else None
+
+
+def _base(method: str, known: Iterable[str]) -> str | None:
+    """The longest known method that this one is, or is a variant of: dfa for dfa-lam."""
+    fitting = [name for name in known if method == name or method.startswith(f"{name}-")]
+    return max(fitting, key=len, default=None)

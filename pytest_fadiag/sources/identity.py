@@ -1,0 +1,24 @@
+"""The method and the seed of a checkpoint; free of torch, since collection asks for them by name alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_NAME = re.compile(r"(?P<method>.+?)_s(?:eed)?(?P<seed>\d+)")
+
+
+def identify(path: Path, config: Mapping[str, Any] | None = None) -> tuple[str, int | None]:
+    """The method and seed that ``config`` gives, else those of a name ``<method>_s<seed>``, else the stem and no seed."""
+    config = config or {}
+    named = _NAME.fullmatch(path.stem)
+    method = config.get("method") or (named["method"] if named else path.stem)
+    seed = config.get("seed")
+    if seed is None and named:
+        seed = named["seed"]
+    try:
+        return str(method), None if seed is None else int(seed)
+    except (TypeError, ValueError):
+        return str(method), None

@@ -1,0 +1,50 @@
+"""Objects named on the command line as ``package.module:name``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..protocol.errors import AuditError
+
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def is_factory(spec: str) -> bool:
+    """Whether a SPEC has the form ``package.module:name``."""
+    return _FACTORY.fullmatch(spec) is not None
+
+
+def call_factory(spec: str, argument: Any, what: str) -> Any:
+    """What the factory returns; it is called with ``argument`` if it takes one."""
+    factory = _imported(spec, what)
+    try:
+        takes = bool(inspect.signature(factory).parameters)
+    except (TypeError, ValueError):
+        takes = False
+    try:
+        return factory(argument) if takes else factory()
+    except Exception as error:
+        raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
+
+
+def _imported(spec: str, what: str) -> Any:
+    module, _, name = spec.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:  # a paper repo's own package is usually not installed
+        sys.path.append(here)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise AuditError(f"{what} {spec!r}: cannot import {module!r}: {error}; is its folder on PYTHONPATH?") from error
+    except AttributeError:
+        raise AuditError(f"{what} {spec!r}: module {module!r} has no {name!r}") from None
+    except Exception as error:
+        raise AuditError(f"{what} {spec!r}: importing {module!r} raised {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise AuditError(f"{what} {spec!r} is {type(found).__name__}, not a function or class that can be called")
+    return found
