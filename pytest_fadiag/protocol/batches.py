@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ def regrouped(batches: Iterable[Any], groups: int) -> Iterator[tuple[int | None,
     """The first ``groups`` times 128 samples in numbered groups of exactly 128, then the rest, unnumbered, as it comes."""
     held: list[Batch] = []
     number = 0
+    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
+        raise AuditError(f"evaluation batches are {type(batches).__name__}; expected a list of pairs (inputs, labels)")
     for x, y in (_checked(index, batch) for index, batch in enumerate(batches)):
         if number == groups:
             yield None, (x, y)
@@ -46,15 +48,27 @@ def _split(held: list[Batch]) -> tuple[Batch, list[Batch]]:
         missing -= min(missing, len(y))
     if len(taken) == 1:
         return taken[0], rest
+    shapes = list(dict.fromkeys(tuple(x.shape[1:]) for x, _ in taken))
+    if len(shapes) > 1:
+        raise AuditError(
+            f"samples of different shapes, {shapes[0]} and {shapes[1]}, cannot be regrouped to batches of {BATCH}; "
+            "resize or pad them to one shape"
+        )
     return (torch.cat([x for x, _ in taken]), torch.cat([y for _, y in taken])), rest
 
 
 def _checked(index: int, batch: Any) -> Batch:
+    if isinstance(batch, (Mapping, str, Tensor)) or not hasattr(batch, "__len__") or len(batch) != 2:
+        size = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+        raise AuditError(
+            f"evaluation batch {index} is a {type(batch).__name__}{size}, not a pair (inputs, labels); "
+            "pass a list of such pairs: [(x, y), …]"
+        )
     try:
-        x, y = batch
-    except (TypeError, ValueError):
-        raise AuditError(f"evaluation batch {index} is {type(batch).__name__}, not a pair (inputs, labels)") from None
-    x, y = torch.as_tensor(x), torch.as_tensor(y)
+        x, y = (torch.as_tensor(part) for part in batch)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kinds = " and ".join(type(part).__name__ for part in batch)
+        raise AuditError(f"evaluation batch {index} holds {kinds}; expected tensors or arrays ({error})") from error
     if y.ndim != 1 or y.is_floating_point() or y.is_complex():
         raise AuditError(
             f"evaluation batch {index}: labels have shape {tuple(y.shape)} and dtype {y.dtype}; "

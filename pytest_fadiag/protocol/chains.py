@@ -1,37 +1,67 @@
-"""Chains of same-class blocks among the module calls of one forward pass."""
+"""Chains of same-class blocks among the module calls of one forward pass, and where the last of their states can be seen."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
+
+End = Literal["input", "output"]
+
+AUXILIARY = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)
+"""Layers with weights that belong to a block beside them and are none themselves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Glimpse:
+    """A tensor as it was at one moment: a later write in place makes the same object another value."""
+
+    tensor: Tensor
+    version: int
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Glimpse:
+        """The tensor as it is now."""
+        return cls(tensor, _version(tensor))
+
+    def same(self, other: Glimpse | None) -> bool:
+        """Whether both show one tensor with one value."""
+        return other is not None and self.tensor is other.tensor and self.version == other.version
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether the tensor has been written to since."""
+        return _version(self.tensor) != self.version
 
 
 @dataclass(eq=False)
 class Call:
-    """One module call: which tensor entered it, which left it, and when it began and ended."""
+    """One module call: which tensors entered it, which left it, and when it began and ended."""
 
     name: str
     module: nn.Module
     start: int
-    _entered: Tensor | None
+    inputs: tuple[Glimpse, ...]
+    number: int = 0
+    """How many calls of the same module came before it in this forward pass."""
     end: int = -1
-    left: Tensor | None = None
+    left: Glimpse | None = None
     container: str = ""
     siblings: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def entered(self) -> Tensor:
-        """The tensor that entered; calls without one never become blocks."""
-        assert self._entered is not None
-        return self._entered
+        """The tensor that entered first; calls without one never become blocks."""
+        return self.inputs[0].tensor
 
     @property
     def takes_tensor(self) -> bool:
         """Whether a tensor entered and a tensor left."""
-        return self._entered is not None and self.left is not None
+        return bool(self.inputs) and self.left is not None
 
     @property
     def learns(self) -> bool:
@@ -50,54 +80,121 @@ class Call:
 
 @dataclass(frozen=True)
 class Chain:
-    """Blocks that run one after another, each with the siblings that belong to it (the ReLU behind a Linear)."""
+    """Blocks that run one after another."""
 
     blocks: tuple[Call, ...]
-    tails: tuple[tuple[Call, ...], ...] = ()
-
-    @property
-    def ends(self) -> tuple[Call, ...]:
-        """The call that ends each block."""
-        tails = self.tails or ((),) * len(self.blocks)
-        return tuple((block, *tail)[-1] for block, tail in zip(self.blocks, tails, strict=True))
-
-    @property
-    def adds_itself(self) -> bool:
-        """Whether what leaves the last block is h_L: so it is when what left the others entered their successors."""
-        pairs = list(zip(self.ends, self.blocks[1:], strict=False))
-        return bool(pairs) and all(before.left is after.entered for before, after in pairs)
 
     def pattern(self) -> str:
         """The chain as a stream SPEC."""
-        containers = dict.fromkeys(block.container for block in self.blocks)
-        whole = [name for name in containers for block in self.blocks if block.container == name]
-        held = sum(len(next(b.siblings for b in self.blocks if b.container == name)) for name in containers)
-        if len(whole) == held and all(containers):
+        names = list(dict.fromkeys(block.name for block in self.blocks))
+        containers = {block.container: block.siblings for block in self.blocks}
+        if all(containers) and len(names) == sum(map(len, containers.values())):
             return ", ".join("*" if name == "." else f"{name}.*" for name in containers)
-        return ", ".join(block.name for block in self.blocks)
+        return ", ".join(names)
 
     def describe(self) -> str:
         """The chain in words: blocks.0 … blocks.3, 4 × Block."""
         names = [block.name for block in self.blocks]
-        shown = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+        shown = names[0] if len(set(names)) == 1 else f"{names[0]} … {names[-1]}"
         return f"{shown}, {len(names)} × {type(self.blocks[0].module).__name__}"
 
 
 def candidate_chains(calls: Sequence[Call]) -> list[Chain]:
     """The chains of two or more blocks, outermost only, longest first."""
-    held = [call for call in calls if call.container and call.takes_tensor and call.entered.ndim > 1 and call.learns]
+    held = [
+        call
+        for call in calls
+        if call.container
+        and call.takes_tensor
+        and call.entered.ndim > 1
+        and call.learns
+        and not isinstance(call.module, AUXILIARY)
+    ]
     chains = [chain for chain in _chains(held, calls) if len(chain.blocks) > 1]
     outer = [chain for chain in chains if not any(_inside(chain, other) for other in chains if other is not chain)]
     return sorted(outer, key=lambda chain: -len(chain.blocks))
 
 
-def module_after(chain: Chain, calls: Sequence[Call]) -> Call | None:
-    """The first module to begin after the chain ended and to take a tensor of the stream's shape."""
+def last_state(chain: Chain, calls: Sequence[Call]) -> tuple[Call, End] | None:
+    """The end of a module at which h_L is seen, or ``None`` where no module sees it.
+
+    The steps between two blocks tell how a state becomes the next. Where modules alone lead from one to the other, as when the
+    block adds the residual itself, h_L is what leaves the last block and the modules that belong to it. Where an operator
+    stands between them, as in ``h = h + drop(block(h))``, h_L is what enters the first module behind those.
+    """
     last = chain.blocks[-1]
+    pairs = [(before, after, between(before, after, calls)) for before, after in itertools.pairwise(chain.blocks)]
+    if not pairs:
+        return _after_one(last, calls)
+    operated = [pair for pair in pairs if _led(*pair) is None]
+    if not operated:
+        steps, end = pairs[-1][2], _led(*pairs[-1])
+        own = (last, *(_likewise(steps, last, calls) or ()))
+        return own[end if end is not None and end < len(own) else 0], "output"
+    added = all(_is_sum(before, after.inputs[0], steps) for before, after, steps in operated)
+    own = (last, *(_likewise(operated[-1][2], last, calls) or ()))
+    following = _next(own[-1], calls)
+    if following is not None and not _made(following, own) and not following.inputs[0].same(last.inputs[0]):
+        fits = following.entered.shape == last.entered.shape and (not added or _is_sum(last, following.inputs[0], own[1:]))
+        return (following, "input") if fits else None
+    return None if added else (own[-1], "output")
+
+
+def between(before: Call, after: Call, calls: Sequence[Call]) -> tuple[Call, ...]:
+    """The modules that ran between two calls, without those inside them."""
+    return _outermost(call for call in calls if before.end < call.start and -1 < call.end < after.start)
+
+
+def _after_one(block: Call, calls: Sequence[Call]) -> tuple[Call, End] | None:
+    """h_L of a single block: the sum with what entered it where a module takes that, else its own output."""
+    steps = _outermost(call for call in calls if call.start > block.end and call.takes_tensor)
+    for index, call in enumerate(steps):
+        if not _made(call, (block, *steps[:index])) and call.entered.shape == block.entered.shape:
+            return (call, "input") if _is_sum(block, call.inputs[0], steps[:index]) else None
+    return (block, "output") if steps and _made(steps[0], (block,)) else None
+
+
+def _led(before: Call, after: Call, steps: Sequence[Call]) -> int | None:
+    """Which of a block and the steps behind it made the next block's input, if modules alone lead there."""
+    reached = [before]
+    for step in steps:
+        if any(_made(step, (maker,)) for maker in reached):
+            reached.append(step)
+    makers = [index for index, call in enumerate((before, *steps)) if call in reached and _made(after, (call,))]
+    return makers[-1] if makers else None
+
+
+def _made(call: Call, makers: Sequence[Call]) -> bool:
+    """Whether one of the makers returned a tensor that entered this call."""
+    return any(seen.same(maker.left) for maker in makers for seen in call.inputs)
+
+
+def _is_sum(block: Call, state: Glimpse, steps: Sequence[Call]) -> bool:
+    """Whether a state is what entered the block plus what left it, or left one of the steps behind it."""
+    if block.inputs[0].overwritten or state.overwritten or block.entered.shape != state.tensor.shape:
+        return False
+    branches = [call.left.tensor for call in (block, *steps) if call.left is not None]
+    same_shape = (branch for branch in branches if branch.shape == state.tensor.shape)
+    return any(torch.allclose(block.entered + branch, state.tensor, equal_nan=True) for branch in same_shape)
+
+
+def _likewise(steps: Sequence[Call], last: Call, calls: Sequence[Call]) -> tuple[Call, ...] | None:
+    """The modules behind the last block, if they are of the same classes as those behind the one before it."""
+    behind = _outermost(call for call in calls if call.start > last.end)[: len(steps)]
+    same = [type(call.module) for call in behind] == [type(call.module) for call in steps]
+    return behind if same else None
+
+
+def _next(call: Call, calls: Sequence[Call]) -> Call | None:
+    return next((other for other in calls if other.start > call.end and other.takes_tensor), None)
+
+
+def _outermost(calls: Iterable[Call]) -> tuple[Call, ...]:
+    kept: list[Call] = []
     for call in calls:
-        if call.start > last.end and call.takes_tensor:
-            return call if call.entered.shape == last.entered.shape else None
-    return None
+        if not kept or call.start > kept[-1].end:
+            kept.append(call)
+    return tuple(kept)
 
 
 def _chains(held: Sequence[Call], calls: Sequence[Call]) -> list[Chain]:
@@ -114,42 +211,37 @@ def _chains(held: Sequence[Call], calls: Sequence[Call]) -> list[Chain]:
 
 
 def _follows(before: Call, after: Call) -> bool:
-    """Whether one block runs right after another: its output enters it, or both stand in one container in that order."""
-    return after.start > before.end and (before.left is after.entered or before.container == after.container)
+    """Whether one block runs right after another: its output enters it, or both stand in one container in that order.
+
+    Two that take the very same tensor are branches side by side, such as the experts of a mixture.
+    """
+    if after.start <= before.end or after.inputs[0].same(before.inputs[0]):
+        return False
+    return after.inputs[0].same(before.left) or before.container == after.container
 
 
 def _trimmed(run: list[Call], calls: Sequence[Call]) -> list[Chain]:
     """The run as a chain; of plain torch layers only what keeps the stream's shape, so neither embedding nor head."""
     if not run or not type(run[0].module).__module__.startswith("torch.nn"):
         return [Chain(tuple(run))]
-    tails = [_between(before, after, calls) for before, after in itertools.pairwise(run)]
-    tails.append(_like(tails[-1], run[-1], calls) if tails else ())
-    chains = []
-    for keeps_shape, units in itertools.groupby(zip(run, tails, strict=True), key=_keeps_shape):
-        if keeps_shape:
-            blocks, ends = zip(*units, strict=True)
-            chains.append(Chain(blocks, ends))
-    return chains
+    layer = isinstance(run[-1].module, (nn.Linear, nn.modules.conv._ConvNd))
+    if layer and not any(call.learns and call.start > run[-1].end for call in calls):
+        run = run[:-1]  # the last layer with weights is the head, whatever its width
+    steps = [between(before, after, calls) for before, after in itertools.pairwise(run)]
+    steps += [_likewise(steps[-1], run[-1], calls) or ()] if steps else [()] * len(run)
+    grouped = itertools.groupby(zip(run, steps, strict=True), key=_keeps_shape)
+    return [Chain(tuple(block for block, _ in units)) for keeps_shape, units in grouped if keeps_shape]
 
 
 def _keeps_shape(unit: tuple[Call, tuple[Call, ...]]) -> bool:
-    block, tail = unit
-    left = (block, *tail)[-1].left
-    return left is not None and left.shape == block.entered.shape
-
-
-def _like(tail: tuple[Call, ...], last: Call, calls: Sequence[Call]) -> tuple[Call, ...]:
-    """The siblings behind the last block, if they are of the same classes as those behind the one before it."""
-    behind = [call for call in calls if call.start > last.end and call.container == last.container][: len(tail)]
-    same = [type(call.module) for call in behind] == [type(call.module) for call in tail]
-    return tuple(behind) if same else ()
-
-
-def _between(before: Call, after: Call, calls: Sequence[Call]) -> tuple[Call, ...]:
-    return tuple(
-        call for call in calls if before.end < call.start < call.end < after.start and call.container == before.container
-    )
+    block, steps = unit
+    left = (block, *steps)[-1].left
+    return left is not None and left.tensor.shape == block.entered.shape
 
 
 def _inside(chain: Chain, other: Chain) -> bool:
     return any(block.start > outer.start and block.end < outer.end for outer in other.blocks for block in chain.blocks)
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else int(tensor._version)

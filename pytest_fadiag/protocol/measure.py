@@ -16,7 +16,7 @@ from .batches import Batch, regrouped
 from .errors import AuditError
 from .measurement import BATCH, BATCHES, Accuracy, Companions, Measurement
 from .stream import Stream, find_stream, logits_of
-from .tally import DirectionTally, NormTally, median, pairwise_cosine, row_norms, wide_dtype
+from .tally import DirectionTally, NormTally, Rows, median, pairwise_cosine, row_norms, wide_dtype
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Progress = Callable[[int], None]
@@ -164,10 +164,10 @@ class _Pass:
                     "(reduction='none', summed over outputs)"
                 )
             _, error = torch.autograd.grad(losses.sum(), (leaf[0], wide), allow_unused=True)
-        if error is None or self.gradient_norms.rows(len(self.state_norms) - 1) != self.state_norms.rows(0):
+        if error is None or self.gradient_norms.seen(len(self.state_norms) - 1) != self.state_norms.seen(0):
             raise AuditError("no gradient of the loss reaches the last state of the stream; check the stream and the loss")
         self.errors.add(group, error)
-        self.error_norms.append(row_norms(error))
+        self.error_norms.add(row_norms(error))
 
     def _arrived(self, layer: int, group: int, gradient: Tensor) -> None:
         gradient = gradient.detach()
@@ -180,10 +180,11 @@ class _Pass:
         if self.stream is None:
             look = x[:LOOK]
             self.stream = self._forward(lambda: find_stream(self.network, look, self.spec), look)
-            self.state_norms = NormTally(self.stream.batch_dim)
-            self.gradient_norms = NormTally(self.stream.batch_dim)
+            samples = self.batches * BATCH
+            self.state_norms = NormTally(samples, self.stream.batch_dim)
+            self.gradient_norms = NormTally(samples, self.stream.batch_dim)
             self.directions, self.errors = DirectionTally(self.batches), DirectionTally(self.batches)
-            self.error_norms: list[Tensor] = []
+            self.error_norms = Rows(samples)
         return self.stream
 
     def _forward(self, run: Callable[[], T], x: Tensor) -> T:
@@ -232,7 +233,7 @@ class _Pass:
     def _result(self, probed: int) -> Measurement:
         self._check_inputs()
         layers = len(self.state_norms)
-        error_norms = torch.cat(self.error_norms)
+        error_norms = self.error_norms.all()
         gradients = self.gradient_norms.medians(1 / BATCH, skip_unread=True)
         counts = torch.stack(self.predictions).sum(0)
         companions = Companions(
@@ -277,7 +278,8 @@ class _Pass:
             "device_name": name,
             "dtype": str(self.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
-            "tf32": bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32),
+            "tf32": self.device.type == "cuda"
+            and bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32),
             "stream": self.stream.source,
         }
 

@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .chains import Call, Chain, candidate_chains, module_after
+from .chains import Call, Chain, End, Glimpse, candidate_chains, last_state
 from .errors import AuditError
 
 Observer = Callable[[int, Tensor], None]
 
+REMEDY = (
+    "name the blocks and the module that takes h_L with stream='BLOCKS.* -> MODULE' (--fa-stream), "
+    "or let the network answer model(x, return_hidden=True) with (logits, [h_0, …, h_L])"
+)
+
 
 @dataclass(frozen=True)
 class Site:
-    """One hidden state: the tensor that enters or leaves a module."""
+    """One hidden state: the tensor that enters or leaves a module in one of its calls."""
 
     module: str
-    end: Literal["input", "output"] = "input"
+    end: End = "input"
+    call: int = 0
+    copied: bool = False
+    """Whether what comes after gets a copy, since it writes in place to the state, which autograd then loses sight of."""
+
+    @classmethod
+    def at(cls, call: Call, end: End = "input") -> Site:
+        """The site at one end of a module call."""
+        seen = call.inputs[0] if end == "input" else call.left
+        return cls(call.name, end, call.number, seen is not None and seen.overwritten)
+
+    @property
+    def place(self) -> tuple[str, End, int]:
+        """Where the site is."""
+        return self.module, self.end, self.call
 
 
 @dataclass(frozen=True)
@@ -41,7 +62,8 @@ class Stream:
     def run(self, model: nn.Module, x: Tensor, observe: Observer) -> Tensor:
         """Forward ``x``, showing each state to ``observe`` as it appears; returns the logits."""
         if self.returned:
-            x = x.requires_grad_() if torch.is_grad_enabled() and x.is_floating_point() else x
+            # A clone: autograd lets nobody write in place to a leaf, and some networks write to their input.
+            x = x.detach().requires_grad_().clone() if torch.is_grad_enabled() else x
             logits, states = model(x, return_hidden=True)
             for layer, state in enumerate(states):
                 observe(layer, state)
@@ -55,9 +77,11 @@ def find_stream(model: nn.Module, x: Tensor, spec: str | None = None) -> Stream:
 
     ``x`` is a handful of samples: one forward pass shows which modules run, and in which order.
     """
-    if spec is not None:
-        return _named(model, x, spec)
-    return _returned(model, x) or _detected(model, x)
+    try:
+        # Of a clone: a network may write to its input in place.
+        return _named(model, x.clone(), spec) if spec is not None else _returned(model, x) or _detected(model, x.clone())
+    except _AsManyTokensAsSamples:
+        return find_stream(model, x[:-1], spec)
 
 
 def logits_of(output: Any) -> Tensor:
@@ -72,27 +96,33 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
-def first_tensor(values: Any) -> Tensor | None:
+def first_tensor(*values: Any) -> Tensor | None:
     """The first tensor among the arguments or results of a module."""
+    return next((tensor for value in values for tensor in _tensors(value)), None)
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
     if isinstance(values, Tensor):
-        return values
-    if isinstance(values, dict):
-        values = values.values()
-    elif not isinstance(values, (tuple, list)):
-        return None
-    return next((value for value in values if isinstance(value, Tensor)), None)
+        yield values
+    elif isinstance(values, (Mapping, tuple, list)):
+        items = values.values() if isinstance(values, Mapping) else values
+        yield from (item for item in items if isinstance(item, Tensor))
 
 
 def batch_dim_of(state: Tensor, batch: int) -> int:
     """Which dimension of a state counts the samples: the first, or the second of a sequence-first transformer."""
-    if state.ndim and state.shape[0] == batch:
-        return 0
-    if state.ndim == 3 and state.shape[1] == batch:
-        return 1
-    raise AuditError(
-        f"a hidden state has shape {tuple(state.shape)} for {batch} samples: no dimension counts the samples; "
-        "name other sites with stream='BLOCKS.* -> MODULE' (--fa-stream)"
-    )
+    fitting = [dim for dim in ((0, 1) if state.ndim == 3 else (0,)) if state.ndim > dim and state.shape[dim] == batch]
+    if not fitting:
+        raise AuditError(
+            f"a hidden state has shape {tuple(state.shape)} for {batch} samples: no dimension counts the samples; {REMEDY}"
+        )
+    if len(fitting) > 1 and batch > 1:
+        raise _AsManyTokensAsSamples
+    return fitting[0]
+
+
+class _AsManyTokensAsSamples(Exception):
+    """A state whose sizes do not tell tokens from samples: fewer samples do."""
 
 
 def _returned(model: nn.Module, x: Tensor) -> Stream | None:
@@ -104,16 +134,22 @@ def _returned(model: nn.Module, x: Tensor) -> Stream | None:
     if "return_hidden" not in parameters or not x.is_floating_point():
         return None
     with torch.enable_grad():
-        answer = model(x.detach().clone().requires_grad_(), return_hidden=True)
+        answer = model(x.detach().requires_grad_().clone(), return_hidden=True)
         if not (isinstance(answer, (tuple, list)) and len(answer) == 2 and isinstance(answer[1], (tuple, list))):
             return None
-        logits, states = logits_of(answer[0]), list(answer[1])
-        if not states or not all(isinstance(state, Tensor) and state.requires_grad for state in states):
-            return None  # detached copies, kept for plotting: the chain of blocks still has the real ones
-        reached = torch.autograd.grad(logits.sum(), states, allow_unused=True)
-    if any(gradient is None for gradient in reached):
-        return None
+        states = list(answer[1])
+        if not states or not _differentiable(logits_of(answer[0]), states):
+            return None
     return Stream((), batch_dim_of(states[0], len(x)), "return_hidden=True")
+
+
+def _differentiable(logits: Tensor, states: Sequence[Any]) -> bool:
+    """Whether these are the states on the way to the logits: not copies kept for plotting, nor one tensor written over."""
+    if not all(isinstance(state, Tensor) and state.requires_grad for state in states):
+        return False
+    if len({id(state) for state in states}) < len(states) or not logits.requires_grad:
+        return False
+    return all(gradient is not None for gradient in torch.autograd.grad(logits.sum(), states, allow_unused=True))
 
 
 def _named(model: nn.Module, x: Tensor, spec: str) -> Stream:
@@ -122,12 +158,11 @@ def _named(model: nn.Module, x: Tensor, spec: str) -> Stream:
     blocks = _matching(model, calls, left, spec)
     chain = Chain(tuple(blocks))
     if not arrow:
-        return _stream_of(chain, calls, len(x), f"named {spec!r}")
-    ends = [call for call in _matching(model, calls, right, spec) if call.start > blocks[-1].start]
+        return _stream_of(model, x, chain, last_state(chain, calls), f"named {spec!r}")
+    ends = [call for call in _matching(model, calls, right, spec) if call.start > blocks[-1].end]
     if not ends:
         raise AuditError(f"stream {spec!r}: {right!r} does not run after the last block, {blocks[-1].name!r}")
-    sites = [*(Site(block.name) for block in blocks), Site(ends[0].name)]
-    return Stream(tuple(sites), batch_dim_of(blocks[0].entered, len(x)), f"named {spec!r}")
+    return _stream_of(model, x, chain, (ends[0], "input"), f"named {spec!r}")
 
 
 def _detected(model: nn.Module, x: Tensor) -> Stream:
@@ -135,9 +170,8 @@ def _detected(model: nn.Module, x: Tensor) -> Stream:
     chains = candidate_chains(calls)
     if not chains:
         raise AuditError(
-            "no residual stream found: no chain of two or more same-class blocks runs in this network. "
-            "Name the blocks and the module after them with stream='BLOCKS.* -> MODULE' (--fa-stream); "
-            f"modules that ran: {_ran(calls)}"
+            "no residual stream found: no chain of two or more same-class blocks of a ModuleList or Sequential runs in this "
+            f"network. Modules that ran: {_ran(calls)}.\nTo audit it, {REMEDY}"
         )
     longest = max(len(chain.blocks) for chain in chains)
     best = [chain for chain in chains if len(chain.blocks) == longest]
@@ -146,41 +180,54 @@ def _detected(model: nn.Module, x: Tensor) -> Stream:
             f"cannot tell which of {len(best)} chains of {longest} blocks is the residual stream. "
             "Name one with stream=… (--fa-stream):\n" + "\n".join(f"  {_spelled(chain, calls)}" for chain in chains)
         )
-    return _stream_of(best[0], calls, len(x), f"detected {best[0].describe()}")
+    return _stream_of(model, x, best[0], last_state(best[0], calls), f"detected {best[0].describe()}")
 
 
-def _stream_of(chain: Chain, calls: Sequence[Call], batch: int, source: str) -> Stream:
-    """The inputs of the blocks, then the output of the last or, where f_l is added outside, what enters the next module."""
-    sites = [Site(block.name) for block in chain.blocks]
-    if chain.adds_itself:
-        sites.append(Site(chain.ends[-1].name, "output"))
-    else:
-        after = module_after(chain, calls)
-        if after is None:
-            raise AuditError(
-                f"the residual of {chain.describe()} is added outside the blocks, and no module takes h_L as it is after the "
-                "last one: name one with stream='BLOCKS.* -> MODULE' (--fa-stream)"
-            )
-        sites.append(Site(after.name))
-    return Stream(tuple(sites), batch_dim_of(chain.blocks[0].entered, batch), source)
+def _stream_of(model: nn.Module, x: Tensor, chain: Chain, last: tuple[Call, End] | None, source: str) -> Stream:
+    """The inputs of the blocks, then where the last state is seen."""
+    if last is None:
+        raise AuditError(
+            f"cannot see the last state h_L of {chain.describe()}: something is done to the states between the blocks, such as "
+            f"adding the residual, and no module takes h_L as it is after the last one. To audit this network, {REMEDY}"
+        )
+    sites = (*(Site.at(block) for block in chain.blocks), Site.at(*last))
+    stream = Stream(sites, batch_dim_of(chain.blocks[0].entered, len(x)), source)
+    overwritten = next((site for site in sites if site.copied), None)
+    if overwritten is not None and not _copies_suffice(model, x, stream):
+        raise AuditError(
+            f"the state at the {overwritten.end} of {overwritten.module!r} is overwritten in place and then used again, so "
+            "autograd cannot differentiate by it. Write h = h + f instead of h += f, and blocks without inplace=True"
+        )
+    return stream
+
+
+def _copies_suffice(model: nn.Module, x: Tensor, stream: Stream) -> bool:
+    """Whether giving copies to what writes in place leaves the logits as they were, and the states unwritten."""
+    states: list[Glimpse] = []
+    with torch.no_grad():
+        copied = stream.run(model, x.clone(), lambda layer, state: states.append(Glimpse.of(state)))
+        same = torch.allclose(copied, logits_of(model(x.clone())), equal_nan=True)
+    return same and not any(state.overwritten for state in states)
 
 
 def _trace(model: nn.Module, x: Tensor) -> list[Call]:
     """Every module call of one forward pass, in the order in which they began."""
     calls: list[Call] = []
     running: list[Call] = []
-    clock = iter(range(1 << 62))
+    clock = itertools.count()
     names = {module: name for name, module in model.named_modules() if name}
+    times: Counter[nn.Module] = Counter()
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        entered = first_tensor(args)
-        call = Call(names[module], module, next(clock), first_tensor(kwargs) if entered is None else entered)
+        entered = tuple(Glimpse.of(tensor) for tensor in (*_tensors(args), *_tensors(kwargs)))
+        call = Call(names[module], module, next(clock), entered, times[module])
+        times[module] += 1
         running.append(call)
         calls.append(call)
 
     def leave(module: nn.Module, _args: Any, output: Any) -> None:
-        call = running.pop()
-        call.end, call.left = next(clock), first_tensor(output)
+        call, left = running.pop(), first_tensor(output)
+        call.end, call.left = next(clock), None if left is None else Glimpse.of(left)
 
     handles = []
     try:
@@ -198,13 +245,21 @@ def _trace(model: nn.Module, x: Tensor) -> list[Call]:
 def _matching(model: nn.Module, calls: Sequence[Call], patterns: str, spec: str) -> list[Call]:
     """The calls of the modules that a pattern names, in the order in which they run; ``*`` is one part of a dotted name."""
     wanted = [pattern.strip().split(".") for pattern in patterns.split(",") if pattern.strip()]
-    names = [name for name, _ in model.named_modules() if any(_fits(name.split("."), parts) for parts in wanted)]
-    if not names:
+    named = {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if any(_fits(name.split("."), parts) for parts in wanted)
+    }
+    if not named:
         known = ", ".join(name for name, _ in model.named_children()) or "none"
-        raise AuditError(f"stream {spec!r}: no module matches {patterns!r}; the network's top-level modules are: {known}")
-    found = [call for call in calls if call.name in names and call.entered is not None]
+        raise AuditError(
+            f"stream {spec!r}: no module matches {patterns!r} (* stands for one part of a dotted name); "
+            f"the network's top-level modules are: {known}"
+        )
+    modules = set(named.values())
+    found = [call for call in calls if call.module in modules and call.takes_tensor]
     if not found:
-        raise AuditError(f"stream {spec!r}: {patterns!r} matches {', '.join(names)}, but none of them ran on a tensor")
+        raise AuditError(f"stream {spec!r}: {patterns!r} matches {', '.join(named)}, but none of them ran on a tensor")
     return found
 
 
@@ -213,8 +268,9 @@ def _fits(name: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _spelled(chain: Chain, calls: Sequence[Call]) -> str:
-    after = module_after(chain, calls)
-    return f"{chain.pattern()}{' -> ' + after.name if after else ''}    ({chain.describe()})"
+    last = last_state(chain, calls)
+    arrow = f" -> {last[0].name}" if last is not None and last[1] == "input" else ""
+    return f"{chain.pattern()}{arrow}    ({chain.describe()})"
 
 
 def _ran(calls: Sequence[Call], most: int = 12) -> str:
@@ -226,38 +282,63 @@ def _ran(calls: Sequence[Call], most: int = 12) -> str:
 def _hooked(model: nn.Module, sites: Sequence[Site], observe: Observer) -> Iterator[None]:
     """Show each site's tensor as it passes; a site that does not come in its turn is an error, not a wrong layer."""
     seen = 0
+    places = {site.place: site for site in sites}
+    times: Counter[tuple[str, End]] = Counter()
 
-    def arrived(site: Site, tensor: Tensor | None) -> None:
+    def arrived(module: str, end: End, tensor: Tensor | None) -> Tensor | None:
+        """Show the tensor if this is a site; the copy that shall go on in its place, if any."""
         nonlocal seen
-        if seen >= len(sites) or sites[seen] != site:
-            expected = "no further site" if seen >= len(sites) else f"the {sites[seen].end} of {sites[seen].module!r}"
-            raise AuditError(f"the stream changed its path: {site.end} of {site.module!r} came where {expected} was expected")
+        site = places.get((module, end, times[module, end]))
+        times[module, end] += 1
+        if site is None:
+            return None
+        if sites[seen] != site:
+            raise AuditError(
+                f"the network does not run as it did when its stream was found: the {end} of {module!r} came where "
+                f"the {sites[seen].end} of {sites[seen].module!r} was expected"
+            )
         if tensor is None:
-            raise AuditError(f"the {site.end} of {site.module!r} is no tensor, so it is no state of the stream")
+            raise AuditError(f"the {end} of {module!r} is no tensor, so it is no state of the stream")
         seen += 1
         observe(seen - 1, tensor)
+        return tensor.clone() if site.copied else None
 
-    def before(site: Site) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(_module: nn.Module, args: Any, kwargs: Any) -> None:
-            entered = first_tensor(args)
-            arrived(site, first_tensor(kwargs) if entered is None else entered)
+    def before(name: str) -> Callable[[nn.Module, Any, Any], Any]:
+        def hook(_module: nn.Module, args: Any, kwargs: Any) -> Any:
+            tensor = first_tensor(args, kwargs)
+            copy = arrived(name, "input", tensor)
+            return None if copy is None else (_replaced(args, tensor, copy), _replaced(kwargs, tensor, copy))
 
         return hook
 
-    def behind(site: Site) -> Callable[[nn.Module, Any, Any], None]:
-        return lambda _module, _args, output: arrived(site, first_tensor(output))
+    def behind(name: str) -> Callable[[nn.Module, Any, Any], Any]:
+        def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+            tensor = first_tensor(output)
+            copy = arrived(name, "output", tensor)
+            return None if copy is None else _replaced(output, tensor, copy)
+
+        return hook
 
     handles = []
     try:
-        for site in dict.fromkeys(sites):
-            module = model.get_submodule(site.module)
-            if site.end == "input":
-                handles.append(module.register_forward_pre_hook(before(site), with_kwargs=True))
+        for name, end in dict.fromkeys((site.module, site.end) for site in sites):
+            module = model.get_submodule(name)
+            if end == "input":
+                handles.append(module.register_forward_pre_hook(before(name), with_kwargs=True))
             else:
-                handles.append(module.register_forward_hook(behind(site)))
+                handles.append(module.register_forward_hook(behind(name)))
         yield
     finally:
         for handle in handles:
             handle.remove()
     if seen != len(sites):
         raise AuditError(f"only {seen} of {len(sites)} states of the stream were seen in one forward pass")
+
+
+def _replaced(values: Any, old: Tensor | None, new: Tensor) -> Any:
+    """The arguments or results of a module with one tensor in the place of another."""
+    if isinstance(values, dict):
+        return {key: new if value is old else value for key, value in values.items()}
+    if isinstance(values, (tuple, list)):
+        return type(values)(new if value is old else value for value in values)
+    return new if values is old else values

@@ -66,7 +66,7 @@ class ResidualGrowth(Diagnostic):
                 "The network passes no signal to its head; neither accuracy nor Γ describes a trained network.",
                 ("all-zero stream",),
             )
-        if value > ratio:
+        if value > ratio or math.isinf(value):
             return self.finding(
                 report,
                 Status.FIRE,

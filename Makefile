@@ -1,0 +1,35 @@
+# Each target works on a fresh machine: it makes the virtual environment when that is missing or out of date.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: audit test lint format bench fixtures clean
+
+audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against their recorded verdicts
+	$(BIN)/python -m pytest -c fixtures/pytest.ini -m fa_protocol
+
+test: $(VENV)/.ready    ## the test suite
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready    ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.ready  ## rewrite the sources in the project's format
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.ready   ## ratios against bare loops, side by side
+	$(BIN)/python benchmarks/measure.py
+
+fixtures: $(VENV)/.ready ## train the shipped checkpoints again (about an hour)
+	$(BIN)/python fixtures/build.py
+
+clean:                  ## remove what the other targets made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
