@@ -1,6 +1,14 @@
-"""The one exception that an audit raises for what is wrong with its input."""
+"""What an audit raises: a failure for what it found, an error for what is wrong with its input."""
 
 from __future__ import annotations
+
+
+class AuditFailure(AssertionError):
+    """A diagnostic fired, or did not where it was expected to; the text is the report, the headline its one line."""
+
+    def __init__(self, text: str, headline: str) -> None:
+        super().__init__(text)
+        self.headline = headline
 
 
 class AuditError(ValueError):

@@ -11,7 +11,7 @@ from typing import Any
 
 from .control import Control
 from .diagnostics import DIAGNOSTICS, Finding, Status
-from .errors import AuditError
+from .errors import AuditError, AuditFailure
 from .measurement import Accuracy, Companions, Measurement, check_accuracy
 from .plain import number, numbers, to_plain
 from .statistics import at_chance
@@ -44,6 +44,8 @@ class DiagnosticReport:
     control: Control | None = None
     claimed_acc: float | None = None
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
+    expected: str | None = None
+    """The diagnostics that are expected to fire, where somebody recorded them; not part of the report's data."""
 
     def __post_init__(self) -> None:
         states = _norms(self.residual_norms, "residual_norms")
@@ -129,11 +131,22 @@ class DiagnosticReport:
         """What a reader must know beside the diagnostics, such as an accuracy at chance."""
         return tuple(_remarks(self))
 
-    def check(self) -> None:
-        """Raise an ``AssertionError`` whose text is this report if any diagnostic fired."""
+    @property
+    def fired(self) -> str:
+        """The keys of the diagnostics that fired: «abd»."""
+        return "".join(finding.key for finding in self.findings if finding.fired)
+
+    def check(self, expected: str | None = None) -> None:
+        """Raise an ``AssertionError`` with this report as its text unless exactly the expected diagnostics (none) fired."""
         __tracebackhide__ = True
-        if any(finding.fired for finding in self.findings):
-            raise AssertionError(str(self))
+        recorded = self.expected if expected is None else expected
+        if set(self.fired) == set(recorded or ""):
+            return
+        changed = [
+            _changed(finding, recorded) for finding in self.findings if finding.fired != (finding.key in (recorded or ""))
+        ]
+        text = str(self) if not recorded else "\n".join([str(self), *(f"CHANGED: {change}" for change in changed)])
+        raise AuditFailure(text, "; ".join(changed))
 
     def __str__(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"
@@ -198,6 +211,13 @@ _REQUIRED_FIELDS = (
     "headline_acc",
 )
 _PLAIN_FIELDS = (*_REQUIRED_FIELDS, "frozen_baseline_acc", "notes", "seed", "claimed_acc")
+
+
+def _changed(finding: Finding, recorded: str | None) -> str:
+    if recorded is None or (recorded == "" and finding.fired):
+        return finding.headline
+    before, now = ("fire", "pass") if not finding.fired else ("pass", "fire")
+    return f"{finding.name} was expected to {before} and does not: {now}, {finding.headline}"
 
 
 def _remarks(report: DiagnosticReport) -> list[str]:

@@ -17,8 +17,9 @@ from ..protocol.measurement import BATCH, BATCHES, Accuracy, Measurement
 from ..protocol.report import DiagnosticReport
 from ..protocol.thresholds import DiagnosticThresholds
 from .checkpoints import Checkpoint, load_checkpoint
-from .controls import ControlFile, Controls
+from .controls import ControlFile, Controls, method_and_kind
 from .data import DataSet, load_data
+from .identity import identify
 from .networks import build_network, wants_flat
 
 Progress = Callable[[int, int], None]
@@ -80,12 +81,14 @@ def audit(
     ``data`` is a SPEC such as ``fashion-mnist:ROOT``; ``frozen`` the control: an accuracy, a mapping by method, a control
     checkpoint or a JSON file. ``bench`` takes ``model``, ``stream``, ``batches``, ``batch_size``, ``device``, ``unsafe``.
     """
+    controls = Controls.of(frozen)  # first: a percentage is rejected before the measurement, not after it
     loaded = load_data(data) if isinstance(data, str) else data
     setup = Bench(loaded, **bench)
     checkpoint, measurement = setup.measure(Path(path))
-    control = frozen if isinstance(frozen, Control) else Controls.of(frozen).choose(checkpoint.method, checkpoint.seed)
+    control = frozen if isinstance(frozen, Control) else controls.choose(checkpoint.method, checkpoint.seed)
     if isinstance(control, ControlFile):
         control = setup.evaluate(control)
+    unfit = f"none of the controls supplied is for {checkpoint.method}" if controls and control is None else ""
     return DiagnosticReport.from_measurement(
         measurement,
         method_name=checkpoint.method,
@@ -93,16 +96,19 @@ def audit(
         control=control,
         thresholds=thresholds,
         claimed_acc=checkpoint.test_acc,
-        notes="; ".join(filter(None, [f"{Path(path).name} on {loaded.name}", loaded.note])),
+        notes="; ".join(filter(None, [f"{Path(path).name} on {loaded.name}", loaded.note, unfit])),
     )
 
 
 def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy) -> Control:
     """A measured control, labelled by its own ``config`` where that tells more than the file's name."""
-    kind = next((kind for kind in ("shallow", "frozen") if config.get(kind)), file.kind)
-    method = config.get("method") or file.method
-    seed = config.get("seed", file.seed)
-    return Control(accuracy, file.path.name, None if method is None else str(method), seed, kind)
+    kind = next((kind for kind in ("shallow", "frozen") if config.get(kind)), None)
+    method, named = file.method, file.kind
+    if config.get("method"):
+        method, own = method_and_kind(str(config["method"]))
+        named = own or named
+    _, seed = identify(file.path, config)
+    return Control(accuracy, file.path.name, method, seed, kind or named)
 
 
 def choose_device(name: str) -> torch.device:
@@ -113,6 +119,8 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise AuditError(f"unknown device {name!r}; accepted: auto, cpu, cuda, cuda:N, mps") from error
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise AuditError(f"device {name!r} is not supported; accepted: auto, cpu, cuda, cuda:N, mps")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise AuditError(f"device {name!r} was asked for, but {torch.cuda.device_count()} CUDA devices are visible")
     if device.type == "mps" and not torch.backends.mps.is_available():

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..protocol.control import Control
 from ..protocol.errors import AuditError
@@ -16,6 +16,7 @@ from ..protocol.report import DiagnosticReport
 from .identity import identify
 
 _KIND = re.compile(r"(?:^|[-_])(frozen|shallow)(?=$|[-_])")
+C = TypeVar("C", "ControlFile", "Reported")
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,23 @@ class ControlFile:
     def named(cls, path: Path) -> ControlFile:
         """What ``frozen_<method>_s<seed>``, ``<method>-frozen_s<seed>`` or ``frozen_s<seed>`` say."""
         stem, seed = identify(path)
-        kind = _KIND.search(stem)
-        method = _KIND.sub("", stem).strip("-_") if kind else stem
-        return cls(path, method or None, seed, kind[1] if kind else "frozen")
+        method, kind = method_and_kind(stem)
+        return cls(path, method, seed, kind or "frozen")
+
+
+def method_and_kind(name: str) -> tuple[str | None, str | None]:
+    """The method and the kind of control that a name like ``frozen_dfa`` or ``dfa-shallow`` gives, where it gives them."""
+    kind = _KIND.search(name)
+    return (_KIND.sub("", name).strip("-_") or None, kind[1]) if kind else (name, None)
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A control from an earlier report, and for which method and seed it stands."""
+
+    control: Control
+    method: str | None
+    seed: int | None
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,7 @@ class Controls:
 
     number: float | None = None
     by_method: Mapping[str, float] = field(default_factory=dict)
-    reported: Sequence[tuple[str, int | None, Control]] = ()
+    reported: Sequence[Reported] = ()
     files: Sequence[ControlFile] = ()
 
     def __bool__(self) -> bool:
@@ -50,12 +65,9 @@ class Controls:
 
     def choose(self, method: str, seed: int | None) -> Control | ControlFile | None:
         """The most specific control of a network: a checkpoint, an earlier report, its method's number, the number."""
-        file = _closest(self.files, method, seed)
-        if file is not None:
-            return file
-        for other, own_seed, control in self.reported:
-            if other == method and own_seed == seed:
-                return control
+        closest = _closest(self.files, method, seed) or _closest(self.reported, method, seed)
+        if closest is not None:
+            return closest.control if isinstance(closest, Reported) else closest
         named = _base(method, self.by_method)
         if named is not None:
             return Control(Accuracy(self.by_method[named]), method=named)
@@ -69,7 +81,7 @@ class Controls:
         if isinstance(value, Mapping):
             return cls(by_method={name: check_accuracy(acc, f"control of {name}") for name, acc in value.items()})
         if isinstance(value, Control):
-            return cls(reported=[(value.method or "", value.seed, value)])
+            return cls(reported=[Reported(value, value.method, value.seed)])
         if isinstance(value, (int, float)):
             return cls(number=check_accuracy(value, "control accuracy"))
         return parse_controls([str(value), *map(str, more)])
@@ -79,7 +91,7 @@ def parse_controls(values: Iterable[str], expand: Any = None) -> Controls:
     """Controls as the command line gives them: 0.349, dfa=0.349, a checkpoint or glob, or a JSON file."""
     number: float | None = None
     by_method: dict[str, float] = {}
-    reported: list[tuple[str, int | None, Control]] = []
+    reported: list[Reported] = []
     files: list[ControlFile] = []
     for value in values:
         parsed = _number(value)
@@ -104,7 +116,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _read_json(path: Path, by_method: dict[str, float], reported: list[tuple[str, int | None, Control]]) -> None:
+def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]) -> None:
     """A mapping of methods to accuracies, one report, or an audit; a report gives its own control, else its accuracy."""
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -115,29 +127,39 @@ def _read_json(path: Path, by_method: dict[str, float], reported: list[tuple[str
     if "reports" not in content and "residual_norms" not in content:
         by_method.update({str(name): check_accuracy(acc, f"control {path}: {name}") for name, acc in content.items()})
         return
-    reports = content["reports"].values() if "reports" in content else [content]
-    for values in reports:
-        report = DiagnosticReport.from_dict(values)
-        own = report.accuracy or Accuracy(report.headline_acc)
-        control = report.control or Control(own, f"earlier report {path.name}", report.method_name, report.seed)
-        reported.append((report.method_name, report.seed, control))
+    reports = content.get("reports", [content])
+    for values in reports.values() if isinstance(reports, dict) else reports:
+        try:
+            report = DiagnosticReport.from_dict(values)
+        except (AuditError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise AuditError(f"control {path}: {error}") from error
+        reported.append(_from_report(report, path))
 
 
-def _closest(files: Sequence[ControlFile], method: str, seed: int | None) -> ControlFile | None:
+def _from_report(report: DiagnosticReport, path: Path) -> Reported:
+    """The control of a report of its own network, or a report on a control network as the control that it is."""
+    if report.control is not None:
+        return Reported(report.control, report.method_name, report.seed)
+    method, kind = method_and_kind(report.method_name)
+    accuracy, source = report.accuracy or Accuracy(report.headline_acc), f"earlier report {path.name}"
+    if report.frozen_baseline_acc is not None:
+        accuracy = Accuracy(report.frozen_baseline_acc)
+    return Reported(Control(accuracy, source, method, report.seed, kind or "frozen"), method, report.seed)
+
+
+def _closest(candidates: Sequence[C], method: str, seed: int | None) -> C | None:
     """The control of this method or of the one it is a variant of, else of no or the only method; the same seed first."""
-    if not files:
-        return None
-    methods = {file.method for file in files if file.method}
+    methods = {candidate.method for candidate in candidates if candidate.method}
     base = _base(method, methods)
     if base is not None:
-        fitting = [file for file in files if file.method == base]
+        fitting = [candidate for candidate in candidates if candidate.method == base]
     else:
-        fitting = [file for file in files if file.method is None] or (list(files) if len(methods) == 1 else [])
-    fitting.sort(key=lambda file: (file.seed != seed, file.seed is not None, str(file.path)))
-    return fitting[0] if fitting else None
+        unnamed = [candidate for candidate in candidates if candidate.method is None]
+        fitting = unnamed or (list(candidates) if len(methods) == 1 else [])
+    return min(fitting, key=lambda candidate: (candidate.seed != seed, candidate.seed is not None), default=None)
 
 
 def _base(method: str, known: Iterable[str]) -> str | None:
     """The longest known method that this one is, or is a variant of: dfa for dfa-lam."""
-    fitting = [name for name in known if method == name or method.startswith(f"{name}-")]
+    fitting = [name for name in known if method == name or method.startswith(tuple(f"{name}{mark}" for mark in "-_+"))]
     return max(fitting, key=len, default=None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,13 @@ class DataSet:
     note: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.x) != len(self.y):
-            raise AuditError(f"data {self.name}: {len(self.x):,} inputs for {len(self.y):,} labels")
+        if self.x.ndim < 2 or len(self.x) != len(self.y):
+            raise AuditError(f"data {self.name}: inputs of shape {tuple(self.x.shape)} for {len(self.y):,} labels")
         if not len(self.y):
             raise AuditError(f"data {self.name}: the split is empty")
+        for what, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and len(values) not in (1, self.x.shape[1]):
+                raise AuditError(f"data {self.name}: {len(values)} values of {what}, but {self._channels()}")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -67,19 +71,21 @@ class DataSet:
         return replace(self, mean=self._per_channel(mean, 0.0, "mean"), std=self._per_channel(std, 1.0, "std"))
 
     def _per_channel(self, value: Any, default: float, what: str) -> Statistics:
-        channels = self.x.shape[1] if self.x.ndim > 1 else 1
-        values = [default] if value is None else list(value) if isinstance(value, Sequence) else [value]
+        value = value.tolist() if hasattr(value, "tolist") else value
+        values = [default] if value is None else value if isinstance(value, (list, tuple)) else [value]
         try:
             numbers = tuple(float(number) for number in values)
         except (TypeError, ValueError):
             raise AuditError(f"the checkpoint's config has {what} {value!r}; expected one number per channel") from None
-        if len(numbers) not in (1, channels):
-            raise AuditError(
-                f"the checkpoint's config has {len(numbers)} values of {what}, but the data has {channels} channels"
-            )
-        if what == "std" and not all(numbers):
-            raise AuditError("the checkpoint's config has a std of 0, by which nothing can be normalised")
+        if len(numbers) not in (1, self.x.shape[1]):
+            raise AuditError(f"the checkpoint's config has {len(numbers)} values of {what}, but {self._channels()}")
+        wrong = [number for number in numbers if not math.isfinite(number) or (what == "std" and number <= 0)]
+        if wrong:
+            raise AuditError(f"the checkpoint's config has a {what} of {wrong[0]:g}, by which nothing can be normalised")
         return numbers
+
+    def _channels(self) -> str:
+        return f"its inputs of shape {tuple(self.x.shape[1:])} have {self.x.shape[1]:,} channels"
 
 
 def load_data(spec: str, split: str = "test") -> DataSet:
@@ -93,9 +99,14 @@ def load_data(spec: str, split: str = "test") -> DataSet:
     path = Path(spec).expanduser()
     if path.suffix in _ARRAY_READERS:
         return _from_arrays(path)
-    if is_factory(spec):
+    if not is_factory(spec):
+        raise AuditError(f"unknown data {spec!r}; accepted: {KINDS}")
+    try:
         return _from_factory(spec)
-    raise AuditError(f"unknown data {spec!r}; accepted: {KINDS}")
+    except AuditError as error:
+        if "." in kind or not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        raise AuditError(f"unknown data {spec!r}, and no module {kind!r} to import; accepted: {KINDS}") from error
 
 
 def _fashion_mnist(root: Path, split: str) -> DataSet:
@@ -103,8 +114,10 @@ def _fashion_mnist(root: Path, split: str) -> DataSet:
 
     stem = {"test": "t10k", "train": "train"}[split]
     images, labels = (_idx_file(root, f"{stem}-{part}-ubyte") for part in ("images-idx3", "labels-idx1"))
-    mean, std = FASHION_MNIST
-    return DataSet(read_idx(images).unsqueeze(1), read_idx(labels).long(), "fashion-mnist", mean, std)
+    x, y = read_idx(images), read_idx(labels)
+    if x.ndim != 3 or y.ndim != 1:
+        raise AuditError(f"{images}: {x.ndim} dimensions, and {y.ndim} of the labels; images have 3 and labels 1")
+    return DataSet(x.unsqueeze(1), y.long(), "fashion-mnist", *FASHION_MNIST)
 
 
 def _idx_file(root: Path, name: str) -> Path:
@@ -134,48 +147,61 @@ def _folder(root: Path, split: str) -> DataSet:
     images, labels = read_folder(root)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     note = "images of a class-by-class folder are taken in a fixed shuffled order"
-    return DataSet(images[order], labels[order], f"folder {root.name}", *IMAGENET, note)
+    usual: tuple[Statistics | None, Statistics | None] = IMAGENET
+    if images.shape[1] == 1:
+        usual = (None, None)
+        note += "; grey images have no usual constants, so pixels are in [0, 1] unless config has mean and std"
+    return DataSet(images[order], labels[order], f"folder {root.name}", *usual, note)
 
 
 def _from_arrays(path: Path) -> DataSet:
     if not path.is_file():
-        raise AuditError(f"data {path}: no such file")
+        raise AuditError(f"data {path}: " + ("is a directory, not a file" if path.is_dir() else "no such file"))
     arrays = _ARRAY_READERS[path.suffix](path)
     if not isinstance(arrays, Mapping) or "x" not in arrays or "y" not in arrays:
         found = ", ".join(map(str, arrays)) if isinstance(arrays, Mapping) else type(arrays).__name__
         raise AuditError(f"data {path}: expected the entries x and y, found: {found}")
-    return DataSet(torch.as_tensor(arrays["x"]), _labels(arrays["y"], str(path)), path.name)
+    return DataSet(_tensor(arrays["x"], f"data {path}"), _labels(arrays["y"], str(path)), path.name)
 
 
 def _from_factory(spec: str) -> DataSet:
     """What a factory returns: a pair of tensors, a DataSet, a torch Dataset, or batches."""
-    made = call_factory(spec, None, "data factory")
+    made, what = call_factory(spec, "data factory"), f"data factory {spec!r}"
     if isinstance(made, DataSet):
         return made
-    if isinstance(made, (tuple, list)) and len(made) == 2 and all(isinstance(part, Tensor) for part in made):
-        return DataSet(made[0], _labels(made[1], spec), spec)
-    if hasattr(made, "__getitem__") and hasattr(made, "__len__") and not isinstance(made, (tuple, list)):
-        made = (made[index] for index in range(len(made)))
-        pairs = [(torch.as_tensor(x).unsqueeze(0), torch.as_tensor([int(y)])) for x, y in _pairs(made, spec)]
-    else:
-        pairs = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in _pairs(made, spec)]
-    if not pairs:
-        raise AuditError(f"data factory {spec!r} yielded no samples")
-    return DataSet(torch.cat([x for x, _ in pairs]), _labels(torch.cat([y for _, y in pairs]), spec), spec)
-
-
-def _pairs(made: Any, spec: str) -> Iterator[tuple[Any, Any]]:
+    if isinstance(made, (tuple, list)) and len(made) == 2 and all(hasattr(part, "__array__") for part in made):
+        return DataSet(_tensor(made[0], what), _labels(made[1], spec), spec)
+    samples = hasattr(made, "__getitem__") and hasattr(made, "__len__") and not isinstance(made, (tuple, list))
     try:
-        yield from ((x, y) for x, y in made)
-    except (TypeError, ValueError) as error:
+        pairs = [(x, y) for x, y in (map(made.__getitem__, range(len(made))) if samples else made)]
+    except Exception as error:
         raise AuditError(
-            f"data factory {spec!r} returned {type(made).__name__}; expected (x, y), a Dataset of pairs, or batches ({error})"
+            f"{what} returned {type(made).__name__}; expected (x, y), a Dataset of pairs, or batches "
+            f"({type(error).__name__}: {error})"
         ) from error
+    if not pairs:
+        raise AuditError(f"{what} yielded no samples")
+    gather = torch.stack if samples else torch.cat
+    try:
+        x, y = gather([_tensor(x, what) for x, _ in pairs]), gather([_tensor(y, what) for _, y in pairs])
+    except RuntimeError as error:
+        raise AuditError(f"{what} yields samples of different shapes: {error}") from error
+    return DataSet(x, _labels(y, spec), spec)
+
+
+def _tensor(values: Any, what: str) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = getattr(values, "dtype", type(values).__name__)
+        raise AuditError(f"{what} holds {kind}, which is no tensor of numbers; convert it ({error})") from error
 
 
 def _labels(values: Any, name: str) -> Tensor:
-    labels = torch.as_tensor(values)
-    if labels.ndim != 1 or labels.is_floating_point():
+    labels = _tensor(values, f"data {name}")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels.squeeze(1)
+    if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
         raise AuditError(
             f"data {name}: labels have shape {tuple(labels.shape)} and dtype {labels.dtype}; expected class indices"
         )
@@ -186,16 +212,19 @@ def _read_npz(path: Path) -> Mapping[str, Any]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError("it holds one array; save two with numpy.savez(path, x=…, y=…)")
+        with archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise AuditError(f"data {path}: not a readable .npz file: {error}") from error
+    except Exception as error:  # BadZipFile, zlib.error, ValueError of an array of objects …
+        raise AuditError(f"data {path}: not a readable .npz file: {error or type(error).__name__}") from error
 
 
 def _read_tensors(path: Path) -> Mapping[str, Any]:
-    from .checkpoints import read_file
+    from .tensorfiles import read_tensor_file
 
-    contents: Mapping[str, Any] = read_file(path)
+    contents: Mapping[str, Any] = read_tensor_file(path, advice="Save the data as a dictionary of the tensors x and y")
     return contents
 
 

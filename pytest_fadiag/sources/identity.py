@@ -11,10 +11,15 @@ _NAME = re.compile(r"(?P<method>.+?)_s(?:eed)?(?P<seed>\d+)")
 
 
 def identify(path: Path, config: Mapping[str, Any] | None = None) -> tuple[str, int | None]:
-    """The method and seed that ``config`` gives, else those of a name ``<method>_s<seed>``, else the stem and no seed."""
+    """The method and seed that ``config`` gives, else those of a name ``<method>_s<seed>``, else the stem and no seed.
+
+    A control is told from the method that it controls: ``dfa-frozen``.
+    """
     config = config or {}
     named = _NAME.fullmatch(path.stem)
     method = config.get("method") or (named["method"] if named else path.stem)
+    if config.get("method"):
+        method = "-".join([str(method), *(kind for kind in ("frozen", "shallow") if config.get(kind))])
     seed = config.get("seed")
     if seed is None and named:
         seed = named["seed"]

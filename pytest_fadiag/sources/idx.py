@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -24,8 +25,12 @@ def read_idx(path: Path) -> Tensor:
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTE:
         raise AuditError(f"{path}: not an idx file of unsigned bytes")
     rank = content[3]
-    shape = np.frombuffer(content, ">u4", rank, offset=4).astype(int) if len(content) >= 4 + 4 * rank else np.zeros(0, int)
-    data = np.frombuffer(content, np.uint8, offset=min(len(content), 4 + 4 * rank))
-    if len(shape) != rank or data.size != shape.prod():
-        raise AuditError(f"{path}: truncated: {data.size:,} bytes of data, {shape.prod():,} expected")
-    return torch.from_numpy(data.reshape(shape).copy())
+    start = 4 + 4 * rank
+    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
+    expected = math.prod(shape)
+    if len(content) != start + expected:
+        raise AuditError(
+            f"{path}: truncated or damaged: {max(0, len(content) - start):,} bytes of data, "
+            f"but its header says {' × '.join(map(str, shape))} = {expected:,}"
+        )
+    return torch.from_numpy(np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy())

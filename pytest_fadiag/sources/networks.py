@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..protocol.errors import AuditError
-from .checkpoints import Checkpoint
+from .checkpoints import Checkpoint, unprefixed
 from .residual_mlp import ACTIVATIONS, ResidualMLP
 from .specs import call_factory, is_factory
 from .vision import import_torchvision
@@ -20,7 +22,8 @@ KINDS = "package.module:factory, torchvision:NAME, or nothing for the reference 
 
 def build_network(checkpoint: Checkpoint, spec: str | None = None) -> nn.Module:
     """The network of a checkpoint with its tensors loaded, in the precision in which they were saved."""
-    network = _bare(checkpoint, spec)
+    with torch.random.fork_rng(devices=[]):  # the initialisation is overwritten, and the user's random state is not ours
+        network = _bare(checkpoint, spec)
     _load(network, checkpoint)
     return network
 
@@ -38,7 +41,7 @@ def _bare(checkpoint: Checkpoint, spec: str | None) -> nn.Module:
         return _torchvision(spec, checkpoint.state_dict)
     if not is_factory(spec):
         raise AuditError(f"unknown network {spec!r}; accepted: {KINDS}")
-    network = call_factory(spec, dict(checkpoint.config), "network factory")
+    network = call_factory(spec, "network factory", dict(checkpoint.config))
     if not isinstance(network, nn.Module):
         raise AuditError(f"network factory {spec!r} returned {type(network).__name__}, not a torch.nn.Module")
     return network
@@ -65,57 +68,79 @@ def residual_mlp_for(checkpoint: Checkpoint) -> ResidualMLP:
     activation = str(checkpoint.config.get("activation", "gelu"))
     if activation not in ACTIVATIONS:
         raise AuditError(f"{where}: config names the activation {activation!r}; known: {', '.join(ACTIVATIONS)}")
-    with torch.random.fork_rng(devices=[]):  # the initialisation is overwritten, and the user's random state is not ours
-        return ResidualMLP(
-            d_in,
-            d,
-            len(numbers),
-            len(state["out_head.weight"]),
-            mlp_ratio=4.0 if widths is None else len(widths) / d,
-            activation=activation,
-            out_ln=any(name.startswith("out_ln.") for name in state),
-        )
+    return ResidualMLP(
+        d_in,
+        d,
+        len(numbers),
+        len(state["out_head.weight"]),
+        mlp_ratio=4.0 if widths is None else len(widths) / d,
+        activation=activation,
+        out_ln=any(name.startswith("out_ln.") for name in state),
+    )
 
 
 def _torchvision(spec: str, state: Mapping[str, Tensor]) -> nn.Module:
     models = import_torchvision().models
     name = spec.partition(":")[2]
-    if name not in models.list_models(module=models):
-        close = [known for known in models.list_models(module=models) if name[:4] and known.startswith(name[:4])]
+    known = models.list_models(module=models)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 8, 0.5)
         raise AuditError(
-            f"torchvision has no classification network {name!r}" + (f"; close: {', '.join(close[:8])}" if close else "")
+            f"torchvision has no classification network {name!r}" + (f"; close: {', '.join(close)}" if close else "")
         )
-    classes = _classes(state)
-    network: nn.Module = models.get_model(name, weights=None, **({"num_classes": classes} if classes else {}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an initialisation that the checkpoint overwrites
+        try:
+            with torch.device("meta"):
+                classes = _classes(models.get_model(name, weights=None), state)
+        except NotImplementedError:  # RegNets compute their widths with tensors
+            classes = _classes(models.get_model(name, weights=None), state)
+        network: nn.Module = models.get_model(name, weights=None, **({"num_classes": classes} if classes else {}))
     return network
 
 
-def _classes(state: Mapping[str, Tensor]) -> int | None:
-    """The width of the last matrix: torchvision's classifiers end in it."""
-    matrices = [value for value in state.values() if value.ndim == 2]
-    return len(matrices[-1]) if matrices else None
+def _classes(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
+    """How many outputs the checkpoint's head has: the tensor by the name of the network's last layer tells."""
+    heads = [name for name, module in network.named_modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
+    head = state.get(f"{heads[-1]}.weight") if heads else None
+    return len(head) if head is not None and head.ndim else None
 
 
 def _load(network: nn.Module, checkpoint: Checkpoint) -> None:
     """Load every tensor; what is missing, left over or misshaped is named with the shape that was expected."""
-    own, given = network.state_dict(), checkpoint.state_dict
-    missing = [name for name in own if name not in given]
-    extra = [name for name in given if name not in own]
-    misshaped = [name for name in own if name in given and own[name].shape != given[name].shape]
-    problems = []
-    if missing:
-        problems.append("missing: " + _some({name: own[name] for name in missing}))
-    if extra:
-        problems.append("not in the network: " + _some({name: given[name] for name in extra}))
-    if misshaped:
-        shown = (f"{n} is {_shape(given[n])}, expected {_shape(own[n])}" for n in misshaped[:4])
-        problems.append("misshaped: " + ", ".join(shown) + (f" and {len(misshaped) - 4} more" if len(misshaped) > 4 else ""))
-    if problems:
-        raise AuditError(f"{checkpoint.path}: does not fit {type(network).__name__}: {'; '.join(problems)}")
-    dtypes = {value.dtype for value in given.values() if value.is_floating_point()}
-    if len(dtypes) == 1:
-        network.to(dtype=dtypes.pop())
-    network.load_state_dict(dict(given))
+    given = checkpoint.state_dict
+    own = network.state_dict()
+    named = {unprefixed(name): name for name in own}  # a factory may wrap its network, or call a part of it «module»
+    problems = [
+        _listed("missing", {name: own[named[name]] for name in named if name not in given}),
+        _listed("not in the network", {name: value for name, value in given.items() if name not in named}),
+        _misshaped({name: (given[name], own[named[name]]) for name in named if name in given}),
+    ]
+    if any(problems):
+        raise AuditError(
+            f"{checkpoint.path}: does not fit {type(network).__name__}: {'; '.join(filter(None, problems))}. "
+            f"Name the network that it belongs to with --fa-model ({KINDS})"
+        )
+    own.update({name: given[short] for short, name in named.items()})
+    # Assigned, not copied: the network takes the precision in which each tensor was saved.
+    network.load_state_dict(own, assign=True)
+
+
+def _listed(title: str, tensors: Mapping[str, Tensor]) -> str:
+    return f"{title}: {_some(tensors)}" if tensors else ""
+
+
+def _misshaped(pairs: Mapping[str, tuple[Tensor, Tensor]], most: int = 4) -> str:
+    wrong = [
+        f"{name} is {_kind(given)}, expected {_kind(own)}" for name, (given, own) in pairs.items() if _kind(given) != _kind(own)
+    ]
+    more = f" and {len(wrong) - most} more" if len(wrong) > most else ""
+    return "misshaped: " + ", ".join(wrong[:most]) + more if wrong else ""
+
+
+def _kind(value: Tensor) -> str:
+    """The shape, and whether the numbers are whole; the precision of fractions may differ."""
+    return _shape(value) + ("" if value.is_floating_point() else f" {str(value.dtype).removeprefix('torch.')}")
 
 
 def _some(tensors: Mapping[str, Any], most: int = 4) -> str:

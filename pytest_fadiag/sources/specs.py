@@ -11,6 +11,9 @@ from typing import Any
 
 from ..protocol.errors import AuditError
 
+CONFIG_NAMES = ("config", "cfg", "conf")
+"""Parameters that get the checkpoint's ``config`` although they have a default."""
+
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -19,17 +22,24 @@ def is_factory(spec: str) -> bool:
     return _FACTORY.fullmatch(spec) is not None
 
 
-def call_factory(spec: str, argument: Any, what: str) -> Any:
-    """What the factory returns; it is called with ``argument`` if it takes one."""
+def call_factory(spec: str, what: str, *arguments: Any) -> Any:
+    """What the factory returns; it is called with the argument, if there is one and it takes one."""
     factory = _imported(spec, what)
+    taken = arguments if _takes_config(factory) else ()
     try:
-        takes = bool(inspect.signature(factory).parameters)
-    except (TypeError, ValueError):
-        takes = False
-    try:
-        return factory(argument) if takes else factory()
+        return factory(*taken)
     except Exception as error:
         raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
+
+
+def _takes_config(factory: Any) -> bool:
+    """Whether the first parameter must be given or is called ``config``; an optional width or number of classes is neither."""
+    try:
+        parameters = list(inspect.signature(factory).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    first = next((p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), None)
+    return first is not None and (first.default is first.empty or first.name in CONFIG_NAMES)
 
 
 def _imported(spec: str, what: str) -> Any:
@@ -40,7 +50,7 @@ def _imported(spec: str, what: str) -> Any:
     try:
         found = getattr(importlib.import_module(module), name)
     except ImportError as error:
-        raise AuditError(f"{what} {spec!r}: cannot import {module!r}: {error}; is its folder on PYTHONPATH?") from error
+        raise AuditError(f"{what} {spec!r}: cannot import {module!r} ({error}); is its folder on PYTHONPATH?") from error
     except AttributeError:
         raise AuditError(f"{what} {spec!r}: module {module!r} has no {name!r}") from None
     except Exception as error:

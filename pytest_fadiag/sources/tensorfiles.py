@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import pickletools
 import re
 import warnings
@@ -16,6 +15,9 @@ from torch import Tensor
 from ..protocol.errors import AuditError
 
 ADVICE = "If you trust this file, load it with --fa-unsafe-load; better, save its state_dict and plain values"
+
+HARMLESS = ("torch._utils.", "torch.storage.", "collections.OrderedDict", "_codecs.encode")
+"""What a pickled tensor is made of."""
 
 
 def read_tensor_file(path: Path, *, unsafe: bool = False, advice: str = ADVICE) -> Any:
@@ -77,7 +79,7 @@ def _check_archive(path: Path) -> None:
                     )
     except AuditError:
         raise
-    except Exception as error:  # BadZipFile, NotImplementedError, zlib.error, struct.error …: damage in the archive's own tables
+    except Exception as error:  # BadZipFile, NotImplementedError, zlib.error …: damage in the archive's own tables
         raise AuditError(_damaged(path, b"PK")) from error
 
 
@@ -86,29 +88,35 @@ def _refused(text: str, path: Path, start: bytes) -> str:
     named = re.search(
         r"GLOBAL (\S+) (?:was not|whose module)|but got <class '([^']+)'>|unrecognized function <\w+(?: \w+)* '?([\w.]+)", text
     )
-    if named:
-        return next(group for group in named.groups() if group)
-    if "Unsupported operand" in text and start.startswith(b"\x80"):
+    name = next(group for group in named.groups() if group) if named else ""
+    # pickle.dump of a tensor, unlike torch.save, goes through torch.storage
+    if start.startswith(b"\x80") and (name.startswith("torch.storage.") or "Unsupported operand" in text):
         imports = _imports(path)
         return f"a plain pickle that imports {', '.join(imports[:3])}" if imports else "a plain pickle"
-    return ""
+    return name
 
 
 def _imports(path: Path) -> list[str]:
-    """What a pickle would import, read from its opcodes without running them."""
+    """What a pickle would import beside the parts of tensors, read from its opcodes without running them."""
     names: list[str] = []
-    strings: list[str] = []
+    pushed: list[str] = []
+    memo: dict[Any, Any] = {}
+    last: Any = None
     try:
         for opcode, argument, _ in pickletools.genops(path.read_bytes()):
+            if opcode.name == "MEMOIZE":
+                memo[len(memo)] = last
+                continue
             if opcode.name == "GLOBAL":
                 names.append(str(argument).replace(" ", "."))
             elif opcode.name == "STACK_GLOBAL":
-                names.append(".".join(strings[-2:]))
-            elif isinstance(argument, str):
-                strings.append(argument)
+                names.append(".".join(pushed[-2:]))
+            recalled = opcode.name in ("BINGET", "LONG_BINGET")
+            last = memo.get(argument) if recalled else argument if isinstance(argument, str) else None
+            pushed += [last] if last is not None else []
     except Exception:  # genops raises whatever a damaged pickle makes it raise; what was found so far is still true
         pass
-    return list(dict.fromkeys(names))
+    return [name for name in dict.fromkeys(names) if not name.startswith(HARMLESS)]
 
 
 def _damaged(path: Path, start: bytes) -> str:

@@ -1,0 +1,41 @@
+"""The audit as Markdown: the table, and a collapsible report for each checkpoint that needs a walk-back."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+
+from .rows import AuditRow
+from .table import render
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~$@&])")
+
+
+def markdown(rows: Sequence[AuditRow]) -> str:
+    """The whole document; what comes from checkpoints is escaped, so that a name cannot become markup."""
+    lines = ["## FA audit", ""]
+    table = render(rows, 10_000)
+    for number, cells in enumerate(table):
+        bold = [f"**{_escaped(c.text)}**" if c.fired and c.text.strip() else _escaped(c.text) for c in cells]
+        lines.append("| " + " | ".join(bold) + " |")
+        if number == 0:
+            lines.append("| --- | --- |" + " ---: |" * (len(cells) - 3) + " --- |")
+    for row in rows:
+        if row.report is not None and row.fired:
+            title = html.escape(f"{row.checkpoint}: {row.report.verdict}")
+            lines += [
+                "",
+                f"<details><summary>{title}</summary>",
+                "",
+                "<pre>",
+                html.escape(str(row.report)),
+                "</pre>",
+                "",
+                "</details>",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text.strip())

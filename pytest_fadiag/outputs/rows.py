@@ -1,0 +1,98 @@
+"""The rows of an audit: one a checkpoint, and a mean of each method with several seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..protocol.diagnostics import DIAGNOSTICS, Column
+from ..protocol.report import DiagnosticReport
+from ..protocol.wording import fraction
+
+ACCURACY = Column("acc", lambda report: report.headline_acc, fraction, priority=0)
+COLUMNS: tuple[Column, ...] = (ACCURACY, *(column for diagnostic in DIAGNOSTICS for column in diagnostic.columns))
+
+
+@dataclass
+class AuditRow:
+    """What is known of one checkpoint at the end of a run."""
+
+    checkpoint: str
+    method: str
+    seed: int | None
+    report: DiagnosticReport | None = None
+    outcomes: dict[str, str] = field(default_factory=dict)
+    """Per diagnostic: passed, failed, skipped, xfailed, error, not run."""
+    reason: str = ""
+    expected: str | None = None
+
+    @property
+    def fired(self) -> str:
+        """The keys that fired among the diagnostics that ran."""
+        if self.report is None:
+            return ""
+        return "".join(key for key in self.report.fired if self.outcomes.get(key, "passed") not in ("not run", "deselected"))
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a few words: trustworthy, walk-back a b d, error, not run."""
+        pending = [key for key, outcome in self.outcomes.items() if outcome == "not run"]
+        if self.report is None:
+            if "error" in self.outcomes.values() or "failed" in self.outcomes.values():
+                return f"error: {self.reason}" if self.reason else "error"
+            return "not run" if pending else "skipped"
+        parts = [f"walk-back {' '.join(self.fired)}" if self.fired else "" if pending else "trustworthy"]
+        if self.expected is not None:
+            parts.append("(expected)" if set(self.expected) == set(self.fired) else f"(expected {self.expected or 'none'})")
+        if "error" in self.outcomes.values():
+            parts.append(f"error in {' '.join(k for k, v in self.outcomes.items() if v == 'error')}")
+        if pending:
+            parts.append(f"not run: {' '.join(pending)}")
+        if not self.fired and self.report.frozen_baseline_undercut is None and self.outcomes.get("d") == "skipped":
+            parts.append("(d not measured)")
+        return " ".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class MeanRow:
+    """The mean and the sample standard deviation of each column over the seeds of one method."""
+
+    method: str
+    seeds: int
+    means: tuple[float | None, ...]
+    deviations: tuple[float | None, ...]
+
+
+def mean_rows(rows: Iterable[AuditRow]) -> list[MeanRow]:
+    """One mean row for each method of which several seeds were measured."""
+    by_method: dict[str, list[DiagnosticReport]] = {}
+    for row in rows:
+        if row.report is not None:
+            by_method.setdefault(row.method, []).append(row.report)
+    means = []
+    for method, reports in by_method.items():
+        if len(reports) < 2:
+            continue
+        values = [[_value(column, report) for report in reports] for column in COLUMNS]
+        complete = [[v for v in column if v is not None] if None not in column else [] for column in values]
+        means.append(
+            MeanRow(
+                method,
+                len(reports),
+                tuple(statistics.fmean(column) if column else None for column in complete),
+                tuple(_deviation(column) if column else None for column in complete),
+            )
+        )
+    return means
+
+
+def _value(column: Column, report: DiagnosticReport) -> float | None:
+    return column.value(report)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    try:
+        return statistics.stdev(values)
+    except (ValueError, AttributeError):  # a column with inf or NaN has no deviation
+        return float("nan")

@@ -1,0 +1,117 @@
+"""The audit table as text: it fits the terminal, loses columns by priority, and never wraps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..protocol.wording import figure
+from .rows import COLUMNS, AuditRow, MeanRow, mean_rows
+
+GAP = "  "
+LONGEST_METHOD = 24
+NARROWEST_VERDICT = 17
+ASCII = str.maketrans({"‖": "|", "±": "~", "…": "~", "×": "x", "—": "-", "→": ">", "«": '"', "»": '"'})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A piece of text and whether it is about something that fired."""
+
+    text: str
+    fired: bool = False
+
+
+Line = list[Cell]
+
+
+def render(rows: Sequence[AuditRow], width: int, *, ascii_only: bool = False) -> list[Line]:
+    """The lines of the table: header, each method's rows, its mean row; at most ``width`` characters each."""
+    means = {mean.method: mean for mean in mean_rows(rows)}
+    for spread in (True, False):
+        for dropped in range(len(COLUMNS) + 1) if not spread else (0,):
+            shown = sorted(range(len(COLUMNS)), key=lambda index: COLUMNS[index].priority)[: len(COLUMNS) - dropped]
+            lines = _lines(rows, means, sorted(shown), spread=spread)
+            if _width(lines) <= width or (not spread and dropped == len(COLUMNS)):
+                return [_fitted(line, width, ascii_only) for line in lines]
+    raise AssertionError("unreachable")
+
+
+def _lines(rows: Sequence[AuditRow], means: dict[str, MeanRow], shown: list[int], *, spread: bool) -> list[Line]:
+    table: list[Line] = [[Cell("method"), Cell("seed"), *(Cell(COLUMNS[i].title) for i in shown), Cell("verdict")]]
+    for index, row in enumerate(rows):
+        table.append(_row(row, shown))
+        last = index + 1 == len(rows) or rows[index + 1].method != row.method
+        if last and row.method in means:
+            table.append(_mean(means[row.method], shown, spread=spread))
+    columns = len(table[0])
+    widths = [max(len(line[c].text) for line in table if len(line) == columns) for c in range(columns)]
+    for line in table:
+        for c in range(columns - 1):
+            text = line[c].text
+            line[c] = Cell(text.ljust(widths[c]) if c == 0 else text.rjust(widths[c]), line[c].fired)
+    return table
+
+
+def _row(row: AuditRow, shown: list[int]) -> Line:
+    cells = [Cell(_shortened(row.method, LONGEST_METHOD)), Cell("" if row.seed is None else str(row.seed))]
+    for index in shown:
+        value = None if row.report is None else COLUMNS[index].value(row.report)
+        cells.append(Cell("-" if value is None else COLUMNS[index].show(value), _fired(row, index)))
+    alarming = bool(row.fired) or row.verdict.startswith(("error", "not run"))
+    return [*cells, Cell(row.verdict, alarming)]
+
+
+def _mean(mean: MeanRow, shown: list[int], *, spread: bool) -> Line:
+    cells = [Cell(_shortened(mean.method, LONGEST_METHOD)), Cell(f"mean of {mean.seeds}")]
+    for index in shown:
+        value, deviation = mean.means[index], mean.deviations[index]
+        if value is None or deviation is None:
+            cells.append(Cell("-"))
+            continue
+        text = COLUMNS[index].show(value)
+        logarithmic = COLUMNS[index].show is figure
+        if spread or not logarithmic:
+            text = f"{text}±{_short(deviation)}"
+        cells.append(Cell(text))
+    return [*cells, Cell("")]
+
+
+def _short(deviation: float) -> str:
+    """A deviation in two digits: 0.004, 0.53, 2e+06."""
+    if not math.isfinite(deviation):
+        return "?"
+    if deviation == 0:
+        return "0"
+    return f"{deviation:.1g}" if deviation < 0.1 or deviation >= 1000 else f"{deviation:.2g}"
+
+
+def _fired(row: AuditRow, index: int) -> bool:
+    from ..protocol.diagnostics import DIAGNOSTICS
+
+    owner = next((d.key for d in DIAGNOSTICS if COLUMNS[index] in d.columns), "")
+    return bool(owner) and owner in row.fired
+
+
+def _width(lines: Sequence[Line]) -> int:
+    """The width that the table needs if the verdict is cut to its narrowest."""
+    head = lines[0]
+    fixed = sum(len(cell.text) for cell in head[:-1]) + len(GAP) * (len(head) - 1)
+    short = max((len(line[-1].text) for line in lines if not line[-1].text.startswith("error")), default=0)
+    return fixed + max(NARROWEST_VERDICT, short)
+
+
+def _fitted(line: Line, width: int, ascii_only: bool) -> Line:
+    used = sum(len(cell.text) for cell in line[:-1]) + len(GAP) * (len(line) - 1)
+    cells = [*line[:-1], Cell(_shortened(line[-1].text, max(1, width - used)), line[-1].fired)]
+    return [Cell(_plain(cell.text, ascii_only), cell.fired) for cell in cells]
+
+
+def _plain(text: str, ascii_only: bool) -> str:
+    text = "".join(char if char.isprintable() else "?" for char in text)
+    return text.translate(ASCII).encode("ascii", "replace").decode() if ascii_only else text
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

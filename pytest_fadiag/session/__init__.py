@@ -1,0 +1,1 @@
+"""The pytest side of an audit: settings, collection, fixtures, cache and the terminal summary."""

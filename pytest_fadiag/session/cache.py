@@ -1,0 +1,120 @@
+"""Measurements kept by content: written atomically under a lock, so that all processes of a run measure each once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Record = dict[str, Any]
+
+
+class ResultCache:
+    """Plain records under pytest's cache directory; without a usable one they last as long as the process."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.memory: dict[str, Record] = {}
+
+    @classmethod
+    def of(cls, config: pytest.Config, *, disabled: bool) -> ResultCache:
+        """The cache of a run, in memory only where there is no cache plugin or it is not wanted."""
+        provider = getattr(config, "cache", None)
+        if disabled or provider is None:
+            return cls(None)
+        try:
+            return cls(provider.mkdir("fadiag"))
+        except OSError as error:
+            _warn(f"measurements are not cached: {error}")
+            return cls(None)
+
+    def get(self, key: str) -> Record | None:
+        """The record of a key, if there is a readable one."""
+        if key not in self.memory and self.folder is not None:
+            try:
+                self.memory[key] = json.loads((self.folder / f"{key}.json").read_text("utf-8"))
+            except (OSError, ValueError):
+                return None
+        return self.memory.get(key)
+
+    def get_or_make(self, key: str | None, make: Callable[[], Record]) -> Record:
+        """The record of a key, made by at most one process at a time; without a key it is made and not kept."""
+        if key is None:
+            return make()
+        found = self.get(key)
+        if found is not None:
+            return found
+        with self._locked(key):
+            found = self.get(key)
+            if found is None:
+                found = make()
+                self._put(key, found)
+        return found
+
+    def _locked(self, key: str) -> Any:
+        if self.folder is None:
+            return nullcontext()
+        from filelock import FileLock
+
+        logging.getLogger("filelock").setLevel(logging.WARNING)  # its debug lines would show in captured logs
+        try:
+            lock = FileLock(self.folder / f"{key}.lock")
+            lock.acquire()
+        except OSError as error:
+            _warn(f"measurements are not cached: {error}")
+            self.folder = None
+            return nullcontext()
+        return _Released(lock)
+
+    def _put(self, key: str, record: Record) -> None:
+        self.memory[key] = record
+        if self.folder is None:
+            return
+        try:
+            write_atomically(self.folder / f"{key}.json", json.dumps(record, allow_nan=False))
+        except OSError as error:
+            _warn(f"the measurement is not cached: {error}")
+
+
+class _Released:
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: object) -> None:
+        self.lock.release()
+
+
+def key_of(parts: Mapping[str, Any]) -> str:
+    """The key of what a record depends on."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _warn(text: str) -> None:
+    warnings.warn(pytest.PytestWarning(f"fadiag: {text}"), stacklevel=3)

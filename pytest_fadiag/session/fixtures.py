@@ -1,0 +1,123 @@
+"""The fixtures; each can be overridden in a conftest, and the others then work with what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ..protocol.control import Control
+    from ..protocol.report import DiagnosticReport
+    from ..protocol.thresholds import DiagnosticThresholds
+    from ..sources.data import DataSet
+    from .handle import CheckpointUnderTest
+    from .outcome import DiagnosticUnderTest
+
+
+@pytest.fixture
+def fa_checkpoint(request: pytest.FixtureRequest) -> CheckpointUnderTest:
+    """The checkpoint under test: path, method, seed, and on demand state_dict, config, test_acc.
+
+    A test that asks for it, or for a fixture that needs it, runs once for every checkpoint of --fa-checkpoint or of the
+    marker's checkpoint=.
+    """
+    from .auditor import AUDITOR
+    from .collection import TARGET
+
+    target = getattr(request, "param", None) or request.node.stash[TARGET]
+    return request.config.stash[AUDITOR].handle(target)
+
+
+@pytest.fixture
+def fa_device(request: pytest.FixtureRequest) -> str:
+    """The device that networks are measured on: --fa-device, resolved to a GPU where there is one."""
+    from ..sources.audit import choose_device
+    from .auditor import AUDITOR
+
+    return str(choose_device(request.config.stash[AUDITOR].settings.device))
+
+
+@pytest.fixture
+def fa_model(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_device: str) -> nn.Module:
+    """The network of the checkpoint with its weights loaded; override it for a network that --fa-model cannot name."""
+    from ..sources.networks import build_network
+    from .auditor import AUDITOR
+
+    return build_network(fa_checkpoint.contents, request.config.stash[AUDITOR].settings.model).to(fa_device)
+
+
+@pytest.fixture
+def fa_test_data(request: pytest.FixtureRequest) -> DataSet:
+    """The test split of --fa-data, decoded once: x, y, mean, std."""
+    from .auditor import AUDITOR
+
+    return request.config.stash[AUDITOR].data
+
+
+class EvalBatches:
+    """The test split as (x, y) batches, normalised as the checkpoint says and flattened if the network wants it."""
+
+    def __init__(self, data: DataSet, size: int, *, flatten: bool) -> None:
+        self.data, self.size, self.flatten = data, size, flatten
+        self.name, self.note, self.samples = data.name, data.note, len(data)
+
+    def __len__(self) -> int:
+        return (self.samples + self.size - 1) // self.size
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self.data.batches(self.size, flatten=self.flatten)
+
+
+@pytest.fixture
+def fa_eval_batches(
+    request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_model: nn.Module, fa_test_data: DataSet
+) -> Any:
+    """The (x, y) batches that the network is measured on; override it with any list of batches."""
+    from ..sources.networks import wants_flat
+    from .auditor import AUDITOR
+
+    data = fa_test_data.for_checkpoint(fa_checkpoint.config)
+    size = request.config.stash[AUDITOR].settings.batch_size
+    return EvalBatches(data, size, flatten=wants_flat(fa_model, data.x[0]))
+
+
+@pytest.fixture
+def fa_frozen_baseline(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest) -> Control | float | None:
+    """The frozen-random control of the checkpoint by --fa-frozen; override it with an accuracy, a Control or None."""
+    from .auditor import AUDITOR
+
+    return request.config.stash[AUDITOR].control_for(fa_checkpoint)
+
+
+@pytest.fixture
+def fa_thresholds(request: pytest.FixtureRequest) -> DiagnosticThresholds:
+    """The thresholds of this test: its fa_protocol markers over the command line over the ini file."""
+    from .auditor import AUDITOR
+    from .settings import marked
+
+    return request.config.stash[AUDITOR].settings.thresholds(marked(request.node))
+
+
+@pytest.fixture
+def fa_report(
+    request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_thresholds: DiagnosticThresholds
+) -> DiagnosticReport:
+    """The report of the checkpoint: assert on its verdict or numbers, or call fa_report.check()."""
+    from .outcome import report_for
+
+    return report_for(request, fa_checkpoint, fa_thresholds)
+
+
+@pytest.fixture
+def fa_diagnostic(request: pytest.FixtureRequest, fa_report: DiagnosticReport) -> DiagnosticUnderTest:
+    """One diagnostic of the report: status, value, threshold, headline; call fa_diagnostic.check().
+
+    A test that asks for it runs once for every diagnostic of --fa-diagnostics or of the marker's diagnostics=.
+    """
+    from .outcome import diagnostic_for
+
+    return diagnostic_for(request, fa_report)

@@ -1,0 +1,222 @@
+"""The command-line options and their ini twins, declared in one table."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytest
+
+from ..protocol.diagnostics import DIAGNOSTICS, select
+from ..protocol.errors import AuditError
+from ..protocol.thresholds import CONFOUND_RULES, GROWTH_FORMS, DiagnosticThresholds, threshold_names
+
+REPORT_TYPES = ("json", "markdown")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting: ``--fa-NAME`` on the command line, ``fa_NAME`` in the ini file."""
+
+    name: str
+    help: str
+    read: Callable[[str], Any] = str
+    default: Any = None
+    metavar: str = "VALUE"
+    many: bool = False
+    flag: bool = False
+    ini: bool = True
+
+    @property
+    def key(self) -> str:
+        """The name of the ini twin, and of the parsed attribute."""
+        return "fa_" + self.name.replace("-", "_")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        seeds = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"seeds are whole numbers separated by commas, not {text!r}") from None
+    if not seeds:
+        raise argparse.ArgumentTypeError("no seed given")
+    if len(set(seeds)) != len(seeds):
+        raise argparse.ArgumentTypeError(f"a seed is named twice in {text!r}")
+    return seeds
+
+
+def _threshold(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, not {text!r}; names: {', '.join(threshold_names(short=True))}")
+    try:
+        number: Any = float(value)
+    except ValueError:
+        number = value
+    _validated(lambda: DiagnosticThresholds().replace(**{name.strip(): number}))
+    return name.strip(), number
+
+
+def _keys(text: str) -> str:
+    return "".join(diagnostic.key for diagnostic in _validated(lambda: select(text)))
+
+
+def _validated(make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except AuditError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.strip().isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, not {text!r}")
+        return int(text)
+
+    return read
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"expected {' or '.join(choices)}, not {text!r}")
+        return text
+
+    return read
+
+
+def _device(text: str) -> str:
+    kind, _, index = text.partition(":")
+    if kind not in ("auto", "cpu", "cuda", "mps") or (index and not index.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected auto, cpu, cuda, cuda:N or mps, not {text!r}")
+    return text
+
+
+def _report(text: str) -> tuple[str, str]:
+    kind, _, destination = text.partition(":")
+    if kind not in REPORT_TYPES:
+        raise argparse.ArgumentTypeError(f"unknown report type {kind!r}; known: {', '.join(REPORT_TYPES)}")
+    return kind, destination or {"json": "audit.json", "markdown": "audit.md"}[kind]
+
+
+_DIAGNOSTICS = ", ".join(f"{diagnostic.key} {diagnostic.name}" for diagnostic in DIAGNOSTICS)
+
+OPTIONS = (
+    Option(
+        "checkpoint",
+        "Audit this checkpoint: a file, a glob, or a folder (repeatable). {seed} stands for each of --fa-seeds. "
+        "Write it with '=', quoted: --fa-checkpoint='runs/*.pt'",
+        metavar="PATH|GLOB|DIR",
+        many=True,
+    ),
+    Option("seeds", "Seeds that {seed} in --fa-checkpoint stands for: 42,123,456", _seeds, metavar="N,N,…"),
+    Option(
+        "missing",
+        "What a checkpoint that does not exist is: error, or skip (default: error)",
+        _one_of("error", "skip"),
+        "error",
+        "error|skip",
+    ),
+    Option(
+        "model",
+        "The network of the checkpoints: package.module:factory or torchvision:NAME "
+        "(default: the reference ResidualMLP, rebuilt from the tensor shapes)",
+        metavar="SPEC",
+    ),
+    Option(
+        "stream",
+        "Where the residual stream is: 'blocks.* -> out_ln', the blocks and the module after them (default: found by itself)",
+        metavar="SPEC",
+    ),
+    Option(
+        "data",
+        "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or .safetensors file with x and y, "
+        "or package.module:factory",
+        metavar="SPEC",
+    ),
+    Option("batches", "How many batches of 128 test samples are probed (default: 10)", _count(2), 10, "N"),
+    Option("batch-size", "How many samples are forwarded at once; changes no number (default: 128)", _count(1), 128, "N"),
+    Option(
+        "frozen",
+        "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or glob, matched by method and "
+        "seed, or a JSON file (repeatable). Without one, frozen-margin is skipped",
+        metavar="VALUE",
+        many=True,
+    ),
+    Option(
+        "threshold",
+        f"Change a threshold (repeatable): {', '.join(threshold_names(short=True)[:5])}, margin_pp. Defaults: "
+        + ", ".join(
+            f"{name}={value}" for name, value in DiagnosticThresholds().to_dict().items() if not isinstance(value, str)
+        ),
+        _threshold,
+        metavar="NAME=VALUE",
+        many=True,
+    ),
+    Option(
+        "growth",
+        "Which growth residual-growth judges: per_block or cumulative (default: per_block)",
+        _one_of(*GROWTH_FORMS),
+        metavar="|".join(GROWTH_FORMS),
+    ),
+    Option(
+        "confounds",
+        "Whether saturation and aggregate drift are excused, or flagged as the published rule does (default: excuse)",
+        _one_of(*CONFOUND_RULES),
+        metavar="|".join(CONFOUND_RULES),
+    ),
+    Option("diagnostics", f"Which diagnostics are run (default: all). {_DIAGNOSTICS}", _keys, "abcd", "KEYS"),
+    Option(
+        "device",
+        "Where networks are measured: auto, cpu, cuda, cuda:N or mps (default: auto, a GPU if there is one)",
+        _device,
+        "auto",
+        "DEVICE",
+    ),
+    Option(
+        "report",
+        f"Write the audit to a file (repeatable): {', '.join(REPORT_TYPES)}, such as json:audit.json or "
+        "markdown:$GITHUB_STEP_SUMMARY",
+        _report,
+        metavar="TYPE[:DEST]",
+        many=True,
+    ),
+    Option(
+        "expect",
+        'Recorded verdicts: an earlier audit.json, or a JSON object such as {"dfa": "abd", "bp": ""}. What is expected to '
+        "fire is a strict xfail, so any change is red",
+        metavar="FILE",
+    ),
+    Option("no-cache", "Measure anew and neither read nor write the cache", flag=True),
+    Option("unsafe-load", "Let a checkpoint's pickle run code; only for files you trust", flag=True, ini=False),
+)
+
+
+def declare(parser: pytest.Parser) -> None:
+    """Add every option and its ini twin; a bad value ends pytest with exit code 4 before anything runs."""
+    group = parser.getgroup("fadiag", "audit of networks trained without backpropagation (pytest-fadiag)")
+    for option in OPTIONS:
+        flag = f"--fa-{option.name}"
+        shown = option.help.replace("%", "%%")
+        if option.flag:
+            group.addoption(flag, dest=option.key, action="store_true", default=None, help=shown)
+        else:
+            action = "append" if option.many else "store"
+            group.addoption(flag, dest=option.key, action=action, type=_kept(option), metavar=option.metavar, help=shown)
+        if option.ini:
+            kind: Literal["bool", "linelist", "string"] = "bool" if option.flag else "linelist" if option.many else "string"
+            parser.addini(option.key, f"As {flag}", type=kind, default=None)
+
+
+def _kept(option: Option) -> Callable[[str], str]:
+    """Check a value and keep its text: xdist sends parsed options to its workers, and text survives the journey."""
+
+    def check(text: str) -> str:
+        option.read(text)
+        return text
+
+    check.__name__ = option.metavar  # argparse names the type by it in its own messages
+    return check
