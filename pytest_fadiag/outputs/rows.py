@@ -28,30 +28,50 @@ class AuditRow:
     expected: str | None = None
 
     @property
+    def judged(self) -> str:
+        """The keys of the diagnostics that ran; all of them where a test asked for the whole report."""
+        ran = "".join(key for key, outcome in sorted(self.outcomes.items()) if outcome != "not run")
+        return ran or ("" if self.outcomes else "".join(diagnostic.key for diagnostic in DIAGNOSTICS))
+
+    @property
     def fired(self) -> str:
         """The keys that fired among the diagnostics that ran."""
-        if self.report is None:
-            return ""
-        return "".join(key for key in self.report.fired if self.outcomes.get(key, "passed") not in ("not run", "deselected"))
+        return "" if self.report is None else "".join(key for key in self.report.fired if key in self.judged)
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether what fired is what was recorded, as far as it ran."""
+        if self.expected is None or self.report is None:
+            return False
+        return set(self.fired) == {key for key in self.expected if key in self.judged}
 
     @property
     def verdict(self) -> str:
         """The verdict in a few words: trustworthy, walk-back a b d, error, not run."""
         pending = [key for key, outcome in self.outcomes.items() if outcome == "not run"]
+        broken = [key for key, outcome in self.outcomes.items() if outcome == "error"]
         if self.report is None:
-            if "error" in self.outcomes.values() or "failed" in self.outcomes.values():
-                return f"error: {self.reason}" if self.reason else "error"
-            return "not run" if pending else "skipped"
-        parts = [f"walk-back {' '.join(self.fired)}" if self.fired else "" if pending else "trustworthy"]
-        if self.expected is not None:
-            parts.append("(expected)" if set(self.expected) == set(self.fired) else f"(expected {self.expected or 'none'})")
-        if "error" in self.outcomes.values():
-            parts.append(f"error in {' '.join(k for k, v in self.outcomes.items() if v == 'error')}")
+            return (f"error: {self.reason}" if self.reason else "error") if broken else "not run" if pending else "skipped"
+        if not self.judged:
+            return "not run"
+        complete = len(self.judged) == len(DIAGNOSTICS)
+        if self.fired:
+            parts = [f"walk-back {' '.join(self.fired)}"]
+        else:
+            parts = [
+                "trustworthy" if complete and not broken else f"pass {' '.join(k for k in self.judged if k not in broken)}"
+            ]
+        if self.as_expected:
+            parts[0] += "*"
+        elif self.expected is not None:
+            parts.append(f"(expected {' '.join(self.expected) or 'none'})")
+        if broken:
+            parts.append(f"error {' '.join(broken)}")
         if pending:
-            parts.append(f"not run: {' '.join(pending)}")
-        if not self.fired and self.report.frozen_baseline_undercut is None and self.outcomes.get("d") == "skipped":
-            parts.append("(d not measured)")
-        return " ".join(filter(None, parts))
+            parts.append(f"not run {' '.join(pending)}")
+        if self.outcomes.get("d") == "skipped":
+            parts.append("no d")
+        return " ".join(parts)
 
 
 @dataclass(frozen=True)

@@ -102,10 +102,33 @@ class Auditor:
             notes=record["notes"],
         )
 
-    def control_for(self, handle: CheckpointUnderTest) -> Control | None:
+    def control_for(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> Control | None:
         """The control that belongs to a checkpoint; a control checkpoint is evaluated once on the same images."""
         chosen = self.controls.choose(handle.method, handle.seed)
-        return self._evaluated(chosen) if isinstance(chosen, ControlFile) else chosen
+        if not isinstance(chosen, ControlFile):
+            return chosen
+        by = overrides(request)
+        if not by:
+            return self._evaluated(chosen)
+        memo = ("control", str(chosen.path), *by)
+        if memo not in self.measured:
+            self.measured[memo] = self._evaluated_like(request, chosen).to_dict()
+        return Control.from_dict(self.measured[memo])
+
+    def _evaluated_like(self, request: pytest.FixtureRequest, file: ControlFile) -> Control:
+        """A control whose network a fixture of the user's builds: a copy of that network with the control's tensors."""
+        import copy
+
+        from ..protocol.measure import evaluate
+        from ..sources.audit import control_of
+        from ..sources.checkpoints import load_checkpoint
+        from ..sources.networks import load_into
+
+        checkpoint = load_checkpoint(file.path, unsafe=self.settings.unsafe_load)
+        network = copy.deepcopy(request.getfixturevalue("fa_model"))
+        load_into(network, checkpoint)
+        accuracy = evaluate(network, request.getfixturevalue("fa_eval_batches"), batch_size=self.settings.batch_size)
+        return control_of(file, checkpoint.config, accuracy)
 
     def _evaluated(self, file: ControlFile) -> Control:
         def make() -> Record:
@@ -119,12 +142,11 @@ class Auditor:
         return Control.from_dict(self.cache.get_or_make(self._key("control", digest, file.path.name), make))
 
     def _measured(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> Record:
-        overridden = [name for name in MEASURED_BY if is_overridden(request, name)]
-        by = tuple(str(id(_definition(request, name))) for name in overridden)
+        by = overrides(request)
         memo = (handle.target.path, *by)
         if memo not in self.measured:
             # What a fixture of the user's computes has no digest, so such a measurement lasts for this run only.
-            key = None if overridden else self._key("measurement", handle.digest, handle.path.name)
+            key = None if by else self._key("measurement", handle.digest, handle.path.name)
             self.measured[memo] = self.cache.get_or_make(key, lambda: self._measure(request, handle))
         return self.measured[memo]
 
@@ -204,6 +226,11 @@ def find_controls(config: pytest.Config, settings: Settings) -> Controls:
         return parse_controls(values, files)
     except AuditError as error:
         raise pytest.UsageError(f"--fa-frozen: {error}") from None
+
+
+def overrides(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """What tells apart the measurements by fixtures that somebody overrides for this test; empty where nobody does."""
+    return tuple(str(id(_definition(request, name))) for name in MEASURED_BY if is_overridden(request, name))
 
 
 def is_overridden(request: pytest.FixtureRequest, name: str) -> bool:

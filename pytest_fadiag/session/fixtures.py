@@ -90,7 +90,7 @@ def fa_frozen_baseline(request: pytest.FixtureRequest, fa_checkpoint: Checkpoint
     """The frozen-random control of the checkpoint by --fa-frozen; override it with an accuracy, a Control or None."""
     from .auditor import AUDITOR
 
-    return request.config.stash[AUDITOR].control_for(fa_checkpoint)
+    return request.config.stash[AUDITOR].control_for(request, fa_checkpoint)
 
 
 @pytest.fixture

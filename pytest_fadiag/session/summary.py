@@ -71,7 +71,7 @@ class Summary:
             before = kept["outcomes"].get(row["diagnostic"], "not run")
             kept["outcomes"][row["diagnostic"]] = max(before, row["outcome"], key=WORSE.index)
         elif row["outcome"] == "error":
-            kept["outcomes"].setdefault("report", "error")
+            kept["outcomes"].update({diagnostic.key: "error" for diagnostic in DIAGNOSTICS})
 
     def _crashed(self, report: pytest.TestReport) -> None:
         checkpoint, _, name = report.nodeid.rpartition("::")
@@ -105,7 +105,7 @@ class Summary:
         if config.get_verbosity() < 0:
             terminalreporter.write_line(one_line(rows))
             return
-        from ..outputs.table import GAP, render
+        from ..outputs.table import render
 
         writer = terminalreporter._tw
         encoding = getattr(writer._file, "encoding", None) or "ascii"
@@ -114,9 +114,9 @@ class Summary:
             for column, cell in enumerate(line):
                 text = cell.text if column + 1 < len(line) else cell.text.rstrip()
                 writer.write(text, red=cell.fired, bold=number == 0)
-                if column + 1 < len(line):
-                    writer.write(GAP)
             writer.line()
+        if any(row.as_expected for row in rows):
+            writer.line("* as expected")
         writer.line(one_line(rows))
 
     @pytest.hookimpl(trylast=True)
@@ -150,12 +150,11 @@ class Summary:
 
 
 def one_line(rows: list[AuditRow]) -> str:
-    """The audit in one line."""
+    """The audit in one line that fits a terminal: how many checkpoints stand, and how often each diagnostic fired."""
     judged = [row for row in rows if row.report is not None]
     walked = [row for row in judged if row.fired]
-    per_key = [f"{d.name} {count}" for d in DIAGNOSTICS if (count := sum(d.key in row.fired for row in walked))]
-    parts = [f"{len(rows)} checkpoint{'s' * (len(rows) != 1)}", f"{len(judged) - len(walked)} trustworthy"]
-    parts.append(f"{len(walked)} need{'s' * (len(walked) == 1)} walk-back" + (f" ({', '.join(per_key)})" if per_key else ""))
+    fired = " ".join(f"{d.key}:{count}" for d in DIAGNOSTICS if (count := sum(d.key in row.fired for row in walked)))
+    parts = [f"{len(judged) - len(walked)} trustworthy", f"{len(walked)} walk-back" + (f" ({fired})" if fired else "")]
     if len(rows) > len(judged):
         parts.append(f"{len(rows) - len(judged)} without result")
-    return "FA audit: " + ", ".join(parts)
+    return f"FA audit of {len(rows)} checkpoint{'s' * (len(rows) != 1)}: {', '.join(parts)}"

@@ -212,10 +212,10 @@ def _read_npz(path: Path) -> Mapping[str, Any]:
     import numpy as np
 
     try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise ValueError("it holds one array; save two with numpy.savez(path, x=…, y=…)")
-        with archive:
+        with path.open("rb") as file:  # numpy leaves a damaged file open
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise ValueError("it holds one array; save two with numpy.savez(path, x=…, y=…)")
             return {name: archive[name] for name in archive.files}
     except Exception as error:  # BadZipFile, zlib.error, ValueError of an array of objects …
         raise AuditError(f"data {path}: not a readable .npz file: {error or type(error).__name__}") from error

@@ -24,7 +24,7 @@ def build_network(checkpoint: Checkpoint, spec: str | None = None) -> nn.Module:
     """The network of a checkpoint with its tensors loaded, in the precision in which they were saved."""
     with torch.random.fork_rng(devices=[]):  # the initialisation is overwritten, and the user's random state is not ours
         network = _bare(checkpoint, spec)
-    _load(network, checkpoint)
+    load_into(network, checkpoint)
     return network
 
 
@@ -106,7 +106,7 @@ def _classes(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
     return len(head) if head is not None and head.ndim else None
 
 
-def _load(network: nn.Module, checkpoint: Checkpoint) -> None:
+def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
     """Load every tensor; what is missing, left over or misshaped is named with the shape that was expected."""
     given = checkpoint.state_dict
     own = network.state_dict()

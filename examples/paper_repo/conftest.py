@@ -1,0 +1,17 @@
+"""All that this repo tells the plugin beyond its ini file: how to build the paper's network."""
+
+from __future__ import annotations
+
+import pytest
+from paper.network import PaperNet
+
+from pytest_fadiag.session.handle import CheckpointUnderTest
+
+
+@pytest.fixture
+def fa_model(fa_checkpoint: CheckpointUnderTest) -> PaperNet:
+    """The paper's network with the weights of the checkpoint under test."""
+    config = fa_checkpoint.config
+    net = PaperNet(config["d"], config["depth"])
+    net.load_state_dict(fa_checkpoint.state_dict)
+    return net
