@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: audit test lint format bench fixtures clean
+.PHONY: audit test lint format bench fixtures readme clean
 
 audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against their recorded verdicts
-	$(BIN)/python -m pytest -c fixtures/pytest.ini -m fa_protocol
+	cd fixtures && ../$(BIN)/python -m pytest
 
 test: $(VENV)/.ready    ## the test suite
 	$(BIN)/python -m pytest
@@ -25,6 +25,9 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 
 fixtures: $(VENV)/.ready ## train the shipped checkpoints again (about an hour)
 	$(BIN)/python fixtures/build.py
+
+readme: $(VENV)/.ready  ## renew the table, the report and the options in the README
+	$(BIN)/python .ci/readme.py
 
 clean:                  ## remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

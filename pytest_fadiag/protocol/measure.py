@@ -272,7 +272,7 @@ class _Pass:
             else platform.processor() or platform.machine()
         )
         return {
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
             "python": platform.python_version(),
             "device": self.device.type,
             "device_name": name,

@@ -11,13 +11,18 @@ _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_plain(value: Any) -> Any:
-    """The value with floats that JSON cannot carry as strings, and tuples as lists."""
+    """The value in exactly the built-in types, as xdist wants them: non-finite floats as strings, tuples as lists."""
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
     return value
 
 

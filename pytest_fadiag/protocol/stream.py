@@ -85,13 +85,13 @@ def find_stream(model: nn.Module, x: Tensor, spec: str | None = None) -> Stream:
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits in whatever a model returns: a tensor, the first of a tuple, or an object with ``logits``."""
-    logits = getattr(output, "logits", output)
+    """The logits in whatever a model returns: a tensor, the first of a tuple, or something with ``logits``."""
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     if isinstance(logits, (tuple, list)) and logits:
         logits = logits[0]
     if not isinstance(logits, Tensor):
         raise AuditError(
-            f"the network returned {type(output).__name__}, not logits; wrap it so that it returns a tensor [B, classes]"
+            f"the network returned {type(output).__name__}, which holds no logits; let it return a tensor [B, classes]"
         )
     return logits
 

@@ -133,16 +133,8 @@ def old_pickle(data: np.ndarray, labels: list[int]) -> bytes:
         + b"\x89T" + struct.pack("<I", data.size) + data.tobytes() + b"tb"
     )  # fmt: skip
     listed = b"](" + b"".join(number(label) for label in labels) + b"e"
-    return (
-        b"\x80\x02}("
-        + text(b"batch_label")
-        + text(b"testing batch 1 of 1")
-        + text(b"data")
-        + array
-        + text(b"labels")
-        + listed
-        + b"u."
-    )
+    entries = [text(b"batch_label") + text(b"testing batch 1 of 1"), text(b"data") + array, text(b"labels") + listed]
+    return b"\x80\x02}(" + b"".join(entries) + b"u."
 
 
 def new_pickle(data: np.ndarray, labels: list[int]) -> bytes:

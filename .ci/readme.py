@@ -1,0 +1,65 @@
+"""Write the table, the failing report and the options table of the README from the commands that they document.
+
+    python .ci/readme.py           # rewrite README.md
+    python .ci/readme.py --check   # exit 1 if it is out of date
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTEST = [sys.executable, "-m", "pytest", "-o", "fa_expect=", "--color=no", "-p", "no:cacheprovider"]
+
+
+def shell(*arguments: str) -> str:
+    environment = {**os.environ, "COLUMNS": "100", "PYTHONIOENCODING": "utf-8"}
+    environment.pop("CI", None)
+    done = subprocess.run([*PYTEST, *arguments], cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    return done.stdout
+
+
+def table() -> str:
+    names = [f"fixtures/checkpoints/{method}_s{seed}.pt" for method in ("bp", "dfa", "dfa-lam") for seed in (42, 123, 456)]
+    lines = shell("--tb=no", "-rN", *names).splitlines()
+    start = next(i for i, line in enumerate(lines) if " FA audit " in line)
+    end = next(i for i, line in enumerate(lines) if line.startswith("FA audit of"))
+    command = "$ pytest fixtures/checkpoints/{bp,dfa,dfa-lam}_s*.pt"
+    return "\n".join(["```", command, *lines[start : end + 1], "```"])
+
+
+def report() -> str:
+    lines = shell("-rN", "-q", "fixtures/checkpoints/dfa_s42.pt::frozen-margin").splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("FA diagnostic report"))
+    end = next(i for i, line in enumerate(lines) if line.startswith("VERDICT"))
+    return "\n".join(["```", "$ pytest fixtures/checkpoints/dfa_s42.pt::frozen-margin", *lines[start : end + 1], "```"])
+
+
+def options() -> str:
+    from pytest_fadiag.session.options import OPTIONS
+
+    rows = ["| option | ini | |", "| --- | --- | --- |"]
+    for option in OPTIONS:
+        value = "" if option.flag else f"={option.metavar}"
+        ini = f"`{option.key}`" if option.ini else ""
+        rows.append(f"| `--fa-{option.name}{value}` | {ini} | {option.help} |".replace("|cumulative", "\\|cumulative"))
+    return "\n".join(re.sub(r"(?<=[A-Za-z_])\|(?=[A-Za-z])", r"\\|", row) for row in rows)
+
+
+def main() -> None:
+    path = ROOT / "README.md"
+    before = text = path.read_text("utf-8")
+    for name, make in (("table", table), ("report", report), ("options", options)):
+        pattern = re.compile(rf"(<!-- {name}\b.*?-->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        text = pattern.sub(lambda found, made=make: f"{found[1]}{made()}\n{found[2]}", text)  # type: ignore[misc]
+    if "--check" in sys.argv[1:]:
+        sys.exit("README.md is out of date: run python .ci/readme.py" if text != before else 0)
+    path.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
