@@ -17,6 +17,7 @@ from .errors import AuditError
 from .measurement import BATCH, BATCHES, Accuracy, Companions, Measurement
 from .stream import Stream, find_stream, logits_of
 from .tally import DirectionTally, NormTally, Rows, median, pairwise_cosine, row_norms, wide_dtype
+from .wording import count
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Progress = Callable[[int], None]
@@ -47,6 +48,10 @@ def measure(
     sample counts for the accuracy. ``batch_size`` bounds what is forwarded at once and changes no number. The model comes
     back as it was: mode, ``requires_grad``, gradients, random state. ``progress`` is told the samples done so far.
     """
+    if not isinstance(model, nn.Module):
+        raise AuditError(f"the model is {type(model).__name__}, not a torch.nn.Module")
+    if not (isinstance(batches, int) and isinstance(batch_size, int)):
+        raise AuditError(f"batches and batch_size must be whole numbers, not {batches!r} and {batch_size!r}")
     if batches < 2:
         raise AuditError(f"the cross-batch cosine needs at least 2 batches of {BATCH} samples, not {batches}")
     if batch_size < 1:
@@ -125,7 +130,8 @@ class _Pass:
 
     def _on_device(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         self.labels.update(torch.unique(y).tolist())
-        x = x.detach().to(self.device, self.compute if x.is_floating_point() else x.dtype, non_blocking=True)
+        # A copy, since a network may write to its input in place, and the caller's data serve the next network too.
+        x = x.detach().to(self.device, self.compute if x.is_floating_point() else x.dtype, non_blocking=True, copy=True)
         if x.is_floating_point():
             self.broken_inputs.append((~torch.isfinite(x)).sum())
         return x, y.to(self.device, torch.long, non_blocking=True)
@@ -144,7 +150,10 @@ class _Pass:
                 # No parameter and no input requires grad, so h_0 is where the graph begins: nothing before it is kept.
                 leaf.append(state if state.requires_grad else state.requires_grad_())
             elif not state.requires_grad:
-                raise AuditError(f"the stream is detached before h_{layer}: no BP gradient reaches the states below it")
+                raise AuditError(
+                    f"the stream is detached before h_{layer}, so no BP gradient reaches the states below it; audit the "
+                    "network with a forward pass that does not detach its states"
+                )
             self.state_norms.add(layer, state.detach())
             state.register_hook(  # type: ignore[no-untyped-call]
                 lambda gradient: self._arrived(layer, group, gradient)
@@ -157,17 +166,33 @@ class _Pass:
             self._score(logits.detach(), y)
             # The error softmax - one-hot of a confident sample cancels in float32; one float64 step at the end keeps it exact.
             wide = logits.to(wide_dtype(logits))
-            losses = self.loss(wide, y)
-            if losses.shape != y.shape:
-                raise AuditError(
-                    f"the loss returned shape {tuple(losses.shape)} for {len(y)} samples; it must return one number per sample "
-                    "(reduction='none', summed over outputs)"
-                )
-            _, error = torch.autograd.grad(losses.sum(), (leaf[0], wide), allow_unused=True)
-        if error is None or self.gradient_norms.seen(len(self.state_norms) - 1) != self.state_norms.seen(0):
-            raise AuditError("no gradient of the loss reaches the last state of the stream; check the stream and the loss")
+            losses = self._losses(wide, y)
+            _, error = self._forward(lambda: torch.autograd.grad(losses.sum(), (leaf[0], wide), allow_unused=True), x)
+        unreached = [
+            layer for layer in range(len(self.state_norms)) if self.gradient_norms.seen(layer) != self.state_norms.seen(0)
+        ]
+        if error is None or unreached:
+            raise AuditError(
+                f"no gradient of the loss reaches h_{max(unreached, default=0)} of the stream ({stream.source}); "
+                "check the stream (--fa-stream) and the loss"
+            )
         self.errors.add(group, error)
         self.error_norms.add(row_norms(error))
+
+    def _losses(self, logits: Tensor, y: Tensor) -> Tensor:
+        try:
+            losses = self.loss(logits, y)
+        except Exception as error:
+            raise AuditError(f"the loss failed on logits {tuple(logits.shape)}: {type(error).__name__}: {error}") from error
+        if not isinstance(losses, Tensor) or losses.shape != y.shape:
+            got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+            raise AuditError(
+                f"the loss returned {got} for {len(y)} samples; it must return one number per sample "
+                "(reduction='none', summed over outputs)"
+            )
+        if not losses.requires_grad:
+            raise AuditError("the loss cannot be differentiated: it does not depend on the logits, or detaches them")
+        return losses
 
     def _arrived(self, layer: int, group: int, gradient: Tensor) -> None:
         gradient = gradient.detach()
@@ -223,7 +248,9 @@ class _Pass:
     def _check_inputs(self) -> None:
         broken = int(torch.stack(self.broken_inputs).sum()) if self.broken_inputs else 0
         if broken:
-            raise AuditError(f"{broken:,} input values are NaN or inf; the evaluation data is broken, not the network")
+            raise AuditError(
+                f"{count(broken, 'input value')} NaN or inf; the evaluation data is broken, not the network"
+            )
         if len(self.labels) == 1:
             raise AuditError(
                 f"all {self.done:,} labels are {self.labels.pop()}: one class only measures neither accuracy nor direction; "

@@ -225,7 +225,7 @@ def _remarks(report: DiagnosticReport) -> list[str]:
     images = report.accuracy.images if report.accuracy is not None else None
     if companions.classes and at_chance(report.headline_acc, companions.classes, images):
         remarks.append(
-            f"accuracy is at chance (1/{companions.classes}): (a) to (c) pass on an untrained network by construction"
+            f"accuracy is at chance (1/{companions.classes}); an untrained network passes (a) to (c) by construction"
         )
     dtype = report.environment.get("dtype")
     if dtype in ("float16", "bfloat16"):

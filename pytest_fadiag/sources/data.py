@@ -122,7 +122,7 @@ def _fashion_mnist(root: Path, split: str) -> DataSet:
 
 def _idx_file(root: Path, name: str) -> Path:
     """The idx file where torchvision puts it or in ROOT itself, plain or gzipped."""
-    for folder in (root / "FashionMNIST" / "raw", root):
+    for folder in (root / "FashionMNIST" / "raw", root / "raw", root):
         for path in (folder / name, folder / f"{name}.gz"):
             if path.is_file():
                 return path

@@ -167,6 +167,23 @@ def test_the_stream_is_found_however_a_state_becomes_the_next(step: str, norm: b
     assert_measured(Net(STEPS[step], norm=norm), stepped, *data)
 
 
+def test_a_module_between_two_stages_is_not_taken_for_the_one_that_adds_the_residual(data: tuple[Tensor, Tensor]) -> None:
+    class Staged(Net):
+        """Two blocks with a layer between them; each residual is added by an operator."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return staged(self, x)[0]
+
+    def staged(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        assert isinstance(net, Net)
+        h = net.embed(x)
+        middle = net.mix(h + net.blocks[0](h))
+        last = middle + net.blocks[1](middle)
+        return net.read(last), [h, middle, last]
+
+    assert_measured(Staged(STEPS["h + f"], blocks=2), staged, *data)
+
+
 @pytest.mark.parametrize("norm", [True, False], ids=["terminal norm", "no terminal norm"])
 def test_blocks_that_add_the_residual_themselves(norm: bool, data: tuple[Tensor, Tensor]) -> None:
     assert_measured(Net(lambda net, block, h: block(h), Whole, norm=norm), stepped, *data)
@@ -189,11 +206,31 @@ def test_networks_that_return_more_than_logits(data: tuple[Tensor, Tensor]) -> N
     assert_measured(Chatty(STEPS["h + f"]), stepped, *data)
 
 
+def test_inputs_of_whole_numbers(data: tuple[Tensor, Tensor]) -> None:
+    """Token ids cannot require grad: the stream begins behind the embedding all the same."""
+
+    class Words(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return worded(self, x)[0]
+
+    def worded(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        assert isinstance(net, Net)
+        hidden = [net.embed(x.long())]
+        for block in net.blocks:
+            hidden.append(hidden[-1] + block(hidden[-1]))
+        return net.read(hidden[-1])[:, 0], hidden
+
+    net = Words(STEPS["h + f"])
+    net.embed = nn.Embedding(10, D)
+    assert_measured(net, worded, torch.randint(0, 10, (300, 7)), data[1])
+
+
 def test_one_block_used_many_times_is_as_many_blocks(data: tuple[Tensor, Tensor]) -> None:
     net = Net(STEPS["h + f"])
     net.blocks = nn.ModuleList([net.blocks[0]] * 4)
     assert_measured(net, stepped, *data)
     assert_measured(net, stepped, *data, stream="blocks.* -> norm")
+    assert len(find_stream(net.eval(), data[0][:3], "blocks.3 -> norm").sites) == 5
 
 
 def test_a_module_used_before_and_after_the_blocks_marks_the_end_by_its_second_call(data: tuple[Tensor, Tensor]) -> None:
@@ -568,8 +605,35 @@ def test_a_last_state_that_no_module_takes_is_an_error_and_not_its_multiple() ->
         find_stream(Doubled(STEPS["h + f"]).eval(), torch.randn(3, 20))
 
 
+def test_a_last_block_whose_residual_is_left_out_is_an_error() -> None:
+    class Cut(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            *blocks, last = self.blocks
+            h = self.embed(x)
+            for block in blocks:
+                h = h + block(h)
+            return self.read(last(h))
+
+    with pytest.raises(AuditError, match=r"cannot see the last state h_L"):
+        find_stream(Cut(STEPS["h + f"]).eval(), torch.randn(3, 20))
+
+
+def test_a_pooled_state_is_not_taken_for_the_last() -> None:
+    class Pooled(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.embed(x)
+            for block in self.blocks:
+                h = F.relu(block(h))
+            return self.read(h.mean(1))
+
+    with pytest.raises(AuditError, match=r"cannot see the last state h_L"):
+        find_stream(Pooled(STEPS["h + f"]).eval(), torch.randn(3, 4, 20))
+
+
 @pytest.mark.parametrize(
-    "step", [lambda net, block, h: h.detach() + block(h.detach()), lambda net, block, h: block(h).detach()]
+    "step",
+    [lambda net, block, h: h.detach() + block(h.detach()), lambda net, block, h: block(h).detach()],
+    ids=["before the block", "behind the block"],
 )
 def test_a_stream_that_is_detached_inside_is_an_error(
     step: Callable[[Net, nn.Module, Tensor], Tensor], data: tuple[Tensor, Tensor]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from support import clustered, network
-from torch import Tensor
 
 Save = Callable[..., Path]
 
@@ -50,8 +49,3 @@ class Trace:
 @pytest.fixture
 def trace(tmp_path: Path) -> Trace:
     return Trace(tmp_path / "it-ran")
-
-
-def same_tensors(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    """Whether two state_dicts hold the same tensors under the same names."""
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

@@ -164,6 +164,13 @@ def test_a_network_by_factory_with_named_stream(save: Save, archive: str) -> Non
     assert len(report.residual_norms) == 3
 
 
+def test_images_are_flattened_for_a_network_that_does_not_do_it_itself(save: Save) -> None:
+    x, y = clustered(300)
+    path, model = save("mlp_s1.pt", plain_mlp().state_dict()), f"{__name__}:plain_mlp"
+    flat = audit(path, data=DataSet(x, y, "vectors"), model=model)
+    assert audit(path, data=DataSet(x.view(300, 1, 4, 5), y, "images"), model=model).residual_norms == flat.residual_norms
+
+
 def plain_mlp() -> nn.Module:
     layers = [nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 5)]
     return nn.Sequential(*layers)

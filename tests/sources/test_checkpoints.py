@@ -205,6 +205,13 @@ def test_trusted_code_that_is_not_here_is_named(save: Save, monkeypatch: pytest.
         load_checkpoint(path, unsafe=True)
 
 
+def test_a_plain_pickle_says_what_it_would_import(tmp_path: Path) -> None:
+    """Also where the name of a module stands in the pickle once and is used twice."""
+    as_pickle([argparse.Namespace(), argparse.ArgumentParser], tmp_path / "net.pt")
+    with pytest.raises(AuditError, match=r"a plain pickle that imports argparse.Namespace, argparse.ArgumentParser: only"):
+        load_checkpoint(tmp_path / "net.pt")
+
+
 def test_torch_may_warn_of_a_foreign_pickle_but_the_error_is_ours(tmp_path: Path) -> None:
     path = tmp_path / "net.pt"
     as_pickle({"weights": [1, 2]}, path)
