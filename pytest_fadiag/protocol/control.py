@@ -8,6 +8,9 @@ from typing import Any
 
 from .measurement import Accuracy
 
+UNMARKED = "unmarked"
+"""The kind of a control file that neither its name nor its config calls frozen or shallow."""
+
 
 @dataclass(frozen=True)
 class Control:
@@ -22,8 +25,8 @@ class Control:
     def describe(self, audited_method: str) -> str:
         """The provenance in words; a control trained by another method is said to be one."""
         parts = [self.source]
-        if self.kind != "frozen":
-            parts.append(f"{self.kind} control")
+        if self.kind == UNMARKED:
+            parts.append("nothing in its name or config says that its blocks are frozen")
         if self.seed is not None:
             parts.append(f"seed {self.seed}")
         if self.method is not None and self.method != audited_method:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +14,7 @@ from .measure import measure
 from .measurement import Accuracy
 from .report import DiagnosticReport
 from .thresholds import DiagnosticThresholds
+from .wording import count, fraction
 
 
 def diagnose(
@@ -38,14 +40,28 @@ def diagnose(
         control = Control(Accuracy(control))
     if headline_acc is not None:
         Accuracy(headline_acc)  # a percentage is rejected before the measurement, not after it
+    measurement = measure(model, eval_batches, **options)
     return DiagnosticReport.from_measurement(
-        measure(model, eval_batches, **options),
+        measurement,
         method_name=method_name,
         headline_acc=headline_acc,
         control=control,
         thresholds=thresholds,
-        notes=notes,
+        notes="\n".join(filter(None, [notes, _differs(headline_acc, measurement.accuracy)])),
         seed=seed,
+    )
+
+
+def _differs(headline_acc: float | None, measured: Accuracy) -> str:
+    """A note where the accuracy that was given cannot be that of the network that was measured, sampling apart."""
+    if headline_acc is None or not measured.images:
+        return ""
+    error = math.sqrt(max(headline_acc * (1 - headline_acc), 0.01) / measured.images)
+    if abs(headline_acc - measured.value) <= max(0.005, 3 * error):
+        return ""
+    return (
+        f"headline accuracy given as {fraction(headline_acc)}, but {fraction(measured.value)} was measured on the "
+        f"{count(measured.images, 'sample')} given"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,26 +11,20 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from .batches import Batch, regrouped
 from .errors import AuditError
 from .measurement import BATCH, BATCHES, Accuracy, Companions, Measurement
+from .output_error import Loss, cross_entropy, output_error
 from .stream import Stream, find_stream, logits_of
-from .tally import DirectionTally, NormTally, Rows, median, pairwise_cosine, row_norms, wide_dtype
+from .tally import DirectionTally, NormTally, Rows, median, pairwise_cosine, row_norms
 from .wording import count
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 Progress = Callable[[int], None]
 T = TypeVar("T")
 
 LOOK = 3
 """How many samples one forward pass takes to find the stream."""
-
-
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The loss of each sample, unless the user gives another."""
-    return F.cross_entropy(logits, targets, reduction="none")
 
 
 def measure(
@@ -97,6 +92,7 @@ class _Pass:
         self.broken_logits: list[Tensor] = []
         self.largest_logits: list[Tensor] = []
         self.labels: set[int] = set()
+        self.order = hashlib.sha256()
         self.done = self.classes = 0
 
     def over(self, eval_batches: Iterable[Batch]) -> Measurement:
@@ -123,13 +119,20 @@ class _Pass:
         return probed
 
     def classify(self, eval_batches: Iterable[Batch]) -> Accuracy:
-        """The accuracy alone, without a probe."""
+        """The accuracy alone, without a probe; a network whose logits are not finite has none."""
         self._run(eval_batches)
         self._check_inputs()
-        return Accuracy.of(torch.cat(self.hits).tolist() if self.hits else [])
+        broken = int(torch.stack(self.broken_logits).sum()) if self.broken_logits else 0
+        if broken:
+            raise AuditError(f"the logits are not finite for {count(broken, 'image')}, so this network has no accuracy")
+        return self._accuracy()
+
+    def _accuracy(self) -> Accuracy:
+        return Accuracy.of(torch.cat(self.hits).tolist() if self.hits else [], self.order.hexdigest())
 
     def _on_device(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         self.labels.update(torch.unique(y).tolist())
+        self.order.update(y.long().cpu().numpy().tobytes())
         # A copy, since a network may write to its input in place, and the caller's data serve the next network too.
         x = x.detach().to(self.device, self.compute if x.is_floating_point() else x.dtype, non_blocking=True, copy=True)
         if x.is_floating_point():
@@ -164,42 +167,28 @@ class _Pass:
             if len(self.state_norms) < 2:
                 raise AuditError("the network has no blocks: with h_0 alone there is no residual stream to audit")
             self._score(logits.detach(), y)
-            # The error softmax - one-hot of a confident sample cancels in float32; one float64 step at the end keeps it exact.
-            wide = logits.to(wide_dtype(logits))
-            losses = self._losses(wide, y)
-            _, error = self._forward(lambda: torch.autograd.grad(losses.sum(), (leaf[0], wide), allow_unused=True), x)
+            units, norms = output_error(logits, y, self.loss)
+            self.scale = norms
+            carried = units.to(logits.dtype)
+            self._forward(lambda: torch.autograd.grad(logits, leaf[0], carried, allow_unused=True), x)
         unreached = [
             layer for layer in range(len(self.state_norms)) if self.gradient_norms.seen(layer) != self.state_norms.seen(0)
         ]
-        if error is None or unreached:
+        if unreached:
             raise AuditError(
-                f"no gradient of the loss reaches h_{max(unreached, default=0)} of the stream ({stream.source}); "
+                f"no gradient of the loss reaches h_{max(unreached)} of the stream ({stream.source}); "
                 "check the stream (--fa-stream) and the loss"
             )
-        self.errors.add(group, error)
-        self.error_norms.add(row_norms(error))
-
-    def _losses(self, logits: Tensor, y: Tensor) -> Tensor:
-        try:
-            losses = self.loss(logits, y)
-        except Exception as error:
-            raise AuditError(f"the loss failed on logits {tuple(logits.shape)}: {type(error).__name__}: {error}") from error
-        if not isinstance(losses, Tensor) or losses.shape != y.shape:
-            got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
-            raise AuditError(
-                f"the loss returned {got} for {len(y)} samples; it must return one number per sample "
-                "(reduction='none', summed over outputs)"
-            )
-        if not losses.requires_grad:
-            raise AuditError("the loss cannot be differentiated: it does not depend on the logits, or detaches them")
-        return losses
+        self.errors.add(group, units, norms)
+        self.error_norms.add(norms)
+        self.error_units.add(row_norms(units))
 
     def _arrived(self, layer: int, group: int, gradient: Tensor) -> None:
         gradient = gradient.detach()
         self.gradient_norms.add(layer, gradient)
         if layer == (len(self.state_norms) - 1) // 2:
             assert self.stream is not None
-            self.directions.add(group, gradient.movedim(self.stream.batch_dim, 0))
+            self.directions.add(group, gradient.movedim(self.stream.batch_dim, 0), self.scale)
 
     def _found(self, x: Tensor) -> Stream:
         if self.stream is None:
@@ -209,7 +198,7 @@ class _Pass:
             self.state_norms = NormTally(samples, self.stream.batch_dim)
             self.gradient_norms = NormTally(samples, self.stream.batch_dim)
             self.directions, self.errors = DirectionTally(self.batches), DirectionTally(self.batches)
-            self.error_norms = Rows(samples)
+            self.error_norms, self.error_units = Rows(samples), Rows(samples)
         return self.stream
 
     def _forward(self, run: Callable[[], T], x: Tensor) -> T:
@@ -248,9 +237,7 @@ class _Pass:
     def _check_inputs(self) -> None:
         broken = int(torch.stack(self.broken_inputs).sum()) if self.broken_inputs else 0
         if broken:
-            raise AuditError(
-                f"{count(broken, 'input value')} NaN or inf; the evaluation data is broken, not the network"
-            )
+            raise AuditError(f"{count(broken, 'input value')} NaN or inf; the evaluation data is broken, not the network")
         if len(self.labels) == 1:
             raise AuditError(
                 f"all {self.done:,} labels are {self.labels.pop()}: one class only measures neither accuracy nor direction; "
@@ -261,12 +248,12 @@ class _Pass:
         self._check_inputs()
         layers = len(self.state_norms)
         error_norms = self.error_norms.all()
-        gradients = self.gradient_norms.medians(1 / BATCH, skip_unread=True)
+        gradients = self.gradient_norms.medians(error_norms / BATCH)
         counts = torch.stack(self.predictions).sum(0)
         companions = Companions(
             batches=probed,
             samples=probed * BATCH,
-            gradient_per_unit_error=self.gradient_norms.median_ratio(layers - 1, error_norms, 1 / BATCH),
+            gradient_per_unit_error=self.gradient_norms.median_where(layers - 1, self.error_units.all() != 0) / BATCH,
             output_error_norm=median(error_norms),
             sample_invariance=self.directions.invariance(),
             output_error_drift=pairwise_cosine(self.errors.sums(probed)),
@@ -287,7 +274,7 @@ class _Pass:
             stability_layer=(layers - 1) // 2,
             cross_batch_stability=pairwise_cosine(self.directions.sums(probed)),
             companions=companions,
-            accuracy=Accuracy.of(torch.cat(self.hits).tolist()),
+            accuracy=self._accuracy(),
             environment=self._environment(),
         )
 
@@ -316,12 +303,18 @@ def _undisturbed(model: nn.Module) -> Iterator[tuple[nn.Module, torch.dtype]]:
     """The network to measure and its own dtype: in eval mode with frozen parameters, and afterwards as it was found."""
     dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
     half = next((dtype for dtype in dtypes if dtype in (torch.float16, torch.bfloat16)), None)
-    network = copy.deepcopy(model).float() if half is not None else model
+    compute = torch.float64 if torch.float64 in dtypes else torch.float32
+    network = copy.deepcopy(model).to(compute) if half is not None or len(dtypes) > 1 else model
     modes = [(module, module.training) for module in network.modules()]
     wanted = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
     devices = {parameter.device for parameter in network.parameters() if parameter.device.type == "cuda"}
     try:
-        with torch.inference_mode(False), torch.random.fork_rng(devices=[device.index or 0 for device in devices]):
+        with (
+            torch.inference_mode(False),
+            torch.autocast("cpu", enabled=False),
+            torch.autocast("cuda", enabled=False),
+            torch.random.fork_rng(devices=[device.index or 0 for device in devices]),
+        ):
             network.eval()
             for parameter, _ in wanted:
                 parameter.requires_grad_(False)

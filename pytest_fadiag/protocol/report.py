@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from .control import Control
-from .diagnostics import DIAGNOSTICS, Finding, Status
+from .diagnostics import DIAGNOSTICS, Finding
+from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
 from .measurement import Accuracy, Companions, Measurement, check_accuracy
 from .plain import number, numbers, to_plain
@@ -54,6 +55,9 @@ class DiagnosticReport:
         object.__setattr__(self, "residual_norms", states)
         object.__setattr__(self, "bp_grad_norms", _norms(self.bp_grad_norms, "bp_grad_norms"))
         object.__setattr__(self, "headline_acc", check_accuracy(self.headline_acc, "headline_acc"))
+        drift = self.cross_batch_stability
+        if drift is not None and not (isinstance(drift, (int, float)) and (math.isnan(drift) or abs(drift) <= 1 + 1e-9)):
+            raise AuditError(f"cross_batch_stability must be a cosine in [-1, 1], NaN if undefined, or None, not {drift!r}")
         for name in ("frozen_baseline_acc", "claimed_acc"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_accuracy(getattr(self, name), name))
@@ -70,7 +74,9 @@ class DiagnosticReport:
         **identity: Any,
     ) -> DiagnosticReport:
         """The report of a measurement; a ``headline_acc`` from elsewhere replaces the measured accuracy and its images."""
-        accuracy = measurement.accuracy if headline_acc is None else Accuracy(headline_acc)
+        accuracy = measurement.accuracy
+        if headline_acc is not None and abs(headline_acc - accuracy.value) * (accuracy.images or 0) >= 0.5:
+            accuracy = Accuracy(headline_acc)  # of another set of images, whose number is not known
         return cls(
             method_name=method_name,
             residual_norms=measurement.residual_norms,
@@ -117,8 +123,7 @@ class DiagnosticReport:
     @property
     def frozen_baseline_undercut(self) -> bool | None:
         """Whether (d) fired; ``None`` without a control."""
-        finding = self.finding("d")
-        return None if finding.status is Status.NOT_MEASURED else finding.fired
+        return None if self.frozen_baseline_acc is None else self.finding("d").fired
 
     @property
     def verdict(self) -> str:
@@ -156,8 +161,8 @@ class DiagnosticReport:
         for diagnostic, finding in zip(DIAGNOSTICS, self.findings, strict=True):
             lines.append(f"({diagnostic.key}) {diagnostic.name}: {finding.outcome}")
             lines += _folded("    ", diagnostic.lines(self))
-            if finding.fired:
-                lines += _folded("    FLAG: ", [f"{diagnostic.walk_back}: {finding.headline}. {finding.explanation}"])
+            if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
+                lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
         return "\n".join([*lines, f"VERDICT: {self.verdict}"])
 
     def to_dict(self) -> dict[str, Any]:
@@ -169,6 +174,8 @@ class DiagnosticReport:
             "accuracy": None if self.accuracy is None else asdict(self.accuracy),
             "control": None if self.control is None else self.control.to_dict(),
             "environment": dict(self.environment),
+            "margin_pp": margin(self),
+            "margin_interval": None if (bounds := interval(self)) is None else asdict(bounds),
             "residual_stream_exploded": self.residual_stream_exploded,
             "bp_grad_at_floor": self.bp_grad_at_floor,
             "reference_drift_dominated": self.reference_drift_dominated,
@@ -186,7 +193,9 @@ class DiagnosticReport:
         missing = [name for name in _REQUIRED_FIELDS if name not in values]
         if missing:
             raise AuditError(f"not a report: {', '.join(missing)} missing")
-        given: dict[str, Any] = {name: number(values[name]) for name in _PLAIN_FIELDS if name in values}
+        given: dict[str, Any] = {
+            name: values[name] if name in _TEXT_FIELDS else number(values[name]) for name in _PLAIN_FIELDS if name in values
+        }
         given["residual_norms"] = numbers(values["residual_norms"])
         given["bp_grad_norms"] = numbers(values["bp_grad_norms"])
         if values.get("thresholds") is not None:
@@ -210,6 +219,7 @@ _REQUIRED_FIELDS = (
     "cross_batch_stability",
     "headline_acc",
 )
+_TEXT_FIELDS = ("method_name", "notes")
 _PLAIN_FIELDS = (*_REQUIRED_FIELDS, "frozen_baseline_acc", "notes", "seed", "claimed_acc")
 
 
@@ -223,7 +233,9 @@ def _changed(finding: Finding, recorded: str | None) -> str:
 def _remarks(report: DiagnosticReport) -> list[str]:
     companions, remarks = report.companions, []
     images = report.accuracy.images if report.accuracy is not None else None
-    if companions.classes and at_chance(report.headline_acc, companions.classes, images):
+    if companions.nonfinite_logits:
+        remarks.append(f"the logits are not finite for {count(companions.nonfinite_logits, 'image')}, which count as errors")
+    elif companions.classes and at_chance(report.headline_acc, companions.classes, images):
         remarks.append(
             f"accuracy is at chance (1/{companions.classes}); an untrained network passes (a) to (c) by construction"
         )

@@ -25,7 +25,7 @@ class Interval:
 def margin_interval(headline: Accuracy, control: Accuracy) -> Interval | None:
     """The interval of ``headline - control``, or ``None`` where the number of test images is unknown."""
     ours, theirs = headline.hits(), control.hits()
-    if ours is not None and theirs is not None and len(ours) == len(theirs):
+    if ours is not None and theirs is not None and len(ours) == len(theirs) and headline.order == control.order:
         return paired_interval(ours, theirs)
     if headline.images:
         return binomial_interval(headline.value, headline.images, control.value, control.images or headline.images)
@@ -56,7 +56,7 @@ def at_chance(accuracy: float, classes: int, images: int | None) -> bool:
     """Whether an accuracy is within two standard errors of guessing; within one point if the number of images is unknown."""
     chance = 1 / classes
     slack = 2 * math.sqrt(chance * (1 - chance) / images) if images else 0.01
-    return accuracy <= chance + slack
+    return abs(accuracy - chance) <= slack
 
 
 def _in_points(centre: float, half: float, kind: str) -> Interval:

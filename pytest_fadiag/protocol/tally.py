@@ -98,16 +98,16 @@ class NormTally:
         norms = self._all(0)
         return norms.shape[1] if norms.ndim == 2 else None
 
-    def medians(self, scale: float = 1.0, *, skip_unread: bool = False) -> tuple[float, ...]:
-        """The median of each layer, over samples and tokens; of gradients without the tokens that the head does not read."""
-        pick = self._read if skip_unread else self._all
-        return tuple(median(pick(layer) * scale) for layer in range(len(self)))
+    def medians(self, scale: Tensor | None = None) -> tuple[float, ...]:
+        """The median of each layer over samples and tokens; of gradients, ``scale`` times what the head reads of them."""
+        if scale is None:
+            return tuple(median(self._all(layer)) for layer in range(len(self)))
+        columns = scale if self.tokens is None else scale.unsqueeze(1)
+        return tuple(median(self._read(layer) * columns) for layer in range(len(self)))
 
-    def median_ratio(self, layer: int, denominators: Tensor, scale: float) -> float:
-        """The median of norm / denominator over the samples whose denominator is not zero; NaN if none is."""
-        norms, keep = self._read(layer), denominators > 0
-        denominators = denominators[keep] if norms.ndim == 1 else denominators[keep].unsqueeze(1)
-        return median(norms[keep] * scale / denominators)
+    def median_where(self, layer: int, keep: Tensor) -> float:
+        """The median of one layer over the samples to keep and the tokens that the head reads; NaN if there are none."""
+        return median(self._read(layer)[keep])
 
     def nonfinite(self) -> tuple[int, ...]:
         """How many samples of each layer have a norm that is not finite."""
@@ -142,20 +142,21 @@ class DirectionTally:
         self.counted: Tensor | None = None
         self.seen = 0
 
-    def add(self, group: int, gradients: Tensor) -> None:
-        """Take the gradients of one part of a group; a zero or non-finite one has no direction and no unit vector."""
+    def add(self, group: int, gradients: Tensor, scale: Tensor) -> None:
+        """Take the gradients of one part of a group, each times its scale; one that is zero or not finite has no direction."""
         flat = gradients.flatten(1)
         wide = wide_dtype(flat)
         if self.group_sums is None or self.unit_sum is None or self.counted is None:
             self.group_sums = torch.zeros(self.groups, flat.shape[1], dtype=wide, device=flat.device)
             self.unit_sum = torch.zeros(flat.shape[1], dtype=wide, device=flat.device)
             self.counted = torch.zeros((), dtype=torch.long, device=flat.device)
-        for rows in torch.split(flat, max(1, CHUNK // flat.shape[1])):
+        size = max(1, CHUNK // flat.shape[1])
+        for rows, factors in zip(torch.split(flat, size), torch.split(scale.to(wide), size), strict=True):
             norms = row_norms(rows)
             directed = torch.isfinite(norms) & (norms > 0)
             weights = torch.where(directed, 1 / norms, 0.0)
             widened = rows.to(wide)
-            self.group_sums[group] += widened.sum(0)
+            self.group_sums[group] += factors @ widened
             self.unit_sum += weights @ torch.where(directed.unsqueeze(1), widened, 0.0)
             self.counted += directed.sum()
         self.seen += len(flat)

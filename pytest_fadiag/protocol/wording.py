@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 def figure(value: float) -> str:
@@ -13,6 +13,14 @@ def figure(value: float) -> str:
     if value == 0:
         return "0"
     return f"{value:.3g}" if 0.01 <= abs(value) < 1000 else f"{value:.1e}"
+
+
+def beside(show: Callable[[float], str], value: float, threshold: float) -> str:
+    """A value with as many digits as it takes to differ from the threshold that it is compared with."""
+    text = show(value)
+    if not math.isfinite(value) or value == threshold or float(text) != threshold:
+        return text
+    return next((more for digits in range(3, 18) if float(more := f"{value:.{digits}g}") != threshold), repr(value))
 
 
 def limit(value: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..protocol.control import Control
+from ..protocol.control import UNMARKED, Control
 from ..protocol.errors import AuditError
 from ..protocol.measure import evaluate, measure
 from ..protocol.measurement import BATCH, BATCHES, Accuracy, Measurement
@@ -103,6 +103,11 @@ def audit(
 def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy) -> Control:
     """A measured control, labelled by its own ``config`` where that tells more than the file's name."""
     kind = next((kind for kind in ("shallow", "frozen") if config.get(kind)), None)
+    if kind is None and config.get("frozen") is False and file.kind == UNMARKED:
+        raise AuditError(
+            f"control {file.path.name}: its config says frozen: False, so it is a trained network and no control; "
+            "train one with its blocks left at their random initialisation"
+        )
     method, named = file.method, file.kind
     if config.get("method"):
         method, own = method_and_kind(str(config["method"]))

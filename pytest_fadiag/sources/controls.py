@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..protocol.control import Control
+from ..protocol.control import UNMARKED, Control
 from ..protocol.errors import AuditError
 from ..protocol.measurement import Accuracy, check_accuracy
 from ..protocol.report import DiagnosticReport
@@ -33,7 +33,7 @@ class ControlFile:
         """What ``frozen_<method>_s<seed>``, ``<method>-frozen_s<seed>`` or ``frozen_s<seed>`` say."""
         stem, seed = identify(path)
         method, kind = method_and_kind(stem)
-        return cls(path, method, seed, kind or "frozen")
+        return cls(path, method, seed, kind or UNMARKED)
 
 
 def method_and_kind(name: str) -> tuple[str | None, str | None]:
@@ -133,18 +133,23 @@ def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]
             report = DiagnosticReport.from_dict(values)
         except (AuditError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise AuditError(f"control {path}: {error}") from error
-        reported.append(_from_report(report, path))
+        found = _from_report(report, path)
+        if found is not None:
+            reported.append(found)
 
 
-def _from_report(report: DiagnosticReport, path: Path) -> Reported:
-    """The control of a report of its own network, or a report on a control network as the control that it is."""
+def _from_report(report: DiagnosticReport, path: Path) -> Reported | None:
+    """The control in a report, or of a report on a control network that network; a trained one without control gives none."""
     if report.control is not None:
         return Reported(report.control, report.method_name, report.seed)
     method, kind = method_and_kind(report.method_name)
-    accuracy, source = report.accuracy or Accuracy(report.headline_acc), f"earlier report {path.name}"
+    source = f"earlier report {path.name}"
     if report.frozen_baseline_acc is not None:
-        accuracy = Accuracy(report.frozen_baseline_acc)
-    return Reported(Control(accuracy, source, method, report.seed, kind or "frozen"), method, report.seed)
+        return Reported(Control(Accuracy(report.frozen_baseline_acc), source, method, report.seed), method, report.seed)
+    if kind is None:
+        return None
+    accuracy = report.accuracy or Accuracy(report.headline_acc)
+    return Reported(Control(accuracy, source, method, report.seed, kind), method, report.seed)
 
 
 def _closest(candidates: Sequence[C], method: str, seed: int | None) -> C | None:

@@ -182,3 +182,66 @@ def test_another_loss_can_be_given(trained_network: Callable[[], ResidualMLP]) -
         errors = (model(x[:256]) - nn.functional.one_hot(y[:256], 5)).double().norm(dim=1)
     expected = errors.sort().values[127:129].mean().item()
     assert report.companions.output_error_norm == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("factor", [3.0, 20.0, 100.0])
+def test_a_network_of_any_confidence_is_excused_by_its_gradient_per_unit_error(
+    factor: float, trained_network: Callable[[], ResidualMLP]
+) -> None:
+    """Scaling the head by k scales its Jacobian by k, however far the output error itself has underflown."""
+    x, y = clustered(1300)
+    model = trained_network()
+    with torch.no_grad():
+        model.out_head.weight.mul_(factor)
+        model.out_head.bias.mul_(factor)
+    report = diagnose(model=model, eval_batches=in_batches(x, y))
+    assert report.finding("b").causes == ("saturated",)
+    assert report.companions.directionless_samples == 0
+    assert report.companions.gradient_per_unit_error is not None
+    plain = diagnose(model=trained_network(), eval_batches=in_batches(x, y)).companions.gradient_per_unit_error
+    assert plain is not None
+    assert factor / 3 < report.companions.gradient_per_unit_error / plain < factor * 3
+
+
+@pytest.mark.parametrize("bias", [30.0, 50.0, 100.0])
+def test_sample_invariance_does_not_depend_on_how_far_the_output_is_driven(
+    bias: float, trained_network: Callable[[], ResidualMLP]
+) -> None:
+    x, y = clustered(1300)
+
+    def invariance(extra: float) -> float:
+        model = trained_network()
+        with torch.no_grad():
+            model.out_head.bias[0] += extra
+        value = diagnose(model=model, eval_batches=in_batches(x, y)).companions.sample_invariance
+        assert value is not None
+        return value
+
+    assert invariance(bias) == pytest.approx(invariance(200.0), rel=1e-3)
+
+
+def test_class_weights_in_float32_are_no_hindrance(trained_network: Callable[[], ResidualMLP]) -> None:
+    x, y = clustered(300)
+    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0]), reduction="none")
+    report = diagnose(model=trained_network(), eval_batches=in_batches(x, y), loss=weighted)
+    plain = diagnose(model=trained_network(), eval_batches=in_batches(x, y))
+    assert report.bp_grad_norms[-1] >= plain.bp_grad_norms[-1]
+
+
+def test_autocast_around_the_call_does_not_make_it_half_precision(trained_network: Callable[[], ResidualMLP]) -> None:
+    x, y = clustered(300)
+    plain = diagnose(model=trained_network(), eval_batches=in_batches(x, y))
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert diagnose(model=trained_network(), eval_batches=in_batches(x, y)).bp_grad_norms == plain.bp_grad_norms
+
+
+def test_a_headline_that_is_not_the_networks_own_is_noted(trained_network: Callable[[], ResidualMLP]) -> None:
+    x, y = clustered(1300)
+    batches = in_batches(x, y)
+    measured = diagnose(model=trained_network(), eval_batches=batches).headline_acc
+    same = diagnose(model=trained_network(), eval_batches=batches, headline_acc=measured, frozen_baseline_acc=0.2)
+    assert "95 % interval" in str(same)
+    assert same.to_dict()["margin_interval"]["kind"].startswith("binomial")
+    other = diagnose(model=trained_network(), eval_batches=batches, headline_acc=0.3, frozen_baseline_acc=0.2)
+    assert "no interval: the number of test images is not known" in str(other)
+    assert "headline accuracy given as 0.3000, but" in str(other)

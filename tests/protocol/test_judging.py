@@ -281,7 +281,7 @@ def test_property_non_finite_never_passes(judged: DiagnosticReport) -> None:
     if not math.isfinite(judged.cross_batch_stability or 0.0):
         assert judged.reference_drift_dominated
     if judged.companions.nonfinite_logits:
-        assert judged.frozen_baseline_undercut
+        assert judged.finding("d").fired
     assert (judged.verdict == "trustworthy") == (not fired(judged))
 
 
@@ -346,3 +346,36 @@ def test_every_diagnostic_has_what_the_outputs_are_made_from() -> None:
         assert hasattr(DiagnosticThresholds(), diagnostic.threshold)
         assert diagnostic.columns
         assert diagnostic.judge(report()).status in Status
+
+
+@pytest.mark.parametrize(
+    ("changes", "headline"),
+    [
+        ({"residual_norms": [1.0, 50.001]}, "per-block growth 50.001 > 50"),
+        ({"bp_grad_norms": [1.0, 9.9999e-8]}, "‖g_L‖ 9.9999e-08 < 1e-07"),
+        ({"cross_batch_stability": 0.3001}, "cross-batch cosine 0.3001 > 0.3"),
+        ({"headline_acc": 0.36899}, "margin 1.999 pp < 2"),
+    ],
+)
+def test_a_number_near_its_threshold_has_the_digits_to_differ(changes: dict[str, Any], headline: str) -> None:
+    judged = report(**changes)
+    assert [finding.headline for finding in judged.findings if finding.fired] == [headline]
+
+
+def test_a_flag_is_one_line() -> None:
+    text = str(report(residual_norms=[9.0, 2.52e4], bp_grad_norms=[1.0, 1e-9], cross_batch_stability=0.9, headline_acc=0.1))
+    flags = [line for line in text.splitlines() if "FLAG:" in line]
+    assert len(flags) == 4
+    assert all(line.endswith(".") for line in flags)
+
+
+def test_outcomes_on_other_images_are_not_paired() -> None:
+    hits = [True] * 60 + [False] * 40
+    same, other = Accuracy.of(hits, "one order"), Accuracy.of(hits, "another")
+    assert "paired over 100 images" in str(report(headline_acc=0.6, accuracy=same, control=Control(same)))
+    assert "unpaired" in str(report(headline_acc=0.6, accuracy=same, control=Control(other)))
+
+
+def test_text_that_looks_like_a_number_stays_text() -> None:
+    judged = report(method_name="NaN", notes="Infinity")
+    assert DiagnosticReport.from_dict(judged.to_dict()) == judged

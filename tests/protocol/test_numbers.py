@@ -145,7 +145,7 @@ def test_a_hand_built_stream_has_the_norms_that_were_built_in() -> None:
 def test_sample_invariance_is_the_mean_over_all_pairs() -> None:
     vectors = torch.randn(50, 7, generator=torch.Generator().manual_seed(1)) + 0.3
     tally = DirectionTally(1)
-    tally.add(0, vectors)
+    tally.add(0, vectors, torch.ones(50))
     units = nn.functional.normalize(vectors.double(), dim=1)
     pairs = [float(units[i] @ units[j]) for i in range(50) for j in range(50) if i != j]
     assert tally.invariance() == pytest.approx(sum(pairs) / len(pairs), rel=1e-9)
@@ -161,7 +161,7 @@ def test_the_cross_batch_cosine_of_samples_with_a_common_part_follows_its_closed
     samples = math.sqrt(rho) * common + math.sqrt(1 - rho) * own
     tally = DirectionTally(groups)
     for group, part in enumerate(samples.split(n)):
-        tally.add(group, part)
+        tally.add(group, part, torch.ones(n))
     assert pairwise_cosine(tally.sums(groups)) == pytest.approx(n * rho / (1 - rho + n * rho), abs=0.02)
     assert tally.invariance() == pytest.approx(rho, abs=0.001)
 

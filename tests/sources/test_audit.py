@@ -50,7 +50,7 @@ def test_a_control_checkpoint_is_evaluated_on_the_same_images(learned: Path, arc
     x, y = clustered(300)
     hits = (network()(x).argmax(1) == y).tolist()
     assert report.control is not None
-    assert report.control.accuracy == Accuracy.of(hits)
+    assert report.control.accuracy == Accuracy.of(hits, report.control.accuracy.order)
     assert re.search(r"95 % interval .* \(paired over 300 images\)", str(report))
     assert "(frozen_dfa_s42.pt, seed 42)" in str(report)
 
@@ -195,3 +195,23 @@ def test_a_device_that_is_not_there_is_an_error(name: str, message: str) -> None
 def test_the_cpu_is_always_there() -> None:
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device("auto").type in ("cpu", "cuda", "mps")
+
+
+def test_a_control_whose_logits_are_not_finite_is_no_control(learned: Path, archive: str, save: Save) -> None:
+    state = network().state_dict()
+    state["out_head.weight"][0, 0] = float("nan")
+    control = save("frozen_dfa_s42.pt", {"state_dict": state})
+    with pytest.raises(AuditError, match="the logits are not finite for 300 images, so this network has no accuracy"):
+        audit(learned, data=archive, frozen=control)
+
+
+def test_a_trained_network_is_no_control(learned: Path, archive: str, save: Save) -> None:
+    other = save("dfa_s7.pt", {"state_dict": network().state_dict(), "config": {"method": "dfa", "seed": 7, "frozen": False}})
+    with pytest.raises(AuditError, match=r"control dfa_s7.pt: its config says frozen: False, so it is a trained network"):
+        audit(learned, data=archive, frozen=other)
+
+
+def test_a_networks_own_earlier_report_is_not_its_control(learned: Path, archive: str, tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(json.dumps(audit(learned, data=archive).to_dict()))
+    assert audit(learned, data=archive, frozen=earlier).frozen_baseline_acc is None

@@ -116,8 +116,8 @@ def test_an_accuracy_that_is_none_is_an_error(value: Any, message: str) -> None:
         ("shallow_dfa-lam_s1.pt", "dfa-lam", 1, "shallow"),
         ("frozen_s42.pt", None, 42, "frozen"),
         ("frozen.pt", None, None, "frozen"),
-        ("baseline.pt", "baseline", None, "frozen"),
-        ("unfrozen_s1.pt", "unfrozen", 1, "frozen"),
+        ("baseline.pt", "baseline", None, "unmarked"),
+        ("unfrozen_s1.pt", "unfrozen", 1, "unmarked"),
     ],
 )
 def test_the_name_of_a_control_tells_method_seed_and_kind(name: str, method: str, seed: int, kind: str) -> None:
@@ -242,10 +242,11 @@ def test_a_control_at_hand_serves_its_network_and_any_if_it_names_none() -> None
     [
         (Control(Accuracy(0.3), "frozen_dfa_s42.pt", "dfa", 42), r"\(frozen_dfa_s42.pt, seed 42\)"),
         (Control(Accuracy(0.3), "frozen_bp_s42.pt", "bp", 42), "control of another method: bp, not dfa"),
-        (Control(Accuracy(0.3), "shallow_dfa.pt", "dfa", None, "shallow"), r"\(shallow_dfa.pt, shallow control\)"),
+        (Control(Accuracy(0.3), "shallow_dfa.pt", "dfa", None, "shallow"), r"shallow control 0.3000 \(shallow_dfa.pt\)"),
+        (Control(Accuracy(0.3), "base.pt", "dfa", None, "unmarked"), "nothing in its name or config says"),
     ],
 )
 def test_the_report_says_where_its_control_comes_from(control: Control, text: str) -> None:
     shown = str(report(control=control, frozen_baseline_acc=0.3))
-    line = next(line for line in shown.splitlines() if "frozen-random control 0.3000" in line)
+    line = next(line for line in shown.splitlines() if "control 0.3000" in line)
     assert re.search(text, line)

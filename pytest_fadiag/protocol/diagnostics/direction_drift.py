@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..wording import cosine, count, limit
+from ..wording import beside, cosine, count, limit
 from .base import Column, Diagnostic, Finding, Status
 
 if TYPE_CHECKING:
@@ -49,8 +49,10 @@ class DirectionDrift(Diagnostic):
                 ("undefined",),
             )
         if value <= ceiling:
-            return self.finding(report, Status.PASS, value, f"cross-batch cosine {cosine(value)} <= {limit(ceiling)}")
-        headline = f"cross-batch cosine {cosine(value)} > {limit(ceiling)}"
+            return self.finding(
+                report, Status.PASS, value, f"cross-batch cosine {beside(cosine, value, ceiling)} <= {limit(ceiling)}"
+            )
+        headline = f"cross-batch cosine {beside(cosine, value, ceiling)} > {limit(ceiling)}"
         companions = report.companions
         biased = companions.output_error_drift is not None and companions.output_error_drift > ceiling
         bias = (f"biased output {cosine(companions.output_error_drift or 0.0)}",) if biased else ()
@@ -68,8 +70,7 @@ class DirectionDrift(Diagnostic):
             Status.FIRE,
             value,
             headline,
-            "Whatever the batch, the gradient points the same way: a cosine to it measures agreement with a constant "
-            "drift and not credit for the samples.",
+            "Whatever the batch, the gradient points one way: Γ measures agreement with that drift, not credit for samples.",
             bias,
         )
 

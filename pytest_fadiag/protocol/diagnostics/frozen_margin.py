@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..statistics import Interval, margin_interval
-from ..wording import count, fraction, limit, points
+from ..wording import beside, count, fraction, limit, points
 from .base import Column, Diagnostic, Finding, Status
 
 if TYPE_CHECKING:
@@ -61,20 +61,24 @@ class FrozenMargin(Diagnostic):
                 report,
                 Status.FIRE,
                 value,
-                f"margin {points(value)} pp < {limit(minimum)}",
-                f"{self._compared(value)}, so the accuracy is not evidence that the training rule assigns credit to them.",
+                f"margin {beside(points, value, minimum)} pp < {limit(minimum)}",
+                f"{self._compared(report, value)}: the accuracy is no evidence that the rule assigns credit to them.",
                 causes,
             )
-        return self.finding(report, Status.PASS, value, f"margin {points(value)} pp >= {limit(minimum)}", causes=causes)
+        return self.finding(
+            report, Status.PASS, value, f"margin {beside(points, value, minimum)} pp >= {limit(minimum)}", causes=causes
+        )
 
     def lines(self, report: DiagnosticReport) -> list[str]:
         lines = [f"accuracy {fraction(report.headline_acc)}" + self._images(report)]
         if report.frozen_baseline_acc is None:
             return [*lines, "frozen-random control: none supplied, margin not measured"]
         source = f" ({report.control.describe(report.method_name)})" if report.control is not None else ""
-        lines.append(f"frozen-random control {fraction(report.frozen_baseline_acc)}{source}")
+        kind = "frozen-random" if report.control is None or report.control.kind != "shallow" else "shallow"
+        lines.append(f"{kind} control {fraction(report.frozen_baseline_acc)}{source}")
         bounds = interval(report)
-        spread = f"    95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else ""
+        unknown = "    (no interval: the number of test images is not known)"
+        spread = f"    95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else unknown
         value = margin(report)
         assert value is not None
         return [*lines, f"margin {points(value)} pp{spread}"]
@@ -85,7 +89,9 @@ class FrozenMargin(Diagnostic):
         return f" over {count(images, 'test image')}" if images else ""
 
     @staticmethod
-    def _compared(value: float) -> str:
+    def _compared(report: DiagnosticReport, value: float) -> str:
+        shallow = report.control is not None and report.control.kind == "shallow"
+        without = "no blocks" if shallow else "random blocks"
         if value < 0:
-            return f"The same network with its blocks frozen at random is better by {-value:.2f} pp"
-        return f"Training the blocks adds {value:.2f} pp over leaving them frozen at random"
+            return f"The same network with {without} is better by {-value:.2f} pp than with trained ones"
+        return f"Trained blocks add {value:.2f} pp over {without}"

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..wording import figure, limit, per_site
+from ..wording import beside, figure, limit, per_site
 from .base import Column, Diagnostic, Finding, Status
 from .residual_growth import not_finite
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
+
+
+SMALL_ERROR = 0.1
+"""A median output error below this is that of samples classified with confidence; chance has 0.95 with ten classes."""
 
 
 class GradientFloor(Diagnostic):
@@ -35,6 +39,14 @@ class GradientFloor(Diagnostic):
                 "There is no BP gradient to compare a credit signal with; Γ cannot be reported.",
                 ("non-finite",),
             )
+        if value >= floor and value > 0:
+            return self.finding(report, Status.PASS, value, f"‖g_L‖ {beside(figure, value, floor)} >= {limit(floor)}")
+        headline = f"‖g_L‖ {beside(figure, value, floor)} < {limit(floor)}"
+        per_error = report.companions.gradient_per_unit_error
+        if report.thresholds.confounds == "excuse" and per_error is not None and per_error >= floor and per_error > 0:
+            # Small only because the samples are classified with confidence: the path back to the stream is intact.
+            shown = f"{headline}, but {beside(figure, per_error, floor)} per unit error"
+            return self.finding(report, Status.PASS, value, shown, causes=(self._excuse(report),))
         if value == 0:
             return self.finding(
                 report,
@@ -44,23 +56,19 @@ class GradientFloor(Diagnostic):
                 "No credit reaches the stream; Γ against this gradient is undefined and cannot be reported.",
                 ("all-zero gradient",),
             )
-        if value >= floor:
-            return self.finding(report, Status.PASS, value, f"‖g_L‖ {figure(value)} >= {limit(floor)}")
-        headline = f"‖g_L‖ {figure(value)} < {limit(floor)}"
-        per_error = report.companions.gradient_per_unit_error
-        if report.thresholds.confounds == "excuse" and per_error is not None and per_error >= floor:
-            # Small only because the samples are classified with confidence: the path back to the stream is intact.
-            return self.finding(
-                report, Status.PASS, value, f"{headline}, but {figure(per_error)} per unit error", causes=("saturated",)
-            )
         return self.finding(
             report,
             Status.FIRE,
             value,
             headline,
-            "The reference that Γ is measured against carries no credit at this scale: "
-            "a cosine to it says nothing about the training rule.",
+            "The reference of Γ carries no credit at this scale: a cosine to it says nothing of the training rule.",
         )
+
+    @staticmethod
+    def _excuse(report: DiagnosticReport) -> str:
+        """«saturated» where the output error is small; a gradient just above the floor per unit error is only that."""
+        error = report.companions.output_error_norm
+        return "saturated" if error is None or error < SMALL_ERROR else "above the floor per unit error"
 
     def lines(self, report: DiagnosticReport) -> list[str]:
         companions = report.companions

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..wording import count, figure, limit, per_site
+from ..wording import beside, count, figure, limit, per_site
 from .base import Column, Diagnostic, Finding, Status
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ class ResidualGrowth(Diagnostic):
                 "The stream overflows or holds NaN, so no hidden-layer number of this network can be reported.",
                 ("non-finite",),
             )
-        if not any(norms):
+        if 0 in norms:
             return self.finding(
                 report,
                 Status.FIRE,
                 value,
-                "residual stream is all zero",
-                "The network passes no signal to its head; neither accuracy nor Γ describes a trained network.",
+                f"residual stream is all zero at layer {norms.index(0)}",
+                "The network passes no signal there; neither accuracy nor Γ describes a trained network.",
                 ("all-zero stream",),
             )
         if value > ratio or math.isinf(value):
@@ -71,11 +71,10 @@ class ResidualGrowth(Diagnostic):
                 report,
                 Status.FIRE,
                 value,
-                f"{form} {figure(value)} > {limit(ratio)}",
-                f"The stream explodes {self._where(report)}: hidden-layer norms, and Γ against the BP gradient that they "
-                "suppress, describe the scale of this network and not its credit.",
+                f"{form} {beside(figure, value, ratio)} > {limit(ratio)}",
+                f"It explodes {self._where(report)}: hidden-layer norms and Γ describe scale, not credit.",
             )
-        return self.finding(report, Status.PASS, value, f"{form} {figure(value)} <= {limit(ratio)}")
+        return self.finding(report, Status.PASS, value, f"{form} {beside(figure, value, ratio)} <= {limit(ratio)}")
 
     def lines(self, report: DiagnosticReport) -> list[str]:
         norms = report.residual_norms
