@@ -56,20 +56,24 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, p
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests that ask for a checkpoint or a diagnostic over all of them."""
-    if "fa_checkpoint" in metafunc.fixturenames or "fa_diagnostic" in metafunc.fixturenames:
+    if "fa_checkpoint" in metafunc.fixturenames or metafunc.definition.get_closest_marker("fa_protocol"):
         from .session.auditor import AUDITOR
-        from .session.collection import parametrize
+        from .session.collection import prepare
 
-        parametrize(metafunc, metafunc.config.stash[AUDITOR])
+        prepare(metafunc, metafunc.config.stash[AUDITOR])
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Check the markers before anything runs."""
-    from .session.settings import MARKER, marker_keywords
+    from .session.auditor import AUDITOR
 
-    for item in items:
-        for marker in item.iter_markers(MARKER):
-            marker_keywords(marker)
+    auditor = config.stash[AUDITOR]
+    marked = [item for item in items if item.get_closest_marker("fa_protocol")]
+    if marked or auditor.settings.given:
+        from .session.collection import check_tests
+
+        check_tests(config, marked, auditor)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,3 +95,27 @@ def pytest_configure_node(node: Any) -> None:
     from .session.start import for_worker
 
     node.workerinput["fadiag"] = for_worker(node.config)
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """As many workers as GPUs; xdist asks before the plugin is configured, so this stands in the module."""
+    from .session.dist import auto_workers
+
+    return auto_workers(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """One GPU and a share of the cores for each worker."""
+    from .session.dist import prepare_workers
+
+    prepare_workers(config, specs)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a checkpoint on one worker, unless the user chose a distribution."""
+    from .session.dist import make_scheduler
+
+    return make_scheduler(config, log)

@@ -48,7 +48,7 @@ def append_log(out: Path, entry: dict[str, Any]) -> None:
     path = log_path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(_rounded(entry)) + "\n")
+        file.write(json.dumps(_rounded(entry), separators=(",", ":")) + "\n")
 
 
 def truncate_log(out: Path, epoch: int) -> None:

@@ -209,8 +209,13 @@ def _numbers(measured: Measurement) -> dict[str, Any]:
         "bp_grad_norms": measured.bp_grad_norms,
         "stability_layer": measured.stability_layer,
         "drift": measured.cross_batch_stability,
-        "companions": {key: value for key, value in asdict(measured.companions).items() if value not in (None, 0, ())},
+        "companions": {key: value for key, value in asdict(measured.companions).items() if _says_something(value)},
     }
+
+
+def _says_something(value: Any) -> bool:
+    """Not so what was not measured, and counts of what did not happen."""
+    return isinstance(value, float) or bool(any(value) if isinstance(value, tuple) else value)
 
 
 def _title(s: Settings) -> str:

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 
+from .printable import one_line, printable
 from .rows import AuditRow
 from .table import render
 
@@ -23,13 +24,13 @@ def markdown(rows: Sequence[AuditRow]) -> str:
             lines.append("| --- | --- |" + " ---: |" * (len(cells) - 3) + " --- |")
     for row in rows:
         if row.report is not None and row.fired:
-            title = html.escape(f"{row.checkpoint}: {row.report.verdict}")
+            title = html.escape(one_line(f"{row.checkpoint}: {row.report.verdict}"))
             lines += [
                 "",
                 f"<details><summary>{title}</summary>",
                 "",
                 "<pre>",
-                html.escape(str(row.report)),
+                html.escape(printable(str(row.report))),
                 "</pre>",
                 "",
                 "</details>",

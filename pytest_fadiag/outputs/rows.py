@@ -54,14 +54,14 @@ class AuditRow:
             return (f"error: {self.reason}" if self.reason else "error") if broken else "not run" if pending else "skipped"
         if not self.judged:
             return "not run"
-        complete = len(self.judged) == len(DIAGNOSTICS)
+        stands = " ".join(key for key in self.judged if key not in broken)
         if self.fired:
             parts = [f"walk-back {' '.join(self.fired)}"]
+        elif len(self.judged) == len(DIAGNOSTICS) and not broken:
+            parts = ["trustworthy"]
         else:
-            parts = [
-                "trustworthy" if complete and not broken else f"pass {' '.join(k for k in self.judged if k not in broken)}"
-            ]
-        if self.as_expected:
+            parts = [f"pass {stands}"] if stands else []
+        if self.as_expected and parts:
             parts[0] += "*"
         elif self.expected is not None:
             parts.append(f"(expected {' '.join(self.expected) or 'none'})")
@@ -69,7 +69,7 @@ class AuditRow:
             parts.append(f"error {' '.join(broken)}")
         if pending:
             parts.append(f"not run {' '.join(pending)}")
-        if self.outcomes.get("d") == "skipped":
+        if "d" in self.judged and "d" not in broken and self.report.frozen_baseline_undercut is None:
             parts.append("no d")
         return " ".join(parts)
 
@@ -92,8 +92,9 @@ def mean_rows(rows: Iterable[AuditRow]) -> list[MeanRow]:
             by_method.setdefault(row.method, []).append(row.report)
     means = []
     for method, reports in by_method.items():
-        if len(reports) < 2:
-            continue
+        seeds = {report.seed for report in reports}
+        if len(reports) < 2 or len(seeds) < len(reports) or None in seeds:
+            continue  # two runs of one seed differ by something else than their seeds
         values = [[_value(column, report) for report in reports] for column in COLUMNS]
         complete = [[v for v in column if v is not None] if None not in column else [] for column in values]
         means.append(

@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ..protocol.control import Control
+from ..outputs.printable import printable
 from ..protocol.errors import AuditError
-from ..protocol.measurement import PROTOCOL_VERSION, Accuracy, Measurement
-from ..protocol.report import DiagnosticReport
-from ..protocol.thresholds import DiagnosticThresholds
-from ..sources.controls import ControlFile, Controls, parse_controls
-from ..sources.digests import data_digest, file_digest, network_digest
-from .cache import Record, ResultCache, key_of
-from .collection import Targets
-from .expect import Expectations
-from .handle import CheckpointUnderTest
-from .progress import Progress
-from .settings import Settings, base_folder
-from .targets import Target, expand
+from ..protocol.measurement import PROTOCOL_VERSION
+from .overrides import overrides
+from .settings import Settings, base_folder, resolved
 
 if TYPE_CHECKING:
-    from ..sources.audit import Bench
+    from ..protocol.control import Control
+    from ..protocol.report import DiagnosticReport
+    from ..protocol.thresholds import DiagnosticThresholds
+    from ..sources.controls import ControlFile, Controls
     from ..sources.data import DataSet
+    from .cache import Record, ResultCache
+    from .expect import Expectations
+    from .handle import CheckpointUnderTest
+    from .progress import Progress
+    from .selection import Targets
+    from .targets import Target
 
 AUDITOR: pytest.StashKey[Auditor] = pytest.StashKey()
 MEASURED_BY = ("fa_model", "fa_eval_batches", "fa_test_data", "fa_device")
 """Fixtures whose override changes what is measured."""
+FILE_DATA = (".npz", ".pt", ".pth", ".safetensors")
+NAMED_DATA = ("fashion-mnist", "cifar10", "folder")
 
 
 class Auditor:
@@ -38,16 +40,30 @@ class Auditor:
 
     def __init__(self, config: pytest.Config, settings: Settings, targets: Targets) -> None:
         self.config, self.settings, self.targets = config, settings, targets
-        self.cache = ResultCache.of(config, disabled=settings.no_cache)
         self.handles: dict[str, CheckpointUnderTest] = {}
-        self.measured: dict[tuple[str, ...], Record] = {}
-        self.control_problems: dict[str, str] = {}
+        self.made: dict[tuple[str, ...], Record | AuditError] = {}
+        self.reports: dict[tuple[object, ...], DiagnosticReport] = {}
+        self.seeds_used = bool(settings.checkpoint)
+
+    @cached_property
+    def cache(self) -> ResultCache:
+        """Where measurements are kept from run to run."""
+        from .cache import ResultCache
+
+        return ResultCache.of(self.config, disabled=self.settings.no_cache)
 
     def handle(self, target: Target) -> CheckpointUnderTest:
         """The checkpoint of a target, shared by all its tests."""
+        from .handle import CheckpointUnderTest
+
         if target.path not in self.handles:
             self.handles[target.path] = CheckpointUnderTest(target, unsafe=self.settings.unsafe_load)
         return self.handles[target.path]
+
+    @property
+    def in_play(self) -> bool:
+        """Whether this run audits anything that was named on the command line or in the ini file."""
+        return bool(self.targets.all or self.targets.generated)
 
     @cached_property
     def data_spec(self) -> str:
@@ -69,6 +85,8 @@ class Auditor:
     @cached_property
     def controls(self) -> Controls:
         """Every control that was supplied."""
+        from .controls import find_controls
+
         return find_controls(self.config, self.settings)
 
     @cached_property
@@ -76,79 +94,103 @@ class Auditor:
         """The recorded verdicts, if the run has some."""
         if self.settings.expect is None:
             return None
-        return Expectations.read(base_folder(self.config, "expect", self.settings) / self.settings.expect)
+        from .expect import Expectations
+
+        return Expectations.read(resolved(self.config, "expect", self.settings, self.settings.expect))
 
     def report(
-        self, request: pytest.FixtureRequest, handle: CheckpointUnderTest, thresholds: DiagnosticThresholds
-    ) -> DiagnosticReport:
-        """The report of a checkpoint: measured now, earlier in this run, or in an earlier run."""
+        self,
+        request: pytest.FixtureRequest,
+        handle: CheckpointUnderTest,
+        thresholds: DiagnosticThresholds,
+        expected: str | None = None,
+    ) -> tuple[DiagnosticReport, BaseException | None]:
+        """The report of a checkpoint, measured now or earlier, and what kept its control from being used, if something did."""
+        from ..protocol.measurement import Measurement
+        from ..protocol.report import DiagnosticReport
+
         record = self._measured(request, handle)
         handle.known = (record["method"], record["seed"])
-        control: Any = None
+        control: Control | None = None
+        problem: BaseException | None = None
         try:
-            control = request.getfixturevalue("fa_frozen_baseline")
-            if control is not None and not isinstance(control, Control):
-                control = Control(Accuracy(control), "given by the fixture fa_frozen_baseline")
-            self.control_problems.pop(handle.id, None)
-        except AuditError as error:
-            self.control_problems[handle.id] = str(error)
-        return DiagnosticReport.from_measurement(
-            Measurement.from_dict(record["measurement"]),
-            method_name=record["method"],
-            seed=record["seed"],
-            claimed_acc=record["claimed"],
-            control=control,
-            thresholds=thresholds,
-            notes=record["notes"],
-        )
+            control = self._control(request)
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+            problem = error  # it concerns one diagnostic; the others are judged
+        if expected is None and self.expectations is not None:
+            expected = self.expectations.of(handle.id, record["method"], record["seed"])
+        # The tests of a checkpoint share one report, and with it the statistics of its margin.
+        key = (id(record), thresholds, control, expected)
+        if key not in self.reports:
+            self.reports[key] = DiagnosticReport.from_measurement(
+                Measurement.from_dict(record["measurement"]),
+                method_name=record["method"],
+                seed=record["seed"],
+                claimed_acc=record["claimed"],
+                control=control,
+                thresholds=thresholds,
+                notes=record["notes"],
+                expected=expected,
+            )
+        return self.reports[key], problem
+
+    def _control(self, request: pytest.FixtureRequest) -> Control | None:
+        from ..protocol.control import Control
+        from ..protocol.measurement import Accuracy
+
+        given = request.getfixturevalue("fa_frozen_baseline")
+        if given is None or isinstance(given, Control):
+            return given
+        return Control(Accuracy(given), "given by the fixture fa_frozen_baseline")
 
     def control_for(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> Control | None:
         """The control that belongs to a checkpoint; a control checkpoint is evaluated once on the same images."""
+        from ..sources.controls import ControlFile
+
         chosen = self.controls.choose(handle.method, handle.seed)
-        if not isinstance(chosen, ControlFile):
-            return chosen
-        by = overrides(request)
-        if not by:
-            return self._evaluated(chosen)
-        memo = ("control", str(chosen.path), *by)
-        if memo not in self.measured:
-            self.measured[memo] = self._evaluated_like(request, chosen).to_dict()
-        return Control.from_dict(self.measured[memo])
+        return self._evaluated(request, chosen) if isinstance(chosen, ControlFile) else chosen
 
-    def _evaluated_like(self, request: pytest.FixtureRequest, file: ControlFile) -> Control:
-        """A control whose network a fixture of the user's builds: a copy of that network with the control's tensors."""
-        import copy
+    def _evaluated(self, request: pytest.FixtureRequest, file: ControlFile) -> Control:
+        from ..protocol.control import Control
+        from ..sources.digests import file_digest
+        from .controls import EVALUATED_BY, evaluate_control
 
-        from ..protocol.measure import evaluate
-        from ..sources.audit import control_of
-        from ..sources.checkpoints import load_checkpoint
-        from ..sources.networks import load_into
+        overridden = overrides(request, EVALUATED_BY)
 
-        checkpoint = load_checkpoint(file.path, unsafe=self.settings.unsafe_load)
-        network = copy.deepcopy(request.getfixturevalue("fa_model"))
-        load_into(network, checkpoint)
-        accuracy = evaluate(network, request.getfixturevalue("fa_eval_batches"), batch_size=self.settings.batch_size)
-        return control_of(file, checkpoint.config, accuracy)
-
-    def _evaluated(self, file: ControlFile) -> Control:
-        def make() -> Record:
+        def evaluated() -> Record:
             with self._progress(file.path.name) as progress:
-                return self._bench(progress).evaluate(file).to_dict()
+                return evaluate_control(request, file, self.settings, progress).to_dict()
 
-        try:
-            digest = file_digest(file.path)
-        except OSError as error:
-            raise AuditError(f"control {file.path}: cannot be read: {error.strerror or error}") from error
-        return Control.from_dict(self.cache.get_or_make(self._key("control", digest, file.path.name), make))
+        def make() -> Record:
+            try:
+                key = None if overridden else self._key("control", file_digest(file.path), file.path.name)
+            except OSError as error:
+                raise AuditError(f"control {file.path}: cannot be read: {error.strerror or error}") from error
+            return self.cache.get_or_make(key, evaluated)
+
+        return Control.from_dict(self._once(("control", str(file.path), *overridden), make))
 
     def _measured(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> Record:
-        by = overrides(request)
-        memo = (handle.target.path, *by)
-        if memo not in self.measured:
+        overridden = overrides(request, MEASURED_BY)
+
+        def make() -> Record:
             # What a fixture of the user's computes has no digest, so such a measurement lasts for this run only.
-            key = None if by else self._key("measurement", handle.digest, handle.path.name)
-            self.measured[memo] = self.cache.get_or_make(key, lambda: self._measure(request, handle))
-        return self.measured[memo]
+            key = None if overridden else self._key("measurement", handle.digest, handle.path.name)
+            return self.cache.get_or_make(key, lambda: self._measure(request, handle))
+
+        return self._once(("measurement", handle.target.path, *overridden), make)
+
+    def _once(self, what: tuple[str, ...], make: Callable[[], Record]) -> Record:
+        """A record made by the first test that asks; an input error is remembered too, and costs each of its tests no time."""
+        if what not in self.made:
+            try:
+                self.made[what] = make()
+            except AuditError as error:
+                self.made[what] = error
+        made = self.made[what]
+        if isinstance(made, AuditError):
+            raise AuditError(str(made)) from made
+        return made
 
     def _measure(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> Record:
         from ..protocol.measure import measure
@@ -165,34 +207,27 @@ class Auditor:
                 batch_size=self.settings.batch_size,
                 progress=lambda done: progress(done, total),
             )
-        name = getattr(batches, "name", "")
-        notes = [f"{handle.path.name} on {name}" if name else handle.path.name, getattr(batches, "note", "")]
-        return {
+        name, file = getattr(batches, "name", ""), printable(handle.path.name)
+        notes = [f"{file} on {name}" if name else file, getattr(batches, "note", "")]
+        record = {
             "method": handle.contents.method,
             "seed": handle.contents.seed,
             "claimed": handle.contents.test_acc,
             "notes": "; ".join(filter(None, notes)),
             "measurement": measurement.to_dict(),
         }
-
-    def _bench(self, progress: Callable[[int, int], None]) -> Bench:
-        from ..sources.audit import Bench
-
-        settings = self.settings
-        return Bench(
-            self.data,
-            settings.model,
-            settings.stream,
-            settings.batches,
-            settings.batch_size,
-            settings.device,
-            settings.unsafe_load,
-            progress,
-        )
+        handle.release()
+        return record
 
     def _key(self, kind: str, digest: str, name: str) -> str | None:
         """The key of everything that a measurement depends on, thresholds not among it; none where something has no digest."""
-        data, network = data_digest(self.data_spec), network_digest(self.settings.model)
+        from ..sources.digests import data_digest, network_digest
+        from .cache import key_of
+
+        try:
+            data, network = data_digest(self.data_spec), network_digest(self.settings.model)
+        except OSError as error:
+            raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
         if data is None or network is None:
             return None
         parts = {
@@ -201,7 +236,7 @@ class Auditor:
             "file": digest,
             "name": name,
             "data": data,
-            "data_spec": self.data_spec.partition(":")[0],
+            "data_name": _data_name(self.data_spec),
             "network": network,
             "stream": self.settings.stream,
             "batches": self.settings.batches,
@@ -211,43 +246,21 @@ class Auditor:
         return key_of(parts)
 
     def _progress(self, name: str) -> Progress:
-        return Progress(self.config.pluginmanager.get_plugin("terminalreporter"), name)
+        from .progress import Progress
 
-
-def find_controls(config: pytest.Config, settings: Settings) -> Controls:
-    """The controls of --fa-frozen, with their globs expanded."""
-    base = base_folder(config, "frozen", settings)
-
-    def files(value: str) -> list[Path]:
-        return [Path(target.path) for target in expand([value], base, config.rootpath, what="--fa-frozen")]
-
-    values = [str(base / value) if value.endswith(".json") else value for value in settings.frozen]
-    try:
-        return parse_controls(values, files)
-    except AuditError as error:
-        raise pytest.UsageError(f"--fa-frozen: {error}") from None
-
-
-def overrides(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """What tells apart the measurements by fixtures that somebody overrides for this test; empty where nobody does."""
-    return tuple(str(id(_definition(request, name))) for name in MEASURED_BY if is_overridden(request, name))
-
-
-def is_overridden(request: pytest.FixtureRequest, name: str) -> bool:
-    """Whether somebody's conftest, class or module replaces a fixture of the plugin for this test."""
-    definition = _definition(request, name)
-    return definition is not None and not definition.func.__module__.startswith("pytest_fadiag.")
-
-
-def _definition(request: pytest.FixtureRequest, name: str) -> Any:
-    definitions = request.session._fixturemanager.getfixturedefs(name, request.node)
-    return definitions[-1] if definitions else None
+        return Progress(self.config, name)
 
 
 def absolute_spec(spec: str, base: Path) -> str:
     """A data SPEC whose path does not depend on the working folder any more."""
     kind, colon, rest = spec.partition(":")
-    if colon and kind in ("fashion-mnist", "cifar10", "folder"):
+    if colon and kind in NAMED_DATA:
         return f"{kind}:{base / Path(rest).expanduser()}" if rest else spec
     path = Path(spec).expanduser()
-    return str(base / path) if path.suffix in (".npz", ".pt", ".pth", ".safetensors") else spec
+    return str(base / path) if path.suffix in FILE_DATA else spec
+
+
+def _data_name(spec: str) -> str:
+    """What a report calls the data: a kind, or the name of a file wherever it lies."""
+    kind, colon, _ = spec.partition(":")
+    return kind if colon and kind in NAMED_DATA else Path(spec).name

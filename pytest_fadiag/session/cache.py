@@ -21,29 +21,42 @@ Record = dict[str, Any]
 class ResultCache:
     """Plain records under pytest's cache directory; without a usable one they last as long as the process."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    def __init__(self, make_folder: Callable[[], Path] | None) -> None:
+        self.make_folder = make_folder
         self.memory: dict[str, Record] = {}
 
     @classmethod
     def of(cls, config: pytest.Config, *, disabled: bool) -> ResultCache:
         """The cache of a run, in memory only where there is no cache plugin or it is not wanted."""
         provider = getattr(config, "cache", None)
-        if disabled or provider is None:
-            return cls(None)
+        return cls(None if disabled or provider is None else lambda: provider.mkdir("fadiag"))
+
+    @property
+    def folder(self) -> Path | None:
+        """Where records are kept, made when the first one is asked for: a run without an audit leaves no folder."""
+        if self.make_folder is None:
+            return None
         try:
-            return cls(provider.mkdir("fadiag"))
+            return self.make_folder()
         except OSError as error:
-            _warn(f"measurements are not cached: {error}")
-            return cls(None)
+            self._give_up(error)
+            return None
+
+    def _give_up(self, error: Exception) -> None:
+        """Go on without files, and say so once."""
+        self.make_folder = None
+        _warn(f"measurements are not kept for the next run: {error}")
 
     def get(self, key: str) -> Record | None:
         """The record of a key, if there is a readable one."""
-        if key not in self.memory and self.folder is not None:
+        folder = None if key in self.memory else self.folder
+        if folder is not None:
             try:
-                self.memory[key] = json.loads((self.folder / f"{key}.json").read_text("utf-8"))
+                record = json.loads((folder / f"{key}.json").read_text("utf-8"))
             except (OSError, ValueError):
                 return None
+            if isinstance(record, dict):
+                self.memory[key] = record
         return self.memory.get(key)
 
     def get_or_make(self, key: str | None, make: Callable[[], Record]) -> Record:
@@ -61,28 +74,29 @@ class ResultCache:
         return found
 
     def _locked(self, key: str) -> Any:
-        if self.folder is None:
+        folder = self.folder
+        if folder is None:
             return nullcontext()
         from filelock import FileLock
 
         logging.getLogger("filelock").setLevel(logging.WARNING)  # its debug lines would show in captured logs
         try:
-            lock = FileLock(self.folder / f"{key}.lock")
+            lock = FileLock(folder / f"{key}.lock")
             lock.acquire()
-        except OSError as error:
-            _warn(f"measurements are not cached: {error}")
-            self.folder = None
+        except (OSError, NotImplementedError) as error:  # the latter where a file system knows no locks
+            self._give_up(error)
             return nullcontext()
         return _Released(lock)
 
     def _put(self, key: str, record: Record) -> None:
         self.memory[key] = record
-        if self.folder is None:
+        folder = self.folder
+        if folder is None:
             return
         try:
-            write_atomically(self.folder / f"{key}.json", json.dumps(record, allow_nan=False))
+            write_atomically(folder / f"{key}.json", json.dumps(record, allow_nan=False))
         except OSError as error:
-            _warn(f"the measurement is not cached: {error}")
+            self._give_up(error)
 
 
 class _Released:
@@ -117,4 +131,11 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(pytest.PytestWarning(f"fadiag: {text}"), stacklevel=3)
+    """Warn; where warnings are errors too, for a checkpoint is not to blame for a full disk."""
+    warning = pytest.PytestWarning(f"fadiag: {text}")
+    try:
+        warnings.warn(warning, stacklevel=3)
+    except pytest.PytestWarning:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn(warning, stacklevel=3)

@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from ..protocol.diagnostics import DIAGNOSTICS, select
+from ..protocol.diagnostics import select
 from ..protocol.errors import AuditError
 from ..protocol.report import DiagnosticReport
+
+Run = tuple[str, int | None]
+"""A method and its seed."""
 
 
 @dataclass(frozen=True)
 class Expectations:
-    """The keys that are expected to fire, by checkpoint id and by method and seed."""
+    """The keys that are expected to fire, by checkpoint id, by method and seed, and by method."""
 
     path: Path
     by_id: Mapping[str, str]
-    by_run: Mapping[tuple[str, int | None], str]
+    by_run: Mapping[Run, str]
     by_method: Mapping[str, str]
 
     @classmethod
@@ -30,42 +31,49 @@ class Expectations:
         try:
             content = json.loads(path.read_text("utf-8"))
         except OSError as error:
-            raise pytest.UsageError(f"--fa-expect: cannot be read: {error.strerror or error}\n  {path}") from None
+            raise AuditError(f"--fa-expect: cannot be read: {error.strerror or error}\n  {path}") from None
         except ValueError as error:
-            raise pytest.UsageError(f"--fa-expect: not JSON: {error}\n  {path}") from None
+            raise AuditError(f"--fa-expect: not JSON: {error}\n  {path}") from None
         if not isinstance(content, dict):
-            raise pytest.UsageError(f"--fa-expect: expected a JSON object, found {type(content).__name__}\n  {path}")
+            raise AuditError(f"--fa-expect: expected a JSON object, found {type(content).__name__}\n  {path}")
         try:
             return cls._from_audit(path, content) if "reports" in content else cls._from_mapping(path, content)
-        except (AuditError, TypeError, KeyError, AttributeError) as error:
-            raise pytest.UsageError(f"--fa-expect: {error}\n  {path}") from None
+        except (AuditError, TypeError, KeyError, AttributeError, ValueError) as error:
+            raise AuditError(f"--fa-expect: {error}\n  {path}") from None
 
     @classmethod
     def _from_audit(cls, path: Path, content: Mapping[str, Any]) -> Expectations:
         reports = {name: DiagnosticReport.from_dict(values) for name, values in content["reports"].items()}
-        return cls(
-            path,
-            {name: report.fired for name, report in reports.items()},
-            {(report.method_name, report.seed): report.fired for report in reports.values()},
-            {},
-        )
+        by_run: dict[Run, str] = {}
+        ambiguous: set[Run] = set()
+        for report in reports.values():
+            run = (report.method_name, report.seed)
+            if by_run.setdefault(run, report.fired) != report.fired:
+                ambiguous.add(run)
+        known = {run: keys for run, keys in by_run.items() if run not in ambiguous}
+        return cls(path, {name: report.fired for name, report in reports.items()}, known, {})
 
     @classmethod
     def _from_mapping(cls, path: Path, content: Mapping[str, Any]) -> Expectations:
-        keys = {name: "".join(d.key for d in select(value)) if value else "" for name, value in content.items()}
+        keys = {name: _keys(name, value) for name, value in content.items()}
         return cls(path, keys, {}, keys)
 
     def of(self, checkpoint: str, method: str, seed: int | None) -> str:
         """The keys that are expected to fire for a checkpoint; one that the file does not know is an error."""
-        for known, name in ((self.by_id, checkpoint), (self.by_run, (method, seed)), (self.by_method, method)):
-            if name in known:
-                return known[name]  # type: ignore[index]
+        if checkpoint in self.by_id:
+            return self.by_id[checkpoint]
+        if (method, seed) in self.by_run:
+            return self.by_run[method, seed]
+        if method in self.by_method:
+            return self.by_method[method]
+        seeded = "" if seed is None else f", seed {seed}"
         raise AuditError(
-            f"{checkpoint} (method {method}, seed {seed}) is not recorded in {self.path.name}: "
-            "record it there, so that its verdict is known"
+            f"{checkpoint} (method {method}{seeded}) is not recorded in {self.path.name}, so that its verdict cannot be "
+            "compared: record it there, or leave it out of this run"
         )
 
 
-def spelled(keys: str) -> str:
-    """The names behind keys, for messages: residual-growth, frozen-margin."""
-    return ", ".join(diagnostic.name for diagnostic in DIAGNOSTICS if diagnostic.key in keys) or "nothing"
+def _keys(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise AuditError(f'{name!r} is {json.dumps(value)}; expected the keys that fire, such as "abd", or "" for none')
+    return "".join(diagnostic.key for diagnostic in select(value)) if value else ""

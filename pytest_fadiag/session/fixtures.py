@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..protocol.errors import AuditError
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -25,11 +27,9 @@ def fa_checkpoint(request: pytest.FixtureRequest) -> CheckpointUnderTest:
     A test that asks for it, or for a fixture that needs it, runs once for every checkpoint of --fa-checkpoint or of the
     marker's checkpoint=.
     """
-    from .auditor import AUDITOR
-    from .collection import TARGET
+    from .handle import checkpoint_for
 
-    target = getattr(request, "param", None) or request.node.stash[TARGET]
-    return request.config.stash[AUDITOR].handle(target)
+    return checkpoint_for(request)
 
 
 @pytest.fixture
@@ -46,16 +46,31 @@ def fa_model(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest,
     """The network of the checkpoint with its weights loaded; override it for a network that --fa-model cannot name."""
     from ..sources.networks import build_network
     from .auditor import AUDITOR
+    from .handle import as_checkpoint
 
-    return build_network(fa_checkpoint.contents, request.config.stash[AUDITOR].settings.model).to(fa_device)
+    contents = as_checkpoint(request, fa_checkpoint).contents
+    return build_network(contents, request.config.stash[AUDITOR].settings.model).to(fa_device)
 
 
 @pytest.fixture
 def fa_test_data(request: pytest.FixtureRequest) -> DataSet:
-    """The test split of --fa-data, decoded once: x, y, mean, std."""
+    """The test split of --fa-data, decoded once: x, y, mean, std; override it with a pair of tensors (x, y)."""
     from .auditor import AUDITOR
 
     return request.config.stash[AUDITOR].data
+
+
+def as_data(given: Any) -> DataSet:
+    """What the fixture ``fa_test_data`` gives, also where a conftest overrides it with a plain pair."""
+    from ..sources.data import DataSet
+
+    if isinstance(given, DataSet):
+        return given
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        import torch
+
+        return DataSet(torch.as_tensor(given[0]), torch.as_tensor(given[1]).long(), "the fixture fa_test_data")
+    raise AuditError(f"the fixture fa_test_data gave {type(given).__name__}; expected a pair of tensors (x, y)")
 
 
 class EvalBatches:
@@ -79,8 +94,9 @@ def fa_eval_batches(
     """The (x, y) batches that the network is measured on; override it with any list of batches."""
     from ..sources.networks import wants_flat
     from .auditor import AUDITOR
+    from .handle import as_checkpoint
 
-    data = fa_test_data.for_checkpoint(fa_checkpoint.config)
+    data = as_data(fa_test_data).for_checkpoint(as_checkpoint(request, fa_checkpoint).config)
     size = request.config.stash[AUDITOR].settings.batch_size
     return EvalBatches(data, size, flatten=wants_flat(fa_model, data.x[0]))
 
@@ -89,8 +105,9 @@ def fa_eval_batches(
 def fa_frozen_baseline(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest) -> Control | float | None:
     """The frozen-random control of the checkpoint by --fa-frozen; override it with an accuracy, a Control or None."""
     from .auditor import AUDITOR
+    from .handle import as_checkpoint
 
-    return request.config.stash[AUDITOR].control_for(request, fa_checkpoint)
+    return request.config.stash[AUDITOR].control_for(request, as_checkpoint(request, fa_checkpoint))
 
 
 @pytest.fixture
@@ -107,9 +124,10 @@ def fa_report(
     request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_thresholds: DiagnosticThresholds
 ) -> DiagnosticReport:
     """The report of the checkpoint: assert on its verdict or numbers, or call fa_report.check()."""
+    from .handle import as_checkpoint
     from .outcome import report_for
 
-    return report_for(request, fa_checkpoint, fa_thresholds)
+    return report_for(request, as_checkpoint(request, fa_checkpoint), fa_thresholds)
 
 
 @pytest.fixture

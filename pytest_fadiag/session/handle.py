@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ..protocol.errors import AuditError
 from ..sources.digests import file_digest
-from .targets import Target
+from .settings import MARKER
+from .targets import Target, expand
 
 if TYPE_CHECKING:
     from ..sources.checkpoints import Checkpoint
@@ -32,6 +36,10 @@ class CheckpointUnderTest:
 
         return load_checkpoint(self.path, unsafe=self.unsafe)
 
+    def release(self) -> None:
+        """Let the tensors go; a test that asks for them reads the file again."""
+        self.__dict__.pop("contents", None)
+
     @property
     def digest(self) -> str:
         """The SHA-256 of the file."""
@@ -39,7 +47,7 @@ class CheckpointUnderTest:
             return file_digest(self.path)
         except OSError as error:
             raise AuditError(
-                f"{self.path}: cannot be read: {error.strerror or error}; was it moved since collection?"
+                f"{self.path}: cannot be read: {error.strerror or error}; was it moved or deleted since collection?"
             ) from error
 
     @property
@@ -71,3 +79,38 @@ class CheckpointUnderTest:
     def test_acc(self) -> float | None:
         """The accuracy that the checkpoint claims."""
         return self.contents.test_acc
+
+
+def checkpoint_for(request: pytest.FixtureRequest) -> CheckpointUnderTest:
+    """The checkpoint that a test was parametrised with or generated for."""
+    from .collection import TARGET
+
+    given = getattr(request, "param", None)
+    if given is None:
+        given = request.node.stash.get(TARGET, None)
+    if given is None:
+        raise AuditError(
+            f"{request.node.name} needs a checkpoint, and none is given: add --fa-checkpoint=PATH, fa_checkpoint in the ini "
+            f"file or @pytest.mark.{MARKER}(checkpoint=PATH), override the fixture fa_checkpoint, or deselect the test"
+        )
+    return as_checkpoint(request, given)
+
+
+def as_checkpoint(request: pytest.FixtureRequest, given: object) -> CheckpointUnderTest:
+    """What a fixture or a parametrised test calls its checkpoint: the plugin's own object, or a path."""
+    from .auditor import AUDITOR
+
+    if isinstance(given, CheckpointUnderTest):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        root = request.config.rootpath
+        found = expand([os.fspath(given)], root, root, what="fa_checkpoint")
+        if len(found) > 1:
+            raise AuditError(f"fa_checkpoint: {os.fspath(given)!r} names {len(found)} files, and a test has one checkpoint")
+        given = found[0]
+    if isinstance(given, Target):
+        return request.config.stash[AUDITOR].handle(given)
+    raise AuditError(
+        f"the fixture fa_checkpoint gave {type(given).__name__}; expected the path of a checkpoint, or what the plugin's own "
+        "fa_checkpoint gives"
+    )

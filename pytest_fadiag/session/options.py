@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
 from ..protocol.diagnostics import DIAGNOSTICS, select
 from ..protocol.errors import AuditError
-from ..protocol.thresholds import CONFOUND_RULES, GROWTH_FORMS, DiagnosticThresholds, threshold_names
+from ..protocol.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
 
 REPORT_TYPES = ("json", "markdown")
 
 
-@dataclass(frozen=True)
-class Option:
+def _text(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the value is empty; is a variable of your shell unset?")
+    return text
+
+
+class Option(NamedTuple):
     """One setting: ``--fa-NAME`` on the command line, ``fa_NAME`` in the ini file."""
 
     name: str
     help: str
-    read: Callable[[str], Any] = str
+    read: Callable[[str], Any] = _text
     default: Any = None
     metavar: str = "VALUE"
     many: bool = False
     flag: bool = False
     ini: bool = True
+    listed: bool = False
+    """Whether commas separate parts of the value, which a TOML file may hold as a list."""
+    merged: bool = False
+    """Whether values of the command line are added to those of the ini file, rather than replacing them."""
 
     @property
     def key(self) -> str:
@@ -50,13 +58,16 @@ def _seeds(text: str) -> tuple[int, ...]:
 def _threshold(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, not {text!r}; names: {', '.join(threshold_names(short=True))}")
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, not {text!r}; names: {', '.join(_NUMBERS)}")
+    name = SHORT_NAMES.get(name.strip(), name.strip())
+    if name in ("growth", "confounds"):
+        raise argparse.ArgumentTypeError(f"{name} has its own option: --fa-{name}={value}")
     try:
         number: Any = float(value)
     except ValueError:
         number = value
-    _validated(lambda: DiagnosticThresholds().replace(**{name.strip(): number}))
-    return name.strip(), number
+    _validated(lambda: DiagnosticThresholds().replace(**{name: number}))
+    return name, number
 
 
 def _keys(text: str) -> str:
@@ -72,7 +83,7 @@ def _validated(make: Callable[[], Any]) -> Any:
 
 def _count(least: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.strip().isdigit() or int(text) < least:
+        if not (text.isascii() and text.strip().isdigit()) or int(text) < least:
             raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, not {text!r}")
         return int(text)
 
@@ -102,6 +113,8 @@ def _report(text: str) -> tuple[str, str]:
     return kind, destination or {"json": "audit.json", "markdown": "audit.md"}[kind]
 
 
+_DEFAULTS = DiagnosticThresholds().to_dict()
+_NUMBERS = [name for name in threshold_names(short=True) if name not in ("growth", "confounds")]
 _DIAGNOSTICS = ", ".join(f"{diagnostic.key} {diagnostic.name}" for diagnostic in DIAGNOSTICS)
 
 OPTIONS = (
@@ -112,7 +125,7 @@ OPTIONS = (
         metavar="PATH|GLOB|DIR",
         many=True,
     ),
-    Option("seeds", "Seeds that {seed} in --fa-checkpoint stands for: 42,123,456", _seeds, metavar="N,N,…"),
+    Option("seeds", "Seeds that {seed} in --fa-checkpoint stands for: 42,123,456", _seeds, metavar="N,N,…", listed=True),
     Option(
         "missing",
         "What a checkpoint that does not exist is: error, or skip (default: error)",
@@ -148,13 +161,12 @@ OPTIONS = (
     ),
     Option(
         "threshold",
-        f"Change a threshold (repeatable): {', '.join(threshold_names(short=True)[:5])}, margin_pp. Defaults: "
-        + ", ".join(
-            f"{name}={value}" for name, value in DiagnosticThresholds().to_dict().items() if not isinstance(value, str)
-        ),
+        "Change a threshold (repeatable, on top of the ini file's): "
+        + ", ".join(f"{name} (default: {_DEFAULTS[SHORT_NAMES.get(name, name)]})" for name in _NUMBERS),
         _threshold,
         metavar="NAME=VALUE",
         many=True,
+        merged=True,
     ),
     Option(
         "growth",
@@ -207,8 +219,13 @@ def declare(parser: pytest.Parser) -> None:
             action = "append" if option.many else "store"
             group.addoption(flag, dest=option.key, action=action, type=_kept(option), metavar=option.metavar, help=shown)
         if option.ini:
-            kind: Literal["bool", "linelist", "string"] = "bool" if option.flag else "linelist" if option.many else "string"
-            parser.addini(option.key, f"As {flag}", type=kind, default=None)
+            parser.addini(option.key, f"As {flag}", type=_ini_type(option), default=None)
+
+
+def _ini_type(option: Option) -> Literal["args", "bool", "linelist", "string"]:
+    if option.flag:
+        return "bool"
+    return "linelist" if option.many else "args" if option.listed else "string"
 
 
 def _kept(option: Option) -> Callable[[str], str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from ..outputs.printable import one_line, printable
 from ..protocol.diagnostics import Finding, Status
 from ..protocol.errors import AuditError, AuditFailure
 from ..protocol.plain import to_plain
@@ -14,14 +17,15 @@ from ..protocol.report import DiagnosticReport
 from ..protocol.thresholds import DiagnosticThresholds
 from .auditor import AUDITOR
 from .collection import KEY, TARGET
-from .expect import spelled
 from .handle import CheckpointUnderTest
 from .settings import marked
+from .summary import ROW
+from .targets import Target
 
 REPORT: pytest.StashKey[DiagnosticReport] = pytest.StashKey()
+PROBLEM: pytest.StashKey[BaseException] = pytest.StashKey()
+"""What kept the control of a test's checkpoint from being used."""
 FINDING: pytest.StashKey[Finding] = pytest.StashKey()
-ROW = "fa_row"
-"""The attribute of a test report that carries its row; plain values, so that it crosses from xdist's workers."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,6 @@ class DiagnosticUnderTest:
 
     report: DiagnosticReport
     finding: Finding
-    problem: str | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -40,26 +43,33 @@ class DiagnosticUnderTest:
     def check(self) -> None:
         """Raise an ``AssertionError`` whose text is the report if the diagnostic fired; skip if it was not measured."""
         __tracebackhide__ = True
-        if self.problem is not None:
-            raise AuditError(self.problem)
-        if self.finding.status is Status.NOT_MEASURED:
-            pytest.skip(
-                f"{self.finding.headline}; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
-            )
-        if self.finding.fired:
-            text = str(self.report)
-            expected = self.report.expected
-            if expected is not None and self.finding.key not in expected:
-                text += f"\nCHANGED: expected to fire: {spelled(expected)}; now also {self.finding.name}"
-            raise AuditFailure(text, self.finding.headline)
+        finding, recorded = self.finding, self.report.expected
+        if finding.status is Status.NOT_MEASURED and not self.expected_to_fire:
+            pytest.skip(f"{finding.headline}; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint")
+        if finding.status is Status.NOT_MEASURED or (finding.fired and recorded is not None and not self.expected_to_fire):
+            raise changed(self.report, finding, "fire" if self.expected_to_fire else "pass")
+        if finding.fired:
+            raise AuditFailure(str(self.report), finding.headline)
+
+    @property
+    def expected_to_fire(self) -> bool:
+        """Whether somebody recorded that this diagnostic fires."""
+        return self.finding.key in (self.report.expected or "")
+
+
+def changed(report: DiagnosticReport, finding: Finding, before: str) -> AuditFailure:
+    """The failure of a verdict that is not the recorded one: the report, and from what to what it changed."""
+    change = f"changed from {before} to {finding.status.value}: {finding.headline}"
+    advice = "renew the record (--fa-expect, or expect= of the marker) if that is right"
+    return AuditFailure(f"{report}\nCHANGED: {finding.name} {change}\n  {advice}", change)
 
 
 class ReportText:
     """A failure's text as pytest prints it: the report alone, what fired in red."""
 
-    def __init__(self, text: str, headline: str) -> None:
-        self.text = text
-        self.reprcrash = _Headline(headline)
+    def __init__(self, text: str, headline: str, nodeid: str, *, brief: bool = False) -> None:
+        self.text, self.brief = printable(text), brief
+        self.reprcrash = _Headline(one_line(headline), nodeid)
 
     def __str__(self) -> str:
         return self.text
@@ -67,7 +77,7 @@ class ReportText:
     def toterminal(self, writer: Any) -> None:
         """Write the text line by line; a FLAG keeps its colour until the next line that is not indented below it."""
         flagged = False
-        for line in self.text.splitlines():
+        for line in () if self.brief else self.text.splitlines():
             indent = len(line) - len(line.lstrip())
             begins = line.lstrip().startswith(("FLAG:", "CHANGED:", "VERDICT: needs"))
             flagged = begins or (flagged and indent > 5)
@@ -76,7 +86,13 @@ class ReportText:
 
 @dataclass(frozen=True)
 class _Headline:
+    """The part of a failure that pytest shows in one line, and with --tb=line instead of the text."""
+
     message: str
+    nodeid: str
+
+    def __str__(self) -> str:
+        return f"{self.nodeid}: {self.message}"
 
 
 def report_for(
@@ -85,11 +101,13 @@ def report_for(
     """The report of a checkpoint, with what is expected of it."""
     auditor = request.config.stash[AUDITOR]
     request.node.stash.setdefault(TARGET, handle.target)
-    report = auditor.report(request, handle, thresholds)
-    expected = marked(request.node).get("expect")
-    if expected is None and auditor.expectations is not None:
-        expected = auditor.expectations.of(handle.id, report.method_name, report.seed)
-    report = replace(report, expected=expected)
+    if not isinstance(thresholds, DiagnosticThresholds):
+        raise AuditError(f"the fixture fa_thresholds gave {type(thresholds).__name__}; expected DiagnosticThresholds(…)")
+    report, problem = auditor.report(request, handle, thresholds, marked(request.node).get("expect"))
+    if problem is not None:
+        if "fa_diagnostic" not in request.fixturenames:
+            raise problem  # a report that silently lacks its margin would pass
+        request.node.stash[PROBLEM] = problem
     request.node.stash[REPORT] = report
     return report
 
@@ -101,12 +119,15 @@ def diagnostic_for(request: pytest.FixtureRequest, report: DiagnosticReport) -> 
     item = request.node
     item.stash[FINDING] = finding
     item.user_properties += [(f"fa_{name}", value) for name, value in _properties(report, finding).items() if value is not None]
-    if report.expected and key in report.expected:
+    problem = item.stash.get(PROBLEM, None)
+    if problem is not None and finding.key == "d":
+        raise problem
+    under_test = DiagnosticUnderTest(report, finding)
+    if under_test.expected_to_fire and finding.status is not Status.NOT_MEASURED:
         item.add_marker(
             pytest.mark.xfail(strict=True, raises=AuditFailure, reason=f"expected to fire: {finding.headline}"), append=False
         )
-    problem = request.config.stash[AUDITOR].control_problems.get(item.stash[TARGET].id) if key == "d" else None
-    return DiagnosticUnderTest(report, finding, problem)
+    return under_test
 
 
 def _properties(report: DiagnosticReport, finding: Finding) -> dict[str, Any]:
@@ -123,28 +144,54 @@ def _properties(report: DiagnosticReport, finding: Finding) -> dict[str, Any]:
 
 def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
     """Give a test's report its text and its row."""
-    target = item.stash.get(TARGET, None)
-    if target is None:
-        return
-    error = call.excinfo.value if call.excinfo is not None else None
     judged, finding = item.stash.get(REPORT, None), item.stash.get(FINDING, None)
-    if isinstance(error, (AuditFailure, AuditError)) and report.failed:
-        headline = error.headline if isinstance(error, AuditFailure) else str(error).splitlines()[0]
-        report.longrepr = ReportText(str(error), headline)  # type: ignore[assignment]
-    elif report.failed and judged is not None and finding is not None and isinstance(report.longrepr, str):
-        # A strict xfail that passed: pytest's own text is «[XPASS(strict)]» and the reason.
-        change = f"{finding.name} was recorded to fire and now passes: {finding.headline}"
-        report.longrepr = ReportText(f"{judged}\nCHANGED: {change}; renew the record if that is right", change)  # type: ignore[assignment]
-    if report.when == "teardown" and not report.failed:
+    failure = _failure(call, report, judged, finding)
+    if failure is not None:
+        text, headline = failure
+        headline = headline.replace(f"{item.config.rootpath}{os.sep}", "")  # pytest cuts the line where the terminal ends
+        brief = item.config.getoption("tbstyle", "auto") == "line"
+        report.longrepr = ReportText(text, headline, item.nodeid, brief=brief)  # type: ignore[assignment]
+    target = item.stash.get(TARGET, None)
+    if target is None and report.skipped and "fa_report" in getattr(item, "fixturenames", ()):
+        target = _parameter(item, "fa_checkpoint")  # skipped before its fixtures ran
+    if not isinstance(target, Target) or (report.passed and report.when != "call"):
         return
-    setattr(report, ROW, _row(item, report, judged, finding))
+    if report.skipped and isinstance(report.longrepr, tuple):  # pytest would name the line of this plugin that skips
+        report.longrepr = (target.id, None, report.longrepr[2])  # type: ignore[assignment]
+    setattr(report, ROW, _row(item, target, report, judged, finding))
+
+
+def _failure(
+    call: pytest.CallInfo[None], report: pytest.TestReport, judged: DiagnosticReport | None, finding: Finding | None
+) -> tuple[str, str] | None:
+    """The text and the headline of a failure that is the audit's own; another one keeps pytest's traceback."""
+    error = call.excinfo.value if call.excinfo is not None else None
+    if not report.failed:
+        return None
+    if isinstance(error, AuditFailure):
+        return str(error), error.headline
+    if isinstance(error, AuditError):
+        return str(error), str(error).partition("\n")[0]
+    if error is None and judged is not None and finding is not None and finding.key in (judged.expected or ""):
+        # A strict xfail that passed: pytest's own text is «[XPASS(strict)]» and the reason.
+        failure = changed(judged, finding, "fire")
+        return str(failure), failure.headline
+    return None
+
+
+def _parameter(item: pytest.Item, name: str) -> Any:
+    """The parameter of a written test for a fixture, known also where the fixture never ran."""
+    return getattr(getattr(item, "callspec", None), "params", {}).get(name)
 
 
 def _row(
-    item: pytest.Item, report: pytest.TestReport, judged: DiagnosticReport | None, finding: Finding | None
+    item: pytest.Item,
+    target: Target,
+    report: pytest.TestReport,
+    judged: DiagnosticReport | None,
+    finding: Finding | None,
 ) -> dict[str, Any]:
-    target = item.stash[TARGET]
-    key = item.stash.get(KEY, None) or (finding.key if finding else None)
+    key = item.stash.get(KEY, None) or (finding.key if finding else _parameter(item, "fa_diagnostic"))
     outcome = report.outcome if report.when == "call" or report.outcome != "failed" else "error"
     if hasattr(report, "wasxfail"):
         outcome = "xfailed"  # type: ignore[assignment]
@@ -153,7 +200,6 @@ def _row(
         "checkpoint": target.id,
         "path": target.path,
         "diagnostic": key,
-        "when": report.when,
         "outcome": outcome,
         "reason": getattr(getattr(report.longrepr, "reprcrash", None), "message", "") if failed else "",
         "report": None if judged is None else judged.to_dict(),
@@ -161,8 +207,7 @@ def _row(
     }
 
 
-def revive(report: pytest.TestReport) -> None:
+def revive(report: pytest.TestReport, row: Mapping[str, Any], *, brief: bool) -> None:
     """Give a report that came from a worker as plain text its colours and its one-line summary back."""
-    row = getattr(report, ROW, None)
-    if row is not None and isinstance(report.longrepr, str) and row["reason"]:
-        report.longrepr = ReportText(report.longrepr, row["reason"])  # type: ignore[assignment]
+    if isinstance(report.longrepr, str) and row["reason"]:
+        report.longrepr = ReportText(report.longrepr, row["reason"], report.nodeid, brief=brief)  # type: ignore[assignment]

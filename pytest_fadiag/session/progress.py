@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
+from ..outputs.printable import one_line
+
 PATIENCE = 2.0
 """Seconds before anything is shown."""
 
@@ -12,9 +16,11 @@ PATIENCE = 2.0
 class Progress:
     """Writes behind pytest's own line and takes it back; silent where the output is no terminal."""
 
-    def __init__(self, reporter: Any, name: str) -> None:
-        self.reporter = reporter if reporter is not None and getattr(reporter, "isatty", False) else None
-        self.name = name
+    def __init__(self, config: pytest.Config, name: str) -> None:
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        self.reporter: Any = reporter if getattr(reporter, "isatty", False) else None
+        self.capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        self.name = one_line(name)
         self.began = self.shown = time.monotonic()
         self.visible = False
 
@@ -30,9 +36,9 @@ class Progress:
         share = f" {100 * done // total} %" if total else f" {done:,} samples"
         writer = self.reporter._tw
         room = writer.fullwidth - writer.width_of_current_line - 2
-        text = f" measuring {self.name}{share}"
-        if room > 10:
-            self._write(f"\x1b7{text[:room]}\x1b[K\x1b8")
+        space = room - len(" measuring ") - len(share)
+        if space > 0:
+            self._write(f"\x1b7 measuring {self.name[:space]}{share}\x1b[K\x1b8")
             self.visible = True
 
     def __exit__(self, *exc: object) -> None:
@@ -40,8 +46,14 @@ class Progress:
             self._write("\x1b[K")
 
     def _write(self, text: str) -> None:
-        """Past pytest's own writer, which counts columns, and past its capture, which holds another file."""
-        assert self.reporter is not None
+        """Past pytest's own writer, which counts columns, and with its capture suspended, which holds the same file."""
+        if self.capture is None:
+            self._put(text)
+            return
+        with self.capture.global_and_fixture_disabled():
+            self._put(text)
+
+    def _put(self, text: str) -> None:
         file = self.reporter._tw._file
         file.write(text)
         file.flush()

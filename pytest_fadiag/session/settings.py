@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from ..protocol.diagnostics import select
 from ..protocol.errors import AuditError
-from ..protocol.thresholds import DiagnosticThresholds, threshold_names
+from ..protocol.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_names
 from .options import OPTIONS, Option
 
 MARKER = "fa_protocol"
@@ -43,14 +44,26 @@ class Settings:
         for option in OPTIONS:
             name = option.key.removeprefix("fa_")
             line = config.getoption(option.key, None)
-            ini = config.getini(option.key) if option.ini else None
+            ini = _ini(config, option)
             if line is not None:
                 typed.add(name)
-            chosen = line if line is not None else ini if ini not in (None, "", []) else None
+            ini = None if ini in ("", []) else ini
+            if option.merged and line is not None and ini is not None:
+                line = [*ini, *line]
+            chosen = line if line is not None else ini
             if chosen is not None and chosen is not False:
                 given.add(name)
             values[name] = _read(option, chosen, from_ini=line is None)
         return cls(values, frozenset(given), frozenset(typed))
+
+    @classmethod
+    def defaults(cls) -> Settings:
+        """What holds where nobody set anything."""
+        return cls(
+            {option.key.removeprefix("fa_"): _read(option, None, from_ini=False) for option in OPTIONS},
+            frozenset(),
+            frozenset(),
+        )
 
     def thresholds(self, marked: Mapping[str, Any] | None = None) -> DiagnosticThresholds:
         """The thresholds of the command line and ini, then those of a marker."""
@@ -62,16 +75,25 @@ class Settings:
         return DiagnosticThresholds().replace(**changes).replace(**marked)
 
 
+def _ini(config: pytest.Config, option: Option) -> Any:
+    try:
+        return config.getini(option.key) if option.ini else None
+    except (TypeError, ValueError) as error:  # before pytest 9.2 a value of the wrong type is no UsageError
+        raise AuditError(f"ini option {option.key}: {error}") from None
+
+
 def _read(option: Option, chosen: Any, *, from_ini: bool) -> Any:
     if chosen is None:
         return option.default if not option.many else ()
     if option.flag:
         return bool(chosen)
+    # A TOML file may hold numbers, and a list where a comma would do: fa_frozen = [0.349], fa_seeds = [42, 123].
+    texts = [str(value) for value in chosen] if isinstance(chosen, (list, tuple)) else [str(chosen)]
     try:
-        return tuple(option.read(text) for text in chosen) if option.many else option.read(chosen)
+        return tuple(option.read(text) for text in texts) if option.many else option.read(",".join(texts))
     except argparse.ArgumentTypeError as error:
         where = f"ini option {option.key}" if from_ini else f"--fa-{option.name}"
-        raise pytest.UsageError(f"{where}: {error}") from None
+        raise AuditError(f"{where}: {error}") from None
 
 
 def marked(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
@@ -86,22 +108,42 @@ def marker_keywords(marker: pytest.Mark) -> dict[str, Any]:
     """The keywords of one marker, checked; an unknown one fails with the known ones named."""
     known = (*threshold_names(short=True), *MARKER_KEYS)
     if marker.args:
-        raise pytest.UsageError(f"@pytest.mark.{MARKER} takes keywords only, not {marker.args[0]!r}; known: {', '.join(known)}")
+        raise AuditError(f"@pytest.mark.{MARKER} takes keywords only, not {marker.args[0]!r}; known: {', '.join(known)}")
     keywords = dict(marker.kwargs)
     unknown = sorted(set(keywords) - set(known))
     if unknown:
-        raise pytest.UsageError(f"@pytest.mark.{MARKER}: unknown keyword {unknown[0]!r}; known: {', '.join(known)}")
+        raise AuditError(f"@pytest.mark.{MARKER}: unknown keyword {unknown[0]!r}; known: {', '.join(known)}")
     try:
         DiagnosticThresholds().replace(**{name: value for name, value in keywords.items() if name not in MARKER_KEYS})
-        if "diagnostics" in keywords:
-            select(keywords["diagnostics"])
-        if keywords.get("expect"):
-            select(keywords["expect"])
-    except (AuditError, TypeError) as error:
-        raise pytest.UsageError(f"@pytest.mark.{MARKER}: {error}") from None
-    return keywords
+        _check_choice(keywords)
+    except AuditError as error:
+        raise AuditError(f"@pytest.mark.{MARKER}: {error}") from None
+    # By full names, so that margin_pp on a function replaces frozen_acc_margin_pp on its class.
+    return {SHORT_NAMES.get(name, name): value for name, value in keywords.items()}
+
+
+def _check_choice(keywords: Mapping[str, Any]) -> None:
+    """What a marker says beside thresholds: which checkpoints, seeds and diagnostics, and what is expected of them."""
+    for name in ("diagnostics", "expect"):
+        keys = keywords.get(name)
+        if keys is not None and not isinstance(keys, str):
+            raise AuditError(f"{name} must be a text of keys such as 'ad', not {keys!r}")
+        if keys or (name == "diagnostics" and keys is not None):
+            select(keys)
+    seeds = keywords.get("seeds")
+    if seeds is not None and (isinstance(seeds, (str, int)) or not all(type(seed) is int for seed in seeds) or not seeds):
+        raise AuditError(f"seeds must be a list of whole numbers such as [42, 123], not {seeds!r}")
+    paths = keywords.get("checkpoint")
+    listed = paths if isinstance(paths, (list, tuple)) else [paths]
+    if paths is not None and not all(isinstance(path, (str, os.PathLike)) for path in listed):
+        raise AuditError(f"checkpoint must be a path, a glob or a list of them, not {paths!r}")
 
 
 def base_folder(config: pytest.Config, name: str, settings: Settings) -> Path:
     """Where a relative path starts: the invocation's folder for what was typed, the root folder for ini and markers."""
     return config.invocation_params.dir if name in settings.from_command_line else config.rootpath
+
+
+def resolved(config: pytest.Config, name: str, settings: Settings, path: str) -> Path:
+    """A path of a setting, made absolute; a shell does not expand the ~ of --fa-expect=~/audit.json."""
+    return base_folder(config, name, settings) / os.path.expanduser(path)

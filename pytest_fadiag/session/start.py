@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..outputs.printable import printable
 from ..protocol.errors import AuditError
-from .auditor import AUDITOR, Auditor, find_controls
-from .collection import Targets, find_targets
+from .auditor import AUDITOR, FILE_DATA, NAMED_DATA, Auditor
+from .selection import Targets, find_targets
 from .settings import Settings
-from .summary import Summary
+
+INFORMATION = ("help", "version", "markers", "cacheshow", "showfixtures")
+"""Options of pytest that print something and end: they work whatever the ini file says of checkpoints."""
 
 
 def start(config: pytest.Config) -> None:
     """Prepare this process's auditor; the controller, or the only process, also keeps the summary."""
-    settings = Settings.of(config)
-    received = getattr(config, "workerinput", {}).get("fadiag")
-    if received is None:
-        targets = find_targets(config, settings).without_controls(find_controls(config, settings))
-    else:
-        targets = Targets.from_dict(received["targets"])
-        config.args = list(received["args"])
-    auditor = Auditor(config, settings, targets)
-    config.stash[AUDITOR] = auditor
-    if received is not None:
+    if only_informs(config):
+        config.stash[AUDITOR] = Auditor(config, Settings.defaults(), Targets())
         return
-    if targets.all or targets.generated:
-        _check(config, auditor)
-    config.pluginmanager.register(Summary(auditor), "fadiag-summary")
+    received = getattr(config, "workerinput", {}).get("fadiag")
+    try:
+        settings = Settings.of(config)
+        if received is None:
+            targets = _found(config, settings)
+        else:
+            targets = Targets.from_dict(received["targets"])
+            config.args = list(received["args"])
+        config.stash[AUDITOR] = auditor = Auditor(config, settings, targets)
+        _make_importable(config, settings)
+        if received is None:
+            _check(config, auditor)
+    except AuditError as error:
+        raise pytest.UsageError(printable(str(error))) from None
+    if received is None:
+        from .summary import Summary
+
+        config.pluginmanager.register(Summary(auditor), "fadiag-summary")
+
+
+def only_informs(config: pytest.Config) -> bool:
+    """Whether this call of pytest runs no tests by its nature, such as ``pytest --fixtures``."""
+    return any(config.getoption(name, None) for name in INFORMATION)
 
 
 def for_worker(config: pytest.Config) -> dict[str, Any]:
@@ -37,18 +54,43 @@ def for_worker(config: pytest.Config) -> dict[str, Any]:
     return {"targets": config.stash[AUDITOR].targets.to_dict(), "args": [str(argument) for argument in config.args]}
 
 
+def _found(config: pytest.Config, settings: Settings) -> Targets:
+    found = find_targets(config, settings)
+    if not (found.all and settings.frozen):
+        return found
+    from .controls import find_controls
+
+    return found.without_controls(find_controls(config, settings))
+
+
+def _make_importable(config: pytest.Config, settings: Settings) -> None:
+    """Let package.module:factory mean the repo's own package also when pytest is started in a sub-folder of it."""
+    from ..sources.specs import is_factory
+
+    factories = [spec for spec in (settings.model, settings.data) if spec is not None and is_factory(spec)]
+    if factories and str(config.rootpath) not in sys.path:
+        sys.path.append(str(config.rootpath))
+
+
 def _check(config: pytest.Config, auditor: Auditor) -> None:
     """What is wrong with the command ends the run before a test does."""
-    try:
-        auditor.settings.thresholds()
+    settings = auditor.settings
+    if not (settings.given or auditor.targets.all):
+        return
+    settings.thresholds()
+    if settings.frozen:
         _ = auditor.controls
-        _ = auditor.expectations
-        if auditor.settings.data is not None:
-            _check_data(auditor.data_spec)
-    except AuditError as error:
-        raise pytest.UsageError(str(error)) from None
-    typed = [str(argument) for argument in config.invocation_params.args]
-    if "--fa-checkpoint" in typed:
+    _ = auditor.expectations
+    if settings.data is not None:
+        _check_data(auditor.data_spec)
+    if settings.model is not None:
+        _check_model(settings.model)
+    if settings.report:
+        from .files import destination
+
+        for kind, name in settings.report:
+            destination(config, settings, kind, name)
+    if "--fa-checkpoint" in [str(argument) for argument in config.invocation_params.args]:
         config.issue_config_time_warning(
             pytest.PytestConfigWarning(
                 "write --fa-checkpoint=PATH with '=': behind a space pytest also takes PATH for a test path when it looks for "
@@ -59,7 +101,23 @@ def _check(config: pytest.Config, auditor: Auditor) -> None:
 
 
 def _check_data(spec: str) -> None:
+    from ..sources.specs import is_factory
+
     kind, colon, rest = spec.partition(":")
-    path = Path(rest) if colon and kind in ("fashion-mnist", "cifar10", "folder") else Path(spec)
-    if (path.suffix or kind in ("fashion-mnist", "cifar10", "folder")) and ("/" in str(path)) and not path.exists():
+    named = bool(colon) and kind in NAMED_DATA
+    path = Path(rest if named else spec)
+    if named and not rest:
+        raise AuditError(f"--fa-data={spec}: names no folder; write {kind}:ROOT")
+    if (named or path.suffix in FILE_DATA) and not path.exists():
         raise AuditError(f"--fa-data: no such file or folder\n  {path}")
+    if not named and path.suffix not in FILE_DATA and not is_factory(spec):
+        kinds = ", ".join([*(f"{name}:PATH" for name in NAMED_DATA), f"a file with x and y ({', '.join(FILE_DATA)})"])
+        raise AuditError(f"--fa-data: unknown data {spec!r}; accepted: {kinds}, package.module:factory")
+
+
+def _check_model(spec: str) -> None:
+    from ..sources.specs import is_factory
+
+    if not spec.startswith("torchvision:") and not is_factory(spec):
+        where = f"; it is a file, so did you mean --fa-checkpoint={spec}?" if os.path.exists(spec) else ""
+        raise AuditError(f"--fa-model: unknown network {spec!r}; accepted: package.module:factory, torchvision:NAME{where}")

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
+import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .. import __version__
+from ..outputs.printable import printable
 from ..protocol.diagnostics import DIAGNOSTICS
-from ..protocol.report import DiagnosticReport
-from .outcome import ROW, revive
+from ..protocol.errors import AuditError
 
 if TYPE_CHECKING:
     from ..outputs.rows import AuditRow
     from .auditor import Auditor
 
+ROW = "fa_row"
+"""The attribute of a test report that carries its row; plain values, so that it crosses from xdist's workers."""
 WORSE = ("not run", "passed", "skipped", "xfailed", "failed", "error")
 """Outcomes of one diagnostic in several tests or phases: the later in this list stays."""
 
@@ -29,15 +30,15 @@ class Summary:
     def __init__(self, auditor: Auditor) -> None:
         self.auditor = auditor
         self.rows: dict[str, dict[str, Any]] = {}
+        self.notes: list[str] = []
 
     def expect(self, nodeids: Iterable[str]) -> None:
         """Note which generated tests are to run, so that one that never does still has its row."""
-        names = {diagnostic.name: diagnostic.key for diagnostic in DIAGNOSTICS}
-        ids = {target.id: target for target in self.auditor.targets.generated}
+        paths = {target.id: target.path for target in self.auditor.targets.generated}
         for nodeid in nodeids:
-            checkpoint, _, name = nodeid.rpartition("::")
-            if checkpoint in ids and name in names:
-                self._row(checkpoint, ids[checkpoint].path)["outcomes"].setdefault(names[name], "not run")
+            checkpoint, key = _parts(nodeid)
+            if checkpoint in paths and key is not None:
+                self._row(checkpoint, paths[checkpoint])["outcomes"].setdefault(key, "not run")
 
     @pytest.hookimpl
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -52,21 +53,22 @@ class Summary:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the row of a report; a worker that died leaves one without, for the test that killed it."""
-        revive(report)
         row = getattr(report, ROW, None)
         if row is not None:
+            from .outcome import revive
+
+            revive(report, row, brief=self.auditor.config.getoption("tbstyle", "auto") == "line")
             self._take(row)
         elif report.failed and report.when not in ("setup", "call", "teardown"):
             self._crashed(report)
 
     def _take(self, row: dict[str, Any]) -> None:
         kept = self._row(row["checkpoint"], row["path"])
-        if row["report"] is not None:
+        if row["report"] is not None and _fired(row["report"]) >= _fired(kept["report"]):
+            # Of two tests with different thresholds the one that found more is shown, whichever came last.
             kept["report"], kept["expected"] = row["report"], row["expected"]
         if row["reason"] and row["outcome"] == "error":
             kept["reason"] = row["reason"]
-        if row["when"] == "setup" and row["outcome"] == "passed":
-            return
         if row["diagnostic"] is not None:
             before = kept["outcomes"].get(row["diagnostic"], "not run")
             kept["outcomes"][row["diagnostic"]] = max(before, row["outcome"], key=WORSE.index)
@@ -74,87 +76,119 @@ class Summary:
             kept["outcomes"].update({diagnostic.key: "error" for diagnostic in DIAGNOSTICS})
 
     def _crashed(self, report: pytest.TestReport) -> None:
-        checkpoint, _, name = report.nodeid.rpartition("::")
-        key = next((diagnostic.key for diagnostic in DIAGNOSTICS if diagnostic.name == name), None)
-        if checkpoint in self.rows and key is not None:
-            self.rows[checkpoint]["outcomes"][key] = "error"
-            self.rows[checkpoint]["reason"] = "its worker died"
+        checkpoint, key = _parts(report.nodeid)
+        row = next((row for row in self.rows.values() if row["checkpoint"] == checkpoint), None)
+        if row is not None and key is not None:
+            row["outcomes"][key] = "error"
+            row["reason"] = "its worker died"
 
     def _row(self, checkpoint: str, path: str) -> dict[str, Any]:
-        empty: dict[str, Any] = {"path": path, "outcomes": {}, "report": None, "reason": "", "expected": None}
-        return self.rows.setdefault(checkpoint, empty)
+        """The row of a file; ids outside of the root folder are as short as their own test allows, and may be the same."""
+        empty: dict[str, Any] = {"checkpoint": checkpoint, "outcomes": {}, "report": None, "reason": "", "expected": None}
+        return self.rows.setdefault(path, empty)
 
     def audit_rows(self) -> list[AuditRow]:
         """The rows sorted by method and seed, then by id."""
+        if not self.rows:
+            return []
         from ..outputs.rows import AuditRow
+        from ..protocol.report import DiagnosticReport
         from ..sources.identity import identify
 
         rows = []
-        for checkpoint, kept in self.rows.items():
+        uses = Counter(kept["checkpoint"] for kept in self.rows.values())
+        for path, kept in self.rows.items():
             report = None if kept["report"] is None else DiagnosticReport.from_dict(kept["report"])
-            method, seed = identify(Path(kept["path"])) if report is None else (report.method_name, report.seed)
-            rows.append(AuditRow(checkpoint, method, seed, report, kept["outcomes"], kept["reason"], kept["expected"]))
+            method, seed = identify(Path(path)) if report is None else (report.method_name, report.seed)
+            name = kept["checkpoint"] if uses[kept["checkpoint"]] == 1 else printable(path)
+            rows.append(AuditRow(name, method, seed, report, kept["outcomes"], kept["reason"], kept["expected"]))
         return sorted(rows, key=lambda row: (row.method, -1 if row.seed is None else row.seed, row.checkpoint))
 
     @pytest.hookimpl
-    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
         """Print the audit table, or with -q one line."""
-        rows = self.audit_rows()
-        if not rows or config.option.collectonly:
-            return
-        if config.get_verbosity() < 0:
-            terminalreporter.write_line(one_line(rows))
-            return
-        from ..outputs.table import render
-
-        writer = terminalreporter._tw
-        encoding = getattr(writer._file, "encoding", None) or "ascii"
-        terminalreporter.write_sep("=", "FA audit")
-        for number, line in enumerate(render(rows, writer.fullwidth, ascii_only="utf" not in encoding.lower())):
-            for column, cell in enumerate(line):
-                text = cell.text if column + 1 < len(line) else cell.text.rstrip()
-                writer.write(text, red=cell.fired, bold=number == 0)
-            writer.line()
-        if any(row.as_expected for row in rows):
-            writer.line("* as expected")
-        writer.line(one_line(rows))
+        rows = [] if _ran_nothing(config, exitstatus) else self.audit_rows()
+        if rows and config.get_verbosity() < 0:
+            terminalreporter.write_line(one_line(rows, terminalreporter._tw.fullwidth))
+        elif rows:
+            terminalreporter.write_sep("=", "FA audit")
+            _write_table(terminalreporter._tw, rows)
+        for note in self.notes:
+            terminalreporter.write_line(note, red=note.startswith("ERROR"))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the files that --fa-report asks for."""
-        rows = self.audit_rows()
-        if session.config.option.collectonly or not rows:
-            return
-        for kind, destination in self.auditor.settings.report:
-            self._write(kind, destination, rows, session.config)
+        """Write the files that --fa-report asks for; one that cannot be written costs the exit code, not the summary."""
+        rows = [] if _ran_nothing(session.config, session.exitstatus) else self.audit_rows()
+        for kind, name in self.auditor.settings.report if rows else ():
+            try:
+                self._write(kind, name, rows)
+            except (AuditError, OSError) as error:
+                text = f"--fa-report={kind}: cannot be written: {error}" if isinstance(error, OSError) else str(error)
+                self._note(f"ERROR: {printable(text)}")
+                if session.exitstatus == pytest.ExitCode.OK:
+                    session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
-    def _write(self, kind: str, destination: str, rows: list[AuditRow], config: pytest.Config) -> None:
-        from ..outputs.document import document
-        from ..outputs.markdown import markdown
-        from .cache import write_atomically
-        from .settings import base_folder
+    def _write(self, kind: str, name: str, rows: list[AuditRow]) -> None:
+        from .files import destination, unset_variable, write
 
-        path = base_folder(config, "report", self.auditor.settings) / os.path.expandvars(destination)
-        text = (
-            markdown(rows) if kind == "markdown" else json.dumps(document(rows, __version__), indent=1, allow_nan=False) + "\n"
-        )
-        try:
-            if kind == "markdown" and str(path) == os.environ.get("GITHUB_STEP_SUMMARY"):
-                with path.open("a", encoding="utf-8") as file:  # a job's steps share this file
-                    file.write(text)
-            else:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, text)
-        except OSError as error:
-            raise pytest.UsageError(f"--fa-report={kind}: cannot be written: {error.strerror or error}\n  {path}") from None
+        path = destination(self.auditor.config, self.auditor.settings, kind, name)
+        if path is None:
+            self._note(f"FA audit: no {kind} report is written, since {unset_variable(name)} is not set")
+        else:
+            write(kind, path, rows)
+
+    def _note(self, text: str) -> None:
+        """Say something at the end of the run, also where pytest has no terminal."""
+        self.notes.append(text)
+        if not self.auditor.config.pluginmanager.has_plugin("terminalreporter"):
+            print(text, file=sys.stderr)
 
 
-def one_line(rows: list[AuditRow]) -> str:
-    """The audit in one line that fits a terminal: how many checkpoints stand, and how often each diagnostic fired."""
-    judged = [row for row in rows if row.report is not None]
-    walked = [row for row in judged if row.fired]
-    fired = " ".join(f"{d.key}:{count}" for d in DIAGNOSTICS if (count := sum(d.key in row.fired for row in walked)))
-    parts = [f"{len(judged) - len(walked)} trustworthy", f"{len(walked)} walk-back" + (f" ({fired})" if fired else "")]
-    if len(rows) > len(judged):
-        parts.append(f"{len(rows) - len(judged)} without result")
-    return f"FA audit of {len(rows)} checkpoint{'s' * (len(rows) != 1)}: {', '.join(parts)}"
+def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
+    """Whether tests were only listed, or the command was refused."""
+    listed = any(config.getoption(name, False) for name in ("collectonly", "show_fixtures_per_test", "setupplan"))
+    return listed or exitstatus == pytest.ExitCode.USAGE_ERROR
+
+
+def _write_table(writer: Any, rows: list[AuditRow]) -> None:
+    from ..outputs.table import render
+
+    encoding = getattr(writer._file, "encoding", None) or "ascii"
+    for number, line in enumerate(render(rows, writer.fullwidth, ascii_only="utf" not in encoding.lower())):
+        for column, cell in enumerate(line):
+            text = cell.text if column + 1 < len(line) else cell.text.rstrip()
+            writer.write(text, red=cell.fired, bold=number == 0)
+        writer.line()
+    if any(row.as_expected for row in rows):
+        writer.line("* as expected")
+    writer.line(one_line(rows, writer.fullwidth))
+
+
+def _parts(nodeid: str) -> tuple[str, str | None]:
+    """The checkpoint and the diagnostic that an id of a generated test names."""
+    checkpoint, _, name = nodeid.rpartition("::")
+    return checkpoint, next((diagnostic.key for diagnostic in DIAGNOSTICS if diagnostic.name == name), None)
+
+
+def _fired(report: dict[str, Any] | None) -> tuple[int, str]:
+    """How much a report found, for comparison; no report at all is less than nothing."""
+    if report is None:
+        return -1, ""
+    keys = "".join(finding["key"] for finding in report["findings"] if finding["status"] == "fire")
+    return len(keys), keys
+
+
+def one_line(rows: list[AuditRow], width: int) -> str:
+    """The audit in one line: how many checkpoints stand, and if there is room how often each diagnostic fired."""
+    walked = [row for row in rows if row.fired]
+    standing = sum(row.verdict.startswith("trustworthy") for row in rows)
+    counts = " ".join(f"{d.key}:{count}" for d in DIAGNOSTICS if (count := sum(d.key in row.fired for row in walked)))
+    for detail in (f" ({counts})" if counts else "", ""):
+        parts = [f"{standing} trustworthy", f"{len(walked)} walk-back{detail}"]
+        if len(rows) > standing + len(walked):
+            parts.append(f"{len(rows) - standing - len(walked)} incomplete")
+        text = f"FA audit of {len(rows)} checkpoint{'s' * (len(rows) != 1)}: {', '.join(parts)}"
+        if len(text) <= width:
+            break
+    return text

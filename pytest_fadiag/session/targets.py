@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import pytest
-
+from ..outputs.printable import one_line
+from ..protocol.errors import AuditError
 from ..sources.identity import identify
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors")
@@ -43,8 +43,8 @@ def expand(
     for pattern in _seeded(list(patterns), seeds, what):
         files = _files(pattern, base)
         if not files and missing == "error":
-            raise pytest.UsageError(_nothing(pattern, base, what))
-        found += [(file, False) for file in files] or [(os.path.abspath(base / pattern), True)]
+            raise AuditError(_nothing(pattern, base, what))
+        found += [(file, False) for file in files] or [(os.path.abspath(base / os.path.expanduser(pattern)), True)]
     paths = list(dict.fromkeys(path for path, _ in found))
     ids = _ids(paths, root)
     gone = {path for path, absent in found if absent}
@@ -52,11 +52,13 @@ def expand(
 
 
 def _seeded(patterns: list[str], seeds: Sequence[int] | None, what: str) -> list[str]:
+    if not all(pattern.strip() for pattern in patterns):
+        raise AuditError(f"{what}: an empty path; is a variable of your shell unset?")
     templates = [pattern for pattern in patterns if "{seed}" in pattern]
     if templates and not seeds:
-        raise pytest.UsageError(f"{what} {templates[0]!r} contains {{seed}}, but no seeds are given; add --fa-seeds=42,123,456")
+        raise AuditError(f"{what} {templates[0]!r} contains {{seed}}, but no seeds are given; add --fa-seeds=42,123,456")
     if seeds and patterns and not templates:
-        raise pytest.UsageError(f"seeds are given, but {what} {patterns[0]!r} does not contain {{seed}}")
+        raise AuditError(f"seeds are given, but {what} {patterns[0]!r} does not contain {{seed}}")
     expanded: list[str] = []
     for pattern in patterns:
         expanded += [pattern.replace("{seed}", str(seed)) for seed in seeds] if seeds and "{seed}" in pattern else [pattern]
@@ -78,7 +80,8 @@ def _nothing(pattern: str, base: Path, what: str) -> str:
     if path.is_dir():
         return f"{what}: no checkpoint ({', '.join(SUFFIXES)}) in the folder\n  {path}"
     kind = "the glob matches no file" if glob.has_magic(pattern) else "no such file"
-    return f"{what}: {kind}\n  {path}\nIf it may be absent, add --fa-missing=skip"
+    hint = "\nIf it may be absent, add --fa-missing=skip" if "checkpoint" in what else ""
+    return f"{what}: {kind}\n  {path}{hint}"
 
 
 def _ids(paths: Sequence[str], root: Path) -> dict[str, str]:
@@ -103,5 +106,4 @@ def _ids(paths: Sequence[str], root: Path) -> dict[str, str]:
 
 def _plain(text: str) -> str:
     """An id without what would break a terminal or be read as a separator: control characters and «::»."""
-    shown = "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
-    return shown.replace("::", ":\\x3a")
+    return one_line(text).replace("::", ":\\x3a")

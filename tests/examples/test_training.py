@@ -100,7 +100,7 @@ def test_a_killed_process_is_resumed_to_the_same_bits(run, fashion, tmp_path):
     command = [sys.executable, str(script), "--method", "dfa", "--data", fashion, "--out", str(out), *SMALL, *more]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     log = Path(f"{out}.log.jsonl")
-    deadline = time.monotonic() + 50
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None and (not log.exists() or log.read_text().count("\n") < 5):
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)

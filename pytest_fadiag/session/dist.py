@@ -1,0 +1,87 @@
+"""xdist: one checkpoint a worker, one GPU a worker, and a worker that dies costs one test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from ..protocol.diagnostics import DIAGNOSTICS
+from .auditor import AUDITOR
+from .gpus import visible_gpus
+
+NAMES = {diagnostic.name for diagnostic in DIAGNOSTICS}
+
+
+class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Keeps the tests of a checkpoint together, every other test by itself.
+
+    The released scope scheduler runs the test that killed a worker again on its replacement, and then hangs (pytest-xdist
+    issues 1323, 1327, 1378). Here that test is done, and failed; the rest of its checkpoint goes on elsewhere.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope, _, name = nodeid.rpartition("::")
+        return scope if scope and name in NAMES else nodeid
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take a worker out; what it was running when it died is not run again."""
+        workload = self.assigned_work.pop(node)
+        crashed: str | None = None
+        for unit in workload.values():
+            for nodeid, done in unit.items():
+                if not done and crashed is None:
+                    crashed, unit[nodeid] = nodeid, True
+        self.workqueue.update({scope: unit for scope, unit in workload.items() if not all(unit.values())})
+        for other in list(self.assigned_work):
+            self._reschedule(other)
+        return crashed
+
+    def schedule(self) -> None:
+        """Give work to every worker, then again: one with a single test waits for a second one or for the word to stop."""
+        super().schedule()
+        for node in self.nodes:
+            if node in self.registered_collections:
+                self._reschedule(node)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """Send a unit; a worker that is gone already gives it back, and its end is reported by xdist itself."""
+        scope = next(iter(self.workqueue))
+        unit = self.workqueue[scope]
+        try:
+            super()._assign_work_unit(node)
+        except OSError:
+            self.assigned_work[node].pop(scope, None)
+            self.workqueue[scope] = unit
+
+
+def make_scheduler(config: pytest.Config, log: Any) -> CheckpointScheduling | None:
+    """The scheduler of an audit, unless the user chose how tests are distributed."""
+    chosen = any(str(argument).startswith("--dist") or argument == "-d" for argument in config.invocation_params.args)
+    if chosen or config.getoption("dist") != "load" or not config.stash[AUDITOR].targets.generated:
+        return None
+    return CheckpointScheduling(config, log)
+
+
+def prepare_workers(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Give each worker its GPU and its share of the cores, before it starts; a replaced worker inherits both."""
+    if not config.stash[AUDITOR].in_play:
+        return
+    gpus = visible_gpus()
+    threads = str(max(1, (os.cpu_count() or 1) // max(1, len(specs))))
+    for number, spec in enumerate(specs):
+        if gpus:
+            spec.env["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+        if "OMP_NUM_THREADS" not in os.environ:
+            spec.env.setdefault("OMP_NUM_THREADS", threads)
+
+
+def auto_workers(config: pytest.Config) -> int | None:
+    """As many workers as GPUs for an audit; otherwise xdist's own answer."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return None
+    asked = config.getoption("fa_checkpoint", None) or config.getini("fa_checkpoint")
+    return (len(visible_gpus()) or None) if asked else None

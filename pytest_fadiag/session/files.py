@@ -1,0 +1,56 @@
+"""The files that --fa-report asks for: where they go, checked before the run, and written at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .. import __version__
+from ..protocol.errors import AuditError
+from .cache import write_atomically
+from .settings import Settings, resolved
+
+if TYPE_CHECKING:
+    from ..outputs.rows import AuditRow
+
+_VARIABLE = re.compile(r"\$\{?(\w+)")
+
+
+def destination(config: pytest.Config, settings: Settings, kind: str, name: str) -> Path | None:
+    """The file of a report, or ``None`` where a variable in its name is not set, as $GITHUB_STEP_SUMMARY outside of CI."""
+    if unset_variable(name):
+        return None
+    path = resolved(config, "report", settings, os.path.expandvars(name))
+    nearest = next(folder for folder in path.parents if folder.exists())
+    if path.is_dir():
+        raise AuditError(f"--fa-report={kind}: is a folder; name the file to write in it\n  {path}")
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise AuditError(f"--fa-report={kind}: cannot be written: {nearest} is no folder that you may write to\n  {path}")
+    return path
+
+
+def unset_variable(name: str) -> str | None:
+    """The first variable in a file's name that the environment does not have."""
+    left = _VARIABLE.search(os.path.expandvars(name))
+    return left[1] if left else None
+
+
+def write(kind: str, path: Path, rows: Sequence[AuditRow]) -> None:
+    """Write the audit to a file: whole or not at all, or behind what is there where a job's steps share the file."""
+    from ..outputs.document import document
+    from ..outputs.markdown import markdown
+
+    text = markdown(rows) if kind == "markdown" else json.dumps(document(rows, __version__), indent=1, allow_nan=False) + "\n"
+    shared = kind == "markdown" and str(path) == os.environ.get("GITHUB_STEP_SUMMARY")
+    if shared or (path.exists() and not path.is_file()) or path.is_relative_to("/dev"):
+        with path.open("a", encoding="utf-8") as file:  # a pipe or a device is not replaced by a file
+            file.write(text)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path.resolve(), text)

@@ -1,0 +1,148 @@
+"""A paper repo in miniature: a network that stands, one that needs a walk-back, their controls, and the test data."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import clustered, network, trained
+
+import pytest_fadiag
+from pytest_fadiag import ResidualMLP
+
+# Runs in this process drop the modules that they were the first to import; loaded here, they are not loaded again each time.
+for module in pkgutil.walk_packages(pytest_fadiag.__path__, "pytest_fadiag."):
+    importlib.import_module(module.name)
+
+SAMPLES = 400
+"""Three full batches and a rest."""
+
+
+def copied(model: ResidualMLP) -> ResidualMLP:
+    fresh = network()
+    fresh.load_state_dict(model.state_dict())
+    return fresh
+
+
+def exploded(model: ResidualMLP) -> ResidualMLP:
+    """The same decisions, nearly, from a stream that the first block multiplies: (a) and (b) fire, (c) does not."""
+    model = copied(model)
+    with torch.no_grad():
+        model.blocks[0].fc2.weight.mul_(1e6)
+    return model
+
+
+def save(path: Path, model: torch.nn.Module, **config: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"state_dict": model.state_dict(), "config": config}, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the repo, made once: bp stands (42, 123), dfa fires a, b and d against its control."""
+    folder = tmp_path_factory.mktemp("zoo")
+    x, y = clustered(SAMPLES)
+    np.savez(folder / "data.npz", x=x.numpy(), y=y.numpy())
+    good = trained(120)
+    other = copied(good)
+    with torch.no_grad():
+        other.embed.weight.mul_(1.1)
+    save(folder / "runs" / "bp_s42.pt", good, method="bp", seed=42)
+    save(folder / "runs" / "bp_s123.pt", other, method="bp", seed=123)
+    save(folder / "runs" / "dfa_s42.pt", exploded(good), method="dfa", seed=42)
+    save(folder / "controls" / "frozen_bp_s42.pt", network(seed=3), method="bp", seed=42, frozen=True)
+    save(folder / "controls" / "frozen_dfa_s42.pt", good, method="dfa", seed=42, frozen=True)
+    _measure_once(folder)
+    return folder
+
+
+def _measure_once(folder: Path) -> None:
+    """Leave a warm cache beside the files, so that a test measures only where it is about measuring."""
+    (folder / "pytest.ini").write_text("[pytest]\nfa_data = data.npz\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-p", "no:xdist"]
+    options = ["--fa-checkpoint=runs", "--fa-frozen=controls/*.pt"]
+    subprocess.run(
+        [*command, *options], cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, check=False
+    )
+    shutil.rmtree(folder / ".pytest_cache" / "v")  # what failed there is no test's business
+    assert len(list((folder / ".pytest_cache" / "d" / "fadiag").glob("*.json"))) == 5
+
+
+class Repo:
+    """A folder with runs/, controls/ and data.npz, and pytest called in it."""
+
+    def __init__(self, pytester: pytest.Pytester, zoo: Path) -> None:
+        self.pytester, self.zoo, self.path = pytester, zoo, pytester.path
+        shutil.copytree(zoo, self.path, dirs_exist_ok=True)
+        self.ini(fa_data="data.npz")
+
+    def forget(self) -> None:
+        """Start without anything measured before."""
+        shutil.rmtree(self.path / ".pytest_cache")
+
+    def ini(self, **settings: str) -> None:
+        """Write pytest.ini, in place of the one before."""
+        lines = [f"{name} = " + "\n    ".join(str(value).splitlines()) for name, value in settings.items()]
+        (self.path / "pytest.ini").write_text("\n".join(["[pytest]", *lines]) + "\n", "utf-8")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("from __future__ import annotations\n" + text, "utf-8")
+        return path
+
+    def run(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
+        """Pytest in this process, where torch is loaded already."""
+        return self.pytester.runpytest_inprocess("-p", "no:hypothesispytest", "-p", "no:xdist", *args)
+
+    def spawn(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
+        """Pytest in a process of its own."""
+        return self.pytester.runpytest_subprocess("-p", "no:hypothesispytest", *args)
+
+    def audit(self, *args: str | os.PathLike[str], run: Callable[..., pytest.RunResult] | None = None) -> dict[str, Any]:
+        """What a run writes with --fa-report=json."""
+        (self.path / "audit.json").unlink(missing_ok=True)
+        (run or self.run)("--fa-report=json:audit.json", *args)
+        document: dict[str, Any] = json.loads((self.path / "audit.json").read_text("utf-8"))
+        return document
+
+    def summary(self, *args: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+        """The rows of the audit, by checkpoint."""
+        return {row["checkpoint"]: row for row in self.audit(*args)["summary"]}
+
+
+@pytest.fixture
+def repo(pytester: pytest.Pytester, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
+    for name in ("GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS", "CI", "FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return Repo(pytester, zoo)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """One entry for each measurement that is really made in this process."""
+    import pytest_fadiag.protocol.measure as module
+
+    calls: list[str] = []
+    original = module.measure
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append("measured")
+        return original(*args, **options)
+
+    monkeypatch.setattr(module, "measure", counted)
+    yield calls

@@ -1,0 +1,344 @@
+"""Generated tests: their ids, their outcomes, and everything a pytest user selects them by."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+NAMES = ["residual-growth", "gradient-floor", "direction-drift", "frozen-margin"]
+BOTH = ("--fa-checkpoint=runs/bp_s42.pt", "--fa-checkpoint=runs/dfa_s42.pt")
+
+
+def ids(result: pytest.RunResult) -> list[str]:
+    return [line for line in result.outlines if "::" in line and " " not in line]
+
+
+def test_one_test_per_checkpoint_and_diagnostic(repo: Any) -> None:
+    result = repo.run("--collect-only", "-q", *BOTH)
+    assert ids(result) == [f"runs/{file}::{name}" for file in ("bp_s42.pt", "dfa_s42.pt") for name in NAMES]
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.no_fnmatch_line("*FA audit*")
+
+
+def test_the_tree_shows_a_collector_per_checkpoint(repo: Any) -> None:
+    repo.run("--collect-only", "--fa-checkpoint=runs/bp_s42.pt").stdout.fnmatch_lines(
+        ["<CheckpointCollector runs/bp_s42.pt>", "  <DiagnosticItem residual-growth>", "  <DiagnosticItem frozen-margin>"]
+    )
+
+
+def test_collection_opens_no_checkpoint(repo: Any) -> None:
+    (repo.path / "runs" / "broken.pt").write_bytes(b"no checkpoint")
+    assert repo.run("--collect-only", "-q", "--fa-checkpoint=runs/broken.pt").ret == pytest.ExitCode.OK
+
+
+def test_outcomes_of_a_network_that_stands_and_of_one_that_does_not(repo: Any) -> None:
+    result = repo.run(*BOTH, "--fa-frozen=controls/*.pt")
+    result.assert_outcomes(passed=5, failed=3)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert repo.run("--fa-checkpoint=runs/bp_s42.pt", "--fa-frozen=0.3").ret == pytest.ExitCode.OK
+
+
+def test_a_failure_shows_the_report_and_nothing_else(repo: Any) -> None:
+    result = repo.run("--fa-checkpoint=runs/dfa_s42.pt", "--fa-diagnostics=a")
+    lines = result.outlines
+    shown = lines[
+        lines.index("FA diagnostic report: dfa, seed 42") - 1 : next(i for i, t in enumerate(lines) if "FA audit" in t)
+    ]
+    assert shown[0].strip("_ ") == "runs/dfa_s42.pt residual-growth"
+    assert shown[2] == "  dfa_s42.pt on data.npz"
+    assert shown[-1] == "VERDICT: needs walk-back: residual stream exploded; BP grad at numerical floor"
+    assert not [line for line in shown if "Error" in line or ".py" in line or line.startswith((">", "E  "))]
+
+
+def test_the_short_summary_line_carries_the_number(repo: Any) -> None:
+    repo.run("--fa-checkpoint=runs/dfa_s42.pt", "--fa-frozen=1.0").stdout.re_match_lines(
+        [
+            r"FAILED runs/dfa_s42\.pt::residual-growth - per-block growth \d\.\de\+0\d > 50$",
+            r"FAILED runs/dfa_s42\.pt::gradient-floor - ‖g_L‖ \d\.\de-\d\d < 1e-07$",
+            r"FAILED runs/dfa_s42\.pt::frozen-margin - margin [-+]\d+\.\d\d pp < 2$",
+        ]
+    )
+
+
+def test_tb_line_gives_one_line_a_failure(repo: Any) -> None:
+    result = repo.run("--tb=line", "--fa-checkpoint=runs/dfa_s42.pt", "--fa-diagnostics=a")
+    result.stdout.re_match_lines([r"runs/dfa_s42\.pt::residual-growth: per-block growth \S+ > 50"])
+    result.stdout.no_fnmatch_line("*FA diagnostic report*")
+
+
+def test_what_fired_is_red_on_a_colour_terminal(repo: Any) -> None:
+    result = repo.run("--color=yes", "--fa-checkpoint=runs/dfa_s42.pt", "--fa-diagnostics=a")
+    flag = next(line for line in result.outlines if "FLAG: residual" in line)
+    assert flag.startswith("\x1b[31m") and flag.endswith("\x1b[0m")
+    assert not next(line for line in result.outlines if "median ‖h_l‖" in line).startswith("\x1b")
+    assert "\x1b[31m" in next(line for line in result.outlines if "walk-back a" in line)
+
+
+def test_a_flag_that_is_folded_keeps_its_colour_to_its_end() -> None:
+    from pytest_fadiag.session.outcome import ReportText
+
+    flagged: list[str] = []
+    lines = [
+        "FA diagnostic report: x",
+        "    FLAG: it exploded:",
+        "      in block 0",
+        "(b) next: pass",
+        "VERDICT: needs walk-back",
+    ]
+    writer = SimpleNamespace(line=lambda line, red, bold: flagged.append(line) if red else None)
+    ReportText("\n".join(lines), "it exploded", "x").toterminal(writer)
+    assert flagged == ["    FLAG: it exploded:", "      in block 0", "VERDICT: needs walk-back"]
+
+
+def test_without_a_control_the_margin_is_skipped_and_the_reason_names_the_option(repo: Any) -> None:
+    result = repo.run("-rs", "--fa-checkpoint=runs/bp_s42.pt")
+    result.assert_outcomes(passed=3, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED * runs/bp_s42.pt: *no frozen-random control was supplied*--fa-frozen=*"])
+
+
+def test_a_broken_control_is_an_error_of_the_margin_alone(repo: Any) -> None:
+    (repo.path / "controls" / "frozen_dfa_s42.pt").write_bytes(b"no checkpoint")
+    result = repo.run("--fa-checkpoint=runs/dfa_s42.pt", "--fa-frozen=controls/frozen_dfa_s42.pt")
+    result.assert_outcomes(passed=1, failed=2, errors=1)
+    result.stdout.fnmatch_lines(
+        ["dfa *walk-back a b*error d*", "ERROR runs/dfa_s42.pt::frozen-margin - control controls/frozen_*"]
+    )
+
+
+def test_a_broken_checkpoint_is_an_error_of_its_own_tests(repo: Any) -> None:
+    (repo.path / "runs" / "dfa_s42.pt").write_bytes(b"no checkpoint")
+    result = repo.run(*BOTH)
+    result.assert_outcomes(passed=3, skipped=1, errors=4)
+    result.stdout.fnmatch_lines(["ERROR runs/dfa_s42.pt::residual-growth - runs/dfa_s42.pt: *"])
+    assert "Traceback" not in result.stdout.str() and ".py:" not in result.stdout.str()
+
+
+def test_a_checkpoint_that_disappears_after_collection_is_an_error(repo: Any) -> None:
+    repo.write(
+        "conftest.py",
+        "from pathlib import Path\ndef pytest_collection_finish(session):\n    Path('runs/dfa_s42.pt').unlink()\n",
+    )
+    result = repo.run(*BOTH)
+    result.assert_outcomes(passed=3, skipped=1, errors=4)
+    result.stdout.fnmatch_lines(["*dfa_s42.pt: cannot be read: No such file*was it moved or deleted since collection?"])
+
+
+def test_k_selects_by_checkpoint_and_by_diagnostic(repo: Any) -> None:
+    assert ids(repo.run("--collect-only", "-q", *BOTH, "-k", "dfa_s42 and growth")) == ["runs/dfa_s42.pt::residual-growth"]
+    assert len(ids(repo.run("--collect-only", "-q", *BOTH, "-k", "gradient-floor"))) == 2
+
+
+def test_m_fa_protocol_runs_the_audit_alone(repo: Any) -> None:
+    repo.write("test_own.py", "def test_own(): pass\n")
+    repo.run(*BOTH[:1]).assert_outcomes(passed=4, skipped=1)
+    repo.run(*BOTH[:1], "-m", "fa_protocol").assert_outcomes(passed=3, skipped=1, deselected=1)
+    repo.run(*BOTH[:1], "-m", "not fa_protocol").assert_outcomes(passed=1, deselected=4)
+
+
+def test_deselect(repo: Any) -> None:
+    shown = ids(
+        repo.run("--collect-only", "-q", *BOTH, "--deselect=runs/dfa_s42.pt", "--deselect=runs/bp_s42.pt::frozen-margin")
+    )
+    assert shown == [f"runs/bp_s42.pt::{name}" for name in NAMES[:3]]
+
+
+def test_x_stops_and_the_rest_is_shown_as_not_run(repo: Any) -> None:
+    rows = repo.summary(*BOTH, "-x", "--fa-checkpoint=runs/bp_s123.pt", "-k", "dfa or bp_s42", "--deselect=runs/bp_s42.pt::a")
+    assert rows["runs/dfa_s42.pt"]["outcomes"] == {"a": "failed", "b": "not run", "c": "not run", "d": "not run"}
+    assert rows["runs/bp_s42.pt"]["outcomes"]["a"] == "passed"
+    result = repo.run("--fa-checkpoint=runs/dfa_s42.pt", "-x")
+    result.stdout.fnmatch_lines(["dfa *walk-back a not run b c d"])
+
+
+def test_lf_reruns_what_failed(repo: Any) -> None:
+    repo.run(*BOTH).assert_outcomes(passed=4, failed=2, skipped=2)
+    again = repo.run(*BOTH, "--lf")
+    again.assert_outcomes(failed=2)
+    again.stdout.fnmatch_lines(["run-last-failure: rerun previous 2 failures*"])
+
+
+def test_nf_puts_the_newest_checkpoint_first(repo: Any) -> None:
+    repo.run("--fa-checkpoint=runs/bp_s42.pt")
+    os.utime(repo.path / "runs" / "bp_s123.pt", (1, 1))
+    shown = ids(repo.run("--collect-only", "-q", "--nf", "--fa-checkpoint=runs/*.pt"))
+    assert shown[0] == "runs/dfa_s42.pt::residual-growth" and shown[-1] == "runs/bp_s42.pt::frozen-margin"
+
+
+def test_nf_with_a_checkpoint_that_does_not_exist(repo: Any) -> None:
+    result = repo.run("--nf", "--fa-missing=skip", "--fa-checkpoint=runs/none.pt", "-rs")
+    result.assert_outcomes(skipped=4)
+    result.stdout.fnmatch_lines(["SKIPPED [[]4] runs/none.pt: checkpoint does not exist: *none.pt"])
+
+
+def test_exit_codes(repo: Any) -> None:
+    checkpoint = "--fa-checkpoint=runs/bp_s42.pt"
+    assert repo.run(checkpoint).ret == pytest.ExitCode.OK
+    assert repo.run("--fa-checkpoint=runs/dfa_s42.pt").ret == pytest.ExitCode.TESTS_FAILED
+    assert repo.run(checkpoint, "-k", "nothing-of-this-name").ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert repo.run("--fa-checkpoint=runs/none.pt").ret == pytest.ExitCode.USAGE_ERROR
+    repo.write("test_broken.py", "import no_such_module\n")
+    assert repo.run(checkpoint).ret == pytest.ExitCode.INTERRUPTED
+    repo.write("conftest.py", "def pytest_collection_modifyitems(): raise RuntimeError\n")
+    assert repo.run(checkpoint).ret == pytest.ExitCode.INTERNAL_ERROR
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-p", "no:cacheprovider"],
+        ["--strict-markers", "--strict-config"],
+        ["--import-mode=importlib"],
+        ["-W", "error"],
+        ["-s"],
+        ["--setup-show"],
+        ["-vv"],
+    ],
+    ids=" ".join,
+)
+def test_other_options_of_pytest_change_no_outcome(repo: Any, options: list[str]) -> None:
+    repo.run(*BOTH, "--fa-frozen=0.3", *options).assert_outcomes(passed=6, failed=2)
+
+
+def test_without_a_terminal_the_exit_code_and_the_files_are_the_same(repo: Any) -> None:
+    (repo.path / "out.json").unlink(missing_ok=True)
+    result = repo.run(*BOTH, "-p", "no:terminal", "--fa-report=json:out.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.outlines == []
+    assert (repo.path / "out.json").is_file()
+
+
+def test_switched_off_the_plugin_is_not_there(repo: Any) -> None:
+    repo.ini()
+    repo.write("test_own.py", "def test_own(): pass\n")
+    repo.run("-p", "no:fadiag").assert_outcomes(passed=1)
+    result = repo.run("-p", "no:fadiag", "--fa-checkpoint=runs/bp_s42.pt")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*unrecognized arguments: --fa-checkpoint=*"])
+
+
+def test_ids_do_not_change_with_the_working_folder(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo.ini(fa_data="data.npz", fa_checkpoint="runs/dfa_s42.pt")
+    expected = ids(repo.run("--collect-only", "-q"))
+    (repo.path / "deep" / "er").mkdir(parents=True)
+    monkeypatch.chdir(repo.path / "deep" / "er")
+    result = repo.run("--collect-only", "-q", "--rootdir", repo.path)
+    assert [line.removeprefix("../../") for line in ids(result)] == expected
+    repo.run("--lf").assert_outcomes(passed=1, failed=2, skipped=1)
+    monkeypatch.chdir(repo.path)
+    repo.run("--lf").assert_outcomes(failed=2)
+
+
+PASTED = "runs/dfa_s42.pt::frozen-margin"
+
+
+def test_a_pasted_id_runs_that_one_test(repo: Any) -> None:
+    repo.write("test_own.py", "def test_own(): pass\n")
+    result = repo.run(PASTED, "--fa-frozen=0.3")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["dfa *pass d"])
+
+
+def test_a_checkpoint_named_like_a_test_file_runs_all_its_diagnostics(repo: Any) -> None:
+    repo.run("runs/bp_s42.pt").assert_outcomes(passed=3, skipped=1)
+    repo.run("runs/bp_s42.pt", PASTED, "runs/dfa_s42.pt::residual-growth").assert_outcomes(passed=3, skipped=2, failed=1)
+
+
+def test_a_pasted_id_with_an_unknown_diagnostic_names_the_known_ones(repo: Any) -> None:
+    result = repo.run("runs/dfa_s42.pt::growth")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: runs/dfa_s42.pt::growth: no diagnostic 'growth'; there are residual-growth, *"])
+
+
+def test_pasted_ids_go_along_with_test_files(repo: Any) -> None:
+    repo.write("test_own.py", "def test_own(): pass\ndef test_other(): pass\n")
+    repo.run(PASTED, "test_own.py::test_own", "--fa-frozen=0.3").assert_outcomes(passed=2)
+
+
+@pytest.fixture
+def outside(repo: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Two checkpoints of one name, in two folders that are not in the repo."""
+    folder = tmp_path_factory.mktemp("outside")
+    for name in ("first", "second"):
+        (folder / name).mkdir()
+        (folder / name / "dfa_s42.pt").write_bytes((repo.path / "runs" / "dfa_s42.pt").read_bytes())
+    return folder
+
+
+def test_outside_the_root_folder_ids_are_the_shortest_suffix_that_is_unique(repo: Any, outside: Any) -> None:
+    shown = ids(repo.run("--collect-only", "-q", f"--fa-checkpoint={outside}/*/*.pt", "--fa-diagnostics=a"))
+    assert shown == ["first/dfa_s42.pt::residual-growth", "second/dfa_s42.pt::residual-growth"]
+    assert ids(repo.run("--collect-only", "-q", f"--fa-checkpoint={outside}/first", "--fa-diagnostics=a")) == [
+        "dfa_s42.pt::residual-growth"
+    ]
+
+
+def test_a_pasted_id_from_outside_works_with_the_option_repeated(
+    repo: Any, outside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    option = f"--fa-checkpoint={outside}/*/*.pt"
+    failed = [line.split()[1] for line in repo.run(option).outlines if line.startswith("FAILED")]
+    assert failed[0] == "first/dfa_s42.pt::residual-growth"
+    repo.run(option, failed[0]).assert_outcomes(failed=1)
+    (repo.path / "sub").mkdir()
+    monkeypatch.chdir(repo.path / "sub")
+    from_below = [line.split()[1] for line in repo.run(option, f"--rootdir={repo.path}").outlines if line.startswith("FAILED")]
+    repo.run(option, f"--rootdir={repo.path}", from_below[0]).assert_outcomes(failed=1)
+
+
+def test_lf_works_outside_the_root_folder(repo: Any, outside: Any) -> None:
+    option = f"--fa-checkpoint={outside}/*/*.pt"
+    repo.run(option, "--fa-diagnostics=ac").assert_outcomes(failed=2, passed=2)
+    repo.run(option, "--fa-diagnostics=ac", "--lf").assert_outcomes(failed=2)
+
+
+def test_folders_among_the_arguments_select_what_lies_below(repo: Any) -> None:
+    repo.ini(fa_data="data.npz", fa_checkpoint="runs/bp_s42.pt")
+    repo.write("tests/test_own.py", "def test_own(): pass\n")
+    repo.run().assert_outcomes(passed=4, skipped=1)
+    repo.run(".").assert_outcomes(passed=4, skipped=1)
+    repo.run("runs").assert_outcomes(passed=3, skipped=1)
+    repo.run("tests").assert_outcomes(passed=1)
+
+
+def test_a_test_file_of_the_repo_and_checkpoints_of_the_command_line_run_together(repo: Any) -> None:
+    repo.write("tests/test_own.py", "def test_own(): pass\n")
+    repo.run("tests", "--fa-checkpoint=runs/bp_s42.pt").assert_outcomes(passed=4, skipped=1)
+
+
+def test_help_markers_and_fixtures_tell_of_the_plugin(repo: Any) -> None:
+    help_text = repo.run("--help").stdout.str()
+    assert "audit of networks trained without backpropagation" in help_text
+    repo.run("--markers").stdout.fnmatch_lines(["@pytest.mark.fa_protocol(*checkpoint=PATH*expect=*"])
+    fixtures = repo.run("--fixtures", "--fa-checkpoint=runs/bp_s42.pt")
+    for name in ("checkpoint", "model", "eval_batches", "test_data", "frozen_baseline", "thresholds", "device", "report"):
+        fixtures.stdout.fnmatch_lines([f"fa_{name} -- *"])
+    fixtures.stdout.fnmatch_lines(["fa_diagnostic -- *"])
+    fixtures.stdout.no_fnmatch_line("*FA audit*")
+    fixtures.stdout.no_fnmatch_line("*no docstring available*fa_*")
+
+
+@pytest.mark.parametrize("option", ["--help", "--version", "--markers", "--fixtures", "--cache-show"])
+def test_what_only_informs_works_whatever_the_ini_file_says(repo: Any, option: str) -> None:
+    repo.ini(fa_checkpoint="runs/none.pt", fa_batches="many", fa_expect="none.json")
+    assert repo.run(option).ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize("option", ["--fixtures-per-test", "--setup-plan", "--collect-only"])
+def test_what_only_lists_tests_prints_no_table_and_writes_no_file(repo: Any, option: str) -> None:
+    result = repo.run("--fa-checkpoint=runs/bp_s42.pt", option, "--fa-report=json:listed.json")
+    result.stdout.no_fnmatch_line("*FA audit*")
+    assert not (repo.path / "listed.json").exists()
+
+
+def test_a_diagnostic_that_cannot_be_judged_leaves_the_others(repo: Any) -> None:
+    content = torch.load(repo.path / "runs" / "bp_s42.pt")
+    content["state_dict"]["out_head.weight"].fill_(float("nan"))
+    torch.save(content, repo.path / "runs" / "nan_s1.pt")
+    result = repo.run("--fa-checkpoint=runs/nan_s1.pt", "--fa-frozen=0.3", "--tb=no")
+    result.stdout.fnmatch_lines(["FAILED runs/nan_s1.pt::gradient-floor - BP gradient is not finite*"])
+    result.stdout.fnmatch_lines(["*pt *F*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED

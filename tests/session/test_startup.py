@@ -1,0 +1,82 @@
+"""Installed and unused, the plugin says nothing, loads nothing heavy, and costs milliseconds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+HEAVY = ("torch", "numpy", "matplotlib", "torchvision", "safetensors", "filelock")
+
+LIST = f"""
+import sys
+def pytest_sessionfinish():
+    with open("loaded.txt", "w") as file:
+        file.write(" ".join(name for name in {HEAVY!r} if name in sys.modules))
+"""
+
+
+@pytest.fixture
+def plain(repo: Any) -> Any:
+    """A repo that has nothing to do with audits."""
+    repo.ini()
+    repo.write("test_own.py", "def test_own(): pass\n")
+    return repo
+
+
+def test_unused_it_loads_nothing_heavy(plain: Any) -> None:
+    plain.write("conftest.py", LIST)
+    plain.spawn("-p", "no:xdist").assert_outcomes(passed=1)
+    assert (plain.path / "loaded.txt").read_text() == ""
+
+
+def test_unused_it_says_nothing(plain: Any) -> None:
+    with_it, without = (plain.run(*options).outlines for options in ((), ("-p", "no:fadiag")))
+    told = [line for line in with_it if "FA" in line or "fadiag" in line.replace("plugins: fadiag", "")]
+    assert told == [] and len(with_it) - len(without) in (0, 1)
+
+
+def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
+    code = f"import pytest_fadiag, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+COST = """
+import time, pytest, _pytest.config
+start = time.perf_counter()
+import pytest_fadiag.plugin
+print(1e3 * (time.perf_counter() - start))
+"""
+
+
+def test_the_entry_point_is_imported_in_milliseconds(tmp_path: Any) -> None:
+    import os
+
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    times = [
+        float(subprocess.run([sys.executable, "-c", COST], capture_output=True, text=True, check=True, env=environment).stdout)
+        for _ in range(4)
+    ]
+    assert min(times) < 10, "beyond pytest, with compiled modules"
+
+
+def test_unused_the_modules_that_do_the_work_are_not_imported(plain: Any) -> None:
+    plain.write(
+        "conftest.py",
+        "import sys\ndef pytest_sessionfinish():\n    with open('loaded.txt', 'w') as file:\n"
+        "        file.write(' '.join(sorted(name for name in sys.modules if name.startswith('pytest_fadiag.'))))\n",
+    )
+    plain.spawn("-p", "no:xdist")
+    loaded = (plain.path / "loaded.txt").read_text().split()
+    for name in (
+        "protocol.report",
+        "session.cache",
+        "session.outcome",
+        "session.collection",
+        "sources.controls",
+        "outputs.rows",
+    ):
+        assert f"pytest_fadiag.{name}" not in loaded

@@ -1,0 +1,280 @@
+"""The audit table: what it shows, how it narrows, and that nothing from a checkpoint steers the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_fadiag import DiagnosticReport
+from pytest_fadiag.outputs.document import document
+from pytest_fadiag.outputs.markdown import markdown
+from pytest_fadiag.outputs.rows import COLUMNS, AuditRow, mean_rows
+from pytest_fadiag.outputs.table import render
+
+GOLDEN = Path(__file__).with_name("golden")
+KEYS = "abcd"
+
+
+def report(method: str, seed: int | None = 42, growth: float = 1.4, g: float = 4e-6, drift: float = 0.06, **more: Any) -> Any:
+    values = {"headline_acc": 0.9022, "frozen_baseline_acc": 0.8701, **more}
+    return DiagnosticReport(
+        method_name=method,
+        seed=seed,
+        residual_norms=[35.0, 35.0 * growth, 66.0 * growth],
+        bp_grad_norms=[g, g, g],
+        stability_layer=1,
+        cross_batch_stability=drift,
+        **values,
+    )
+
+
+def row(method: str, seed: int | None = 42, outcome: str = "", reason: str = "", **numbers: Any) -> AuditRow:
+    expected = numbers.pop("expected", None)
+    found = None if outcome else report(method, seed, **numbers)
+    outcomes = dict.fromkeys(KEYS, outcome) if outcome else {
+        key: "failed" if key in found.fired else "passed" for key in KEYS
+    }  # fmt: skip
+    if found is not None and found.frozen_baseline_acc is None:
+        outcomes["d"] = "skipped"
+    return AuditRow(f"runs/{method}_s{seed}.pt", method, seed, found, outcomes, reason, expected)
+
+
+def collapsed(**more: Any) -> dict[str, Any]:
+    return {"growth": 2.8e3, "g": 1.3e-8, "headline_acc": 0.637, "frozen_baseline_acc": 0.764, **more}
+
+
+@pytest.fixture
+def rows() -> list[AuditRow]:
+    """One of everything that a table can say."""
+    partly = row("stopped", 1)
+    partly.outcomes = {"a": "passed", "b": "not run", "c": "not run", "d": "not run"}
+    lacking = row("half", 1)
+    lacking.outcomes["d"] = "error"
+    return [
+        row("bp", 42),
+        row("bp", 123, headline_acc=0.8984, drift=0.041),
+        row("bp", 456, headline_acc=0.9001, drift=-0.02),
+        row("corrupt", 42, outcome="error", reason="runs/corrupt_s42.pt: not a checkpoint: PytorchStreamReader failed"),
+        row("dfa", 42, **collapsed()),
+        row("dfa", 123, **collapsed(headline_acc=0.641, growth=1.1e3)),
+        row("dfa-expected", 42, expected="abd", **collapsed()),
+        row("dfa-changed", 42, expected="a", **collapsed()),
+        lacking,
+        row("missing", 7, outcome="skipped"),
+        row("no-control", None, frozen_baseline_acc=None),
+        row("not-finite", 1, growth=float("nan")),
+        partly,
+        row("waiting", 1, outcome="not run"),
+    ]
+
+
+def text(rows: list[AuditRow], width: int, *, ascii_only: bool = False) -> str:
+    lines = ("".join(cell.text for cell in line).rstrip() for line in render(rows, width, ascii_only=ascii_only))
+    return "\n".join(lines) + "\n"
+
+
+def cells(line: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_as_it_was_looked_at(rows: list[AuditRow], width: int) -> None:
+    golden = GOLDEN / f"table_{width}.txt"
+    assert text(rows, width) == golden.read_text("utf-8"), f"if the change is right, renew {golden}"
+
+
+def test_no_line_is_wider_than_the_terminal(rows: list[AuditRow]) -> None:
+    rows.append(row("a-method-with-a-very-long-name-that-somebody-chose", 123456789, **collapsed()))
+    rows.append(row("反向传播反向传播反向传播反向传播反向传播", 1))
+    for width in range(40, 201):
+        assert max(map(cells, text(rows, width, ascii_only=width % 20 == 0).splitlines())) <= width
+
+
+def test_at_140_columns_nothing_is_dropped(rows: list[AuditRow]) -> None:
+    head, *body = text(rows, 140).splitlines()
+    assert head.split() == ["method", "seed", *(column.title for column in COLUMNS), "verdict"]
+    assert "±" in next(line for line in body if "n=3" in line).split()[3], "the deviation of a norm is there too"
+    assert "…" not in "".join(line for line in body if not line.startswith("corrupt"))
+
+
+def test_at_80_columns_columns_go_by_priority_and_the_verdict_stays(rows: list[AuditRow]) -> None:
+    head, *body = text(rows, 80).splitlines()
+    assert head.split()[-1] == "verdict" and "acc" in head and "margin" in head
+    assert "walk-back a b d" in "".join(body)
+
+
+def test_columns_of_the_issue_are_there_in_order() -> None:
+    titles = text([row("bp")], 200).splitlines()[0].split()
+    assert titles == ["method", "seed", "acc", "‖h_L‖", "growth", "‖g_L‖", "drift", "frozen", "margin", "verdict"]
+
+
+def test_what_fired_is_marked_and_nothing_else(rows: list[AuditRow]) -> None:
+    table = render(rows, 200)
+    by_method = {line[0].text.strip(): [cell.text.strip() for cell in line if cell.fired] for line in table}
+    assert by_method["bp"] == []
+    assert len(by_method["dfa-expected"]) == 6, "‖h_L‖ and growth, ‖g_L‖, frozen and margin, verdict"
+    assert by_method["corrupt"][0].startswith("error") and by_method["waiting"] == ["not run"]
+
+
+@pytest.mark.parametrize(
+    ("method", "verdict"),
+    [
+        ("dfa", "walk-back a b d"),
+        ("dfa-expected", "walk-back a b d*"),
+        ("dfa-changed", "walk-back a b d (expected a)"),
+        ("half", "pass a b c error d"),
+        ("missing", "skipped"),
+        ("no-control", "trustworthy no d"),
+        ("stopped", "pass a not run b c d"),
+        ("waiting", "not run"),
+        ("corrupt", "error: runs/corrupt_s42.pt: not a checkpoint: PytorchStreamReader failed"),
+    ],
+)
+def test_the_verdict_of_each_kind_of_row(rows: list[AuditRow], method: str, verdict: str) -> None:
+    assert next(row.verdict for row in rows if row.method == method) == verdict
+
+
+def test_a_report_without_a_control_says_so_also_where_a_test_asked_for_the_whole_report() -> None:
+    whole = AuditRow("runs/x.pt", "x", None, report("x", frozen_baseline_acc=None))
+    assert whole.verdict == "trustworthy no d"
+
+
+def test_a_method_with_several_seeds_has_a_mean(rows: list[AuditRow]) -> None:
+    means = {mean.method: mean for mean in mean_rows(rows)}
+    assert set(means) == {"bp", "dfa"}
+    assert means["bp"].seeds == 3
+    assert means["bp"].means[0] == pytest.approx((0.9022 + 0.8984 + 0.9001) / 3)
+    assert means["bp"].deviations[0] == pytest.approx(0.0019, abs=1e-4)
+
+
+def test_runs_of_one_seed_in_two_folders_are_told_apart_and_not_averaged() -> None:
+    pair = [row("dfa", 42), row("dfa", 42)]
+    pair[0].checkpoint, pair[1].checkpoint = "lr1/dfa_s42.pt", "lr2/dfa_s42.pt"
+    assert mean_rows(pair) == []
+    assert [line.split()[0] for line in text(pair, 120).splitlines()[1:]] == ["lr1/dfa_s42.pt", "lr2/dfa_s42.pt"]
+
+
+def test_where_the_terminal_knows_no_unicode_the_table_is_ascii(rows: list[AuditRow]) -> None:
+    shown = text(rows, 120, ascii_only=True)
+    assert shown.isascii()
+    assert "|h_L|" in shown and "~" in shown
+
+
+HOSTILE = "x\x1b[31mred\x07\r\n| a | <script>alert(1)</script> `b` [c](d) \u202egnp"
+
+
+def test_names_with_escape_sequences_are_neutral_in_table_and_markdown() -> None:
+    hostile = [row(HOSTILE, 42, **collapsed())]
+    hostile[0].checkpoint = "runs/x.pt"
+    for shown in (text(hostile, 120), text(hostile, 120, ascii_only=True), markdown(hostile)):
+        assert not [char for char in shown if not char.isprintable() and char != "\n"]
+    table_line = next(line for line in markdown(hostile).splitlines() if line.startswith("| x"))
+    assert "<script>" not in markdown(hostile) and "[c](d)" not in table_line
+    assert table_line.count(" | ") == markdown(hostile).splitlines()[2].count(" | "), "a name opens no cell"
+    assert document(hostile, "0")["summary"][0]["method"] == HOSTILE, "a JSON string needs no more than JSON's own escapes"
+
+
+# --- in a run ---
+
+
+def lines_of_the_table(result: pytest.RunResult) -> list[str]:
+    start = next(number for number, line in enumerate(result.outlines) if " FA audit " in line)
+    return result.outlines[start:]
+
+
+def test_the_table_of_a_run(repo: Any) -> None:
+    table = lines_of_the_table(repo.run("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt"))
+    assert [line.split()[:2] for line in table[2:6]] == [["bp", "42"], ["bp", "123"], ["bp", "n=2"], ["dfa", "42"]]
+    assert table[6] == "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1 d:1)"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_run_keeps_to_the_width_of_the_terminal(repo: Any, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    (repo.path / "runs" / "x.pt").write_bytes(b"")
+    table = lines_of_the_table(repo.run("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt", "-rN"))[:-1]
+    assert max(map(cells, table[:-1])) <= width
+    assert cells(table[-1]) <= max(width, 80) and table[-1].endswith("1 incomplete")
+
+
+def test_q_leaves_one_line(repo: Any) -> None:
+    result = repo.run("--fa-checkpoint=runs", "-q", "--tb=no", "-rN")
+    assert [line for line in result.outlines if "audit" in line] == [
+        "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1)"
+    ]
+
+
+def test_a_partial_run_is_not_called_trustworthy(repo: Any) -> None:
+    result = repo.run("--fa-checkpoint=runs/bp_s42.pt", "-q", "-k", "growth")
+    result.stdout.fnmatch_lines(["FA audit of 1 checkpoint: 0 trustworthy, 0 walk-back, 1 incomplete"])
+
+
+def test_nothing_is_printed_where_nothing_is_audited(repo: Any) -> None:
+    repo.write("test_own.py", "def test_own(): pass\n")
+    for options in ((), ("-q",), ("-v",), ("--fa-report=json:none.json",)):
+        repo.run(*options).stdout.no_fnmatch_line("*FA *")
+    assert not (repo.path / "none.json").exists()
+
+
+def test_a_test_that_only_asks_for_the_checkpoint_makes_no_row(repo: Any) -> None:
+    repo.write("test_own.py", "def test_own(fa_model): pass\n")
+    repo.run("--fa-checkpoint=runs/bp_s42.pt", "-k", "own").stdout.no_fnmatch_line("*FA audit*")
+
+
+def test_a_run_that_is_interrupted_shows_what_it_did_not_come_to(repo: Any) -> None:
+    repo.write("test_broken.py", "import no_such_module\n")
+    repo.run("--fa-checkpoint=runs/bp_s42.pt").stdout.fnmatch_lines(["bp *not run", "FA audit of 1 checkpoint: *1 incomplete"])
+
+
+def test_of_two_tests_with_different_thresholds_the_row_shows_what_found_more(repo: Any) -> None:
+    repo.write(
+        "test_own.py",
+        "import pytest\npytestmark = pytest.mark.fa_protocol(checkpoint='runs/dfa_s42.pt')\n"
+        "@pytest.mark.fa_protocol(h_norm_explosion_ratio=1e30, g_norm_floor=0)\ndef test_lax(fa_report): fa_report.check()\n"
+        "def test_strict(fa_report): pass\n"
+        "@pytest.mark.fa_protocol(h_norm_explosion_ratio=1e30, g_norm_floor=0)\ndef test_zlax(fa_report): fa_report.check()\n",
+    )
+    assert repo.summary()["runs/dfa_s42.pt"]["fired"] == "ab"
+
+
+def test_two_files_outside_the_repo_under_one_short_name_keep_their_own_rows(
+    repo: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    for name, source in (("one", "bp_s42.pt"), ("two", "dfa_s42.pt")):
+        (folder / name).mkdir()
+        (folder / name / "net.pt").write_bytes((repo.path / "runs" / source).read_bytes())
+    repo.write(
+        "test_own.py",
+        f"import pytest\n@pytest.mark.fa_protocol(checkpoint='{folder}/one/net.pt')\ndef test_one(fa_report): pass\n"
+        f"@pytest.mark.fa_protocol(checkpoint='{folder}/two/net.pt')\ndef test_two(fa_report): pass\n",
+    )
+    assert {name: found["method"] for name, found in repo.summary().items()} == {
+        f"{folder}/one/net.pt": "bp",
+        f"{folder}/two/net.pt": "dfa",
+    }
+
+
+def test_ascii_where_the_output_is_not_utf8(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    table = lines_of_the_table(repo.spawn("--fa-checkpoint=runs", "-rN", "--tb=no", "-p", "no:xdist"))
+    assert "".join(table).isascii()
+    assert "|h_L|" in table[1] and "\\u" not in "".join(table)
+
+
+def test_a_hostile_name_is_neutral_in_all_that_a_run_prints_and_writes(repo: Any) -> None:
+    import torch
+
+    content = torch.load(repo.path / "runs" / "dfa_s42.pt")
+    content["config"]["method"] = HOSTILE
+    name = "ev\x1b[31mil\u202e\n_s1.pt"
+    torch.save(content, repo.path / "runs" / name)
+    (repo.path / "runs" / "broken\x1b[2J.pt").write_bytes(b"PK")
+    options = ["--fa-report=markdown:out.md", "--fa-missing=skip", "-rA", "-v"]
+    result = repo.run(*options, "--fa-checkpoint=runs/*il*.pt", "--fa-checkpoint=runs/broken*", "--fa-checkpoint=no\x1bne.pt")
+    result.assert_outcomes(passed=1, failed=2, skipped=5, errors=4)
+    for shown in (result.stdout.str(), (repo.path / "out.md").read_text("utf-8")):
+        assert {char for char in shown if not char.isprintable()} == {"\n"}

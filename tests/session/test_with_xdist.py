@@ -1,0 +1,57 @@
+"""The same audit from several workers: the same rows, the same colours, each checkpoint measured once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+OPTIONS = ("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt")
+
+
+def table(result: pytest.RunResult) -> list[str]:
+    start = next(number for number, line in enumerate(result.outlines) if " FA audit " in line)
+    return result.outlines[start + 1 : start + 7]
+
+
+def test_two_workers_give_the_same_audit_in_the_same_colours(repo: Any) -> None:
+    repo.write(
+        "conftest.py",
+        "import sys\ndef pytest_sessionfinish(session):\n"
+        "    if not hasattr(session.config, 'workerinput'):\n"
+        "        with open('controller.txt', 'w') as file:\n            file.write(str('torch' in sys.modules))\n",
+    )
+    alone = repo.run(*OPTIONS, "--color=yes", "--fa-report=json:one.json")
+    result = repo.spawn(*OPTIONS, "--color=yes", "--fa-report=json:two.json", "--junitxml=two.xml", "-n2")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert table(result) == table(alone)
+    assert (repo.path / "two.json").read_text() == (repo.path / "one.json").read_text()
+    flags = [line for line in result.outlines if "FLAG:" in line]
+    assert flags and all(line.startswith("\x1b[31m") for line in flags)
+    summary = [line for line in result.outlines if "FAILED" in line and "residual-growth" in line]
+    assert summary and "per-block growth" in summary[0]
+    assert sum("FA audit of" in line for line in result.outlines) == 1, "the controller alone prints"
+    assert (repo.path / "two.xml").read_text("utf-8").count('name="fa_method"') == 12
+    assert (repo.path / "controller.txt").read_text() == "False", "the controller never imports torch"
+
+
+def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread(repo: Any) -> None:
+    repo.forget()
+    repo.write(
+        "conftest.py",
+        "import os, pytest\nimport pytest_fadiag.protocol.measure as module\noriginal = module.measure\n"
+        "def counted(*args, **options):\n"
+        "    with open(f'measured-{os.getpid()}.txt', 'a') as file:\n        file.write('x')\n"
+        "    return original(*args, **options)\n"
+        "module.measure = counted\n",
+    )
+    result = repo.spawn(*OPTIONS, "-n2", "--dist=load", "--maxschedchunk=1")
+    result.assert_outcomes(passed=9, failed=3)
+    assert sum(len(file.read_text()) for file in repo.path.glob("measured-*.txt")) == 3
+
+
+def test_a_pasted_id_and_brief_tracebacks_work_with_workers(repo: Any) -> None:
+    result = repo.spawn("runs/dfa_s42.pt::residual-growth", "-n1", "--tb=line")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["runs/dfa_s42.pt::residual-growth: per-block growth *"])
+    result.stdout.no_fnmatch_line("FA diagnostic report*")
