@@ -1,7 +1,7 @@
 """Write the table, the failing report and the options table of the README from the commands that they document.
 
-    python .ci/readme.py           # rewrite README.md
-    python .ci/readme.py --check   # exit 1 if it is out of date
+python .ci/readme.py           # rewrite README.md
+python .ci/readme.py --check   # exit 1 if it is out of date
 """
 
 from __future__ import annotations

@@ -63,8 +63,16 @@ def networks(images: int | None) -> dict[str, tuple[nn.Module, Callable[[nn.Modu
     """The two networks, where their stream begins, and their inputs."""
     torch.manual_seed(0)
     return {
-        "ResidualMLP d=256 L=4": (ResidualMLP(784, 256, 4), lambda m: m.get_submodule("blocks.0"), torch.randn(images or 10_000, 784)),
-        "ViT-like d=96 L=12": (SmallViT(), lambda m: m.get_submodule("encoder.layers.0"), torch.randn(images or 2_560, 1, 28, 28)),
+        "ResidualMLP d=256 L=4": (
+            ResidualMLP(784, 256, 4),
+            lambda m: m.get_submodule("blocks.0"),
+            torch.randn(images or 10_000, 784),
+        ),
+        "ViT-like d=96 L=12": (
+            SmallViT(),
+            lambda m: m.get_submodule("encoder.layers.0"),
+            torch.randn(images or 2_560, 1, 28, 28),
+        ),
     }
 
 
@@ -138,7 +146,8 @@ def main() -> None:
     if options.one:
         return one(options.one, options.images, options.how)
     print(f"{torch.get_num_threads()} threads, median of {options.rounds} rounds taken in turns")
-    print(f"{'network':24}{'images':>8}{'bare s':>9}{'measure s':>11}{'time ratio':>12}{'bare MB':>10}{'measure MB':>12}{'memory ratio':>14}")
+    titles = f"{'bare s':>9}{'measure s':>11}{'time ratio':>12}{'bare MB':>10}{'measure MB':>12}{'memory ratio':>14}"
+    print(f"{'network':24}{'images':>8}{titles}")
     for name, (model, first, x) in networks(options.images).items():
         y = torch.randint(0, 10, (len(x),))
         times: dict[str, list[float]] = {"bare": [], "measure": []}

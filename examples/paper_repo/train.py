@@ -1,6 +1,6 @@
 """Train the paper's network, or with --frozen its control, and save what an audit needs.
 
-    python train.py --seed 1 --data fashion-mnist:/path/to/fashion-mnist
+python train.py --seed 1 --data fashion-mnist:/path/to/fashion-mnist
 """
 
 from __future__ import annotations

@@ -136,7 +136,9 @@ class _Pass:
         # A copy, since a network may write to its input in place, and the caller's data serve the next network too.
         x = x.detach().to(self.device, self.compute if x.is_floating_point() else x.dtype, non_blocking=True, copy=True)
         if x.is_floating_point():
-            self.broken_inputs.append((~torch.isfinite(x)).sum())
+            self.broken_inputs.append(
+                (x * 0).count_nonzero()
+            )  # only NaN and inf times 0 is not 0; isfinite takes thrice as long
         return x, y.to(self.device, torch.long, non_blocking=True)
 
     def _classify(self, x: Tensor, y: Tensor) -> None:
