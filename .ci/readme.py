@@ -28,7 +28,7 @@ def table() -> str:
     lines = shell("--tb=no", "-rN", *names).splitlines()
     start = next(i for i, line in enumerate(lines) if " FA audit " in line)
     end = next(i for i, line in enumerate(lines) if line.startswith("FA audit of"))
-    command = "$ pytest fixtures/checkpoints/{bp,dfa,dfa-lam}_s*.pt"
+    command = "$ pytest -o fa_expect= fixtures/checkpoints/{bp,dfa,dfa-lam}_s*.pt"
     return "\n".join(["```", command, *lines[start : end + 1], "```"])
 
 
@@ -36,7 +36,9 @@ def report() -> str:
     lines = shell("-rN", "-q", "fixtures/checkpoints/dfa_s42.pt::frozen-margin").splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("FA diagnostic report"))
     end = next(i for i, line in enumerate(lines) if line.startswith("VERDICT"))
-    return "\n".join(["```", "$ pytest fixtures/checkpoints/dfa_s42.pt::frozen-margin", *lines[start : end + 1], "```"])
+    return "\n".join(
+        ["```", "$ pytest -o fa_expect= fixtures/checkpoints/dfa_s42.pt::frozen-margin", *lines[start : end + 1], "```"]
+    )
 
 
 def options() -> str:

@@ -61,11 +61,11 @@ def truncate_log(out: Path, epoch: int) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Seven significant digits, all that float32 has; what is not finite becomes its name, since JSON has no word for it."""
+    """Five significant digits, which another order of summation leaves alone; what is not finite becomes its name."""
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_rounded(item) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.7g}") if math.isfinite(value) else str(value)
+        return float(f"{value:.5g}") if math.isfinite(value) else str(value)
     return value

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from .printable import one_line, printable
-from .rows import AuditRow
+from .rows import AuditRow, notes_of
 from .table import render
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~$@&])")
@@ -22,6 +22,8 @@ def markdown(rows: Sequence[AuditRow]) -> str:
         lines.append("| " + " | ".join(bold) + " |")
         if number == 0:
             lines.append("| --- | --- |" + " ---: |" * (len(cells) - 3) + " --- |")
+    notes = notes_of(rows)
+    lines += ["", *(f"- {_escaped(one_line(note))}" for note in notes)] if notes else []
     for row in rows:
         if row.report is not None and row.fired:
             title = html.escape(one_line(f"{row.checkpoint}: {row.report.verdict}"))

@@ -39,6 +39,19 @@ class AuditRow:
         return "" if self.report is None else "".join(key for key in self.report.fired if key in self.judged)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the verdict alone would hide: remarks on the checkpoint, and a control that is not its own."""
+        if self.report is None:
+            return ()
+        notes = [f"{self.checkpoint}: {remark}" for remark in self.report.remarks]
+        control = self.report.control
+        if control is not None and control.method not in (None, self.method):
+            notes.append(f"{self.method}: control of another method: {control.method}")
+        if control is not None and control.seed not in (None, self.seed):
+            notes.append(f"{self.checkpoint}: control of another seed: {control.seed}")
+        return tuple(notes)
+
+    @property
     def as_expected(self) -> bool:
         """Whether what fired is what was recorded, as far as it ran."""
         if self.expected is None or self.report is None:
@@ -117,3 +130,8 @@ def _deviation(values: Sequence[float]) -> float:
         return statistics.stdev(values)
     except (ValueError, AttributeError):  # a column with inf or NaN has no deviation
         return float("nan")
+
+
+def notes_of(rows: Iterable[AuditRow]) -> list[str]:
+    """The notes of all rows, each once."""
+    return list(dict.fromkeys(note for row in rows for note in row.notes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -25,7 +25,7 @@ def diagnose(
     frozen_baseline_acc: float | Control | None = None,
     method_name: str = "unnamed",
     notes: str = "",
-    thresholds: DiagnosticThresholds | None = None,
+    thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
     seed: int | None = None,
     **options: Any,
 ) -> DiagnosticReport:

@@ -70,10 +70,12 @@ class DiagnosticReport:
         method_name: str,
         headline_acc: float | None = None,
         control: Control | None = None,
-        thresholds: DiagnosticThresholds | None = None,
+        thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
         **identity: Any,
     ) -> DiagnosticReport:
         """The report of a measurement; a ``headline_acc`` from elsewhere replaces the measured accuracy and its images."""
+        if isinstance(thresholds, Mapping):
+            thresholds = DiagnosticThresholds().replace(**thresholds)
         accuracy = measurement.accuracy
         if headline_acc is not None and abs(headline_acc - accuracy.value) * (accuracy.images or 0) >= 0.5:
             accuracy = Accuracy(headline_acc)  # of another set of images, whose number is not known

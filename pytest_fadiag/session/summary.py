@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -152,6 +153,7 @@ def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
 
 
 def _write_table(writer: Any, rows: list[AuditRow]) -> None:
+    from ..outputs.rows import notes_of
     from ..outputs.table import render
 
     encoding = getattr(writer._file, "encoding", None) or "ascii"
@@ -162,6 +164,8 @@ def _write_table(writer: Any, rows: list[AuditRow]) -> None:
         writer.line()
     if any(row.as_expected for row in rows):
         writer.line("* as expected")
+    for note in notes_of(rows):
+        writer.line(textwrap.fill(f"note: {printable(note)}", max(20, writer.fullwidth - 1), subsequent_indent="  "))
     writer.line(one_line(rows, writer.fullwidth))
 
 
@@ -188,6 +192,8 @@ def one_line(rows: list[AuditRow], width: int) -> str:
         parts = [f"{standing} trustworthy", f"{len(walked)} walk-back{detail}"]
         if len(rows) > standing + len(walked):
             parts.append(f"{len(rows) - standing - len(walked)} incomplete")
+        if unmeasured := sum(row.outcomes.get("d") == "skipped" for row in rows):
+            parts.append(f"{unmeasured} without control")
         text = f"FA audit of {len(rows)} checkpoint{'s' * (len(rows) != 1)}: {', '.join(parts)}"
         if len(text) <= width:
             break

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..protocol.control import UNMARKED, Control
 from ..protocol.errors import AuditError
@@ -30,7 +31,7 @@ class Bench:
     """What every checkpoint of an audit is measured with."""
 
     data: DataSet
-    model: str | None = None
+    model: str | nn.Module | None = None
     stream: str | None = None
     batches: int = BATCHES
     batch_size: int = BATCH
@@ -73,7 +74,7 @@ def audit(
     *,
     data: str | DataSet,
     frozen: float | Mapping[str, float] | Control | str | Path | None = None,
-    thresholds: DiagnosticThresholds | None = None,
+    thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
     **bench: Any,
 ) -> DiagnosticReport:
     """The report of a checkpoint on disk.

@@ -98,6 +98,8 @@ def parse_controls(values: Iterable[str], expand: Any = None) -> Controls:
         if parsed is not None:
             number = check_accuracy(parsed, f"control {value!r}")
             continue
+        if value.endswith("%"):
+            raise AuditError(f"control {value!r}: accuracies are fractions in [0, 1]; did you pass a percentage?")
         method, equals, rest = value.partition("=")
         parsed = _number(rest) if equals else None
         if parsed is not None:

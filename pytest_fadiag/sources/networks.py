@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 import warnings
@@ -20,7 +21,7 @@ from .vision import import_torchvision
 KINDS = "package.module:factory, torchvision:NAME, or nothing for the reference ResidualMLP"
 
 
-def build_network(checkpoint: Checkpoint, spec: str | None = None) -> nn.Module:
+def build_network(checkpoint: Checkpoint, spec: str | nn.Module | None = None) -> nn.Module:
     """The network of a checkpoint with its tensors loaded, in the precision in which they were saved."""
     with torch.random.fork_rng(devices=[]):  # the initialisation is overwritten, and the user's random state is not ours
         network = _bare(checkpoint, spec)
@@ -34,9 +35,13 @@ def wants_flat(network: nn.Module, sample: Tensor) -> bool:
     return isinstance(first, nn.Linear) and sample.ndim > 1 and first.in_features == sample.numel()
 
 
-def _bare(checkpoint: Checkpoint, spec: str | None) -> nn.Module:
+def _bare(checkpoint: Checkpoint, spec: str | nn.Module | None) -> nn.Module:
     if spec is None:
         return residual_mlp_for(checkpoint)
+    if isinstance(spec, nn.Module):
+        return copy.deepcopy(spec)  # the caller's network keeps its own weights
+    if not isinstance(spec, str):
+        raise AuditError(f"the network is {spec!r}; accepted: a torch.nn.Module, {KINDS}")
     if spec.startswith("torchvision:"):
         return _torchvision(spec, checkpoint.state_dict)
     if not is_factory(spec):

@@ -93,6 +93,12 @@ def test_no_line_is_wider_than_the_terminal(rows: list[AuditRow]) -> None:
         assert max(map(cells, text(rows, width, ascii_only=width % 20 == 0).splitlines())) <= width
 
 
+def test_letters_that_take_two_columns_keep_the_table_in_line(rows: list[AuditRow]) -> None:
+    rows.append(row("反向传播反向", 1))
+    starts = {sum(cells(cell.text) for cell in line[:-1]) for line in render(rows, 120)}
+    assert len(starts) == 1, "the verdicts begin in one column"
+
+
 def test_at_140_columns_nothing_is_dropped(rows: list[AuditRow]) -> None:
     head, *body = text(rows, 140).splitlines()
     assert head.split() == ["method", "seed", *(column.title for column in COLUMNS), "verdict"]
@@ -188,7 +194,8 @@ def lines_of_the_table(result: pytest.RunResult) -> list[str]:
 def test_the_table_of_a_run(repo: Any) -> None:
     table = lines_of_the_table(repo.run("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt"))
     assert [line.split()[:2] for line in table[2:6]] == [["bp", "42"], ["bp", "123"], ["bp", "n=2"], ["dfa", "42"]]
-    assert table[6] == "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1 d:1)"
+    assert table[6] == "note: runs/bp_s123.pt: control of another seed: 42"
+    assert table[7] == "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1 d:1)"
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -203,7 +210,7 @@ def test_a_run_keeps_to_the_width_of_the_terminal(repo: Any, monkeypatch: pytest
 def test_q_leaves_one_line(repo: Any) -> None:
     result = repo.run("--fa-checkpoint=runs", "-q", "--tb=no", "-rN")
     assert [line for line in result.outlines if "audit" in line] == [
-        "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1)"
+        "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1), 3 without control"
     ]
 
 
