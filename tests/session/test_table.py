@@ -94,7 +94,7 @@ def test_no_line_is_wider_than_the_terminal(rows: list[AuditRow]) -> None:
 
 
 def test_letters_that_take_two_columns_keep_the_table_in_line(rows: list[AuditRow]) -> None:
-    rows.append(row("反向传播反向", 1))
+    rows.append(row("反向传播反向传播反向", 1))
     starts = {sum(cells(cell.text) for cell in line[:-1]) for line in render(rows, 120)}
     assert len(starts) == 1, "the verdicts begin in one column"
 
