@@ -171,8 +171,9 @@ class _Pass:
             self._score(logits.detach(), y)
             units, norms = output_error(logits, y, self.loss)
             self.scale = norms
-            carried = units.to(logits.dtype)
-            self._forward(lambda: torch.autograd.grad(logits, leaf[0], carried, allow_unused=True), x)
+            # ⟨logits, unit error⟩ has the unit error as its gradient; passed as grad_outputs, torch would load sympy for it.
+            carried = (logits * units.to(logits.dtype)).sum()
+            self._forward(lambda: torch.autograd.grad(carried, leaf[0], allow_unused=True), x)
         unreached = [
             layer for layer in range(len(self.state_norms)) if self.gradient_norms.seen(layer) != self.state_norms.seen(0)
         ]
