@@ -51,7 +51,18 @@ def only_informs(config: pytest.Config) -> bool:
 
 def for_worker(config: pytest.Config) -> dict[str, Any]:
     """What a worker needs of the controller's: plain values."""
+    for target in config.stash[AUDITOR].targets.all:
+        if not _is_text(target.path):
+            raise pytest.UsageError(f"xdist cannot send a file name that is not UTF-8 to its workers; rename\n  {target.id}")
     return {"targets": config.stash[AUDITOR].targets.to_dict(), "args": [str(argument) for argument in config.args]}
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _found(config: pytest.Config, settings: Settings) -> Targets:

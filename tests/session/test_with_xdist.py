@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -55,3 +56,12 @@ def test_a_pasted_id_and_brief_tracebacks_work_with_workers(repo: Any) -> None:
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["runs/dfa_s42.pt::residual-growth: per-block growth *"])
     result.stdout.no_fnmatch_line("FA diagnostic report*")
+
+
+def test_a_file_name_that_is_not_utf8_is_refused_before_it_breaks_the_workers(repo: Any) -> None:
+    (repo.path / "runs" / "dfa_s42.pt").rename(repo.path / "runs" / os.fsdecode(b"caf\xe9.pt"))
+    result = repo.spawn("--fa-checkpoint=runs", "-n1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: xdist cannot send a file name that is not UTF-8 to its workers; rename", "  runs/caf*.pt"]
+    )
