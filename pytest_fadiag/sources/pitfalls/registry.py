@@ -1,0 +1,26 @@
+"""The checks in the order of the checklist: a new pitfall is a file of its own and a line here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import concatenation, cosine_guard, feedback, half_precision, layer_average, norm_order
+
+CHECKS = (
+    norm_order.CHECK,
+    cosine_guard.CHECK,
+    half_precision.CHECK,
+    feedback.CHECK,
+    concatenation.CHECK,
+    layer_average.CHECK,
+)
+
+
+class Entry(NamedTuple):
+    """What a form says of one pitfall."""
+
+    title: str
+    advice: str
+
+
+PITFALLS: dict[int, Entry] = {check.number: Entry(check.title, check.advice) for check in CHECKS}
