@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from .protocol.measurement import Measurement as Measurement
     from .protocol.report import DiagnosticReport as DiagnosticReport
     from .protocol.thresholds import DiagnosticThresholds as DiagnosticThresholds
+    from .protocol.trajectory import Trajectory as Trajectory
     from .sources.audit import audit as audit
+    from .sources.logs import TrainingLog as TrainingLog
+    from .sources.logs import read_log as read_log
+    from .sources.logs import read_logs as read_logs
+    from .sources.recorder import Recorder as Recorder
     from .sources.residual_mlp import ResidualMLP as ResidualMLP
 
 _HOMES = {
@@ -29,12 +34,17 @@ _HOMES = {
     "DiagnosticReport": "protocol.report",
     "DiagnosticThresholds": "protocol.thresholds",
     "Measurement": "protocol.measurement",
+    "Recorder": "sources.recorder",
     "ResidualMLP": "sources.residual_mlp",
+    "TrainingLog": "sources.logs",
+    "Trajectory": "protocol.trajectory",
     "audit": "sources.audit",
     "bp_grad_norms": "protocol.diagnose",
     "cross_batch_direction_stability": "protocol.diagnose",
     "diagnose": "protocol.diagnose",
     "measure": "protocol.measure",
+    "read_log": "sources.logs",
+    "read_logs": "sources.logs",
     "residual_norms": "protocol.diagnose",
 }
 

@@ -1,10 +1,8 @@
-"""What a run writes: checkpoint, log and the state to resume from; nobody ever sees half a file."""
+"""What a run writes beside its log: checkpoint and the state to resume from; nobody ever sees half a file."""
 
 from __future__ import annotations
 
 import io
-import json
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -39,33 +37,5 @@ def partial_path(out: Path) -> Path:
 
 
 def log_path(out: Path) -> Path:
-    """The log of a run: one JSON object a line, one line an epoch."""
+    """The log of a run, as the recorder writes it: one JSON object a line, one line an epoch."""
     return out.with_name(out.name + ".log.jsonl")
-
-
-def append_log(out: Path, entry: dict[str, Any]) -> None:
-    """Add one epoch to the log."""
-    path = log_path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(_rounded(entry), separators=(",", ":")) + "\n")
-
-
-def truncate_log(out: Path, epoch: int) -> None:
-    """Drop what was logged after ``epoch``: a run that resumes there will log it again."""
-    path = log_path(out)
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["epoch"] <= epoch]
-        replace(path, "".join(kept).encode())
-
-
-def _rounded(value: Any) -> Any:
-    """Five significant digits, which another order of summation leaves alone; what is not finite becomes its name."""
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else str(value)
-    return value

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from pytest_fadiag import AuditError, Measurement, ResidualMLP, measure
+from pytest_fadiag import AuditError, Recorder, ResidualMLP
 
 from . import METHODS
-from .files import append_log, partial_path, save, truncate_log
+from .files import log_path, partial_path, save
 from .progress import Progress
 from .samples import Samples, augmented, load_samples
 from .settings import Settings
@@ -20,6 +19,8 @@ from .streams import initialise, streams
 
 CHECK_EVERY = 50
 EVALUATED_AT_ONCE = 2048
+LOGGED_DIGITS = 5
+"""Another order of summation leaves these alone, so a run that is repeated on another machine logs the same."""
 
 
 class TrainingStopped(ArithmeticError):
@@ -42,11 +43,12 @@ class Training:
         )
         self.epoch = 0
         self.accuracy = math.nan
+        self.recorder: Recorder | None = None
 
     def run(self) -> dict[str, Any]:
         """Train to the end and write the checkpoint, which is returned."""
         self._resume()
-        truncate_log(self.settings.out, self.epoch)
+        self.recorder = self._log()
         progress = Progress(_title(self.settings), self.settings.epochs)
         try:
             while self.epoch < self.settings.epochs:
@@ -70,6 +72,14 @@ class Training:
             "config": self._config(),
             "test_acc": self.accuracy,
         }
+
+    def _log(self) -> Recorder:
+        """The log beside the checkpoint: a run from the start begins it anew, a resumed one goes on with it."""
+        path = log_path(self.settings.out)
+        if not self.epoch:
+            path.unlink(missing_ok=True)
+        test = [(self.samples.test_x, self.samples.test_y)]
+        return Recorder(path, test, config=self._config(), batch_size=EVALUATED_AT_ONCE, digits=LOGGED_DIGITS)
 
     def _network(self) -> ResidualMLP:
         s = self.settings
@@ -117,21 +127,18 @@ class Training:
 
     def _evaluate(self, train_loss: float, train_accuracy: float) -> str:
         """Test accuracy and the numbers of the protocol go to the log; the status line is returned."""
-        entry = {"epoch": self.epoch, "train_loss": train_loss, "train_acc": train_accuracy}
-        if len(self.net.blocks):
-            measured = measure(self.net, [(self.samples.test_x, self.samples.test_y)], batch_size=EVALUATED_AT_ONCE)
-            if measured.companions.nonfinite_logits or measured.companions.nonfinite_weights:
-                raise TrainingStopped(f"the network is no longer finite after epoch {self.epoch}; no checkpoint was written")
-            assert measured.accuracy is not None
-            self.accuracy = measured.accuracy.value
-            entry |= {"acc_eval": self.accuracy} | _numbers(measured)
-            status = f"acc {self.accuracy:.3f} ‖h_L‖ {measured.residual_norms[-1]:.1e} ‖g_L‖ {measured.bp_grad_norms[-1]:.1e}"
-        else:
+        assert self.recorder is not None
+        extra = {"train_loss": train_loss, "train_acc": train_accuracy}
+        if not len(self.net.blocks):
             self.accuracy = self._plain_accuracy()
-            entry |= {"acc_eval": self.accuracy}
-            status = f"acc {self.accuracy:.3f}"
-        append_log(self.settings.out, entry)
-        return status
+            self.recorder.record(self.epoch, None, self.accuracy, images=len(self.samples.test_y), **extra)
+            return f"acc {self.accuracy:.3f}"
+        measured = self.recorder.record(self.epoch, self.net, **extra)
+        assert measured is not None
+        if measured.companions.nonfinite_logits or measured.companions.nonfinite_weights:
+            raise TrainingStopped(f"the network is no longer finite after epoch {self.epoch}; no checkpoint was written")
+        self.accuracy = measured.accuracy.value
+        return f"acc {self.accuracy:.3f} ‖h_L‖ {measured.residual_norms[-1]:.1e} ‖g_L‖ {measured.bp_grad_norms[-1]:.1e}"
 
     @torch.no_grad()
     def _plain_accuracy(self) -> float:
@@ -201,21 +208,6 @@ class Training:
         self.optimiser.load_state_dict(state["optimiser"])
         for purpose, generator in self.streams.items():
             generator.set_state(state["streams"][purpose])
-
-
-def _numbers(measured: Measurement) -> dict[str, Any]:
-    return {
-        "hidden_norms": measured.residual_norms,
-        "bp_grad_norms": measured.bp_grad_norms,
-        "stability_layer": measured.stability_layer,
-        "drift": measured.cross_batch_stability,
-        "companions": {key: value for key, value in asdict(measured.companions).items() if _says_something(value)},
-    }
-
-
-def _says_something(value: Any) -> bool:
-    """Not so what was not measured, and counts of what did not happen."""
-    return isinstance(value, float) or bool(any(value) if isinstance(value, tuple) else value)
 
 
 def _title(s: Settings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -112,6 +113,20 @@ class Measurement:
             accuracy=Accuracy(**values["accuracy"]),
             environment=dict(values["environment"]),
         )
+
+
+def check_norms(values: Any, name: str) -> tuple[float | None, ...]:
+    """The norms as a tuple of floats, ``None`` for a layer that was not logged, or an error that says what is wrong."""
+    try:
+        norms = tuple(None if value is None else float(value) for value in values)
+    except (TypeError, ValueError):
+        raise AuditError(f"{name} must be a list of numbers, not {values!r}") from None
+    if not norms:
+        raise AuditError(f"{name} is empty: nothing was measured, so there is nothing to judge")
+    negative = [norm for norm in norms if norm is not None and norm < 0 and not math.isnan(norm)]
+    if negative:
+        raise AuditError(f"{name} holds {negative[0]:g}, but a norm is never negative")
+    return norms
 
 
 def check_accuracy(value: Any, what: str) -> float:

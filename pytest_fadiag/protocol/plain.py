@@ -36,6 +36,11 @@ def numbers(values: Any) -> tuple[float, ...]:
     return tuple(float(number(value)) for value in values)
 
 
+def numbers_or_holes(values: Any) -> tuple[float | None, ...]:
+    """The tuple of floats behind one JSON list in which ``null`` is a number that nobody logged."""
+    return tuple(None if value is None else float(number(value)) for value in values)
+
+
 def known_fields(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of a JSON object that are fields of a dataclass: a newer writer may have added some."""
     names = {field.name for field in fields(cls)}

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 from .control import Control
-from .diagnostics import DIAGNOSTICS, Finding
+from .diagnostics import DIAGNOSTICS, Finding, Status
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
-from .measurement import Accuracy, Companions, Measurement, check_accuracy
-from .plain import number, numbers, to_plain
-from .statistics import at_chance
+from .measurement import Accuracy, Companions, Measurement, check_accuracy, check_norms
+from .plain import number, numbers_or_holes, to_plain
+from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds
-from .wording import count, fraction
-
-WIDTH = 118
-"""Where the text folds its sentences; the lists of norms are folded too."""
-
-CLAIM_SLACK_PP = 0.5
-"""How far a checkpoint's own accuracy may lie from the measured one before the report says so."""
+from .trajectory import Trajectory
+from .wording import folded
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticReport:
-    """What the four diagnostics say about one network; can be built by hand from plain lists."""
+    """What the four diagnostics say about one network; can be built by hand from plain lists, ``None`` for what is unknown."""
 
     method_name: str
-    residual_norms: Sequence[float]
-    bp_grad_norms: Sequence[float]
-    stability_layer: int
+    residual_norms: Sequence[float | None]
+    bp_grad_norms: Sequence[float | None]
+    stability_layer: int | None
     cross_batch_stability: float | None
-    headline_acc: float
+    headline_acc: float | None
     frozen_baseline_acc: float | None = None
     notes: str = ""
     thresholds: DiagnosticThresholds = field(default_factory=DiagnosticThresholds)
@@ -45,22 +39,36 @@ class DiagnosticReport:
     control: Control | None = None
     claimed_acc: float | None = None
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
+    partial: bool = False
+    """Made from a training log, or with holes: what is not known exactly is likely or not measured."""
+    gradient_batch: int | None = None
+    """The batch size at which a log's gradients were taken; here they are given as at 128."""
+    depth_known: bool = True
+    """Where it is not, the norms are those of numbered layers, then that of h_L."""
+    trajectory: Trajectory | None = None
+    caveats: Sequence[str] = ()
+    """What reading the log brought to light, such as a last line that was cut."""
     expected: str | None = None
     """The diagnostics that are expected to fire, where somebody recorded them; not part of the report's data."""
 
     def __post_init__(self) -> None:
-        states = _norms(self.residual_norms, "residual_norms")
+        states = check_norms(self.residual_norms, "residual_norms")
         if len(states) < 2:
-            raise AuditError(f"residual_norms has one entry ({states[0]:g}): a network without blocks has no stream to audit")
+            only = "" if states[0] is None else f" ({states[0]:g})"
+            raise AuditError(f"residual_norms has one entry{only}: a network without blocks has no stream to audit")
         object.__setattr__(self, "residual_norms", states)
-        object.__setattr__(self, "bp_grad_norms", _norms(self.bp_grad_norms, "bp_grad_norms"))
-        object.__setattr__(self, "headline_acc", check_accuracy(self.headline_acc, "headline_acc"))
+        object.__setattr__(self, "bp_grad_norms", check_norms(self.bp_grad_norms, "bp_grad_norms"))
+        object.__setattr__(self, "caveats", tuple(self.caveats))
+        if None in (*self.residual_norms, *self.bp_grad_norms, self.headline_acc) or not self.depth_known:
+            object.__setattr__(self, "partial", True)
         drift = self.cross_batch_stability
         if drift is not None and not (isinstance(drift, (int, float)) and (math.isnan(drift) or abs(drift) <= 1 + 1e-9)):
             raise AuditError(f"cross_batch_stability must be a cosine in [-1, 1], NaN if undefined, or None, not {drift!r}")
-        for name in ("frozen_baseline_acc", "claimed_acc"):
+        for name in ("headline_acc", "frozen_baseline_acc", "claimed_acc"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_accuracy(getattr(self, name), name))
+        if self.trajectory is not None:
+            object.__setattr__(self, "trajectory", self.trajectory.judged(self))
 
     @classmethod
     def from_measurement(
@@ -124,19 +132,31 @@ class DiagnosticReport:
 
     @property
     def frozen_baseline_undercut(self) -> bool | None:
-        """Whether (d) fired; ``None`` without a control."""
-        return None if self.frozen_baseline_acc is None else self.finding("d").fired
+        """Whether (d) fired; ``None`` without a control or an accuracy."""
+        return None if margin(self) is None else self.finding("d").fired
 
     @property
     def verdict(self) -> str:
-        """«trustworthy», or «needs walk-back: …» with what fired."""
-        flags = [d.walk_back for d, finding in zip(DIAGNOSTICS, self.findings, strict=True) if finding.fired]
-        return "needs walk-back: " + "; ".join(flags) if flags else "trustworthy"
+        """«trustworthy», or «needs walk-back: …» with what fired; a partial audit says what it could not decide."""
+        flags = [
+            d.walk_back + ("" if finding.exact else " (likely)")
+            for d, finding in zip(DIAGNOSTICS, self.findings, strict=True)
+            if finding.fired
+        ]
+        if flags:
+            return "needs walk-back: " + "; ".join(flags)
+        undecided = [finding for finding in self.findings if not finding.exact]
+        # Without a control (d) is not measured in any audit, and says so itself: that alone makes none partial.
+        lacks = [finding for finding in undecided if finding.key != "d" or self.frozen_baseline_acc is not None]
+        if not self.partial or not (lacks or self.headline_acc is None):
+            return "trustworthy"
+        open_ones = [f"{f.name} {'not measured' if f.status is Status.NOT_MEASURED else 'likely'}" for f in undecided]
+        return "nothing fired, but the audit is partial: " + "; ".join(open_ones)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader must know beside the diagnostics, such as an accuracy at chance."""
-        return tuple(_remarks(self))
+        return tuple(remarks_on(self))
 
     @property
     def fired(self) -> str:
@@ -158,11 +178,13 @@ class DiagnosticReport:
     def __str__(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"
         lines = [f"FA diagnostic report: {self.method_name}{seed}"]
-        lines += _folded("  ", self.notes.splitlines())
-        lines += _folded("  note: ", self.remarks)
+        lines += folded("  ", self.notes.splitlines())
+        lines += folded("  note: ", self.remarks)
+        if self.trajectory is not None:
+            lines += folded("  ", filter(None, [self.trajectory.line(self.fired)]))
         for diagnostic, finding in zip(DIAGNOSTICS, self.findings, strict=True):
             lines.append(f"({diagnostic.key}) {diagnostic.name}: {finding.outcome}")
-            lines += _folded("    ", diagnostic.lines(self))
+            lines += folded("    ", diagnostic.lines(self))
             if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
                 lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
         return "\n".join([*lines, f"VERDICT: {self.verdict}"])
@@ -176,6 +198,7 @@ class DiagnosticReport:
             "accuracy": None if self.accuracy is None else asdict(self.accuracy),
             "control": None if self.control is None else self.control.to_dict(),
             "environment": dict(self.environment),
+            "trajectory": None if self.trajectory is None else self.trajectory.to_dict(),
             "margin_pp": margin(self),
             "margin_interval": None if (bounds := interval(self)) is None else asdict(bounds),
             "residual_stream_exploded": self.residual_stream_exploded,
@@ -198,8 +221,8 @@ class DiagnosticReport:
         given: dict[str, Any] = {
             name: values[name] if name in _TEXT_FIELDS else number(values[name]) for name in _PLAIN_FIELDS if name in values
         }
-        given["residual_norms"] = numbers(values["residual_norms"])
-        given["bp_grad_norms"] = numbers(values["bp_grad_norms"])
+        given["residual_norms"] = numbers_or_holes(values["residual_norms"])
+        given["bp_grad_norms"] = numbers_or_holes(values["bp_grad_norms"])
         if values.get("thresholds") is not None:
             given["thresholds"] = DiagnosticThresholds.from_dict(
                 {name: number(value) for name, value in values["thresholds"].items()}
@@ -210,6 +233,8 @@ class DiagnosticReport:
             given["accuracy"] = Accuracy(**values["accuracy"])
         if values.get("control") is not None:
             given["control"] = Control.from_dict(values["control"])
+        if values.get("trajectory") is not None:
+            given["trajectory"] = Trajectory.from_dict(values["trajectory"])
         return cls(**given, environment=dict(values.get("environment") or {}))
 
 
@@ -221,8 +246,9 @@ _REQUIRED_FIELDS = (
     "cross_batch_stability",
     "headline_acc",
 )
-_TEXT_FIELDS = ("method_name", "notes")
-_PLAIN_FIELDS = (*_REQUIRED_FIELDS, "frozen_baseline_acc", "notes", "seed", "claimed_acc")
+_TEXT_FIELDS = ("method_name", "notes", "caveats")
+_LOG_FIELDS = ("partial", "gradient_batch", "depth_known", "caveats")
+_PLAIN_FIELDS = (*_REQUIRED_FIELDS, "frozen_baseline_acc", "notes", "seed", "claimed_acc", *_LOG_FIELDS)
 
 
 def _changed(finding: Finding, recorded: str | None) -> str:
@@ -230,49 +256,3 @@ def _changed(finding: Finding, recorded: str | None) -> str:
         return finding.headline
     before, now = ("fire", "pass") if not finding.fired else ("pass", "fire")
     return f"{finding.name} was expected to {before} and does not: {now}, {finding.headline}"
-
-
-def _remarks(report: DiagnosticReport) -> list[str]:
-    companions, remarks = report.companions, []
-    images = report.accuracy.images if report.accuracy is not None else None
-    if companions.nonfinite_logits:
-        remarks.append(f"the logits are not finite for {count(companions.nonfinite_logits, 'image')}, which count as errors")
-    elif companions.classes and at_chance(report.headline_acc, companions.classes, images):
-        remarks.append(
-            f"accuracy is at chance (1/{companions.classes}); an untrained network passes (a) to (c) by construction"
-        )
-    dtype = report.environment.get("dtype")
-    if dtype in ("float16", "bfloat16"):
-        remarks.append(f"the checkpoint is half precision ({dtype}); it was audited in float32")
-    if companions.nonfinite_weights:
-        names = ", ".join(companions.nonfinite_weights[:3]) + (" …" if len(companions.nonfinite_weights) > 3 else "")
-        remarks.append(f"{count(len(companions.nonfinite_weights), 'weight tensor')} with NaN or inf: {names}")
-    if report.claimed_acc is not None and 100 * abs(report.claimed_acc - report.headline_acc) > CLAIM_SLACK_PP:
-        remarks.append(
-            f"the checkpoint claims accuracy {fraction(report.claimed_acc)}, but {fraction(report.headline_acc)} was measured; "
-            "check the data and its normalisation"
-        )
-    return remarks
-
-
-def _norms(values: Any, name: str) -> tuple[float, ...]:
-    try:
-        norms = tuple(float(value) for value in values)
-    except (TypeError, ValueError):
-        raise AuditError(f"{name} must be a list of numbers, not {values!r}") from None
-    if not norms:
-        raise AuditError(f"{name} is empty: nothing was measured, so there is nothing to judge")
-    negative = [norm for norm in norms if norm < 0 and not math.isnan(norm)]
-    if negative:
-        raise AuditError(f"{name} holds {negative[0]:g}, but a norm is never negative")
-    return norms
-
-
-def _folded(prefix: str, lines: Sequence[str]) -> list[str]:
-    hang = " " * (len(prefix) - len(prefix.lstrip()) + 2)
-    folded: list[str] = []
-    for line in lines:
-        folded += textwrap.wrap(
-            line, WIDTH, initial_indent=prefix, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
-        ) or [prefix.rstrip()]
-    return folded

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+
+WIDTH = 118
+"""Where the text of a report folds its sentences; the lists of norms are folded too."""
 
 
 def figure(value: float) -> str:
@@ -43,9 +47,32 @@ def fraction(value: float) -> str:
     return f"{value:.4f}"
 
 
-def per_site(symbol: str, values: Iterable[float]) -> str:
-    """Every value of the stream with its index: h_0 35.1  h_1 40.2."""
-    return "  ".join(f"{symbol}_{index} {figure(value)}" for index, value in enumerate(values))
+def per_site(symbol: str, values: Sequence[float | None], *, depth_known: bool = True) -> str:
+    """Every known value of the stream with its index: h_0 35.1  h_1 40.2."""
+    known = [(site(index, values, depth_known=depth_known), value) for index, value in enumerate(values)]
+    return "  ".join(f"{symbol}_{layer} {figure(value)}" for layer, value in known if value is not None) or "none logged"
+
+
+def site(index: int, values: Sequence[float | None], *, depth_known: bool = True) -> str:
+    """The number of a layer, or L for the last one where nobody knows how many there are."""
+    return str(index) if depth_known or index + 1 < len(values) else "L"
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Words in a row: a, b and c."""
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def folded(prefix: str, lines: Iterable[str]) -> list[str]:
+    """Lines folded at the width of a report, their continuations indented."""
+    hang = " " * (len(prefix) - len(prefix.lstrip()) + 2)
+    result: list[str] = []
+    for line in lines:
+        result += textwrap.wrap(
+            line, WIDTH, initial_indent=prefix, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
+        ) or [prefix.rstrip()]
+    return result
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..protocol.control import UNMARKED, Control
+from ..protocol.control import Control
 from ..protocol.errors import AuditError
 from ..protocol.measure import evaluate, measure
-from ..protocol.measurement import BATCH, BATCHES, Accuracy, Measurement
+from ..protocol.measurement import BATCH, BATCHES, Measurement
 from ..protocol.report import DiagnosticReport
 from ..protocol.thresholds import DiagnosticThresholds
 from .checkpoints import Checkpoint, load_checkpoint
-from .controls import ControlFile, Controls, method_and_kind
+from .controls import ControlFile, Controls
+from .controls import control_of as control_of  # noqa: PLC0414 (evaluating a control ends with its label)
 from .data import DataSet, load_data
-from .identity import identify
 from .networks import build_network, wants_flat
 
 Progress = Callable[[int, int], None]
@@ -99,22 +99,6 @@ def audit(
         claimed_acc=checkpoint.test_acc,
         notes="; ".join(filter(None, [f"{Path(path).name} on {loaded.name}", loaded.note, unfit])),
     )
-
-
-def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy) -> Control:
-    """A measured control, labelled by its own ``config`` where that tells more than the file's name."""
-    kind = next((kind for kind in ("shallow", "frozen") if config.get(kind)), None)
-    if kind is None and config.get("frozen") is False and file.kind == UNMARKED:
-        raise AuditError(
-            f"control {file.path.name}: its config says frozen: False, so it is a trained network and no control; "
-            "train one with its blocks left at their random initialisation"
-        )
-    method, named = file.method, file.kind
-    if config.get("method"):
-        method, own = method_and_kind(str(config["method"]))
-        named = own or named
-    _, seed = identify(file.path, config)
-    return Control(accuracy, file.path.name, method, seed, kind or named)
 
 
 def choose_device(name: str) -> torch.device:

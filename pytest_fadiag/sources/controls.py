@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from ..protocol.errors import AuditError
 from ..protocol.measurement import Accuracy, check_accuracy
 from ..protocol.report import DiagnosticReport
 from .identity import identify
+from .logs import TrainingLog, read_logs
 
 _KIND = re.compile(r"(?:^|[-_])(frozen|shallow)(?=$|[-_])")
 C = TypeVar("C", "ControlFile", "Reported")
@@ -42,18 +44,36 @@ def method_and_kind(name: str) -> tuple[str | None, str | None]:
     return (_KIND.sub("", name).strip("-_") or None, kind[1]) if kind else (name, None)
 
 
+def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy) -> Control:
+    """A measured or logged control, labelled by its own ``config`` where that tells more than the file's name."""
+    kind = next((kind for kind in ("shallow", "frozen") if config.get(kind)), None)
+    if kind is None and config.get("frozen") is False and file.kind == UNMARKED:
+        raise AuditError(
+            f"control {file.path.name}: its config says frozen: False, so it is a trained network and no control; "
+            "train one with its blocks left at their random initialisation"
+        )
+    method, named = file.method, file.kind
+    if config.get("method"):
+        method, own = method_and_kind(str(config["method"]))
+        named = own or named
+    _, seed = identify(file.path, config)
+    return Control(accuracy, file.path.name, method, seed, kind or named)
+
+
 @dataclass(frozen=True)
 class Reported:
-    """A control from an earlier report, and for which method and seed it stands."""
+    """A control from an earlier report or a training log, and for which method and seed it stands."""
 
     control: Control
     method: str | None
     seed: int | None
+    log: Path | None = None
+    """The training log that it was read from, if it was one."""
 
 
 @dataclass(frozen=True)
 class Controls:
-    """Every control that was supplied: one number for all, numbers by method, controls of earlier reports, checkpoints."""
+    """Every control that was supplied: one number for all, numbers by method, of earlier reports and logs, checkpoints."""
 
     number: float | None = None
     by_method: Mapping[str, float] = field(default_factory=dict)
@@ -63,8 +83,13 @@ class Controls:
     def __bool__(self) -> bool:
         return self.number is not None or bool(self.by_method or self.reported or self.files)
 
+    @property
+    def paths(self) -> list[Path]:
+        """The checkpoints and training logs that are controls, and so not to be audited themselves."""
+        return [file.path for file in self.files] + [reported.log for reported in self.reported if reported.log is not None]
+
     def choose(self, method: str, seed: int | None) -> Control | ControlFile | None:
-        """The most specific control of a network: a checkpoint, an earlier report, its method's number, the number."""
+        """The most specific control of a network: a checkpoint, a report or log, its method's number, the number."""
         closest = _closest(self.files, method, seed) or _closest(self.reported, method, seed)
         if closest is not None:
             return closest.control if isinstance(closest, Reported) else closest
@@ -88,7 +113,7 @@ class Controls:
 
 
 def parse_controls(values: Iterable[str], expand: Any = None) -> Controls:
-    """Controls as the command line gives them: 0.349, dfa=0.349, a checkpoint or glob, or a JSON file."""
+    """Controls as the command line gives them: 0.349, dfa=0.349, or a file or glob: checkpoints, training logs, JSON."""
     number: float | None = None
     by_method: dict[str, float] = {}
     reported: list[Reported] = []
@@ -104,10 +129,16 @@ def parse_controls(values: Iterable[str], expand: Any = None) -> Controls:
         parsed = _number(rest) if equals else None
         if parsed is not None:
             by_method[method.strip()] = check_accuracy(parsed, f"control {value!r}")
-        elif value.endswith(".json"):
-            _read_json(Path(value), by_method, reported)
-        else:
-            files += [ControlFile.named(path) for path in (expand(value) if expand else [Path(value)])]
+            continue
+        # A single JSON file is opened where it is: what is wrong with it is said by whoever reads it.
+        alone = value.endswith(".json") and (Path(value).exists() or not glob.has_magic(value))
+        for path in [Path(value)] if alone or not expand else expand(value):
+            if path.suffix == ".json":
+                _read_json(path, by_method, reported)
+            elif path.suffix == ".jsonl":
+                reported += _from_logs(path)
+            else:
+                files.append(ControlFile.named(path))
     return Controls(number, by_method, reported, files)
 
 
@@ -119,13 +150,19 @@ def _number(text: str) -> float | None:
 
 
 def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]) -> None:
-    """A mapping of methods to accuracies, one report, or an audit; a report gives its own control, else its accuracy."""
+    """A mapping of methods to accuracies, one report, an audit, or a training log.
+
+    A report gives its own control, else its accuracy; a log its final accuracy.
+    """
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise AuditError(f"control {path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise AuditError(f"control {path}: expected an object, found {type(content).__name__}")
+    if any(isinstance(value, list) and (key == "log" or key.endswith("_log")) for key, value in content.items()):
+        reported += _from_logs(path)
+        return
     if "reports" not in content and "residual_norms" not in content:
         by_method.update({str(name): check_accuracy(acc, f"control {path}: {name}") for name, acc in content.items()})
         return
@@ -150,8 +187,28 @@ def _from_report(report: DiagnosticReport, path: Path) -> Reported | None:
         return Reported(Control(Accuracy(report.frozen_baseline_acc), source, method, report.seed), method, report.seed)
     if kind is None:
         return None
+    if report.headline_acc is None:
+        raise AuditError(f"control {path}: the report on {report.method_name} has no accuracy")
     accuracy = report.accuracy or Accuracy(report.headline_acc)
     return Reported(Control(accuracy, source, method, report.seed, kind), method, report.seed)
+
+
+def _from_logs(path: Path) -> list[Reported]:
+    """The control that each log in a file is of, labelled like a control checkpoint by config or name."""
+    try:
+        logs = read_logs(path)
+    except AuditError as error:
+        raise AuditError(f"control: {error}") from error
+    return [_from_log(log) for log in logs]
+
+
+def _from_log(log: TrainingLog) -> Reported:
+    if log.accuracy is None:
+        raise AuditError(f"control: the log has no accuracy; put final_test_acc or acc_eval into it\n  {log.path}")
+    method, kind = method_and_kind(log.method)
+    file = ControlFile(log.path, method, log.seed, kind or UNMARKED)
+    control = control_of(file, {**log.config, "method": log.method}, log.accuracy)
+    return Reported(control, control.method, control.seed, log.path)
 
 
 def _closest(candidates: Sequence[C], method: str, seed: int | None) -> C | None:

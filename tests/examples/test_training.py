@@ -42,7 +42,9 @@ def training(fashion, tmp_path, *options):
 
 
 def log_of(out):
-    return [json.loads(line) for line in Path(f"{out}.log.jsonl").read_text().splitlines()]
+    header, *entries = [json.loads(line) for line in Path(f"{out}.log.jsonl").read_text().splitlines()]
+    assert header["recorder"] == "pytest-fadiag"
+    return entries
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -235,6 +237,28 @@ def test_log_has_every_layer_of_every_epoch(run):
         assert entry["train_loss"] > 0
         assert {"drift", "train_acc", "stability_layer", "companions"} <= set(entry)
         assert entry["companions"]["gradient_per_unit_error"] > 0
+
+
+def test_the_log_is_audited_in_part_as_its_checkpoint_is_in_whole(run, fashion):
+    from pytest_fadiag import audit, read_log
+
+    out = run("dfa", name="dfa_s42")
+    log, whole = read_log(f"{out}.log.jsonl"), audit(out, data=fashion, frozen=0.5)
+    partial = log.report(0.5)
+    assert (log.method, log.seed, log.batch, log.depth) == ("dfa", 42, 128, 2)
+    assert [finding.status for finding in partial.findings] == [finding.status for finding in whole.findings]
+    assert partial.residual_norms == pytest.approx(whole.residual_norms, rel=1e-4)
+    assert partial.bp_grad_norms == pytest.approx(whole.bp_grad_norms, rel=1e-4)
+    assert partial.accuracy.images == 256
+
+
+def test_the_log_of_a_shallow_control_serves_as_a_control(run):
+    from pytest_fadiag.sources.controls import parse_controls
+
+    out = run("dfa", "--shallow", name="shallow_dfa_s42")
+    control = parse_controls([f"{out}.log.jsonl"]).choose("dfa", 42)
+    assert (control.method, control.seed, control.kind) == ("dfa", 42, "shallow")
+    assert control.accuracy.value == log_of(out)[-1]["acc_eval"]
 
 
 def test_log_every_thins_the_log_and_keeps_the_last_epoch(run):

@@ -17,6 +17,8 @@ class Status(str, enum.Enum):
 
     PASS = "pass"
     FIRE = "fire"
+    LIKELY_PASS = "likely pass"
+    LIKELY_FIRE = "likely fire"
     NOT_MEASURED = "not measured"
 
 
@@ -38,8 +40,13 @@ class Finding:
 
     @property
     def fired(self) -> bool:
-        """Whether the result needs the walk-back that this diagnostic names."""
-        return self.status is Status.FIRE
+        """Whether the result needs, or likely needs, the walk-back that this diagnostic names."""
+        return self.status in (Status.FIRE, Status.LIKELY_FIRE)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the numbers decide; a bound that does not and a number that stands in for another are only likely."""
+        return self.status in (Status.PASS, Status.FIRE)
 
     @property
     def outcome(self) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def margin(report: DiagnosticReport) -> float | None:
     """Headline accuracy minus the control's, in percentage points; rounded so that 0.369 - 0.349 is 2, not a hair below."""
-    if report.frozen_baseline_acc is None:
+    if report.frozen_baseline_acc is None or report.headline_acc is None:
         return None
     return round(100 * (report.headline_acc - report.frozen_baseline_acc), 9)
 
@@ -52,7 +52,10 @@ class FrozenMargin(Diagnostic):
                 ("non-finite",),
             )
         if value is None:
-            return self.finding(report, Status.NOT_MEASURED, None, "no frozen-random control was supplied")
+            missing = "no frozen-random control was supplied"
+            if report.headline_acc is None:
+                missing = "the log has no accuracy: put final_test_acc into it, or acc_eval into its epochs"
+            return self.finding(report, Status.NOT_MEASURED, None, missing)
         bounds = interval(report)
         unresolved = bounds is not None and minimum in bounds
         causes = ("not resolved by one test set",) if unresolved else ()
@@ -70,17 +73,19 @@ class FrozenMargin(Diagnostic):
         )
 
     def lines(self, report: DiagnosticReport) -> list[str]:
-        lines = [f"accuracy {fraction(report.headline_acc)}" + self._images(report)]
+        shown = "not logged" if report.headline_acc is None else fraction(report.headline_acc)
+        lines = [f"accuracy {shown}" + self._images(report)]
         if report.frozen_baseline_acc is None:
             return [*lines, "frozen-random control: none supplied, margin not measured"]
         source = f" ({report.control.describe(report.method_name)})" if report.control is not None else ""
         kind = "frozen-random" if report.control is None or report.control.kind != "shallow" else "shallow"
         lines.append(f"{kind} control {fraction(report.frozen_baseline_acc)}{source}")
+        value = margin(report)
+        if value is None:
+            return [*lines, "margin not measured: the log has no accuracy"]
         bounds = interval(report)
         unknown = "    (no interval: the number of test images is not known)"
         spread = f"    95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else unknown
-        value = margin(report)
-        assert value is not None
         return [*lines, f"margin {points(value)} pp{spread}"]
 
     @staticmethod

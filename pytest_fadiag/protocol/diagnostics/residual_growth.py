@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..wording import beside, count, figure, limit, per_site
+from ..bounds import SLACK, Segment, ratio, segments
+from ..wording import beside, count, figure, limit, listed, per_site, site
 from .base import Column, Diagnostic, Finding, Status
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
 
+MEANING = "hidden-layer norms and Γ describe scale, not credit."
 
-def growth(report: DiagnosticReport) -> float:
-    """The growth that the report's thresholds select."""
+
+def growth(report: DiagnosticReport) -> float | None:
+    """The growth that the report's thresholds select, or ``None`` where not every norm is known."""
+    if not _complete(report):
+        return None
     select = cumulative_growth if report.thresholds.growth == "cumulative" else per_block_growth
     return select(report.residual_norms)
 
 
-def per_block_growth(norms: Sequence[float]) -> float:
-    """The largest ‖h_{l+1}‖/‖h_l‖; NaN where the stream is all zero or not finite."""
-    return _largest(_ratio(after, before) for before, after in itertools.pairwise(norms))
+def per_block_growth(norms: Sequence[float | None]) -> float:
+    """The largest ‖h_{l+1}‖/‖h_l‖, with holes a lower bound of it; NaN where the stream is all zero or not finite."""
+    return _largest(segment.growth for segment in segments(norms))
 
 
-def cumulative_growth(norms: Sequence[float]) -> float:
-    """The largest ‖h_l‖/‖h_0‖, the form of the first draft."""
-    return _largest(_ratio(norm, norms[0]) for norm in norms)
+def cumulative_growth(norms: Sequence[float | None]) -> float:
+    """The largest ‖h_l‖/‖h_0‖, the form of the first draft; with holes a lower bound of it."""
+    first = norms[0]
+    return math.nan if first is None else _largest(ratio(norm, first) for norm in norms if norm is not None)
 
 
 class ResidualGrowth(Diagnostic):
@@ -44,10 +49,9 @@ class ResidualGrowth(Diagnostic):
     )
 
     def judge(self, report: DiagnosticReport) -> Finding:
-        norms, ratio = report.residual_norms, report.thresholds.h_norm_explosion_ratio
+        norms, most = report.residual_norms, report.thresholds.h_norm_explosion_ratio
         value = growth(report)
-        form = report.thresholds.growth.replace("_", "-") + " growth"
-        broken = not_finite(norms, report.companions.nonfinite_states)
+        broken = not_finite(norms, report.companions.nonfinite_states, depth_known=report.depth_known)
         if broken:
             return self.finding(
                 report,
@@ -62,56 +66,140 @@ class ResidualGrowth(Diagnostic):
                 report,
                 Status.FIRE,
                 value,
-                f"residual stream is all zero at layer {norms.index(0)}",
+                f"residual stream is all zero at layer {site(norms.index(0), norms, depth_known=report.depth_known)}",
                 "The network passes no signal there; neither accuracy nor Γ describes a trained network.",
                 ("all-zero stream",),
             )
-        if value > ratio or math.isinf(value):
+        if value is None:
+            return self._bounded(report)
+        form = _form(report)
+        if value > most or math.isinf(value):
             return self.finding(
                 report,
                 Status.FIRE,
                 value,
-                f"{form} {beside(figure, value, ratio)} > {limit(ratio)}",
-                f"It explodes {self._where(report)}: hidden-layer norms and Γ describe scale, not credit.",
+                f"{form} {beside(figure, value, most)} > {limit(most)}",
+                f"It explodes {_where(report)}: {MEANING}",
             )
-        return self.finding(report, Status.PASS, value, f"{form} {beside(figure, value, ratio)} <= {limit(ratio)}")
+        return self.finding(report, Status.PASS, value, f"{form} {beside(figure, value, most)} <= {limit(most)}")
+
+    def _bounded(self, report: DiagnosticReport) -> Finding:
+        """What a stream with holes allows to say: a lower bound above the ratio decides, one below it does not."""
+        most, form = report.thresholds.h_norm_explosion_ratio, _form(report)
+        cumulative = report.thresholds.growth == "cumulative"
+        between = _segments(report)
+        value = cumulative_growth(report.residual_norms) if cumulative else _largest(part.growth for part in between)
+        if value > most if cumulative else any(part.exceeds(most) for part in between):
+            return self.finding(
+                report,
+                Status.FIRE,
+                value,
+                f"{form} at least {beside(figure, value, most)} > {limit(most)}",
+                f"It explodes {_where(report)}: {MEANING}",
+            )
+        missing = _missing(report)
+        if missing:
+            return self.finding(report, Status.NOT_MEASURED, None, missing)
+        if value > most or math.isclose(value, most, rel_tol=SLACK):
+            value = most  # a root of an exact power of the ratio, a rounding away from it
+        shown = f"{form} at least {beside(figure, value, most)} <= {limit(most)}"
+        return self.finding(report, Status.LIKELY_PASS, value, f"{shown}; {_left_open(report)}", causes=("a bound",))
 
     def lines(self, report: DiagnosticReport) -> list[str]:
         norms = report.residual_norms
-        return [
-            f"median ‖h_l‖: {per_site('h', norms)}",
-            f"per-block growth (max ‖h_l+1‖/‖h_l‖): {figure(per_block_growth(norms))}    "
-            f"cumulative growth (max ‖h_l‖/‖h_0‖): {figure(cumulative_growth(norms))}",
-        ]
+        lines = [f"median ‖h_l‖: {per_site('h', norms, depth_known=report.depth_known)}{_unlogged(report)}"]
+        if _complete(report):
+            lines.append(
+                f"per-block growth (max ‖h_l+1‖/‖h_l‖): {figure(per_block_growth(norms))}    "
+                f"cumulative growth (max ‖h_l‖/‖h_0‖): {figure(cumulative_growth(norms))}"
+            )
+            return lines
+        per_block, total = _largest(part.growth for part in _segments(report)), cumulative_growth(norms)
+        if not math.isnan(per_block):
+            lines.append(f"per-block growth: at least {figure(per_block)}, the geometric mean over {_span(report)} (a bound)")
+        if not math.isnan(total) and sum(norm is not None for norm in norms) > 1:
+            lines.append(f"cumulative growth: at least {figure(total)}, over the layers that were logged (a bound)")
+        lines.append(_missing(report) or _left_open(report))
+        return [*lines, "to make it exact: log hidden_norms of every layer, or use pytest_fadiag.Recorder"]
 
-    def _where(self, report: DiagnosticReport) -> str:
-        norms = report.residual_norms
-        if report.thresholds.growth == "cumulative":
-            return f"to {figure(max(norms))} from {figure(norms[0])}"
-        block = max(range(len(norms) - 1), key=lambda index: _sortable(_ratio(norms[index + 1], norms[index])))
-        return f"in block {block} (h_{block} {figure(norms[block])} → h_{block + 1} {figure(norms[block + 1])})"
 
-
-def not_finite(norms: Sequence[float], counts: Sequence[int]) -> str:
+def not_finite(norms: Sequence[float | None], counts: Sequence[int], *, depth_known: bool = True) -> str:
     """Where a non-finite number was seen, or nothing; the counts also catch samples that a median hides."""
-    sites = [index for index, norm in enumerate(norms) if not math.isfinite(norm)]
+    sites = [index for index, norm in enumerate(norms) if norm is not None and not math.isfinite(norm)]
     sites += [index for index, seen in enumerate(counts) if seen and index not in sites]
     if not sites:
         return ""
     samples = max(counts, default=0)
     seen = f", {count(samples, 'sample')}" if samples else ""
-    return f"first at layer {min(sites)}{seen}"
+    return f"first at layer {site(min(sites), norms, depth_known=depth_known)}{seen}"
 
 
-def _ratio(after: float, before: float) -> float:
-    if before == 0:
-        return math.nan if after == 0 else math.inf
-    return after / before
+def _complete(report: DiagnosticReport) -> bool:
+    return report.depth_known and None not in report.residual_norms
 
 
-def _sortable(ratio: float) -> float:
-    return -math.inf if math.isnan(ratio) else ratio
+def _form(report: DiagnosticReport) -> str:
+    return report.thresholds.growth.replace("_", "-") + " growth"
+
+
+def _segments(report: DiagnosticReport) -> list[Segment]:
+    """The stretches whose number of blocks is known: how many lie before h_L, a log does not always tell."""
+    return segments(report.residual_norms if report.depth_known else report.residual_norms[:-1])
+
+
+def _widest(report: DiagnosticReport) -> Segment:
+    """Where the bound comes from."""
+    return max(_segments(report), key=lambda part: -math.inf if math.isnan(part.growth) else part.growth)
+
+
+def _where(report: DiagnosticReport) -> str:
+    norms = report.residual_norms
+    if report.thresholds.growth == "cumulative":
+        return f"to {figure(max(norm for norm in norms if norm is not None))} from {figure(norms[0] or 0.0)}"
+    part = _widest(report)
+    place = f"in block {part.start}" if part.blocks == 1 else f"in one of the blocks {part.start} to {part.end - 1}"
+    return f"{place} (h_{part.start} {figure(part.before)} → h_{part.end} {figure(part.after)})"
+
+
+def _span(report: DiagnosticReport) -> str:
+    part = _widest(report)
+    return f"h_{part.start} to h_{part.end}" if part.blocks > 1 else f"the one block after h_{part.start}"
+
+
+def _missing(report: DiagnosticReport) -> str:
+    """The numbers without which nothing can be said, and where to put them."""
+    norms = report.residual_norms
+    if all(norm is None for norm in norms):
+        return "no ‖h_l‖ was logged: put hidden_norms, or h_0_norm and h_L_norm, into the log"
+    lacking = []
+    if norms[0] is None:
+        lacking.append("‖h_0‖ (as h_0_norm in the log's config or epochs)")
+    if norms[-1] is None:
+        lacking.append("‖h_L‖ (as h_L_norm in the log's epochs)")
+    if not report.depth_known and report.thresholds.growth != "cumulative":
+        lacking.append("the number of blocks (as n_blocks in the log's config)")
+    return f"growth cannot be bounded without {listed(lacking)}" if lacking else ""
+
+
+def _left_open(report: DiagnosticReport) -> str:
+    """What a bound below the ratio cannot exclude."""
+    most = report.thresholds.h_norm_explosion_ratio
+    if report.thresholds.growth == "cumulative":
+        return f"a layer that was not logged could still exceed {limit(most)}"
+    hidden = [part for part in _segments(report) if part.blocks > 1]
+    could = sum(part.could_exceed(most) for part in hidden)
+    if not could:
+        return f"no block exceeds {limit(most)} unless another shrinks the stream"
+    of = count(sum(part.blocks for part in hidden), "block")
+    return f"up to {could} of {of} could still exceed {limit(most)} if none shrinks the stream"
+
+
+def _unlogged(report: DiagnosticReport) -> str:
+    norms = report.residual_norms
+    holes = [site(i, norms, depth_known=report.depth_known) for i, norm in enumerate(norms) if norm is None]
+    text = f"    (not logged: {', '.join(f'h_{layer}' for layer in holes)})" if holes else ""
+    return text if report.depth_known else f"{text}    (the number of blocks is not known)"
 
 
 def _largest(ratios: Iterable[float]) -> float:
-    return max((ratio for ratio in ratios if not math.isnan(ratio)), default=math.nan)
+    return max((value for value in ratios if not math.isnan(value)), default=math.nan)

@@ -1,0 +1,40 @@
+"""What a reader of a report must know beside the diagnostics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .statistics import at_chance
+from .wording import count, fraction
+
+if TYPE_CHECKING:
+    from .report import DiagnosticReport
+
+CLAIM_SLACK_PP = 0.5
+"""How far a checkpoint's own accuracy may lie from the measured one before the report says so."""
+
+
+def remarks_on(report: DiagnosticReport) -> list[str]:
+    """Sentences on the log, the accuracy, the precision and the weights."""
+    companions, remarks = report.companions, list(report.caveats)
+    images = report.accuracy.images if report.accuracy is not None else None
+    accuracy = report.headline_acc
+    if companions.nonfinite_logits:
+        remarks.append(f"the logits are not finite for {count(companions.nonfinite_logits, 'image')}, which count as errors")
+    elif accuracy is not None and companions.classes and at_chance(accuracy, companions.classes, images):
+        remarks.append(
+            f"accuracy is at chance (1/{companions.classes}); an untrained network passes (a) to (c) by construction"
+        )
+    dtype = report.environment.get("dtype")
+    if dtype in ("float16", "bfloat16"):
+        remarks.append(f"the checkpoint is half precision ({dtype}); it was audited in float32")
+    if companions.nonfinite_weights:
+        names = ", ".join(companions.nonfinite_weights[:3]) + (" …" if len(companions.nonfinite_weights) > 3 else "")
+        remarks.append(f"{count(len(companions.nonfinite_weights), 'weight tensor')} with NaN or inf: {names}")
+    claimed = report.claimed_acc
+    if claimed is not None and accuracy is not None and 100 * abs(claimed - accuracy) > CLAIM_SLACK_PP:
+        remarks.append(
+            f"the checkpoint claims accuracy {fraction(claimed)}, but {fraction(accuracy)} was measured; "
+            "check the data and its normalisation"
+        )
+    return remarks
