@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
 
+from .notes import notes_of
 from .printable import one_line, printable
-from .rows import AuditRow, notes_of
+from .rows import Audit
 from .table import render
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~$@&])")
 
 
-def markdown(rows: Sequence[AuditRow]) -> str:
+def markdown(audit: Audit) -> str:
     """The whole document; what comes from checkpoints is escaped, so that a name cannot become markup."""
     lines = ["## FA audit", ""]
-    table = render(rows, 10_000)
+    rows = audit.rows
+    table = render(audit, 10_000)
     for number, cells in enumerate(table):
-        bold = [f"**{_escaped(c.text)}**" if c.fired and c.text.strip() else _escaped(c.text) for c in cells]
+        bold = [f"**{escaped(c.text)}**" if c.fired and c.text.strip() else escaped(c.text) for c in cells]
         lines.append("| " + " | ".join(bold) + " |")
         if number == 0:
             lines.append("| --- | --- |" + " ---: |" * (len(cells) - 3) + " --- |")
     notes = notes_of(rows)
-    lines += ["", *(f"- {_escaped(one_line(note))}" for note in notes)] if notes else []
+    lines += ["", *(f"- {escaped(one_line(note))}" for note in notes)] if notes else []
     for row in rows:
         if row.report is not None and row.fired:
             title = html.escape(one_line(f"{row.checkpoint}: {row.report.verdict}"))
@@ -40,5 +41,6 @@ def markdown(rows: Sequence[AuditRow]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """The text with everything that Markdown would read as markup escaped."""
     return _SPECIAL.sub(r"\\\1", text.strip())

@@ -1,13 +1,15 @@
-"""The rows of an audit: one a checkpoint, and a mean of each method with several seeds."""
+"""The rows of an audit: one a checkpoint or log, and a mean and a margin of each method with several seeds."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from ..protocol.diagnostics import DIAGNOSTICS, Column
+from ..protocol.diagnostics import DIAGNOSTICS, Column, Status
 from ..protocol.report import DiagnosticReport
+from ..protocol.seeds import SeedMargin
 from ..protocol.wording import fraction
 
 ACCURACY = Column("acc", lambda report: report.headline_acc, fraction, priority=0)
@@ -26,6 +28,13 @@ class AuditRow:
     """Per diagnostic: passed, failed, skipped, xfailed, error, not run."""
     reason: str = ""
     expected: str | None = None
+    recorded: DiagnosticReport | None = None
+    """What an earlier audit measured, where this one is compared with it."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether the row comes from a training log."""
+        return self.report is not None and self.report.partial
 
     @property
     def judged(self) -> str:
@@ -67,13 +76,18 @@ class AuditRow:
             return (f"error: {self.reason}" if self.reason else "error") if broken else "not run" if pending else "skipped"
         if not self.judged:
             return "not run"
-        stands = " ".join(key for key in self.judged if key not in broken)
+        stands = [key for key in self.judged if key not in broken]
         if self.fired:
-            parts = [f"walk-back {' '.join(self.fired)}"]
+            parts = [f"walk-back {' '.join(key if self._is(key, Status.FIRE) else f'{key}?' for key in self.fired)}"]
+        elif self.partial:
+            passed, likely = ([key for key in stands if self._is(key, s)] for s in (Status.PASS, Status.LIKELY_PASS))
+            whole = len(passed) == len(DIAGNOSTICS)
+            named = {"pass": passed, "likely": likely}
+            parts = ["trustworthy"] if whole else [f"{word} {' '.join(keys)}" for word, keys in named.items() if keys]
         elif len(self.judged) == len(DIAGNOSTICS) and not broken:
             parts = ["trustworthy"]
         else:
-            parts = [f"pass {stands}"] if stands else []
+            parts = [f"pass {' '.join(stands)}"] if stands else []
         if self.as_expected and parts:
             parts[0] += "*"
         elif self.expected is not None:
@@ -82,9 +96,59 @@ class AuditRow:
             parts.append(f"error {' '.join(broken)}")
         if pending:
             parts.append(f"not run {' '.join(pending)}")
-        if "d" in self.judged and "d" not in broken and self.report.frozen_baseline_undercut is None:
-            parts.append("no d")
+        unknown = [key for key in stands if self._is(key, Status.NOT_MEASURED)]
+        if unknown:
+            parts.append(f"no {' '.join(unknown)}")
         return " ".join(parts)
+
+    def _is(self, key: str, status: Status) -> bool:
+        return self.report is not None and self.report.finding(key).status is status
+
+    @property
+    def first_fired(self) -> str:
+        """When each diagnostic first fired, where a log tells: «d1 a6 b15»."""
+        trajectory = None if self.report is None else self.report.trajectory
+        if trajectory is None or len(trajectory.points) < 2:
+            return ""
+        return " ".join(f"{key}{epoch}" for key, epoch in trajectory.first_fired.items())
+
+
+@dataclass(frozen=True)
+class MarginRow:
+    """What became of the test of one method's margin over its seeds."""
+
+    name: str
+    """The test's id without its last part: the method, behind its folder where two folders hold the same seeds."""
+    method: str
+    partial: bool = False
+    margin: SeedMargin | None = None
+    outcome: str = "not run"
+    reason: str = ""
+    expected: str | None = None
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the margin falls short as somebody recorded that it does."""
+        return self.outcome == "xfailed"
+
+
+@dataclass(frozen=True)
+class Checklist:
+    """What a reading of evaluation code found."""
+
+    files: int
+    """How many were read."""
+    findings: Sequence[Mapping[str, Any]] = ()
+    """Each with number, title, file, line, code, message, fix and silenced: the reason given for letting it stand."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything that a run found; every file is made from it."""
+
+    rows: Sequence[AuditRow]
+    margins: Sequence[MarginRow] = ()
+    checklist: Checklist | None = None
 
 
 @dataclass(frozen=True)
@@ -95,16 +159,17 @@ class MeanRow:
     seeds: int
     means: tuple[float | None, ...]
     deviations: tuple[float | None, ...]
+    partial: bool = False
 
 
 def mean_rows(rows: Iterable[AuditRow]) -> list[MeanRow]:
-    """One mean row for each method of which several seeds were measured."""
-    by_method: dict[str, list[DiagnosticReport]] = {}
+    """One mean row for each method of which several seeds were measured; logs have their own."""
+    by_method: dict[tuple[str, bool], list[DiagnosticReport]] = {}
     for row in rows:
         if row.report is not None:
-            by_method.setdefault(row.method, []).append(row.report)
+            by_method.setdefault((row.method, row.partial), []).append(row.report)
     means = []
-    for method, reports in by_method.items():
+    for (method, partial), reports in by_method.items():
         seeds = {report.seed for report in reports}
         if len(reports) < 2 or len(seeds) < len(reports) or None in seeds:
             continue  # two runs of one seed differ by something else than their seeds
@@ -116,6 +181,7 @@ def mean_rows(rows: Iterable[AuditRow]) -> list[MeanRow]:
                 len(reports),
                 tuple(statistics.fmean(column) if column else None for column in complete),
                 tuple(_deviation(column) if column else None for column in complete),
+                partial,
             )
         )
     return means
@@ -130,8 +196,3 @@ def _deviation(values: Sequence[float]) -> float:
         return statistics.stdev(values)
     except (ValueError, AttributeError):  # a column with inf or NaN has no deviation
         return float("nan")
-
-
-def notes_of(rows: Iterable[AuditRow]) -> list[str]:
-    """The notes of all rows, each once."""
-    return list(dict.fromkeys(note for row in rows for note in row.notes))

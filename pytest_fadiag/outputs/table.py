@@ -7,12 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..protocol.wording import figure
+from .changes import moves
 from .printable import cells, one_line, shortened
-from .rows import COLUMNS, AuditRow, MeanRow, mean_rows
+from .rows import COLUMNS, Audit, AuditRow, MarginRow, MeanRow, mean_rows
 
 LONGEST_METHOD = 24
 SHORTEST_METHOD = 8
 NARROWEST_VERDICT = 17
+EPOCHS_OUTLAST = 3
+FIRST = "first epoch"
+"""The column of the epochs at which diagnostics first fired."""
+LOG = " (log)"
+"""Behind the method of a row that a training log gave."""
 ASCII = str.maketrans({"‖": "|", "±": "~", "…": "~", "×": "x", "—": "-", "→": ">", "«": '"', "»": '"'})
 
 
@@ -35,6 +41,10 @@ class Layout:
     gap: int = 2
     spread: bool = True
     longest: int = LONGEST_METHOD
+    bounds: bool = True
+    """Whether a margin over seeds has its interval beside its verdict."""
+    first: bool = True
+    """Whether the epochs at which diagnostics first fired have a column."""
 
 
 def layouts() -> Iterator[Layout]:
@@ -43,40 +53,76 @@ def layouts() -> Iterator[Layout]:
     everything = tuple(range(len(COLUMNS)))
     yield Layout(everything)
     yield Layout(everything, spread=False)
+    yield Layout(everything, spread=False, bounds=False)
     for kept in range(len(COLUMNS), -1, -1):
-        yield Layout(tuple(sorted(ranked[:kept])), gap=1, spread=False)
-    yield Layout((), gap=1, spread=False, longest=SHORTEST_METHOD)
+        # The epochs outlast every number but the accuracy, the margin and the growth: a log is read for them.
+        yield Layout(tuple(sorted(ranked[:kept])), gap=1, spread=False, bounds=False, first=kept > EPOCHS_OUTLAST)
+    yield Layout((), gap=1, spread=False, longest=SHORTEST_METHOD, bounds=False, first=False)
 
 
-def render(rows: Sequence[AuditRow], width: int, *, ascii_only: bool = False) -> list[Line]:
+def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:
     """The lines of the table: header, each method's rows, its mean row; at most ``width`` characters each."""
-    means = {mean.method: mean for mean in mean_rows(rows)}
-    rows = [replace(row, method=_label(row, rows)) for row in rows]
+    groups = _groups(audit)
     lines: list[Line] = []
     for layout in layouts():
-        lines = _lines(rows, means, layout)
+        lines = _lines(groups, layout)
         if _width(lines) <= width:
             break
     return [_fitted(line, width, ascii_only) for line in lines]
 
 
+@dataclass(frozen=True)
+class Group:
+    """The rows of one method, their mean if they are seeds, and the tests of their margin over seeds."""
+
+    label: str
+    rows: Sequence[AuditRow]
+    mean: MeanRow | None
+    margins: Sequence[MarginRow]
+
+
+def _groups(audit: Audit) -> list[Group]:
+    rows = audit.rows
+    means = {(mean.method, mean.partial): mean for mean in mean_rows(rows)}
+    by_method: dict[tuple[str, bool], list[AuditRow]] = {(row.method, row.partial): [] for row in rows}
+    for row in rows:
+        by_method[row.method, row.partial].append(replace(row, method=_label(row, rows)))
+    for margin in audit.margins:
+        by_method.setdefault((margin.method, margin.partial), [])
+    return [
+        Group(
+            f"{key[0]}{LOG if key[1] else ''}",
+            found,
+            means.get(key),
+            [margin for margin in audit.margins if (margin.method, margin.partial) == key],
+        )
+        for key, found in by_method.items()
+    ]
+
+
 def _label(row: AuditRow, rows: Sequence[AuditRow]) -> str:
     """The method, or where another row has the same method and seed that part of the id which tells them apart."""
-    same = [other.checkpoint.split("/") for other in rows if (other.method, other.seed) == (row.method, row.seed)]
+    mine = (row.method, row.seed, row.partial)
+    same = [other.checkpoint.split("/") for other in rows if (other.method, other.seed, other.partial) == mine]
     if len(same) == 1:
-        return row.method
+        return f"{row.method}{LOG if row.partial else ''}"
     differs = next((number for number, parts in enumerate(zip(*same, strict=False)) if len(set(parts)) > 1), 0)
     return "/".join(row.checkpoint.split("/")[differs:])
 
 
-def _lines(rows: Sequence[AuditRow], means: dict[str, MeanRow], layout: Layout) -> list[Line]:
+def _lines(groups: Sequence[Group], layout: Layout) -> list[Line]:
     titles = [COLUMNS[index].title for index in layout.shown]
+    if not any(row.first_fired for group in groups for row in group.rows):
+        layout = replace(layout, first=False)
+    titles += [FIRST] * layout.first
     table: list[Line] = [[Cell(title) for title in ("method", "seed", *titles, "verdict")]]
-    for index, row in enumerate(rows):
-        table.append(_row(row, layout))
-        last = index + 1 == len(rows) or rows[index + 1].method != row.method
-        if last and row.method in means:
-            table.append(_mean(means[row.method], layout))
+    for group in groups:
+        table += [_row(row, layout) for row in group.rows]
+        if group.mean is not None:
+            margin = group.margins[0] if len(group.margins) == 1 else None
+            table.append(_mean(group.label, group.mean, margin, layout))
+        elif group.margins:
+            table += [_margin(margin, layout) for margin in group.margins]
     for column in range(len(table[0]) - 1):
         widest = max(cells(line[column].text) for line in table)
         for line in table:
@@ -91,13 +137,34 @@ def _row(row: AuditRow, layout: Layout) -> Line:
     line = [Cell(_name(row.method, layout)), Cell("" if row.seed is None else str(row.seed))]
     for index in layout.shown:
         value = None if row.report is None else COLUMNS[index].value(row.report)
-        line.append(Cell("-" if value is None else COLUMNS[index].show(value), _fired(row, index)))
+        text = "-" if value is None else COLUMNS[index].show(value)
+        move = moves(row).get(COLUMNS[index].title)
+        line.append(Cell(f"{text} ({move})" if move else text, _fired(row, index)))
+    line += [Cell(row.first_fired or "-")] * layout.first
     alarming = bool(row.fired) or row.verdict.startswith(("error", "not run"))
     return [*line, Cell(one_line(row.verdict), alarming)]
 
 
-def _mean(mean: MeanRow, layout: Layout) -> Line:
-    line = [Cell(_name(mean.method, layout)), Cell(f"n={mean.seeds}")]
+def _margin(margin: MarginRow, layout: Layout) -> Line:
+    """A margin over seeds without a mean beside it: of seeds that occur twice, or of which none was measured."""
+    line = [Cell(_name(margin.name, layout)), Cell("" if margin.margin is None else f"n={margin.margin.seeds}")]
+    return [*line, *(Cell("-") for _ in layout.shown), *[Cell("-")] * layout.first, _seeds_verdict(margin, layout)]
+
+
+def _seeds_verdict(margin: MarginRow, layout: Layout) -> Cell:
+    found = margin.margin
+    if found is None:
+        reason = f": {margin.reason}" if margin.reason and margin.outcome == "error" else ""
+        alarming = margin.outcome in ("error", "not run")
+        return Cell(one_line(f"seeds {'no control' if margin.outcome == 'skipped' else margin.outcome}{reason}"), alarming)
+    bounds = f" [{found.interval.low:+.1f}, {found.interval.high:+.1f}]" if layout.bounds else ""
+    star = "*" * margin.as_expected
+    changed = "" if margin.expected in (None, found.verdict.value, "SHORT") else f" (expected {margin.expected})"
+    return Cell(f"seeds {found.verdict.value}{star}{bounds}{changed}", found.verdict.value == "FIRE" or bool(changed))
+
+
+def _mean(label: str, mean: MeanRow, margin: MarginRow | None, layout: Layout) -> Line:
+    line = [Cell(_name(label, layout)), Cell(f"n={mean.seeds}")]
     for index in layout.shown:
         value, deviation = mean.means[index], mean.deviations[index]
         if value is None or deviation is None:
@@ -108,7 +175,8 @@ def _mean(mean: MeanRow, layout: Layout) -> Line:
         if layout.spread or not logarithmic:
             text = f"{text}±{_short(deviation)}"
         line.append(Cell(text))
-    return [*line, Cell("mean ± sd")]
+    line += [Cell("")] * layout.first
+    return [*line, Cell("mean ± sd") if margin is None else _seeds_verdict(margin, layout)]
 
 
 def _name(text: str, layout: Layout) -> str:
