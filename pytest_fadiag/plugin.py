@@ -47,10 +47,10 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, p
         from .session.auditor import AUDITOR
 
         auditor = collector.config.stash[AUDITOR]
-        if auditor.targets.generated:
-            from .session.collection import generated
+        if auditor.in_play:
+            from .session.collection import everything
 
-            report.result = [*(report.result or ()), *generated(collector, auditor)]
+            report.result = [*(report.result or ()), *everything(collector, auditor)]
     return report
 
 
@@ -86,6 +86,10 @@ def pytest_runtest_makereport(
         from .session.outcome import annotate
 
         annotate(item, call, report)
+    elif item.name == "seed-margin":
+        from .session.outcome import annotate_seeds
+
+        annotate_seeds(item, call, report)
     return report
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ..outputs.printable import printable
 from ..protocol.errors import AuditError
 from ..protocol.measurement import PROTOCOL_VERSION
-from .overrides import overrides
+from .overrides import is_overridden, overrides
 from .settings import Settings, base_folder, resolved
 
 if TYPE_CHECKING:
@@ -22,15 +24,20 @@ if TYPE_CHECKING:
     from ..sources.controls import ControlFile, Controls
     from ..sources.data import DataSet
     from .cache import Record, ResultCache
+    from .checklist import Readings
     from .expect import Expectations
     from .handle import CheckpointUnderTest
+    from .merge import Merged
     from .progress import Progress
+    from .reportsources import Source
     from .selection import Targets
     from .targets import Target
 
 AUDITOR: pytest.StashKey[Auditor] = pytest.StashKey()
 MEASURED_BY = ("fa_model", "fa_eval_batches", "fa_test_data", "fa_device")
 """Fixtures whose override changes what is measured."""
+RECORD_VERSION = 2
+"""Raised when a kept record gains something that a run relies on; 2 brought the digests."""
 FILE_DATA = (".npz", ".pt", ".pth", ".safetensors")
 NAMED_DATA = ("fashion-mnist", "cifar10", "folder")
 
@@ -43,7 +50,8 @@ class Auditor:
         self.handles: dict[str, CheckpointUnderTest] = {}
         self.made: dict[tuple[str, ...], Record | AuditError] = {}
         self.reports: dict[tuple[object, ...], DiagnosticReport] = {}
-        self.seeds_used = bool(settings.checkpoint)
+        self.logs: dict[str, Source] = {}
+        self.seeds_used = bool(settings.checkpoint or settings.log)
 
     @cached_property
     def cache(self) -> ResultCache:
@@ -63,7 +71,7 @@ class Auditor:
     @property
     def in_play(self) -> bool:
         """Whether this run audits anything that was named on the command line or in the ini file."""
-        return bool(self.targets.all or self.targets.generated)
+        return bool(self.targets.all or self.targets.generated or self.targets.margins or self.readings)
 
     @cached_property
     def data_spec(self) -> str:
@@ -91,12 +99,29 @@ class Auditor:
 
     @cached_property
     def expectations(self) -> Expectations | None:
-        """The recorded verdicts, if the run has some."""
-        if self.settings.expect is None:
+        """The recorded verdicts, if the run has some; one that records anew has none."""
+        if self.settings.expect is None or self.settings.updates_expect:
             return None
         from .expect import Expectations
 
         return Expectations.read(resolved(self.config, "expect", self.settings, self.settings.expect))
+
+    @cached_property
+    def readings(self) -> Readings | None:
+        """What was read of evaluation code; that of the ini file belongs to a run of everything, as testpaths do."""
+        asked = "checklist" in self.settings.from_command_line
+        if not self.settings.checklist or not (asked or self.config.args_source is not pytest.Config.ArgsSource.ARGS):
+            return None
+        from .checklist import Readings
+
+        return Readings(self.config, self.settings)
+
+    @cached_property
+    def merged(self) -> Merged:
+        """The rows of the audits that --fa-merge names."""
+        from .merge import merge
+
+        return merge(self.config, self.settings)
 
     def report(
         self,
@@ -106,39 +131,51 @@ class Auditor:
         expected: str | None = None,
     ) -> tuple[DiagnosticReport, BaseException | None]:
         """The report of a checkpoint, measured now or earlier, and what kept its control from being used, if something did."""
-        from ..protocol.measurement import Measurement
-        from ..protocol.report import DiagnosticReport
-
-        record = self._measured(request, handle)
-        handle.known = (record["method"], record["seed"])
+        source = self._source(request, handle)
+        handle.known = (source.method, source.seed)
         control: Control | None = None
         problem: BaseException | None = None
         try:
-            control = self._control(request)
+            control = self._control(request, handle, source)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             problem = error  # it concerns one diagnostic; the others are judged
-        if expected is None and self.expectations is not None:
-            expected = self.expectations.of(handle.id, record["method"], record["seed"])
+        if expected is None:
+            expected = self._expected(handle, source)
         # The tests of a checkpoint share one report, and with it the statistics of its margin.
-        key = (id(record), thresholds, control, expected)
+        key = (handle.target.path, id(source.content), thresholds, control, expected)
         if key not in self.reports:
-            self.reports[key] = DiagnosticReport.from_measurement(
-                Measurement.from_dict(record["measurement"]),
-                method_name=record["method"],
-                seed=record["seed"],
-                claimed_acc=record["claimed"],
-                control=control,
-                thresholds=thresholds,
-                notes=record["notes"],
-                expected=expected,
-            )
+            judged = source.judge(control, thresholds)
+            self.reports[key] = replace(judged, expected=judged.fired if self.settings.updates_expect else expected)
         return self.reports[key], problem
 
-    def _control(self, request: pytest.FixtureRequest) -> Control | None:
+    def _source(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> Source:
+        """What a report of this target is made from: a measurement, a training log, or a row of an earlier audit."""
+        from .reportsources import Log, Measured, Recorded
+
+        target = handle.target
+        if target.kind == "recorded":
+            return Recorded(self.merged.rows[target.path], self.settings)
+        if target.kind == "log":
+            if target.path not in self.logs:
+                self.logs[target.path] = Log.read(target, self.settings.log_batch)
+            return self.logs[target.path]
+        return Measured(self._measured(request, handle), target)
+
+    def _expected(self, handle: CheckpointUnderTest, source: Source) -> str | None:
+        if self.expectations is not None:
+            return self.expectations.of(handle.id, source.method, source.seed)
+        return source.expected
+
+    def _control(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest, source: Source) -> Control | None:
         from ..protocol.control import Control
         from ..protocol.measurement import Accuracy
 
-        given = request.getfixturevalue("fa_frozen_baseline")
+        if "fa_checkpoint" in request.fixturenames or is_overridden(request, "fa_frozen_baseline"):
+            given = request.getfixturevalue("fa_frozen_baseline")
+        else:
+            given = self.control_for(request, handle)
+        if given is None and not self.settings.frozen:
+            return source.control
         if given is None or isinstance(given, Control):
             return given
         return Control(Accuracy(given), "given by the fixture fa_frozen_baseline")
@@ -172,13 +209,20 @@ class Auditor:
 
     def _measured(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> Record:
         overridden = overrides(request, MEASURED_BY)
+        what = ("measurement", handle.target.path, *overridden)
+        if overridden and "fa_checkpoint" not in request.fixturenames and what not in self.made:
+            # A fixture gives one value a test, and a margin over seeds would need one for each of its checkpoints.
+            pytest.skip(
+                "a conftest replaces what networks are measured with, so that only the tests of single checkpoints measure; "
+                "run them in the same process (-n 0)"
+            )
 
         def make() -> Record:
             # What a fixture of the user's computes has no digest, so such a measurement lasts for this run only.
             key = None if overridden else self._key("measurement", handle.digest, handle.path.name)
             return self.cache.get_or_make(key, lambda: self._measure(request, handle))
 
-        return self._once(("measurement", handle.target.path, *overridden), make)
+        return self._once(what, make)
 
     def _once(self, what: tuple[str, ...], make: Callable[[], Record]) -> Record:
         """A record made by the first test that asks; an input error is remembered too, and costs each of its tests no time."""
@@ -196,8 +240,7 @@ class Auditor:
         from ..protocol.measure import measure
 
         with self._progress(handle.path.name) as progress:
-            model = request.getfixturevalue("fa_model")
-            batches = request.getfixturevalue("fa_eval_batches")
+            model, batches = self._network_and_batches(request, handle)
             total = getattr(batches, "samples", 0)
             measurement = measure(
                 model,
@@ -207,6 +250,8 @@ class Auditor:
                 batch_size=self.settings.batch_size,
                 progress=lambda done: progress(done, total),
             )
+        found: dict[str, str | int | bool] = {"feedback_saved": handle.contents.feedback is not None, **self._digests(handle)}
+        measurement = replace(measurement, environment={**measurement.environment, **found})
         name, file = getattr(batches, "name", ""), printable(handle.path.name)
         notes = [f"{file} on {name}" if name else file, getattr(batches, "note", "")]
         record = {
@@ -218,6 +263,26 @@ class Auditor:
         }
         handle.release()
         return record
+
+    def _network_and_batches(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> tuple[Any, Any]:
+        """By the fixtures of a checkpoint's test; a test over seeds has no checkpoint of its own, and builds them."""
+        if "fa_checkpoint" in request.fixturenames:
+            return request.getfixturevalue("fa_model"), request.getfixturevalue("fa_eval_batches")
+        from .fixtures import as_data, batches_for, network_for
+
+        network = network_for(self, handle, request.getfixturevalue("fa_device"))
+        return network, batches_for(self, handle, network, as_data(request.getfixturevalue("fa_test_data")))
+
+    def _digests(self, handle: CheckpointUnderTest) -> dict[str, str]:
+        """What was measured and on what, by content, so that two audits can tell whether they speak of the same."""
+        from ..sources.digests import data_digest
+
+        digests = {"checkpoint_sha256": handle.digest}
+        with suppress(AuditError, OSError):  # data of a fixture or a factory has no digest
+            data = data_digest(self.data_spec)
+            if data is not None:
+                digests["data_sha256"] = data
+        return digests
 
     def _key(self, kind: str, digest: str, name: str) -> str | None:
         """The key of everything that a measurement depends on, thresholds not among it; none where something has no digest."""
@@ -232,6 +297,7 @@ class Auditor:
             return None
         parts = {
             "kind": kind,
+            "record": RECORD_VERSION,
             "protocol": PROTOCOL_VERSION,
             "file": digest,
             "name": name,

@@ -32,7 +32,7 @@ def audit(fa_diagnostic: DiagnosticUnderTest) -> None:
 
 
 class CheckpointCollector(pytest.Collector):
-    """One checkpoint; its children are its diagnostics."""
+    """One checkpoint or log; its children are its diagnostics."""
 
     target: Target
     diagnostics: tuple[Diagnostic, ...]
@@ -40,7 +40,8 @@ class CheckpointCollector(pytest.Collector):
     @classmethod
     def made(cls, session: pytest.Session, target: Target, diagnostics: tuple[Diagnostic, ...]) -> CheckpointCollector:
         """A collector whose id is the target's own, whatever rootdir and working folder are."""
-        path = session.config.rootpath if target.missing else Path(target.path)  # --nf asks for the time of an existing file
+        # --nf asks for the time of an existing file.
+        path = session.config.rootpath if target.missing or target.kind == "recorded" else Path(target.path)
         collector: CheckpointCollector = cls.from_parent(session, name=target.id, nodeid=target.id, path=path)
         collector.target, collector.diagnostics = target, diagnostics
         return collector
@@ -65,7 +66,15 @@ class DiagnosticItem(pytest.Function):
 
 def absent(target: Target) -> pytest.MarkDecorator:
     """The skip of a checkpoint that does not exist, where --fa-missing=skip lets it."""
-    return pytest.mark.skip(reason=f"checkpoint does not exist: {one_line(target.path)}")
+    return pytest.mark.skip(reason=f"{target.kind} does not exist: {one_line(target.path)}")
+
+
+def everything(session: pytest.Session, auditor: Auditor) -> list[pytest.Collector]:
+    """All that a run's options ask for: checkpoints and logs, methods over their seeds, and evaluation code."""
+    from . import checklist, seedtests
+
+    parts = (generated(session, auditor), seedtests.collected(session, auditor), checklist.collected(session, auditor))
+    return [collector for part in parts for collector in part]
 
 
 def generated(session: pytest.Session, auditor: Auditor) -> list[CheckpointCollector]:
@@ -75,6 +84,9 @@ def generated(session: pytest.Session, auditor: Auditor) -> list[CheckpointColle
     for target in auditor.targets.generated:
         names = (auditor.targets.selection or {}).get(target.path)
         diagnostics = tuple(d for d in (chosen if names is None else DIAGNOSTICS) if names is None or d.name in names)
+        if target.kind == "recorded":
+            ran = auditor.merged.rows[target.path].outcomes
+            diagnostics = tuple(d for d in diagnostics if not ran or d.key in ran)
         collectors.append(CheckpointCollector.made(session, target, diagnostics))
     return collectors
 
@@ -94,7 +106,7 @@ def check_tests(config: pytest.Config, items: Iterable[pytest.Item], auditor: Au
     """End the run over what was wrong with markers, also with those that a conftest gave to generated tests."""
     problems = config.stash.get(PROBLEMS, [])
     if auditor.settings.seeds and "seeds" in auditor.settings.from_command_line and not auditor.seeds_used:
-        problems.append("--fa-seeds is given, but no --fa-checkpoint and no marker has a checkpoint with {seed} in it")
+        problems.append("--fa-seeds is given, but no --fa-checkpoint, --fa-log or marker has a {seed} in it")
     for item in items:
         try:
             marked(item)

@@ -12,8 +12,9 @@ from xdist.scheduler import LoadScopeScheduling
 from ..protocol.diagnostics import DIAGNOSTICS
 from .auditor import AUDITOR
 from .gpus import visible_gpus
+from .seedgroups import SEED_MARGIN
 
-NAMES = {diagnostic.name for diagnostic in DIAGNOSTICS}
+NAMES = {*(diagnostic.name for diagnostic in DIAGNOSTICS), SEED_MARGIN}
 
 
 class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -60,8 +61,9 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 def make_scheduler(config: pytest.Config, log: Any) -> CheckpointScheduling | None:
     """The scheduler of an audit, unless the user chose how tests are distributed."""
-    chosen = any(str(argument).startswith("--dist") or argument == "-d" for argument in config.invocation_params.args)
-    if chosen or config.getoption("dist") != "load" or not config.stash[AUDITOR].targets.generated:
+    # -d chooses nothing: it is how --tx is switched on.
+    chosen = any(str(argument).startswith("--dist") for argument in config.invocation_params.args)
+    if chosen or config.getoption("dist") != "load" or not config.stash[AUDITOR].in_play:
         return None
     return CheckpointScheduling(config, log)
 
@@ -73,8 +75,10 @@ def prepare_workers(config: pytest.Config, specs: Sequence[Any]) -> None:
     gpus = visible_gpus()
     threads = str(max(1, (os.cpu_count() or 1) // max(1, len(specs))))
     for number, spec in enumerate(specs):
+        if not spec.popen:
+            continue  # a worker elsewhere has other GPUs and cores than those counted here
         if gpus:
-            spec.env["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+            spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpus[number % len(gpus)])
         if "OMP_NUM_THREADS" not in os.environ:
             spec.env.setdefault("OMP_NUM_THREADS", threads)
 
@@ -83,5 +87,5 @@ def auto_workers(config: pytest.Config) -> int | None:
     """As many workers as GPUs for an audit; otherwise xdist's own answer."""
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
-    asked = config.getoption("fa_checkpoint", None) or config.getini("fa_checkpoint")
+    asked = config.getoption("fa_checkpoint", None) or config.getini("fa_checkpoint")  # logs and merged audits need no GPU
     return (len(visible_gpus()) or None) if asked else None

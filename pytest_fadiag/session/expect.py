@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..protocol.diagnostics import select
 from ..protocol.errors import AuditError
 from ..protocol.report import DiagnosticReport
+from ..protocol.seeds import SeedVerdict
+from .seedgroups import SEED_MARGIN
 
 Run = tuple[str, int | None]
 """A method and its seed."""
@@ -18,12 +20,16 @@ Run = tuple[str, int | None]
 
 @dataclass(frozen=True)
 class Expectations:
-    """The keys that are expected to fire, by checkpoint id, by method and seed, and by method."""
+    """The keys that are expected to fire, by checkpoint id, by method and seed, and by method; and margins over seeds."""
 
     path: Path
     by_id: Mapping[str, str]
     by_run: Mapping[Run, str]
     by_method: Mapping[str, str]
+    margins: Mapping[str, str] = field(default_factory=dict)
+    """Recorded verdicts of margins over seeds, by the names of their tests."""
+    reports: Mapping[str, DiagnosticReport] = field(default_factory=dict)
+    """Recorded numbers, by checkpoint id."""
 
     @classmethod
     def read(cls, path: Path) -> Expectations:
@@ -51,12 +57,17 @@ class Expectations:
             if by_run.setdefault(run, report.fired) != report.fired:
                 ambiguous.add(run)
         known = {run: keys for run, keys in by_run.items() if run not in ambiguous}
-        return cls(path, {name: report.fired for name, report in reports.items()}, known, {})
+        margins = {
+            row["name"]: row["margin"]["verdict"] for row in content.get("seed_margins", ()) if row.get("margin") is not None
+        }
+        return cls(path, {name: report.fired for name, report in reports.items()}, known, {}, margins, reports)
 
     @classmethod
     def _from_mapping(cls, path: Path, content: Mapping[str, Any]) -> Expectations:
-        keys = {name: _keys(name, value) for name, value in content.items()}
-        return cls(path, keys, {}, keys)
+        ending = f"::{SEED_MARGIN}"
+        margins = {name.removesuffix(ending): _verdict(name, content[name]) for name in content if name.endswith(ending)}
+        keys = {name: _keys(name, value) for name, value in content.items() if not name.endswith(ending)}
+        return cls(path, keys, {}, keys, margins)
 
     def of(self, checkpoint: str, method: str, seed: int | None) -> str:
         """The keys that are expected to fire for a checkpoint; one that the file does not know is an error."""
@@ -71,6 +82,33 @@ class Expectations:
             f"{checkpoint} (method {method}{seeded}) is not recorded in {self.path.name}, so that its verdict cannot be "
             "compared: record it there, or leave it out of this run"
         )
+
+    def recorded(self, checkpoint: str, method: str, seed: int | None) -> DiagnosticReport | None:
+        """The numbers that were recorded of a checkpoint, by its id, else by its method and seed where that is one."""
+        if checkpoint in self.reports:
+            return self.reports[checkpoint]
+        same = [report for report in self.reports.values() if (report.method_name, report.seed) == (method, seed)]
+        return same[0] if len(same) == 1 else None
+
+    def of_margin(self, name: str, reports: Sequence[DiagnosticReport]) -> str | None:
+        """The recorded verdict of a margin over seeds, or that it falls short where (d) is recorded of every seed."""
+        return self.margins.get(name) or short_by_letters([report.expected for report in reports])
+
+
+SHORT = "SHORT"
+"""A margin over seeds of which only the letters of its seeds are recorded: it does not pass."""
+
+
+def short_by_letters(expected: Sequence[str | None]) -> str | None:
+    """What the expected letters of the seeds say of their margin: that it falls short where each has a d."""
+    return SHORT if expected and all("d" in (keys or "") for keys in expected) else None
+
+
+def _verdict(name: str, value: Any) -> str:
+    known = [verdict.value for verdict in SeedVerdict]
+    if value not in known:
+        raise AuditError(f"{name!r} is {json.dumps(value)}; expected {', '.join(known)}")
+    return str(value)
 
 
 def _keys(name: str, value: Any) -> str:

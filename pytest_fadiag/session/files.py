@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from .cache import write_atomically
 from .settings import Settings, resolved
 
 if TYPE_CHECKING:
-    from ..outputs.rows import AuditRow
+    from ..outputs.rows import Audit
 
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 
@@ -27,8 +26,10 @@ def destination(config: pytest.Config, settings: Settings, kind: str, name: str)
     if unset_variable(name):
         return None
     path = resolved(config, "report", settings, os.path.expandvars(name))
-    nearest = next(folder for folder in path.parents if folder.exists())
-    if path.is_dir():
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists() and (kind == "figures" or folder != path))
+    if kind == "figures" and path.is_file():
+        raise AuditError(f"--fa-report={kind}: is a file; name a folder for the figures\n  {path}")
+    if kind != "figures" and path.is_dir():
         raise AuditError(f"--fa-report={kind}: is a folder; name the file to write in it\n  {path}")
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise AuditError(f"--fa-report={kind}: cannot be written: {nearest} is no folder that you may write to\n  {path}")
@@ -41,16 +42,54 @@ def unset_variable(name: str) -> str | None:
     return left[1] if left else None
 
 
-def write(kind: str, path: Path, rows: Sequence[AuditRow]) -> None:
-    """Write the audit to a file: whole or not at all, or behind what is there where a job's steps share the file."""
-    from ..outputs.document import document
-    from ..outputs.markdown import markdown
+def write(kind: str, path: Path, audit: Audit) -> list[str]:
+    """Write the audit to a file: whole or not at all, or behind what is there where a job's steps share the file.
 
-    text = markdown(rows) if kind == "markdown" else json.dumps(document(rows, __version__), indent=1, allow_nan=False) + "\n"
+    What could not be shown, such as a figure for which there are no numbers, comes back in words.
+    """
+    if kind == "figures":
+        return _draw(audit, path)
+    text = _text(kind, audit)
     shared = kind == "markdown" and str(path) == os.environ.get("GITHUB_STEP_SUMMARY")
     if shared or (path.exists() and not path.is_file()) or path.is_relative_to("/dev"):
         with path.open("a", encoding="utf-8") as file:  # a pipe or a device is not replaced by a file
             file.write(text)
-        return
+        return []
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path.resolve(), text)
+    return []
+
+
+def _draw(audit: Audit, folder: Path) -> list[str]:
+    """Draw the figures; what there are no numbers for is said, and so is what an earlier run left in the folder."""
+    from ..outputs.figures import NAMES, draw, missing
+
+    drawn = set(draw(audit, folder))
+    notes = [f"FA audit: no figure «{name}»: {reason}" for name, reason in missing(audit).items()]
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".png", ".pdf") and path.stem.partition("-")[0] in NAMES and path not in drawn:
+            notes.append(f"FA audit: {path} is of an earlier run, and not of this one")
+    return notes
+
+
+def json_text(audit: Audit) -> str:
+    """The JSON document of an audit."""
+    from ..outputs.document import document
+
+    return json.dumps(document(audit, __version__), indent=1, allow_nan=False) + "\n"
+
+
+def _text(kind: str, audit: Audit) -> str:
+    if kind == "json":
+        return json_text(audit)
+    if kind == "html":
+        from ..outputs.html import html
+
+        return html(audit, __version__)
+    if kind == "form":
+        from ..outputs.form import form
+
+        return form(audit, __version__)
+    from ..outputs.markdown import markdown
+
+    return markdown(audit)

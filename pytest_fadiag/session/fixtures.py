@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..protocol.report import DiagnosticReport
     from ..protocol.thresholds import DiagnosticThresholds
     from ..sources.data import DataSet
+    from .auditor import Auditor
     from .handle import CheckpointUnderTest
     from .outcome import DiagnosticUnderTest
 
@@ -44,12 +45,25 @@ def fa_device(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def fa_model(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_device: str) -> nn.Module:
     """The network of the checkpoint with its weights loaded; override it for a network that --fa-model cannot name."""
-    from ..sources.networks import build_network
     from .auditor import AUDITOR
     from .handle import as_checkpoint
 
-    contents = as_checkpoint(request, fa_checkpoint).contents
-    return build_network(contents, request.config.stash[AUDITOR].settings.model).to(fa_device)
+    return network_for(request.config.stash[AUDITOR], as_checkpoint(request, fa_checkpoint), fa_device)
+
+
+def network_for(auditor: Auditor, handle: CheckpointUnderTest, device: str) -> nn.Module:
+    """The network of a checkpoint, as --fa-model names it."""
+    from ..sources.networks import build_network
+
+    return build_network(handle.contents, auditor.settings.model).to(device)
+
+
+def batches_for(auditor: Auditor, handle: CheckpointUnderTest, network: nn.Module, data: DataSet) -> EvalBatches:
+    """The test split as a checkpoint's network wants it."""
+    from ..sources.networks import wants_flat
+
+    data = data.for_checkpoint(handle.config)
+    return EvalBatches(data, auditor.settings.batch_size, flatten=wants_flat(network, data.x[0]))
 
 
 @pytest.fixture
@@ -92,13 +106,11 @@ def fa_eval_batches(
     request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_model: nn.Module, fa_test_data: DataSet
 ) -> Any:
     """The (x, y) batches that the network is measured on; override it with any list of batches."""
-    from ..sources.networks import wants_flat
     from .auditor import AUDITOR
     from .handle import as_checkpoint
 
-    data = as_data(fa_test_data).for_checkpoint(as_checkpoint(request, fa_checkpoint).config)
-    size = request.config.stash[AUDITOR].settings.batch_size
-    return EvalBatches(data, size, flatten=wants_flat(fa_model, data.x[0]))
+    handle = as_checkpoint(request, fa_checkpoint)
+    return batches_for(request.config.stash[AUDITOR], handle, fa_model, as_data(fa_test_data))
 
 
 @pytest.fixture

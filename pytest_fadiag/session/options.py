@@ -12,7 +12,8 @@ from ..protocol.diagnostics import DIAGNOSTICS, select
 from ..protocol.errors import AuditError
 from ..protocol.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
 
-REPORT_TYPES = ("json", "markdown")
+REPORTS = {"json": "audit.json", "markdown": "audit.md", "html": "audit.html", "figures": "figures", "form": "form.md"}
+"""The types of report, and where one goes for which no destination is named."""
 
 
 def _text(text: str) -> str:
@@ -108,9 +109,18 @@ def _device(text: str) -> str:
 
 def _report(text: str) -> tuple[str, str]:
     kind, _, destination = text.partition(":")
-    if kind not in REPORT_TYPES:
-        raise argparse.ArgumentTypeError(f"unknown report type {kind!r}; known: {', '.join(REPORT_TYPES)}")
-    return kind, destination or {"json": "audit.json", "markdown": "audit.md"}[kind]
+    if kind not in REPORTS:
+        raise argparse.ArgumentTypeError(f"unknown report type {kind!r}; known: {', '.join(REPORTS)}")
+    return kind, destination or REPORTS[kind]
+
+
+def _shard(text: str) -> tuple[int, int]:
+    number, slash, count = text.partition("/")
+    if not (slash and number.isascii() and count.isascii() and number.isdigit() and count.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected K/N, such as 1/4 for the first of four parts, not {text!r}")
+    if not 1 <= int(number) <= int(count):
+        raise argparse.ArgumentTypeError(f"there is no part {number} of {count}; parts are counted from 1")
+    return int(number), int(count)
 
 
 _DEFAULTS = DiagnosticThresholds().to_dict()
@@ -125,7 +135,35 @@ OPTIONS = (
         metavar="PATH|GLOB|DIR",
         many=True,
     ),
-    Option("seeds", "Seeds that {seed} in --fa-checkpoint stands for: 42,123,456", _seeds, metavar="N,N,…", listed=True),
+    Option(
+        "log",
+        "Audit this training log in part, where no checkpoint is left: a .json or .jsonl file, a glob, a folder (repeatable)",
+        metavar="PATH|GLOB|DIR",
+        many=True,
+    ),
+    Option(
+        "log-batch",
+        "The batch size at which the logs' gradients were taken (default: what a log says, else 128 is assumed)",
+        _count(1),
+        metavar="N",
+    ),
+    Option(
+        "merge",
+        "Judge the rows of earlier audits again, as one audit (repeatable): the files of --fa-report=json",
+        metavar="FILE",
+        many=True,
+        ini=False,
+    ),
+    Option(
+        "shard",
+        "Audit the K-th of N parts of the checkpoints, of about the same size in bytes; --fa-merge puts them together",
+        _shard,
+        metavar="K/N",
+        ini=False,
+    ),
+    Option(
+        "seeds", "Seeds that {seed} in --fa-checkpoint or --fa-log stands for: 42,123,456", _seeds, metavar="N,N,…", listed=True
+    ),
     Option(
         "missing",
         "What a checkpoint that does not exist is: error, or skip (default: error)",
@@ -182,6 +220,20 @@ OPTIONS = (
     ),
     Option("diagnostics", f"Which diagnostics are run (default: all). {_DIAGNOSTICS}", _keys, "abcd", "KEYS"),
     Option(
+        "inconclusive",
+        "What a margin over seeds is whose interval holds the minimum: fail, or skip (default: fail)",
+        _one_of("fail", "skip"),
+        "fail",
+        "fail|skip",
+    ),
+    Option(
+        "checklist",
+        "Read this evaluation code for the pitfalls of measuring credit: a file or a folder (repeatable); "
+        "# fadiag: ok REASON lets one stand",
+        metavar="PATH",
+        many=True,
+    ),
+    Option(
         "device",
         "Where networks are measured: auto, cpu, cuda, cuda:N or mps (default: auto, a GPU if there is one)",
         _device,
@@ -190,7 +242,7 @@ OPTIONS = (
     ),
     Option(
         "report",
-        f"Write the audit to a file (repeatable): {', '.join(REPORT_TYPES)}, such as json:audit.json or "
+        f"Write the audit to a file, or figures to a folder (repeatable): {', '.join(REPORTS)}, such as html:audit.html or "
         "markdown:$GITHUB_STEP_SUMMARY",
         _report,
         metavar="TYPE[:DEST]",
@@ -199,9 +251,11 @@ OPTIONS = (
     Option(
         "expect",
         'Recorded verdicts: an earlier audit.json, or a JSON object such as {"dfa": "abd", "bp": ""}. What is expected to '
-        "fire is a strict xfail, so any change is red",
+        "fire is a strict xfail, so any change is red, and of an audit.json the table shows what moved by more than 1 %",
         metavar="FILE",
     ),
+    Option("update-expect", "Write what is found to the file of --fa-expect; refused where CI is set", flag=True, ini=False),
+    Option("update-expect-on-ci", "As --fa-update-expect, also where CI is set", flag=True, ini=False),
     Option("no-cache", "Measure anew and neither read nor write the cache", flag=True),
     Option("unsafe-load", "Let a checkpoint's pickle run code; only for files you trust", flag=True, ini=False),
 )

@@ -19,7 +19,7 @@ from .auditor import AUDITOR
 from .collection import KEY, TARGET
 from .handle import CheckpointUnderTest
 from .settings import marked
-from .summary import ROW
+from .summary import MARGIN, ROW
 from .targets import Target
 
 REPORT: pytest.StashKey[DiagnosticReport] = pytest.StashKey()
@@ -45,7 +45,8 @@ class DiagnosticUnderTest:
         __tracebackhide__ = True
         finding, recorded = self.finding, self.report.expected
         if finding.status is Status.NOT_MEASURED and not self.expected_to_fire:
-            pytest.skip(f"{finding.headline}; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint")
+            advice = "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
+            pytest.skip(f"{finding.headline}{advice if self.report.frozen_baseline_acc is None and finding.key == 'd' else ''}")
         if finding.status is Status.NOT_MEASURED or (finding.fired and recorded is not None and not self.expected_to_fire):
             raise changed(self.report, finding, "fire" if self.expected_to_fire else "pass")
         if finding.fired:
@@ -122,12 +123,22 @@ def diagnostic_for(request: pytest.FixtureRequest, report: DiagnosticReport) -> 
     problem = item.stash.get(PROBLEM, None)
     if problem is not None and finding.key == "d":
         raise problem
+    _check_recorded(item, finding)
     under_test = DiagnosticUnderTest(report, finding)
     if under_test.expected_to_fire and finding.status is not Status.NOT_MEASURED:
         item.add_marker(
             pytest.mark.xfail(strict=True, raises=AuditFailure, reason=f"expected to fire: {finding.headline}"), append=False
         )
     return under_test
+
+
+def _check_recorded(item: pytest.Item, finding: Finding) -> None:
+    """A diagnostic that the recorded run could not judge is not judged by merging it."""
+    target = item.stash.get(TARGET, None)
+    if isinstance(target, Target) and target.kind == "recorded":
+        row = item.config.stash[AUDITOR].merged.rows[target.path]
+        if row.outcomes.get(finding.key) in ("error", "not run"):
+            raise AuditError(f"{finding.name} was not judged in the recorded audit: {row.reason or row.verdict}")
 
 
 def _properties(report: DiagnosticReport, finding: Finding) -> dict[str, Any]:
@@ -159,6 +170,25 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
     if report.skipped and isinstance(report.longrepr, tuple):  # pytest would name the line of this plugin that skips
         report.longrepr = (target.id, None, report.longrepr[2])  # type: ignore[assignment]
     setattr(report, ROW, _row(item, target, report, judged, finding))
+
+
+def annotate_seeds(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Give the report of a margin over seeds its text and its row."""
+    from .seedtests import GROUP, margin_row
+
+    group = item.stash.get(GROUP, None)
+    if group is None:
+        return
+    failure = _failure(call, report, None, None)
+    if failure is not None:
+        text, headline = failure
+        brief = item.config.getoption("tbstyle", "auto") == "line"
+        report.longrepr = ReportText(text, headline, item.nodeid, brief=brief)  # type: ignore[assignment]
+    if report.skipped and isinstance(report.longrepr, tuple):
+        report.longrepr = (group.name, None, report.longrepr[2])  # type: ignore[assignment]
+    row = margin_row(item, report)
+    if row is not None:
+        setattr(report, MARGIN, row)
 
 
 def _failure(

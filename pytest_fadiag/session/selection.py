@@ -1,10 +1,10 @@
-"""Which checkpoints a run audits: those of the options, or those named among the arguments as if they were test files."""
+"""What a run audits: the checkpoints and logs of the options, or those named among the arguments as if they were test files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from ..protocol.diagnostics import DIAGNOSTICS
 from ..protocol.errors import AuditError
+from .seedgroups import SEED_MARGIN, seed_groups
 from .settings import Settings, base_folder
 from .targets import SUFFIXES, Target, expand
 
@@ -29,17 +30,50 @@ class Targets:
     all: Sequence[Target] = ()
     generated: Sequence[Target] = ()
     selection: Selection | None = None
+    margins: Sequence[str] | None = None
+    """The methods whose margin over seeds is tested; ``None`` for every one that has several seeds among the generated."""
+    known: Sequence[Target] = ()
+    """Everything that the options name, whether or not it gets tests of its own: the seeds of ``margins``."""
 
     def without_controls(self, controls: Controls) -> Targets:
         """These targets without the files that serve as controls: a folder often holds both."""
         used = {str(file.path) for file in controls.files} - set(self.selection or ())
-        kept = [[target for target in targets if target.path not in used] for targets in (self.all, self.generated)]
+        kept = [[target for target in targets if target.path not in used] for targets in (self.all, self.generated, self.known)]
         if self.all and not kept[0]:
             raise AuditError(
                 "every checkpoint to audit also serves as a control (--fa-frozen), so that nothing is left:\n  "
                 + "\n  ".join(target.path for target in self.all[:5])
             )
-        return Targets(kept[0], kept[1], self.selection)
+        return replace(self, all=kept[0], generated=kept[1], known=kept[2])
+
+    def shard(self, number: int, count: int) -> Targets:
+        """One of several parts of about the same number of bytes, the same on every machine that has the same files.
+
+        A margin over seeds needs all of them, so it is left to the run that merges the parts.
+        """
+        if self.selection:
+            raise AuditError(
+                "--fa-shard divides what --fa-checkpoint and --fa-log name; leave the paths among the arguments out"
+            )
+        if count > len(self.generated):
+            raise AuditError(
+                f"--fa-shard={number}/{count}: part {count} would be empty, for there are {len(self.generated)} checkpoints to "
+                f"audit; divide them into at most {len(self.generated)}"
+            )
+        sizes = {target.path: 0 if target.missing else os.path.getsize(target.path) for target in self.generated}
+        loads = [(0, 0, index) for index in range(count)]
+        parts: list[set[str]] = [set() for _ in range(count)]
+        for target in sorted(self.generated, key=lambda target: (-sizes[target.path], target.id)):
+            size, files, lightest = min(loads)
+            parts[lightest].add(target.path)
+            loads[lightest] = (size + sizes[target.path], files + 1, lightest)
+        mine = parts[number - 1]
+        return replace(
+            self,
+            all=[target for target in self.all if target.path in mine],
+            generated=[target for target in self.generated if target.path in mine],
+            margins=(),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for xdist's workers."""
@@ -47,52 +81,70 @@ class Targets:
             "all": [target.to_dict() for target in self.all],
             "generated": [target.to_dict() for target in self.generated],
             "selection": self.selection,
+            "margins": None if self.margins is None else list(self.margins),
+            "known": [target.to_dict() for target in self.known],
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Targets:
         """The targets that the controller found."""
-        every, generated = ([Target(**target) for target in values[name]] for name in ("all", "generated"))
-        return cls(every, generated, values["selection"])
+        every, generated, known = ([Target(**target) for target in values[name]] for name in ("all", "generated", "known"))
+        return cls(every, generated, values["selection"], values["margins"], known)
 
 
-def find_targets(config: pytest.Config, settings: Settings) -> Targets:
-    """The checkpoints to audit, expanded once; those named among the arguments win, and are taken out of them."""
-    typed = "checkpoint" in settings.from_command_line
-    optional = _optional(config, settings, typed)
-    picked, selection, rest = _among_arguments(config, optional)
-    if picked:
+def find_targets(config: pytest.Config, settings: Settings, recorded: Sequence[Target] = ()) -> Targets:
+    """What to audit, expanded once; what is named among the arguments wins, and is taken out of them."""
+    typed = any(name in settings.from_command_line for name in ("checkpoint", "log", "merge"))
+    written = _named_by(config, settings, "checkpoint")
+    generated = [*written, *_named_by(config, settings, "log"), *recorded]
+    picked, selection, margins, rest = _among_arguments(config, generated)
+    if picked or margins:
         config.args = rest
-        return Targets(optional or picked, picked, selection)
+        return Targets(written or picked, picked, selection, margins, generated)
     if typed or config.args_source is not pytest.Config.ArgsSource.ARGS:
-        return Targets(optional, optional)
+        return Targets(written, generated, known=generated)
     # The ini file's checkpoints belong to a run of everything, as testpaths do: «pytest tests/test_x.py» means that file,
     # «pytest .» and «pytest runs» mean what lies below.
     folders = [os.path.abspath(config.invocation_params.dir / argument) for argument in config.args]
-    return Targets(optional, [t for t in optional if any(_below(t.path, f) or _below(config.rootpath, f) for f in folders)])
+    below = [t for t in generated if any(_below(t.path, f) or _below(config.rootpath, f) for f in folders)]
+    return Targets(written, below, known=generated)
 
 
-def _optional(config: pytest.Config, settings: Settings, typed: bool) -> list[Target]:
-    seeds, seeds_typed = settings.seeds, "seeds" in settings.from_command_line
-    if not settings.checkpoint:
+def _named_by(config: pytest.Config, settings: Settings, option: str) -> list[Target]:
+    """The files of --fa-checkpoint or --fa-log; who types one of these, or --fa-merge, means no other of the ini file."""
+    patterns = settings.values[option]
+    typed = option in settings.from_command_line
+    other = any(name in settings.from_command_line for name in ("checkpoint", "log", "merge"))
+    if not patterns or (other and not typed):
         return []
-    if typed and not seeds_typed and not any("{seed}" in pattern for pattern in settings.checkpoint):
-        seeds = None  # those of the ini file belong to the ini file's checkpoints
+    seeds = settings.seeds
+    every = [*settings.checkpoint, *settings.log]
+    if not any("{seed}" in pattern for pattern in patterns) and (
+        any("{seed}" in pattern for pattern in every) or (typed and "seeds" not in settings.from_command_line)
+    ):
+        seeds = None  # they belong to the other option, or the ini file's to the ini file's checkpoints
     return expand(
-        settings.checkpoint,
-        base_folder(config, "checkpoint", settings),
+        patterns,
+        base_folder(config, option, settings),
         config.rootpath,
         seeds=seeds,
         missing=settings.missing,
-        what="--fa-checkpoint" if typed else "fa_checkpoint in the ini file",
+        what=f"--fa-{option}" if typed else f"fa_{option} in the ini file",
+        kind=option,
     )
 
 
-def _among_arguments(config: pytest.Config, known: Sequence[Target]) -> tuple[list[Target], Selection, list[str]]:
+def _among_arguments(config: pytest.Config, known: Sequence[Target]) -> tuple[list[Target], Selection, list[str], list[str]]:
     picked: dict[str, Target] = {}
     selection: Selection = {}
+    margins: list[str] = []
     rest: list[str] = []
+    groups = {group.name for group in seed_groups(known)}
     for argument in config.args:
+        name, _, test = argument.rpartition("::")
+        if test == SEED_MARGIN and name in groups:
+            margins.append(name)
+            continue
         target, parts = _named(config, argument, known)
         if target is None:
             rest.append(argument)
@@ -106,7 +158,7 @@ def _among_arguments(config: pytest.Config, known: Sequence[Target]) -> tuple[li
         picked[target.path] = target
         earlier = selection.get(target.path, [])
         selection[target.path] = [*earlier, *parts] if parts and earlier is not None else None
-    return list(picked.values()), selection, rest
+    return list(picked.values()), selection, margins, rest
 
 
 def _named(config: pytest.Config, argument: str, known: Sequence[Target]) -> tuple[Target | None, list[str]]:

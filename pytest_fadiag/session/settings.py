@@ -17,6 +17,8 @@ from ..protocol.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_n
 from .options import OPTIONS, Option
 
 MARKER = "fa_protocol"
+MEASURING = ("checkpoint", "log", "data", "model", "frozen")
+"""What the ini file says of measuring; a merge measures nothing, perhaps where none of these files is."""
 MARKER_KEYS = ("checkpoint", "seeds", "diagnostics", "expect")
 
 
@@ -40,13 +42,13 @@ class Settings:
     def of(cls, config: pytest.Config) -> Settings:
         """Command line over ini over default, decided by ``is not None`` here and nowhere else."""
         values: dict[str, Any] = {}
-        given, typed = set(), set()
+        given: set[str] = set()
+        typed = {option.key.removeprefix("fa_") for option in OPTIONS if config.getoption(option.key, None) is not None}
+        unmeant = MEASURING if "merge" in typed and "checkpoint" not in typed else ()
         for option in OPTIONS:
             name = option.key.removeprefix("fa_")
             line = config.getoption(option.key, None)
-            ini = _ini(config, option)
-            if line is not None:
-                typed.add(name)
+            ini = _ini(config, option) if name not in unmeant else None
             ini = None if ini in ("", []) else ini
             if option.merged and line is not None and ini is not None:
                 line = [*ini, *line]
@@ -67,12 +69,18 @@ class Settings:
 
     def thresholds(self, marked: Mapping[str, Any] | None = None) -> DiagnosticThresholds:
         """The thresholds of the command line and ini, then those of a marker."""
-        changes = dict(self.threshold or ())
-        for name in ("growth", "confounds"):
-            if self.values[name] is not None:
-                changes[name] = self.values[name]
         marked = {name: value for name, value in (marked or {}).items() if name not in MARKER_KEYS}
-        return DiagnosticThresholds().replace(**changes).replace(**marked)
+        return DiagnosticThresholds().replace(**self.threshold_changes()).replace(**marked)
+
+    @property
+    def updates_expect(self) -> bool:
+        """Whether this run records what it finds instead of comparing with what was recorded."""
+        return bool(self.update_expect or self.update_expect_on_ci)
+
+    def threshold_changes(self) -> dict[str, Any]:
+        """The thresholds that the command line or the ini file set, by name."""
+        chosen = {name: self.values[name] for name in ("growth", "confounds") if self.values[name] is not None}
+        return {**dict(self.threshold or ()), **chosen}
 
 
 def _ini(config: pytest.Config, option: Option) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..protocol.errors import AuditError
 from .auditor import AUDITOR, FILE_DATA, NAMED_DATA, Auditor
 from .selection import Targets, find_targets
 from .settings import Settings
+from .targets import Target
 
 INFORMATION = ("help", "version", "markers", "cacheshow", "showfixtures")
 """Options of pytest that print something and end: they work whatever the ini file says of checkpoints."""
@@ -51,10 +53,11 @@ def only_informs(config: pytest.Config) -> bool:
 
 def for_worker(config: pytest.Config) -> dict[str, Any]:
     """What a worker needs of the controller's: plain values."""
-    for target in config.stash[AUDITOR].targets.all:
+    targets = config.stash[AUDITOR].targets
+    for target in (*targets.all, *targets.generated):
         if not _is_text(target.path):
             raise pytest.UsageError(f"xdist cannot send a file name that is not UTF-8 to its workers; rename\n  {target.id}")
-    return {"targets": config.stash[AUDITOR].targets.to_dict(), "args": [str(argument) for argument in config.args]}
+    return {"targets": targets.to_dict(), "args": [str(argument) for argument in config.args]}
 
 
 def _is_text(path: str) -> bool:
@@ -66,12 +69,17 @@ def _is_text(path: str) -> bool:
 
 
 def _found(config: pytest.Config, settings: Settings) -> Targets:
-    found = find_targets(config, settings)
-    if not (found.all and settings.frozen):
-        return found
-    from .controls import find_controls
+    recorded: Sequence[Target] = ()
+    if settings.merge:
+        from .merge import merge
 
-    return found.without_controls(find_controls(config, settings))
+        recorded = merge(config, settings).targets
+    found = find_targets(config, settings, recorded)
+    if found.generated and settings.frozen:
+        from .controls import find_controls
+
+        found = found.without_controls(find_controls(config, settings))
+    return found if settings.shard is None else found.shard(*settings.shard)
 
 
 def _make_importable(config: pytest.Config, settings: Settings) -> None:
@@ -88,10 +96,12 @@ def _check(config: pytest.Config, auditor: Auditor) -> None:
     settings = auditor.settings
     if not (settings.given or auditor.targets.all):
         return
+    check_update(settings)
     settings.thresholds()
     if settings.frozen:
         _ = auditor.controls
     _ = auditor.expectations
+    _ = auditor.readings
     if settings.data is not None:
         _check_data(auditor.data_spec)
     if settings.model is not None:
@@ -108,6 +118,19 @@ def _check(config: pytest.Config, auditor: Auditor) -> None:
                 "its root folder, and may miss your ini file"
             ),
             stacklevel=2,
+        )
+
+
+def check_update(settings: Settings) -> None:
+    """Recording what is found needs a file, and must be meant: on CI it would turn every change green."""
+    if not settings.updates_expect:
+        return
+    if settings.expect is None:
+        raise AuditError("--fa-update-expect: name the file to write with --fa-expect=FILE")
+    if os.environ.get("CI", "").lower() not in ("", "0", "false") and not settings.update_expect_on_ci:
+        raise AuditError(
+            "--fa-update-expect: refused, since CI is set and a record renewed there would hide every change; renew it on your "
+            "machine, or say --fa-update-expect-on-ci"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,18 @@ import pytest
 from ..outputs.printable import printable
 from ..protocol.diagnostics import DIAGNOSTICS
 from ..protocol.errors import AuditError
+from ..protocol.wording import count
+from .seedgroups import SEED_MARGIN, seed_groups
 
 if TYPE_CHECKING:
-    from ..outputs.rows import AuditRow
+    from ..outputs.rows import Audit, AuditRow, Checklist
+    from ..protocol.report import DiagnosticReport
     from .auditor import Auditor
 
 ROW = "fa_row"
 """The attribute of a test report that carries its row; plain values, so that it crosses from xdist's workers."""
+MARGIN = "fa_margin"
+"""The same of a margin over seeds."""
 WORSE = ("not run", "passed", "skipped", "xfailed", "failed", "error")
 """Outcomes of one diagnostic in several tests or phases: the later in this list stays."""
 
@@ -31,15 +36,21 @@ class Summary:
     def __init__(self, auditor: Auditor) -> None:
         self.auditor = auditor
         self.rows: dict[str, dict[str, Any]] = {}
+        self.margins: dict[str, dict[str, Any]] = {}
         self.notes: list[str] = []
 
     def expect(self, nodeids: Iterable[str]) -> None:
         """Note which generated tests are to run, so that one that never does still has its row."""
-        paths = {target.id: target.path for target in self.auditor.targets.generated}
+        targets = self.auditor.targets
+        paths = {target.id: target.path for target in targets.generated}
+        groups = {group.name: group for group in seed_groups(targets.known)}
         for nodeid in nodeids:
             checkpoint, key = _parts(nodeid)
             if checkpoint in paths and key is not None:
                 self._row(checkpoint, paths[checkpoint])["outcomes"].setdefault(key, "not run")
+            elif nodeid.endswith(f"::{SEED_MARGIN}") and checkpoint in groups:
+                group = groups[checkpoint]
+                self.margins.setdefault(checkpoint, {"name": group.name, "method": group.method, "partial": group.partial})
 
     @pytest.hookimpl
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -54,12 +65,16 @@ class Summary:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the row of a report; a worker that died leaves one without, for the test that killed it."""
-        row = getattr(report, ROW, None)
-        if row is not None:
+        row, margin = getattr(report, ROW, None), getattr(report, MARGIN, None)
+        found: dict[str, Any] | None = margin if row is None else row
+        if found is not None:
             from .outcome import revive
 
-            revive(report, row, brief=self.auditor.config.getoption("tbstyle", "auto") == "line")
+            revive(report, found, brief=self.auditor.config.getoption("tbstyle", "auto") == "line")
+        if row is not None:
             self._take(row)
+        elif margin is not None:
+            self.margins[margin["name"]] = margin
         elif report.failed and report.when not in ("setup", "call", "teardown"):
             self._crashed(report)
 
@@ -78,6 +93,8 @@ class Summary:
 
     def _crashed(self, report: pytest.TestReport) -> None:
         checkpoint, key = _parts(report.nodeid)
+        if checkpoint in self.margins and key is None:
+            self.margins[checkpoint] |= {"outcome": "error", "reason": "its worker died"}
         row = next((row for row in self.rows.values() if row["checkpoint"] == checkpoint), None)
         if row is not None and key is not None:
             row["outcomes"][key] = "error"
@@ -88,7 +105,21 @@ class Summary:
         empty: dict[str, Any] = {"checkpoint": checkpoint, "outcomes": {}, "report": None, "reason": "", "expected": None}
         return self.rows.setdefault(path, empty)
 
-    def audit_rows(self) -> list[AuditRow]:
+    def audit(self) -> Audit:
+        """What the run found so far."""
+        from ..outputs.document import margin_row
+        from ..outputs.rows import Audit
+
+        margins = [margin_row(values) for _, values in sorted(self.margins.items())]
+        return Audit(self._audit_rows(), margins, self._checklist())
+
+    def _checklist(self) -> Checklist | None:
+        """What was read of evaluation code in this run, else in the audits that it merges."""
+        if self.auditor.readings is not None:
+            return self.auditor.readings.checklist()
+        return self.auditor.merged.checklist if self.auditor.settings.merge else None
+
+    def _audit_rows(self) -> list[AuditRow]:
         """The rows sorted by method and seed, then by id."""
         if not self.rows:
             return []
@@ -102,42 +133,71 @@ class Summary:
             report = None if kept["report"] is None else DiagnosticReport.from_dict(kept["report"])
             method, seed = identify(Path(path)) if report is None else (report.method_name, report.seed)
             name = kept["checkpoint"] if uses[kept["checkpoint"]] == 1 else printable(path)
-            rows.append(AuditRow(name, method, seed, report, kept["outcomes"], kept["reason"], kept["expected"]))
-        return sorted(rows, key=lambda row: (row.method, -1 if row.seed is None else row.seed, row.checkpoint))
+            before = self._recorded(path, name, method, seed)
+            rows.append(AuditRow(name, method, seed, report, kept["outcomes"], kept["reason"], kept["expected"], before))
+        return sorted(rows, key=lambda row: (row.partial, row.method, -1 if row.seed is None else row.seed, row.checkpoint))
+
+    def _recorded(self, path: str, name: str, method: str, seed: int | None) -> DiagnosticReport | None:
+        """What a row is compared with: the record of --fa-expect, else what a merged audit compared it with."""
+        if self.auditor.expectations is not None:
+            return self.auditor.expectations.recorded(name, method, seed)
+        merged = self.auditor.merged.rows.get(path) if self.auditor.settings.merge else None
+        return None if merged is None else merged.recorded
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
         """Print the audit table, or with -q one line."""
-        rows = [] if _ran_nothing(config, exitstatus) else self.audit_rows()
-        if rows and config.get_verbosity() < 0:
-            terminalreporter.write_line(one_line(rows, terminalreporter._tw.fullwidth))
-        elif rows:
+        audit = None if _ran_nothing(config, exitstatus) else self.audit()
+        if audit and audit.rows and config.get_verbosity() < 0:
+            terminalreporter.write_line(one_line(audit.rows, terminalreporter._tw.fullwidth))
+        elif audit and (audit.rows or audit.margins):
             terminalreporter.write_sep("=", "FA audit")
-            _write_table(terminalreporter._tw, rows)
+            _write_table(terminalreporter._tw, audit)
+        if audit and audit.checklist:
+            from .checklist import summary_line
+
+            terminalreporter.write_line(summary_line(audit.checklist))
         for note in self.notes:
             terminalreporter.write_line(note, red=note.startswith("ERROR"))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files that --fa-report asks for; one that cannot be written costs the exit code, not the summary."""
-        rows = [] if _ran_nothing(session.config, session.exitstatus) else self.audit_rows()
-        for kind, name in self.auditor.settings.report if rows else ():
+        if _ran_nothing(session.config, session.exitstatus):
+            return
+        audit = self.audit()
+        if self.auditor.settings.updates_expect:
+            self._renew(session, audit)
+        for kind, name in self.auditor.settings.report if audit.rows or audit.checklist else ():
             try:
-                self._write(kind, name, rows)
-            except (AuditError, OSError) as error:
-                text = f"--fa-report={kind}: cannot be written: {error}" if isinstance(error, OSError) else str(error)
+                self._write(kind, name, audit)
+            except Exception as error:  # whatever is wrong with one file, the others and the summary are not lost
+                named = error if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+                text = str(error) if isinstance(error, AuditError) else f"--fa-report={kind}: cannot be written: {named}"
                 self._note(f"ERROR: {printable(text)}")
                 if session.exitstatus == pytest.ExitCode.OK:
                     session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
-    def _write(self, kind: str, name: str, rows: list[AuditRow]) -> None:
+    def _renew(self, session: pytest.Session, audit: Audit) -> None:
+        """Record what was found for --fa-expect; an audit with something missing is not recorded."""
+        from .renew import renew
+
+        try:
+            self._note(renew(self.auditor, audit))
+        except (AuditError, OSError) as error:
+            self._note(f"ERROR: --fa-update-expect: nothing is written: {printable(str(error))}")
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    def _write(self, kind: str, name: str, audit: Audit) -> None:
         from .files import destination, unset_variable, write
 
         path = destination(self.auditor.config, self.auditor.settings, kind, name)
         if path is None:
             self._note(f"FA audit: no {kind} report is written, since {unset_variable(name)} is not set")
         else:
-            write(kind, path, rows)
+            for text in write(kind, path, audit):
+                self._note(text)
 
     def _note(self, text: str) -> None:
         """Say something at the end of the run, also where pytest has no terminal."""
@@ -152,17 +212,18 @@ def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
     return listed or exitstatus == pytest.ExitCode.USAGE_ERROR
 
 
-def _write_table(writer: Any, rows: list[AuditRow]) -> None:
-    from ..outputs.rows import notes_of
+def _write_table(writer: Any, audit: Audit) -> None:
+    from ..outputs.notes import notes_of
     from ..outputs.table import render
 
+    rows = audit.rows
     encoding = getattr(writer._file, "encoding", None) or "ascii"
-    for number, line in enumerate(render(rows, writer.fullwidth, ascii_only="utf" not in encoding.lower())):
+    for number, line in enumerate(render(audit, writer.fullwidth, ascii_only="utf" not in encoding.lower())):
         for column, cell in enumerate(line):
             text = cell.text if column + 1 < len(line) else cell.text.rstrip()
             writer.write(text, red=cell.fired, bold=number == 0)
         writer.line()
-    if any(row.as_expected for row in rows):
+    if any(row.as_expected for row in rows) or any(margin.as_expected for margin in audit.margins):
         writer.line("* as expected")
     for note in notes_of(rows):
         writer.line(textwrap.fill(f"note: {printable(note)}", max(20, writer.fullwidth - 1), subsequent_indent="  "))
@@ -183,18 +244,26 @@ def _fired(report: dict[str, Any] | None) -> tuple[int, str]:
     return len(keys), keys
 
 
-def one_line(rows: list[AuditRow], width: int) -> str:
+def one_line(rows: Sequence[AuditRow], width: int) -> str:
     """The audit in one line: how many checkpoints stand, and if there is room how often each diagnostic fired."""
     walked = [row for row in rows if row.fired]
     standing = sum(row.verdict.startswith("trustworthy") for row in rows)
-    counts = " ".join(f"{d.key}:{count}" for d in DIAGNOSTICS if (count := sum(d.key in row.fired for row in walked)))
+    counts = " ".join(f"{d.key}:{fired}" for d in DIAGNOSTICS if (fired := sum(d.key in row.fired for row in walked)))
     for detail in (f" ({counts})" if counts else "", ""):
         parts = [f"{standing} trustworthy", f"{len(walked)} walk-back{detail}"]
-        if len(rows) > standing + len(walked):
-            parts.append(f"{len(rows) - standing - len(walked)} incomplete")
+        rest = [row for row in rows if not row.fired and not row.verdict.startswith("trustworthy")]
+        for number, word in ((sum(row.partial for row in rest), "partial"), (sum(not r.partial for r in rest), "incomplete")):
+            parts += [f"{number} {word}"] * bool(number)
         if unmeasured := sum(row.outcomes.get("d") == "skipped" for row in rows):
             parts.append(f"{unmeasured} without control")
-        text = f"FA audit of {len(rows)} checkpoint{'s' * (len(rows) != 1)}: {', '.join(parts)}"
+        text = f"FA audit of {_named(rows)}: {', '.join(parts)}"
         if len(text) <= width:
             break
     return text
+
+
+def _named(rows: Sequence[AuditRow]) -> str:
+    """How many checkpoints and logs: «3 checkpoints and 1 log»."""
+    logs = sum(row.partial for row in rows)
+    counted = [count(number, noun) for number, noun in ((len(rows) - logs, "checkpoint"), (logs, "log")) if number]
+    return " and ".join(counted)

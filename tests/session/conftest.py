@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fontTools.subset  # noqa: F401 (as below: matplotlib's PDF files are written with it)
+import matplotlib.backends.backend_agg
+import matplotlib.backends.backend_pdf  # noqa: F401
 import numpy as np
 import pytest
 import torch

@@ -178,7 +178,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_others(repo: Any) -> None:
 
     torch.save({"weight": torch.zeros(3, 3)}, repo.path / "runs" / "odd.pt")
     result = repo.run("--fa-checkpoint=runs", "--fa-frozen=0.3")
-    result.assert_outcomes(passed=10, failed=2, errors=4)
+    result.assert_outcomes(passed=11, failed=2, errors=4)
     result.stdout.fnmatch_lines(["*runs/odd.pt: not the reference ResidualMLP*--fa-model=package.module:factory"])
 
 

@@ -79,7 +79,7 @@ def test_a_control_checkpoint_is_evaluated_once(cold: Any, monkeypatch: pytest.M
     original = module.evaluate
     monkeypatch.setattr(module, "evaluate", lambda *args, **options: (calls.append("evaluated"), original(*args, **options))[1])
     for _ in range(2):
-        cold.run("--fa-checkpoint=runs/bp_*.pt", "--fa-frozen=controls/frozen_bp_s42.pt").assert_outcomes(passed=8)
+        cold.run("--fa-checkpoint=runs/bp_*.pt", "--fa-frozen=controls/frozen_bp_s42.pt").assert_outcomes(passed=9)
     assert calls == ["evaluated"]
 
 
@@ -237,7 +237,7 @@ def test_a_run_answered_from_the_cache_imports_no_torch(repo: Any) -> None:
     repo.write("conftest.py", LIST_MODULES)
     options = ("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt", "--fa-threshold=margin_pp=3", "-p", "no:xdist")
     repo.spawn(*options, "--fa-report=json:a.json", "--fa-report=markdown:a.md", "--junitxml=a.xml").assert_outcomes(
-        passed=9, failed=3
+        passed=10, failed=3
     )
     assert (repo.path / "loaded.txt").read_text() == ""
 

@@ -29,13 +29,13 @@ def test_an_audit_recorded_by_a_run_is_what_the_next_run_expects(repo: Any) -> N
     options = ("--fa-checkpoint=runs", CONTROLS)
     recorded = repo.audit(*options)
     assert recorded["summary"][2]["fired"] == "abd"
-    repo.run(*options, "--fa-expect=audit.json").assert_outcomes(passed=9, xfailed=3)
+    repo.run(*options, "--fa-expect=audit.json").assert_outcomes(passed=10, xfailed=3)
 
 
 def test_a_record_knows_checkpoints_that_moved_by_method_and_seed(repo: Any) -> None:
     repo.audit("--fa-checkpoint=runs", CONTROLS)
     (repo.path / "runs").rename(repo.path / "elsewhere")
-    repo.run("--fa-checkpoint=elsewhere", CONTROLS, "--fa-expect=audit.json").assert_outcomes(passed=9, xfailed=3)
+    repo.run("--fa-checkpoint=elsewhere", CONTROLS, "--fa-expect=audit.json").assert_outcomes(passed=10, xfailed=3)
 
 
 def test_a_mapping_may_name_a_checkpoint_which_wins_over_its_method(repo: Any) -> None:

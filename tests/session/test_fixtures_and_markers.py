@@ -14,7 +14,7 @@ AUDIT_ONLY = ("-k", "test_")
 def test_a_test_that_asks_for_the_checkpoint_runs_once_for_each(repo: Any) -> None:
     repo.write("test_own.py", "def test_own(fa_checkpoint):\n    assert fa_checkpoint.path.suffix == '.pt'\n")
     result = repo.run("--fa-checkpoint=runs", "-v", *AUDIT_ONLY)
-    result.assert_outcomes(passed=3, deselected=12)
+    result.assert_outcomes(passed=3, deselected=13)
     result.stdout.fnmatch_lines(
         ["test_own.py::test_own[[]runs/bp_s123.pt] PASSED*", "test_own.py::test_own[[]runs/bp_s42.pt] *"]
     )
@@ -230,7 +230,7 @@ def test_fa_checkpoint_alone_may_be_a_path(repo: Any, given: str) -> None:
         "def test_model(fa_model, fa_eval_batches): pass\n",
     )
     repo.run().assert_outcomes(passed=2)
-    repo.run("test_own.py", "--fa-checkpoint=runs", *AUDIT_ONLY).assert_outcomes(passed=2, deselected=12)
+    repo.run("test_own.py", "--fa-checkpoint=runs", *AUDIT_ONLY).assert_outcomes(passed=2, deselected=13)
 
 
 def test_fa_checkpoint_may_build_on_the_plugins_own(repo: Any) -> None:
@@ -306,7 +306,7 @@ def test_a_marker_names_checkpoint_and_seeds(repo: Any) -> None:
 
 def test_seeds_of_a_marker_stand_for_seed_in_the_option_and_the_other_way_round(repo: Any) -> None:
     repo.write("test_own.py", claim("@pytest.mark.fa_protocol(seeds=[42])"))
-    repo.run("--fa-checkpoint=runs/bp_s{seed}.pt", "--fa-seeds=42,123", *AUDIT_ONLY).assert_outcomes(passed=1, deselected=8)
+    repo.run("--fa-checkpoint=runs/bp_s{seed}.pt", "--fa-seeds=42,123", *AUDIT_ONLY).assert_outcomes(passed=1, deselected=9)
     repo.write("test_own.py", claim("@pytest.mark.fa_protocol(checkpoint='runs/bp_s{seed}.pt')"))
     repo.run("--fa-seeds=42,123").assert_outcomes(passed=2)
 

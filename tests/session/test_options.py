@@ -41,10 +41,11 @@ def test_help_names_the_default_of_what_has_one(repo: Any) -> None:
     assert all(f"{diagnostic.key} {diagnostic.name}" in text for diagnostic in DIAGNOSTICS)
 
 
-def test_every_option_but_the_unsafe_one_has_an_ini_twin(repo: Any) -> None:
+def test_every_option_that_describes_the_repo_rather_than_one_run_has_an_ini_twin(repo: Any) -> None:
     text = repo.run("--help").stdout.str()
     assert all((f"  {option.key} (" in text) == option.ini for option in OPTIONS)
-    assert [option.name for option in OPTIONS if not option.ini] == ["unsafe-load"], "a cloned repo must not switch it on"
+    once = {"merge", "shard", "update-expect", "update-expect-on-ci", "unsafe-load"}
+    assert {option.name for option in OPTIONS if not option.ini} == once, "a cloned repo must not switch unsafe loading on"
 
 
 def test_a_checkpoint_may_be_a_file_a_glob_or_a_folder_and_the_option_repeats(repo: Any) -> None:
@@ -225,13 +226,18 @@ INI_TWINS = {
     "fa_report": "json:audit.json",
     "fa_expect": "expected.json",
     "fa_no_cache": "true",
+    "fa_log": "log.json",
+    "fa_log_batch": "1024",
+    "fa_inconclusive": "skip",
+    "fa_checklist": "nets.py",
 }
 
 
 def test_a_paper_repo_may_keep_every_setting_in_its_ini_file(repo: Any) -> None:
     assert set(INI_TWINS) == {option.key for option in OPTIONS if option.ini}
     repo.write("nets.py", "from pytest_fadiag import ResidualMLP\ndef make(config): return ResidualMLP(20, 16, 4, 5)\n")
-    (repo.path / "expected.json").write_text('{"dfa": "ad"}')
+    (repo.path / "expected.json").write_text('{"dfa": "ad", "log": ""}')
+    (repo.path / "log.json").write_text('{"log": [{"epoch": 1, "hidden_norms": [1, 1], "acc_eval": 0.9}]}')
     repo.ini(**INI_TWINS)
     repo.forget()
     document = repo.audit()

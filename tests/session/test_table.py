@@ -11,7 +11,7 @@ import pytest
 from pytest_fadiag import DiagnosticReport
 from pytest_fadiag.outputs.document import document
 from pytest_fadiag.outputs.markdown import markdown
-from pytest_fadiag.outputs.rows import COLUMNS, AuditRow, mean_rows
+from pytest_fadiag.outputs.rows import COLUMNS, Audit, AuditRow, mean_rows
 from pytest_fadiag.outputs.table import render
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -72,7 +72,7 @@ def rows() -> list[AuditRow]:
 
 
 def text(rows: list[AuditRow], width: int, *, ascii_only: bool = False) -> str:
-    lines = ("".join(cell.text for cell in line).rstrip() for line in render(rows, width, ascii_only=ascii_only))
+    lines = ("".join(cell.text for cell in line).rstrip() for line in render(Audit(rows), width, ascii_only=ascii_only))
     return "\n".join(lines) + "\n"
 
 
@@ -95,7 +95,7 @@ def test_no_line_is_wider_than_the_terminal(rows: list[AuditRow]) -> None:
 
 def test_letters_that_take_two_columns_keep_the_table_in_line(rows: list[AuditRow]) -> None:
     rows.append(row("反向传播反向传播反向", 1))
-    starts = {sum(cells(cell.text) for cell in line[:-1]) for line in render(rows, 120)}
+    starts = {sum(cells(cell.text) for cell in line[:-1]) for line in render(Audit(rows), 120)}
     assert len(starts) == 1, "the verdicts begin in one column"
 
 
@@ -118,7 +118,7 @@ def test_columns_of_the_issue_are_there_in_order() -> None:
 
 
 def test_what_fired_is_marked_and_nothing_else(rows: list[AuditRow]) -> None:
-    table = render(rows, 200)
+    table = render(Audit(rows), 200)
     by_method = {line[0].text.strip(): [cell.text.strip() for cell in line if cell.fired] for line in table}
     assert by_method["bp"] == []
     assert len(by_method["dfa-expected"]) == 6, "‖h_L‖ and growth, ‖g_L‖, frozen and margin, verdict"
@@ -175,12 +175,14 @@ HOSTILE = "x\x1b[31mred\x07\r\n| a | <script>alert(1)</script> `b` [c](d) \u202e
 def test_names_with_escape_sequences_are_neutral_in_table_and_markdown() -> None:
     hostile = [row(HOSTILE, 42, **collapsed())]
     hostile[0].checkpoint = "runs/x.pt"
-    for shown in (text(hostile, 120), text(hostile, 120, ascii_only=True), markdown(hostile)):
+    for shown in (text(hostile, 120), text(hostile, 120, ascii_only=True), markdown(Audit(hostile))):
         assert not [char for char in shown if not char.isprintable() and char != "\n"]
-    table_line = next(line for line in markdown(hostile).splitlines() if line.startswith("| x"))
-    assert "<script>" not in markdown(hostile) and "[c](d)" not in table_line
-    assert table_line.count(" | ") == markdown(hostile).splitlines()[2].count(" | "), "a name opens no cell"
-    assert document(hostile, "0")["summary"][0]["method"] == HOSTILE, "a JSON string needs no more than JSON's own escapes"
+    table_line = next(line for line in markdown(Audit(hostile)).splitlines() if line.startswith("| x"))
+    assert "<script>" not in markdown(Audit(hostile)) and "[c](d)" not in table_line
+    assert table_line.count(" | ") == markdown(Audit(hostile)).splitlines()[2].count(" | "), "a name opens no cell"
+    assert document(Audit(hostile), "0")["summary"][0]["method"] == HOSTILE, (
+        "a JSON string needs no more than JSON's own escapes"
+    )
 
 
 # --- in a run ---

@@ -47,7 +47,7 @@ def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread(repo:
         "module.measure = counted\n",
     )
     result = repo.spawn(*OPTIONS, "-n2", "--dist=load", "--maxschedchunk=1")
-    result.assert_outcomes(passed=9, failed=3)
+    result.assert_outcomes(passed=10, failed=3)
     assert sum(len(file.read_text()) for file in repo.path.glob("measured-*.txt")) == 3
 
 

@@ -1,0 +1,106 @@
+"""Evaluation code read by --fa-checklist: a test for each finding, and one for each pitfall that was not found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+NORM = "def size(h):\n    return h.norm(-1)\n"
+FINE = "def size(h):\n    return h.norm(dim=-1)\n"
+
+
+def test_a_finding_fails_with_place_reason_and_fix(repo: Any) -> None:
+    repo.write("evaluate/norms.py", NORM)
+    repo.write("evaluate/fine.py", FINE)
+    result = repo.run("--fa-checklist=evaluate")
+    result.assert_outcomes(passed=5, failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.re_match_lines(
+        [
+            r"evaluate/norms.py:3: pitfall 1, .*",
+            r"    return h.norm\(-1\)",
+            r"  .*L2 norm.*",
+            r"  fix: write `h.norm\(dim=-1\)`",
+            r"  or, .* # fadiag: ok REASON",
+            r"FA checklist of 2 files: 1 pitfall",
+            r"FAILED evaluate/norms.py:3::pitfall-1 - .*h.norm\(-1\)",
+        ]
+    )
+
+
+def test_code_without_a_pitfall_is_green(repo: Any) -> None:
+    repo.write("fine.py", FINE)
+    result = repo.run("--fa-checklist=fine.py")
+    result.assert_outcomes(passed=6)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["FA checklist of 1 file: 0 pitfalls"])
+
+
+def test_a_reason_lets_a_finding_stand_and_is_shown(repo: Any) -> None:
+    repo.write("norms.py", NORM.replace("(-1)", "(-1)  # fadiag: ok the L₋₁ norm is meant"))
+    result = repo.run("--fa-checklist=norms.py", "-rs")
+    result.assert_outcomes(passed=5, skipped=1)
+    result.stdout.fnmatch_lines(["FA checklist of 1 file: 0 pitfalls, 1 let stand", "SKIPPED*let stand: the L₋₁ norm is meant"])
+
+
+def test_a_file_that_cannot_be_parsed_fails_and_the_others_are_read(repo: Any) -> None:
+    repo.write("code/broken.py", "def f(:\n")
+    repo.write("code/norms.py", NORM)
+    result = repo.run("--fa-checklist=code")
+    result.assert_outcomes(passed=5, failed=2)
+    result.stdout.fnmatch_lines(["*broken.py*"])
+
+
+def test_findings_are_in_the_files_beside_an_audit(repo: Any) -> None:
+    repo.write("norms.py", NORM)
+    document = repo.audit("--fa-checklist=norms.py", "--fa-checkpoint=runs/bp_s42.pt")
+    assert len(document["reports"]) == 1
+    assert document["checklist"]["files"] == 1
+    (found,) = document["checklist"]["findings"]
+    assert (found["number"], found["file"], found["line"], found["silenced"]) == (1, "norms.py", 3, None)
+
+
+def test_a_checklist_alone_writes_files_too(repo: Any) -> None:
+    repo.write("norms.py", NORM)
+    repo.run("--fa-checklist=norms.py", "--fa-report=json:out.json", "--fa-report=html:out.html", "--fa-report=form:out.md")
+    assert json.loads((repo.path / "out.json").read_text())["reports"] == {}
+    assert "norms.py" in (repo.path / "out.html").read_text("utf-8")
+    assert (repo.path / "out.md").exists()
+
+
+def test_selection_works_as_for_any_test(repo: Any) -> None:
+    repo.write("norms.py", NORM)
+    repo.run("--fa-checklist=norms.py", "-k", "pitfall-2").assert_outcomes(passed=1, deselected=5)
+    repo.run("--fa-checklist=norms.py", "-m", "fa_protocol").assert_outcomes(passed=5, failed=1)
+    repo.run("--fa-checklist=norms.py", "--deselect=norms.py:3::pitfall-1").assert_outcomes(passed=5, deselected=1)
+    repo.run("--fa-checklist=norms.py")
+    repo.run("--fa-checklist=norms.py", "--lf").assert_outcomes(failed=1)
+
+
+def test_workers_find_the_same(repo: Any) -> None:
+    repo.write("norms.py", NORM)
+    result = repo.spawn("--fa-checklist=norms.py", "-n2")
+    result.assert_outcomes(passed=5, failed=1)
+    result.stdout.fnmatch_lines(["norms.py:3: pitfall 1, *", "FA checklist of 1 file: 1 pitfall"])
+
+
+def test_the_ini_files_checklist_belongs_to_a_run_of_everything(repo: Any) -> None:
+    repo.write("norms.py", NORM)
+    repo.write("test_own.py", "def test_own(): pass\n")
+    repo.ini(fa_checklist="norms.py")
+    repo.run().assert_outcomes(passed=6, failed=1)
+    repo.run("test_own.py").assert_outcomes(passed=1)
+
+
+def test_a_path_that_is_not_there_is_refused(repo: Any) -> None:
+    result = repo.run("--fa-checklist=nowhere")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fa-checklist: *", "  *nowhere*"])
+
+
+def test_nothing_of_the_code_is_run(repo: Any) -> None:
+    repo.write("evil.py", "open('ran.txt', 'w').write('x')\n")
+    repo.run("--fa-checklist=evil.py").assert_outcomes(passed=6)
+    assert not (repo.path / "ran.txt").exists()

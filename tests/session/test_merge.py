@@ -1,0 +1,213 @@
+"""Several machines: parts of one audit, each with its file, and the files as one audit again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import pytest
+
+RUNS = "--fa-checkpoint=runs"
+CONTROLS = "--fa-frozen=controls/*.pt"
+
+
+def written(repo: Any, name: str, *args: str) -> dict[str, Any]:
+    repo.run(f"--fa-report=json:{name}", *args)
+    content: dict[str, Any] = json.loads((repo.path / name).read_text("utf-8"))
+    return content
+
+
+def changed(repo: Any, name: str, checkpoint: str, **values: Any) -> None:
+    content = json.loads((repo.path / name).read_text("utf-8"))
+    content["reports"][checkpoint].update(values)
+    (repo.path / name).write_text(json.dumps(content))
+
+
+def parts(repo: Any, count: int, *args: str) -> list[str]:
+    names = [f"part{number}.json" for number in range(1, count + 1)]
+    for number, name in enumerate(names, 1):
+        repo.run(RUNS, CONTROLS, f"--fa-shard={number}/{count}", f"--fa-report=json:{name}", *args)
+    return names
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_parts_merged_are_the_audit_of_one_run_with_its_exit_code(repo: Any, count: int) -> None:
+    names = parts(repo, count)
+    whole = repo.run(RUNS, CONTROLS, "--fa-report=json:whole.json")
+    for folder in ("runs", "controls", ".pytest_cache"):
+        shutil.rmtree(repo.path / folder)
+    (repo.path / "data.npz").unlink()
+    repo.ini(fa_data="data.npz", fa_checkpoint="runs", fa_frozen="controls/*.pt")  # of the machines that measured
+    merged = repo.run(*(f"--fa-merge={name}" for name in names), "--fa-report=json:merged.json")
+    assert merged.ret == whole.ret == pytest.ExitCode.TESTS_FAILED
+    assert merged.parseoutcomes() == whole.parseoutcomes()
+    assert json.loads((repo.path / "merged.json").read_text()) == json.loads((repo.path / "whole.json").read_text())
+
+
+def test_parts_are_disjoint_complete_and_the_same_from_any_folder(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(*args: str) -> list[set[str]]:
+        listed = [repo.run(*args, f"--fa-shard={number}/3", "--collect-only", "-q").outlines for number in (1, 2, 3)]
+        return [{line.partition("::")[0] for line in lines if "::" in line} for lines in listed]
+
+    sets = taken(RUNS)
+    assert sorted(name for names in sets for name in names) == ["runs/bp_s123.pt", "runs/bp_s42.pt", "runs/dfa_s42.pt"]
+    monkeypatch.chdir(repo.path / "runs")
+    assert taken("--fa-checkpoint=../runs", "..") == sets
+
+
+def test_parts_are_balanced_by_the_size_of_the_files(repo: Any) -> None:
+    folder = repo.path / "sized"
+    folder.mkdir()
+    for name, size in {"a": 100, "b": 60, "c": 50, "d": 10}.items():
+        (folder / f"{name}.pt").write_bytes(b"x" * size)
+    listed = [
+        repo.run("--fa-checkpoint=sized", f"--fa-shard={n}/2", "--collect-only", "-q", "--fa-diagnostics=a").outlines
+        for n in (1, 2)
+    ]
+    names = [{line.partition("::")[0][-4] for line in lines if "::" in line} for lines in listed]
+    assert names == [{"a", "d"}, {"b", "c"}]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("4/3", "there is no part 4 of 3"),
+        ("0/3", "there is no part 0 of 3"),
+        ("x", "expected K/N"),
+        ("1-2", "expected K/N"),
+        ("4/4", "part 4 would be empty, for there are 3 checkpoints"),
+    ],
+)
+def test_a_part_that_does_not_exist_is_refused(repo: Any, value: str, said: str) -> None:
+    result = repo.run(RUNS, f"--fa-shard={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert said in result.stderr.str()
+
+
+def test_a_merge_is_judged_again_by_the_thresholds_of_the_command(repo: Any) -> None:
+    written(repo, "a.json", RUNS, CONTROLS)
+    repo.run("--fa-merge=a.json", "--fa-threshold=margin_pp=99").assert_outcomes(passed=7, failed=6)
+
+
+def test_a_merge_keeps_the_thresholds_that_the_audits_were_judged_by(repo: Any) -> None:
+    before = written(repo, "a.json", RUNS, CONTROLS, "--fa-threshold=margin_pp=99")
+    after = written(repo, "b.json", "--fa-merge=a.json")
+    assert after == before
+
+
+def test_audits_of_different_thresholds_are_refused_unless_the_command_says_which(repo: Any) -> None:
+    written(repo, "a.json", "--fa-checkpoint=runs/bp_*.pt", CONTROLS)
+    written(repo, "b.json", "--fa-checkpoint=runs/dfa_*.pt", CONTROLS, "--fa-threshold=margin_pp=1")
+    both = ("--fa-merge=a.json", "--fa-merge=b.json")
+    result = repo.run(*both)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*judged by different thresholds: frozen_acc_margin_pp is 2.0 in one and 1.0 in another*", "  *a.json", "  *b.json"]
+    )
+    repo.run(*both, "--fa-threshold=margin_pp=1").assert_outcomes(passed=10, failed=3)
+
+
+def test_a_checkpoint_in_two_audits_counts_once(repo: Any) -> None:
+    one = written(repo, "a.json", RUNS, CONTROLS)
+    shutil.copy(repo.path / "a.json", repo.path / "b.json")
+    changed(repo, "b.json", "runs/bp_s42.pt", environment={"torch": "another", "checkpoint_sha256": None})
+    merged = written(repo, "c.json", "--fa-merge=a.json", "--fa-merge=b.json")
+    assert merged == one
+
+
+def test_a_checkpoint_under_another_name_counts_once_too(repo: Any) -> None:
+    written(repo, "a.json", RUNS, CONTROLS)
+    (repo.path / "runs").rename(repo.path / "elsewhere")
+    written(repo, "b.json", "--fa-checkpoint=elsewhere", CONTROLS)
+    merged = written(repo, "c.json", "--fa-merge=a.json", "--fa-merge=b.json")
+    assert sorted(merged["reports"]) == ["runs/bp_s123.pt", "runs/bp_s42.pt", "runs/dfa_s42.pt"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"residual_norms": [1.0, 2.0, 3.0, 4.0, 9e9]}, "residual_norms[[]*] is * in one and * in the other"),
+        ({"residual_norms": [1.0, 2.0]}, "residual_norms has 5 entries in one and 2 in the other"),
+        ({"headline_acc": 0.5}, "headline_acc is * in one and 0.5 in the other"),
+        ({"environment": {"checkpoint_sha256": "0" * 64}}, "they are two different files of that name"),
+    ],
+)
+def test_two_audits_that_contradict_each_other_are_refused(repo: Any, values: dict[str, Any], said: str) -> None:
+    written(repo, "a.json", RUNS, CONTROLS)
+    shutil.copy(repo.path / "a.json", repo.path / "b.json")
+    changed(repo, "b.json", "runs/bp_s42.pt", **values)
+    result = repo.run("--fa-merge=a.json", "--fa-merge=b.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"*runs/bp_s42.pt is in two audits that contradict each other: {said}*", "  *a.json", "  *b.json"]
+    )
+
+
+def test_what_one_audit_could_not_judge_the_other_may(repo: Any) -> None:
+    whole = written(repo, "a.json", RUNS, CONTROLS)
+    (repo.path / "runs" / "bp_s42.pt").write_bytes(b"broken on this machine")
+    written(repo, "b.json", RUNS, CONTROLS)
+    assert written(repo, "c.json", "--fa-merge=b.json", "--fa-merge=a.json") == whole
+
+
+def test_an_error_of_a_part_is_an_error_of_the_whole(repo: Any) -> None:
+    (repo.path / "runs" / "bp_s42.pt").write_bytes(b"broken")
+    one = repo.run(RUNS, CONTROLS, "--fa-report=json:a.json")
+    merged = repo.run("--fa-merge=a.json")
+    assert merged.ret == one.ret == pytest.ExitCode.TESTS_FAILED
+    assert merged.parseoutcomes()["errors"] == one.parseoutcomes()["errors"] == 4
+    merged.stdout.fnmatch_lines(["bp * 42 *error: *no result in the recorded audit*"])
+
+
+def test_what_was_expected_stays_expected(repo: Any) -> None:
+    (repo.path / "expected.json").write_text('{"dfa": "abd", "bp": ""}')
+    written(repo, "a.json", RUNS, CONTROLS, "--fa-expect=expected.json")
+    result = repo.run("--fa-merge=a.json")
+    result.assert_outcomes(passed=10, xfailed=3)
+    assert result.ret == pytest.ExitCode.OK
+
+
+def test_audits_made_with_different_versions_of_torch_say_so(repo: Any) -> None:
+    written(repo, "a.json", RUNS, CONTROLS)
+    changed(repo, "a.json", "runs/bp_s42.pt", environment={"torch": "1.0.0", "threads": 64})
+    result = repo.run("--fa-merge=a.json")
+    result.stdout.fnmatch_lines(["note: these rows differ in torch: 1.0.0, *", "note: these rows differ in threads: 1, 64"])
+
+
+def test_an_audit_of_the_first_version_is_still_read(repo: Any) -> None:
+    content = written(repo, "a.json", RUNS, CONTROLS)
+    for name in ("seed_margins", "checklist"):
+        del content[name]
+    for row in content["summary"]:
+        del row["partial"], row["moved"]
+    for report in content["reports"].values():
+        for name in ("partial", "gradient_batch", "trajectory"):
+            report.pop(name, None)
+    content["format_version"] = 1
+    (repo.path / "old.json").write_text(json.dumps(content))
+    repo.run("--fa-merge=old.json").assert_outcomes(passed=10, failed=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("not json", "not JSON"),
+        ("[]", "not an audit"),
+        ('{"reports": {}, "summary": []}', "no audit has a row"),
+        ('{"reports": {}, "summary": [], "format_version": 99}', "format version 99"),
+        ('{"reports": {"x": {}}, "summary": []}', "not a report"),
+        ('{"reports": {}, "summary": [{"seed": 1}]}', "not an audit"),
+    ],
+)
+def test_a_file_that_is_no_audit_is_refused(repo: Any, text: str, said: str) -> None:
+    (repo.path / "a.json").write_text(text)
+    result = repo.run("--fa-merge=a.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert said in result.stderr.str() and "a.json" in result.stderr.str()
+
+
+def test_a_file_that_is_not_there_is_refused(repo: Any) -> None:
+    result = repo.run("--fa-merge=nowhere.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fa-merge: cannot be read: No such file or directory", "  *nowhere.json"])

@@ -1,0 +1,214 @@
+"""A method over its seeds: a test of its own, three-valued, that waits for no other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+BP = "--fa-checkpoint=runs/bp_*.pt"
+CONTROL = "--fa-frozen=controls/frozen_bp_s42.pt"
+TEST = "bp::seed-margin"
+
+
+def margin(repo: Any, *args: str) -> dict[str, Any]:
+    (found,) = repo.audit(BP, CONTROL, *args)["seed_margins"]
+    assert isinstance(found, dict)
+    return found
+
+
+def weaker_seed(repo: Any) -> None:
+    """Two seeds that are not of one accuracy, so that their margins differ."""
+    path = repo.path / "runs" / "bp_s123.pt"
+    content = torch.load(path, weights_only=True)
+    content["state_dict"]["out_head.weight"] += 0.15 * torch.randn(
+        content["state_dict"]["out_head.weight"].shape, generator=torch.Generator().manual_seed(1)
+    )
+    torch.save(content, path)
+
+
+def test_a_method_with_two_seeds_gets_a_test_that_one_with_one_seed_does_not(repo: Any) -> None:
+    listed = repo.run("--fa-checkpoint=runs", CONTROL, "--collect-only", "-q").outlines
+    assert [line for line in listed if "seed-margin" in line] == [TEST]
+    repo.run("--fa-checkpoint=runs", CONTROL, "--fa-diagnostics=abc").assert_outcomes(passed=7, failed=2)
+
+
+def test_the_margin_clears_the_minimum_and_the_table_says_so_with_the_number_of_seeds(repo: Any) -> None:
+    result = repo.run(BP, CONTROL)
+    result.assert_outcomes(passed=9)
+    result.stdout.re_match_lines([r"bp +n=2 .* seeds PASS \[\+\d+\.\d, \+\d+\.\d\]"])
+
+
+def test_the_numbers_are_those_of_a_bootstrap_written_apart_from_it(repo: Any) -> None:
+    weaker_seed(repo)
+    document = repo.audit(BP, CONTROL)
+    found = document["seed_margins"][0]["margin"]
+    reports = document["reports"].values()
+
+    def outcomes(accuracy: dict[str, Any]) -> np.ndarray:
+        bits = np.array([int(b) for digit in accuracy["correct"] for b in f"{int(digit, 16):04b}"])
+        return bits[: accuracy["images"]].astype(float)
+
+    differences = np.stack([outcomes(r["accuracy"]) - outcomes(r["control"]["accuracy"]) for r in reports])
+    assert found["margin"] == pytest.approx(100 * differences.mean())
+    assert found["seed_sd"] == pytest.approx(100 * differences.mean(1).std(ddof=1))
+    generator = np.random.default_rng(7)
+    seeds, images = differences.shape
+    drawn = [
+        100 * differences[generator.integers(0, seeds, seeds)][:, generator.integers(0, images, images)].mean()
+        for _ in range(4000)
+    ]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    width = high - low
+    assert found["interval"]["low"] == pytest.approx(low, abs=0.08 * width)
+    assert found["interval"]["high"] == pytest.approx(high, abs=0.08 * width)
+
+
+def test_a_margin_below_the_minimum_fires_with_its_report(repo: Any) -> None:
+    result = repo.run(BP, CONTROL, "--fa-threshold=margin_pp=99", TEST)
+    result.assert_outcomes(failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.re_match_lines(
+        [
+            r"FA seed margin: bp, 2 seeds",
+            r"    seed 42: accuracy \S+, control \S+ \(frozen_bp_s42.pt, .*\), margin \S+ pp",
+            r"    note: several seeds share one control, .*",
+            r"    mean margin \S+ pp, sample sd over seeds \S+ pp",
+            r"    95 % interval \S+ to \S+ pp \(.*\)",
+            r"    minimum 99 pp",
+            r"    2 seeds: a sign-flip test over them cannot reach p < 0.25",
+            r"    FLAG: FIRE: margin .*",
+            r"VERDICT: FIRE",
+            r"bp +n=2 .* seeds FIRE .*",
+            r"FAILED bp::seed-margin - FIRE: margin \S+ pp \[\S+, \S+\] < 99, n=2",
+        ]
+    )
+
+
+def test_what_these_seeds_cannot_tell_fails_and_says_what_would_decide_or_is_skipped_if_asked(repo: Any) -> None:
+    weaker_seed(repo)
+    value = margin(repo)["margin"]["margin"]
+    around = f"--fa-threshold=margin_pp={value - 0.3}"
+    result = repo.run(BP, CONTROL, around, TEST)
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [
+            r"    FLAG: INCONCLUSIVE: .*Neither a pass nor a failure.*",
+            r"    to decide: .*(seeds|images).*",
+            r"VERDICT: INCONCLUSIVE",
+            r"bp +n=2 .* seeds INCONCLUSIVE .*",
+        ]
+    )
+    skipped = repo.run(BP, CONTROL, around, TEST, "--fa-inconclusive=skip", "-rs")
+    skipped.assert_outcomes(skipped=1)
+    assert skipped.ret == pytest.ExitCode.OK
+    skipped.stdout.re_match_lines([r"SKIPPED \[1\] bp: INCONCLUSIVE: margin .*(seeds|images).*"])
+
+
+def test_without_a_control_it_is_skipped(repo: Any) -> None:
+    result = repo.run(BP, "-rs")
+    result.assert_outcomes(passed=6, skipped=3)
+    result.stdout.re_match_lines([r"bp +n=2 .* seeds no control"])
+
+
+def test_it_measures_what_is_not_measured_yet_and_waits_for_nothing(repo: Any, measured: list[str]) -> None:
+    repo.forget()
+    repo.run(BP, CONTROL, TEST).assert_outcomes(passed=1)
+    assert len(measured) == 2
+    repo.run(BP, CONTROL).assert_outcomes(passed=9)
+    assert len(measured) == 2, "the tests of the checkpoints find what it measured"
+
+
+def test_a_pasted_id_runs_it_alone(repo: Any) -> None:
+    result = repo.run(BP, CONTROL, TEST)
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines([r"bp +n=2 .* seeds PASS .*"])
+
+
+def test_seeds_may_stand_in_the_path(repo: Any) -> None:
+    for seed in (42, 123):
+        folder = repo.path / f"seed{seed}"
+        folder.mkdir()
+        content = torch.load(repo.path / "runs" / f"bp_s{seed}.pt", weights_only=True)
+        torch.save({"state_dict": content["state_dict"], "config": {}}, folder / "net.pt")
+    options = ("--fa-checkpoint=seed{seed}/net.pt", "--fa-seeds=42,123", CONTROL)
+    document = repo.audit(*options)
+    assert [row["seed"] for row in document["summary"]] == [42, 123]
+    assert [row["name"] for row in document["seed_margins"]] == ["net"]
+
+
+def test_the_same_seeds_in_two_folders_are_two_groups(repo: Any) -> None:
+    shutil.copytree(repo.path / "runs", repo.path / "more")
+    names = [row["name"] for row in repo.audit(BP, "--fa-checkpoint=more/bp_*.pt", CONTROL)["seed_margins"]]
+    assert names == ["more/bp", "runs/bp"]
+
+
+def test_files_of_one_name_and_two_methods_are_refused(repo: Any) -> None:
+    path = repo.path / "runs" / "bp_s123.pt"
+    content = torch.load(path, weights_only=True)
+    content["config"]["method"] = "other"
+    torch.save(content, path)
+    result = repo.run(BP, CONTROL, TEST)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["these checkpoints are not seeds of one method: by their config they are of bp, other; *"])
+
+
+def test_a_seed_that_cannot_be_measured_is_an_error_that_names_it(repo: Any) -> None:
+    (repo.path / "runs" / "bp_s123.pt").write_bytes(b"no checkpoint")
+    result = repo.run(BP, CONTROL, TEST)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["runs/bp_s123.pt: *", "bp *seeds error: runs/bp_s123.pt: *"])
+
+
+@pytest.mark.parametrize(
+    ("recorded", "outcome"),
+    [
+        ({"bp": "d"}, {"xfailed": 1}),
+        ({"bp": "d", "bp::seed-margin": "FIRE"}, {"xfailed": 1}),
+        ({"bp": "d", "bp::seed-margin": "PASS"}, {"failed": 1}),
+        ({"bp": "d", "bp::seed-margin": "INCONCLUSIVE"}, {"failed": 1}),
+        ({"bp": ""}, {"failed": 1}),
+    ],
+)
+def test_a_recorded_margin_is_an_xfail_and_another_one_is_red(
+    repo: Any, recorded: dict[str, str], outcome: dict[str, int]
+) -> None:
+    (repo.path / "expected.json").write_text(json.dumps(recorded))
+    result = repo.run(BP, CONTROL, "--fa-threshold=margin_pp=99", "--fa-expect=expected.json", TEST)
+    result.assert_outcomes(**outcome)
+
+
+def test_a_margin_that_recovers_is_red_too(repo: Any) -> None:
+    (repo.path / "expected.json").write_text('{"bp": "", "bp::seed-margin": "FIRE"}')
+    result = repo.run(BP, CONTROL, "--fa-expect=expected.json", TEST)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["CHANGED: seed-margin changed from FIRE to PASS: margin *"])
+
+
+def test_a_record_with_an_unknown_verdict_is_refused(repo: Any) -> None:
+    (repo.path / "expected.json").write_text('{"bp": "", "bp::seed-margin": "maybe"}')
+    result = repo.run(BP, CONTROL, "--fa-expect=expected.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*'bp::seed-margin' is \"maybe\"; expected PASS, FIRE, INCONCLUSIVE*"])
+
+
+def test_with_a_network_of_the_users_own_it_uses_what_the_process_measured(repo: Any) -> None:
+    repo.write(
+        "conftest.py",
+        "import pytest\nfrom pytest_fadiag.sources.networks import build_network\n"
+        "@pytest.fixture\ndef fa_model(fa_checkpoint):\n    return build_network(fa_checkpoint.contents, None)\n",
+    )
+    repo.run(BP, CONTROL).assert_outcomes(passed=9)
+    alone = repo.run(BP, "--fa-frozen=0.2", TEST, "-rs")
+    alone.assert_outcomes(skipped=1)
+    alone.stdout.fnmatch_lines(["SKIPPED*a conftest replaces what networks are measured with*"])
+
+
+def test_it_is_in_the_junit_file(repo: Any) -> None:
+    repo.run(BP, CONTROL, TEST, "--junitxml=out.xml")
+    text = (repo.path / "out.xml").read_text("utf-8")
+    assert 'name="fa_status" value="PASS"' in text and 'name="fa_seeds" value="2"' in text
