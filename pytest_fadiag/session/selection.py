@@ -37,12 +37,12 @@ class Targets:
 
     def without_controls(self, controls: Controls) -> Targets:
         """These targets without the files that serve as controls: a folder often holds both."""
-        used = {str(file.path) for file in controls.files} - set(self.selection or ())
+        used = {*(str(file.path) for file in controls.files), *(str(found.log) for found in controls.reported)} - set(self.selection or ())
         kept = [[target for target in targets if target.path not in used] for targets in (self.all, self.generated, self.known)]
-        if self.all and not kept[0]:
+        if self.generated and not kept[1]:
             raise AuditError(
-                "every checkpoint to audit also serves as a control (--fa-frozen), so that nothing is left:\n  "
-                + "\n  ".join(target.path for target in self.all[:5])
+                "everything to audit also serves as a control (--fa-frozen), so that nothing is left:\n  "
+                + "\n  ".join(target.path for target in self.generated[:5])
             )
         return replace(self, all=kept[0], generated=kept[1], known=kept[2])
 
