@@ -40,7 +40,10 @@ def test_every_shipped_verdict_is_as_recorded(audit: tuple[str, dict[str, dict[s
     rows = {(row["method"], row["seed"]): row for row in document["summary"]}  # type: ignore[index]
     assert set(rows) == {(method, seed) for method in METHODS for seed in SEEDS}
     assert len(document["means"]) == len(METHODS)
-    assert output.count("mean ± sd") == len(METHODS)
+    assert output.count(" n=3 ") == len(METHODS)
+    verdicts = {row["method"]: row["margin"]["verdict"] for row in document["seed_margins"]}
+    passing = ("bp", "ep", "fa")
+    assert verdicts == {method: "PASS" if method in passing else "FIRE" for method in METHODS}
     for seed in SEEDS:
         assert rows["bp", seed]["fired"] == ""  # type: ignore[index]
         assert rows["dfa", seed]["fired"] == "abd"  # type: ignore[index]

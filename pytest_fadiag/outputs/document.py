@@ -134,10 +134,11 @@ def margin_values(margin: SeedMargin) -> dict[str, Any]:
 def margin_row(values: Mapping[str, Any]) -> MarginRow:
     """The row of a margin over seeds behind its JSON object."""
     margin = values.get("margin")
-    return MarginRow(**{**known_fields(MarginRow, values), "margin": None if margin is None else _margin_of(margin)})
+    return MarginRow(**{**known_fields(MarginRow, values), "margin": None if margin is None else margin_of(margin)})
 
 
-def _margin_of(values: Mapping[str, Any]) -> SeedMargin:
+def margin_of(values: Mapping[str, Any]) -> SeedMargin:
+    """The margin that :func:`margin_values` wrote."""
     known = {name: number(value) for name, value in known_fields(SeedMargin, values).items()}
     return SeedMargin(**{**known, "interval": Interval(**values["interval"])})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .diagnostics.frozen_margin import margin
@@ -30,8 +30,16 @@ class SeedReport:
     margin: SeedMargin
 
     @classmethod
-    def of(cls, reports: Sequence[DiagnosticReport], minimum: float) -> SeedReport:
-        """The report of networks that differ in their seeds alone; each must have its accuracy and its control's."""
+    def of(
+        cls,
+        reports: Sequence[DiagnosticReport],
+        minimum: float,
+        keep: Callable[[Callable[[], SeedMargin]], SeedMargin] = lambda make: make(),
+    ) -> SeedReport:
+        """The report of networks that differ in their seeds alone; each must have its accuracy and its control's.
+
+        ``keep`` may answer from a cache instead of resampling.
+        """
         methods = sorted({report.method_name for report in reports})
         if len(methods) > 1:
             raise AuditError(
@@ -41,7 +49,7 @@ class SeedReport:
         ordered = tuple(sorted(reports, key=lambda report: -1 if report.seed is None else report.seed))
         ours = [_accuracy(report) for report in ordered]
         theirs = [_control(report) for report in ordered]
-        return cls(methods[0], ordered, seed_margin_of_accuracies(ours, theirs, minimum))
+        return cls(methods[0], ordered, keep(lambda: seed_margin_of_accuracies(ours, theirs, minimum)))
 
     @property
     def headline(self) -> str:

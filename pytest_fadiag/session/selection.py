@@ -37,7 +37,7 @@ class Targets:
 
     def without_controls(self, controls: Controls) -> Targets:
         """These targets without the files that serve as controls: a folder often holds both."""
-        used = {*(str(file.path) for file in controls.files), *(str(found.log) for found in controls.reported)} - set(self.selection or ())
+        used = {str(path) for path in controls.paths} - set(self.selection or ())
         kept = [[target for target in targets if target.path not in used] for targets in (self.all, self.generated, self.known)]
         if self.generated and not kept[1]:
             raise AuditError(
@@ -100,7 +100,8 @@ def find_targets(config: pytest.Config, settings: Settings, recorded: Sequence[T
     picked, selection, margins, rest = _among_arguments(config, generated)
     if picked or margins:
         config.args = rest
-        return Targets(written or picked, picked, selection, margins, generated)
+        known = {target.path: target for target in (*generated, *picked)}
+        return Targets(written or picked, picked, selection, margins or None, list(known.values()))
     if typed or config.args_source is not pytest.Config.ArgsSource.ARGS:
         return Targets(written, generated, known=generated)
     # The ini file's checkpoints belong to a run of everything, as testpaths do: «pytest tests/test_x.py» means that file,

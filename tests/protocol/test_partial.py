@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -274,6 +275,27 @@ def test_other_thresholds_judge_every_epoch_anew() -> None:
     again = DiagnosticReport.from_dict(json.loads(json.dumps(written, allow_nan=False)))
     assert again.trajectory is not None
     assert again.trajectory.first_fired == {"d": 1, "c": 5, "a": 9}
+
+
+@pytest.mark.parametrize(
+    ("companions", "key"),
+    [
+        (Companions(nonfinite_states=(0, 7)), "a"),
+        (Companions(nonfinite_gradients=(0, 7)), "b"),
+        (Companions(nonfinite_logits=7), "d"),
+        (Companions(sample_invariance=0.2), "c"),
+        (Companions(gradient_per_unit_error=5e-3), ""),
+    ],
+)
+def test_an_epoch_keeps_the_companions_that_decide(companions: Companions, key: str) -> None:
+    """Each changes what fires in an epoch whose norms, cosine and accuracy alone would not say."""
+    gradient = 1e-8 if companions.gradient_per_unit_error else 1e-3
+    beside = replace(companions, sample_invariance=companions.sample_invariance or 0.01)
+    point = Point(3, (9.0, 10.0), (1e-3, gradient), 0.5, 0.4, beside)
+    judged = report(**EXACT, trajectory=Trajectory((point,)))
+    again = DiagnosticReport.from_dict(json.loads(json.dumps(judged.to_dict())))
+    assert again.trajectory is not None
+    assert again.trajectory.first_fired == dict.fromkeys(key, 3)
 
 
 def test_partial_reports_round_trip_through_json() -> None:

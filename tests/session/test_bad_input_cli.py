@@ -105,7 +105,7 @@ def test_where_every_checkpoint_is_a_control_nothing_would_be_audited(repo: Any)
     result = repo.run("--fa-checkpoint=controls", "--fa-frozen=controls/*.pt")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["ERROR: every checkpoint to audit also serves as a control (--fa-frozen)*", "  */frozen_bp_s42.pt"]
+        ["ERROR: everything to audit also serves as a control (--fa-frozen)*", "  */frozen_bp_s42.pt"]
     )
 
 

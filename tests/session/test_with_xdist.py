@@ -32,7 +32,7 @@ def test_two_workers_give_the_same_audit_in_the_same_colours(repo: Any) -> None:
     summary = [line for line in result.outlines if "FAILED" in line and "residual-growth" in line]
     assert summary and "per-block growth" in summary[0]
     assert sum("FA audit of" in line for line in result.outlines) == 1, "the controller alone prints"
-    assert (repo.path / "two.xml").read_text("utf-8").count('name="fa_method"') == 12
+    assert (repo.path / "two.xml").read_text("utf-8").count('name="fa_method"') == 13
     assert (repo.path / "controller.txt").read_text() == "False", "the controller never imports torch"
 
 
