@@ -35,13 +35,15 @@ def measure(
     loss: Loss = cross_entropy,
     batches: int = BATCHES,
     batch_size: int = BATCH,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> Measurement:
     """Measure a network on ``(x, y)`` batches of any sizes.
 
     The first ``batches`` groups of 128 samples are the probe: states, gradients and directions are measured on them. Every
-    sample counts for the accuracy. ``batch_size`` bounds what is forwarded at once and changes no number. The model comes
-    back as it was: mode, ``requires_grad``, gradients, random state. ``progress`` is told the samples done so far.
+    sample counts for the accuracy. ``batch_size`` bounds what is forwarded at once and changes no number; ``threads`` is how
+    many torch computes with on a CPU (as many as it is set to), which may change last digits. The model comes back as it
+    was: mode, ``requires_grad``, gradients, random state. ``progress`` is told the samples done so far.
     """
     if not isinstance(model, nn.Module):
         raise AuditError(f"the model is {type(model).__name__}, not a torch.nn.Module")
@@ -51,7 +53,7 @@ def measure(
         raise AuditError(f"the cross-batch cosine needs at least 2 batches of {BATCH} samples, not {batches}")
     if batch_size < 1:
         raise AuditError(f"the batch size must be at least 1, not {batch_size}")
-    with _undisturbed(model) as (network, dtype):
+    with _threads(threads), _undisturbed(model) as (network, dtype):
         return _Pass(network, dtype, stream, loss, batches, batch_size, progress).over(eval_batches)
 
 
@@ -60,10 +62,11 @@ def evaluate(
     eval_batches: Iterable[Batch],
     *,
     batch_size: int = BATCH,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> Accuracy:
     """The accuracy of a network, image by image; it needs no residual stream, so it serves controls without blocks too."""
-    with _undisturbed(model) as (network, dtype):
+    with _threads(threads), _undisturbed(model) as (network, dtype):
         return _Pass(network, dtype, None, cross_entropy, 0, batch_size, progress).classify(eval_batches)
 
 
@@ -299,6 +302,19 @@ class _Pass:
             and bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32),
             "stream": self.stream.source,
         }
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """Compute with this many threads, and afterwards with as many as before."""
+    before = torch.get_num_threads()
+    try:
+        if number is not None and number != before:
+            torch.set_num_threads(number)
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
 
 
 @contextmanager

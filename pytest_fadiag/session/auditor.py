@@ -248,6 +248,7 @@ class Auditor:
                 stream=self.settings.stream,
                 batches=self.settings.batches,
                 batch_size=self.settings.batch_size,
+                threads=self.settings.threads,
                 progress=lambda done: progress(done, total),
             )
         found: dict[str, str | int | bool] = {"feedback_saved": handle.contents.feedback is not None, **self._digests(handle)}
@@ -308,6 +309,7 @@ class Auditor:
             "batches": self.settings.batches,
             "batch_size": self.settings.batch_size,
             "device": self.settings.device,
+            "threads": self.settings.threads,
         }
         return key_of(parts)
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 Record = dict[str, Any]
+SHARED: pytest.StashKey[str] = pytest.StashKey()
 
 
 class ResultCache:
@@ -27,9 +29,12 @@ class ResultCache:
 
     @classmethod
     def of(cls, config: pytest.Config, *, disabled: bool) -> ResultCache:
-        """The cache of a run, in memory only where there is no cache plugin or it is not wanted."""
+        """The cache of a run; where there is no cache plugin or it is not wanted, what its workers share while it lasts."""
         provider = getattr(config, "cache", None)
-        return cls(None if disabled or provider is None else lambda: provider.mkdir("fadiag"))
+        if not disabled and provider is not None:
+            return cls(lambda: provider.mkdir("fadiag"))
+        shared = getattr(config, "workerinput", {}).get("fadiag", {}).get("shared")
+        return cls(None if shared is None else lambda: _made(Path(shared)))
 
     @property
     def folder(self) -> Path | None:
@@ -108,6 +113,19 @@ class _Released:
 
     def __exit__(self, *exc: object) -> None:
         self.lock.release()
+
+
+def folder_of_the_run(config: pytest.Config) -> str:
+    """A folder for what the workers of one run share and nobody keeps; made by the controller, which removes it."""
+    if SHARED not in config.stash:
+        config.stash[SHARED] = tempfile.mkdtemp(prefix="fadiag-")
+        config.add_cleanup(lambda: shutil.rmtree(config.stash[SHARED], ignore_errors=True))
+    return config.stash[SHARED]
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)  # a worker on another host has none yet
+    return folder
 
 
 def key_of(parts: Mapping[str, Any]) -> str:

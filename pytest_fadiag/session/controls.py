@@ -55,7 +55,13 @@ def evaluate_control(
         raise AuditError(f"control {error}") from error
     batches = _batches(request, checkpoint, network, settings)
     total = getattr(batches, "samples", 0)
-    accuracy = evaluate(network, batches, batch_size=settings.batch_size, progress=lambda done: progress(done, total))
+    accuracy = evaluate(
+        network,
+        batches,
+        batch_size=settings.batch_size,
+        threads=settings.threads,
+        progress=lambda done: progress(done, total),
+    )
     return control_of(file, checkpoint.config, accuracy)
 
 

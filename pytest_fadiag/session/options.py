@@ -241,6 +241,14 @@ OPTIONS = (
         "DEVICE",
     ),
     Option(
+        "threads",
+        "CPU threads that a measurement uses; another number may change last digits, so it does not follow the machine, and "
+        "-n spreads checkpoints over cores (default: 1)",
+        _count(1),
+        1,
+        "N",
+    ),
+    Option(
         "report",
         f"Write the audit to a file, or figures to a folder (repeatable): {', '.join(REPORTS)}, such as html:audit.html or "
         "markdown:$GITHUB_STEP_SUMMARY",

@@ -57,7 +57,12 @@ def for_worker(config: pytest.Config) -> dict[str, Any]:
     for target in (*targets.all, *targets.generated):
         if not _is_text(target.path):
             raise pytest.UsageError(f"xdist cannot send a file name that is not UTF-8 to its workers; rename\n  {target.id}")
-    return {"targets": targets.to_dict(), "args": [str(argument) for argument in config.args]}
+    sent: dict[str, Any] = {"targets": targets.to_dict(), "args": [str(argument) for argument in config.args]}
+    if config.stash[AUDITOR].in_play and (config.stash[AUDITOR].settings.no_cache or not hasattr(config, "cache")):
+        from .cache import folder_of_the_run
+
+        sent["shared"] = folder_of_the_run(config)
+    return sent
 
 
 def _is_text(path: str) -> bool:

@@ -36,6 +36,7 @@ class Bench:
     batches: int = BATCHES
     batch_size: int = BATCH
     device: str = "auto"
+    threads: int | None = None
     unsafe: bool = False
     progress: Progress | None = None
 
@@ -48,6 +49,7 @@ class Bench:
             stream=self.stream,
             batches=self.batches,
             batch_size=self.batch_size,
+            threads=self.threads,
             progress=self._told(),
         )
         return _released(checkpoint), measurement
@@ -55,7 +57,7 @@ class Bench:
     def evaluate(self, file: ControlFile) -> Control:
         """The accuracy of a control checkpoint on the same images."""
         checkpoint, network, batches = self._prepared(file.path)
-        accuracy = evaluate(network, batches, batch_size=self.batch_size, progress=self._told())
+        accuracy = evaluate(network, batches, batch_size=self.batch_size, threads=self.threads, progress=self._told())
         return control_of(file, checkpoint.config, accuracy)
 
     def _prepared(self, path: Path) -> tuple[Checkpoint, Any, Any]:
@@ -80,7 +82,8 @@ def audit(
     """The report of a checkpoint on disk.
 
     ``data`` is a SPEC such as ``fashion-mnist:ROOT``; ``frozen`` the control: an accuracy, a mapping by method, a control
-    checkpoint or a JSON file. ``bench`` takes ``model``, ``stream``, ``batches``, ``batch_size``, ``device``, ``unsafe``.
+    checkpoint or a JSON file. ``bench`` takes ``model``, ``stream``, ``batches``, ``batch_size``, ``device``, ``threads``,
+    ``unsafe``.
     """
     controls = Controls.of(frozen)  # first: a percentage is rejected before the measurement, not after it
     loaded = load_data(data) if isinstance(data, str) else data

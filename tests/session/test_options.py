@@ -223,6 +223,7 @@ INI_TWINS = {
     "fa_confounds": "flag",
     "fa_diagnostics": "ad",
     "fa_device": "cpu",
+    "fa_threads": "2",
     "fa_report": "json:audit.json",
     "fa_expect": "expected.json",
     "fa_no_cache": "true",
@@ -244,6 +245,7 @@ def test_a_paper_repo_may_keep_every_setting_in_its_ini_file(repo: Any) -> None:
     report = document["reports"]["runs/dfa_s42.pt"]
     assert (document["summary"][0]["outcomes"], report["companions"]["batches"]) == ({"a": "xfailed", "d": "xfailed"}, 2)
     assert report["frozen_baseline_acc"] == 0.25
+    assert report["environment"]["threads"] == 2
     assert {**report["thresholds"], "g_norm_floor": 0}.items() >= {"growth": "cumulative", "confounds": "flag"}.items()
     assert not (repo.path / ".pytest_cache" / "d").exists()
 
