@@ -31,6 +31,8 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
     def remove_node(self, node: Any) -> str | None:
         """Take a worker out; what it was running when it died is not run again."""
         workload = self.assigned_work.pop(node)
+        if self.collection is None:
+            self.registered_collections.pop(node, None)  # tests are given out when its replacement has collected too
         crashed: str | None = None
         for unit in workload.values():
             for nodeid, done in unit.items():
@@ -45,8 +47,12 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
         """Give work to every worker, then again: one with a single test waits for a second one or for the word to stop."""
         super().schedule()
         for node in self.nodes:
-            if node in self.registered_collections:
-                self._reschedule(node)
+            self._reschedule(node)
+
+    def _reschedule(self, node: Any) -> None:
+        """Give a worker more to do, or the word to stop; one that has not collected yet is asked again when it has."""
+        if self.collection is not None and node in self.registered_collections:
+            super()._reschedule(node)
 
     def _assign_work_unit(self, node: Any) -> None:
         """Send a unit; a worker that is gone already gives it back, and its end is reported by xdist itself."""
@@ -62,7 +68,8 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
 def make_scheduler(config: pytest.Config, log: Any) -> CheckpointScheduling | None:
     """The scheduler of an audit, unless the user chose how tests are distributed."""
     # -d chooses nothing: it is how --tx is switched on.
-    chosen = any(str(argument).startswith("--dist") for argument in config.invocation_params.args)
+    given = [*config.getini("addopts"), *os.environ.get("PYTEST_ADDOPTS", "").split(), *config.invocation_params.args]
+    chosen = any(str(argument).startswith("--dist") for argument in given)
     if chosen or config.getoption("dist") != "load" or not config.stash[AUDITOR].in_play:
         return None
     return CheckpointScheduling(config, log)

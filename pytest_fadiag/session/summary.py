@@ -65,7 +65,10 @@ class Summary:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the row of a report; a worker that died leaves one without, for the test that killed it."""
-        row, margin = getattr(report, ROW, None), getattr(report, MARGIN, None)
+        if str(report.outcome) == "rerun":
+            return  # pytest-rerunfailures runs it once more, and only the last time counts
+        # Taken off the report: pytest keeps every report to the end, and a row is most of what one weighs.
+        row, margin = report.__dict__.pop(ROW, None), report.__dict__.pop(MARGIN, None)
         found: dict[str, Any] | None = margin if row is None else row
         if found is not None:
             from .outcome import revive
@@ -168,7 +171,7 @@ class Summary:
         audit = self.audit()
         if self.auditor.settings.updates_expect:
             self._renew(session, audit)
-        for kind, name in self.auditor.settings.report if audit.rows or audit.checklist else ():
+        for kind, name in self.auditor.settings.report if audit.rows or audit.margins or audit.checklist else ():
             try:
                 self._write(kind, name, audit)
             except Exception as error:  # whatever is wrong with one file, the others and the summary are not lost
@@ -265,5 +268,7 @@ def one_line(rows: Sequence[AuditRow], width: int) -> str:
 def _named(rows: Sequence[AuditRow]) -> str:
     """How many checkpoints and logs: «3 checkpoints and 1 log»."""
     logs = sum(row.partial for row in rows)
+    if not rows:
+        return "no checkpoint by itself"
     counted = [count(number, noun) for number, noun in ((len(rows) - logs, "checkpoint"), (logs, "log")) if number]
     return " and ".join(counted)

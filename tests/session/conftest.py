@@ -74,7 +74,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _measure_once(folder: Path) -> None:
     """Leave a warm cache beside the files, so that a test measures only where it is about measuring."""
     (folder / "pytest.ini").write_text("[pytest]\nfa_data = data.npz\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-p", "no:xdist"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-p", "no:randomly", "-p", "no:xdist"]
     options = ["--fa-checkpoint=runs", "--fa-frozen=controls/*.pt"]
     subprocess.run(
         [*command, *options], cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, check=False
@@ -109,11 +109,11 @@ class Repo:
 
     def run(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
         """Pytest in this process, where torch is loaded already."""
-        return self.pytester.runpytest_inprocess("-p", "no:hypothesispytest", "-p", "no:xdist", *args)
+        return self.pytester.runpytest_inprocess("-p", "no:hypothesispytest", "-p", "no:randomly", "-p", "no:xdist", *args)
 
     def spawn(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
         """Pytest in a process of its own."""
-        return self.pytester.runpytest_subprocess("-p", "no:hypothesispytest", *args)
+        return self.pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:randomly", *args)
 
     def audit(self, *args: str | os.PathLike[str], run: Callable[..., pytest.RunResult] | None = None) -> dict[str, Any]:
         """What a run writes with --fa-report=json."""

@@ -104,9 +104,7 @@ def test_a_checkpoint_named_twice_is_audited_once(repo: Any) -> None:
 def test_where_every_checkpoint_is_a_control_nothing_would_be_audited(repo: Any) -> None:
     result = repo.run("--fa-checkpoint=controls", "--fa-frozen=controls/*.pt")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: everything to audit also serves as a control (--fa-frozen)*", "  */frozen_bp_s42.pt"]
-    )
+    result.stderr.fnmatch_lines(["ERROR: everything to audit also serves as a control (--fa-frozen)*", "  */frozen_bp_s42.pt"])
 
 
 def test_two_checkpoints_of_one_name_in_two_folders(repo: Any) -> None:

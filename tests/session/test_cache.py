@@ -270,7 +270,7 @@ def fa_eval_batches(fa_eval_batches):
 def on_a_terminal(folder: Path, *args: str) -> str:
     """What pytest writes to a terminal of 80 columns."""
     master, slave = pty.openpty()
-    command = [sys.executable, "-m", "pytest", "-p", "no:hypothesispytest", "-p", "no:xdist", *args]
+    command = [sys.executable, "-m", "pytest", "-p", "no:hypothesispytest", "-p", "no:randomly", "-p", "no:xdist", *args]
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
     process = subprocess.Popen(command, cwd=folder, env=environment, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)

@@ -1,0 +1,138 @@
+"""Six seeds of one small method, and a conftest that can kill a worker, count measurements and note what a process saw."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+SEEDS = range(6)
+TESTS = 4 * len(SEEDS) + 1
+"""Four diagnostics of each checkpoint, and the margin of the method over its seeds."""
+
+# Without hypothesis, whose import costs each process more than everything else here; the others are switched on where a test
+# is about them, for a suite has them installed beside it or not.
+INI = """[pytest]
+addopts = -p no:hypothesispytest -p no:randomly -p no:rerunfailures -p no:timeout
+fa_data = data.npz
+fa_checkpoint = runs
+fa_frozen = 0.0
+fa_threshold = margin_pp=-100
+fa_device = cpu
+"""
+
+CONFTEST = """
+import os, pathlib, sys, pytest
+WHERE, HOW = os.environ.get("KILL_WHERE", ""), os.environ.get("KILL_HOW", "kill")
+WHO = [name for name in os.environ.get("KILL_ID", "").split(",") if name]
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+CURRENT = ""
+
+def die(where, name):
+    if WORKER and WHERE == where and any(who in name for who in WHO):
+        if HOW == "exit":
+            os._exit(0)
+        os.kill(os.getpid(), 9)
+
+def pytest_configure(config):
+    if WORKER and (WHERE == "measure" or os.environ.get("COUNT")):
+        import pytest_fadiag.protocol.measure as module
+        module.measure = watched(module.measure)
+    elif os.environ.get("COUNT") and not config.getoption("numprocesses", None) and not config.getoption("tx", None):
+        import pytest_fadiag.protocol.measure as module
+        module.measure = watched(module.measure)
+    if WHERE == "judge":
+        import pytest_fadiag.session.seedtests as module
+        original = module.check
+        module.check = lambda *args: (die("judge", CURRENT), original(*args))
+
+def watched(original):
+    def measure(*args, **options):
+        with open(f"measured-{os.getpid()}.txt", "a") as file:
+            file.write(CURRENT + "\\n")
+        progress = options.pop("progress")
+        return original(*args, progress=lambda done: (die("measure", CURRENT), progress(done)), **options)
+    return measure
+
+def pytest_collection_modifyitems():
+    die("collection", WORKER or "")
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    global CURRENT
+    CURRENT = item.nodeid
+    die("setup", item.nodeid)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    die("call", item.nodeid)
+
+def pytest_runtest_logfinish(nodeid):
+    die("finish", nodeid)  # all its reports are sent
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session):
+    for plugin in session.config.pluginmanager.get_plugins() if WHERE == "between" else ():
+        if hasattr(plugin, "run_one_test"):
+            def sendevent(name, plugin=plugin, send=plugin.sendevent, **values):
+                send(name, **values)
+                if name == "runtest_protocol_complete":
+                    die("between", session.items[values["item_index"]].nodeid)  # the controller knows that it is done
+            plugin.sendevent = sendevent
+
+def pytest_sessionfinish(session):
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("OMP_NUM_THREADS"), "torch" in sys.modules
+    folder = pathlib.Path(session.config.rootpath, "seen")
+    folder.mkdir(exist_ok=True)
+    (folder / (WORKER or "controller")).write_text(repr(seen))
+"""
+
+
+def make_repo(root: Path) -> Path:
+    """Write the repo and measure everything once: with a warm cache workers need no torch, and a run takes a second."""
+    import numpy as np
+    import torch
+    from support import clustered, network
+
+    x, y = clustered(300)
+    np.savez(root / "data.npz", x=x.numpy(), y=y.numpy())
+    (root / "runs").mkdir()
+    for seed in SEEDS:
+        saved = {"state_dict": network(seed=seed).state_dict(), "config": {"method": "net", "seed": seed}}
+        torch.save(saved, root / "runs" / f"net_s{seed}.pt")
+    (root / "pytest.ini").write_text(INI)
+    (root / "conftest.py").write_text(CONFTEST)
+    run(root, "-q", "-p", "no:xdist").check_returncode()
+    return root
+
+
+def forget(root: Path) -> None:
+    """Start without anything measured before."""
+    shutil.rmtree(root / ".pytest_cache", ignore_errors=True)
+    for file in root.glob("measured-*.txt"):
+        file.unlink()
+
+
+def measurements(root: Path) -> int:
+    """How many times something was measured since :func:`forget`, in all processes."""
+    return sum(len(file.read_text().splitlines()) for file in root.glob("measured-*.txt"))
+
+
+def run(root: Path, *args: str, env: Mapping[str, str] | None = None, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    """Pytest in a process of its own, in an environment that says nothing of GPUs and workers but what is given."""
+    silent = ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS", "CI")
+    environment = {name: value for name, value in os.environ.items() if name not in silent and not name.startswith("KILL_")}
+    command = [sys.executable, "-m", "pytest", "--color=no", *args]
+    return subprocess.run(
+        command,
+        cwd=root,
+        env={**environment, "COLUMNS": "120", **(env or {})},
+        timeout=timeout,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )

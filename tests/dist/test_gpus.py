@@ -1,0 +1,102 @@
+"""What each worker sees of GPUs and cores, by real runs; counting them needs neither torch nor a GPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_fadiag.session.gpus import visible_gpus
+
+
+def fake_nvidia_smi(folder: Path, lines: str, code: int = 0) -> str:
+    """A PATH on which nvidia-smi prints these lines."""
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{lines}END\nexit {code}\n")
+    program.chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def listed(gpus: int) -> str:
+    return "".join(f"GPU {number}: NVIDIA A100-SXM4-40GB (UUID: GPU-{number:08x})\n" for number in range(gpus))
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus"),
+    [
+        ("3,5", ["3", "5"]),
+        ("GPU-8f6e, MIG-2a1b", ["GPU-8f6e", "MIG-2a1b"]),
+        ("MIG-GPU-8f6e/1/0,MIG-GPU-8f6e/2/0", ["MIG-GPU-8f6e/1/0", "MIG-GPU-8f6e/2/0"]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,1", ["0"]),
+    ],
+)
+def test_gpus_are_read_off_the_environment(monkeypatch: pytest.MonkeyPatch, given: str, gpus: list[str]) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert visible_gpus() == gpus
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "gpus"),
+    [
+        (listed(3), 0, ["0", "1", "2"]),
+        ("GPU 0: A100 (UUID: GPU-1)\n  MIG 3g.20gb Device 0: (UUID: MIG-1)\n", 0, ["0"]),
+        ("No devices found.\n", 0, []),
+        (listed(1), 9, []),
+    ],
+    ids=["three", "one with MIG", "none", "a broken driver"],
+)
+def test_gpus_are_counted_by_nvidia_smi(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: str, code: int, gpus: list[str]
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path, lines, code))
+    assert visible_gpus() == gpus
+
+
+@pytest.mark.parametrize(
+    ("workers", "visible", "expected"),
+    [
+        (2, "3,5", ["3", "5"]),
+        (3, "GPU-8f6e,MIG-2a1b", ["GPU-8f6e", "MIG-2a1b", "GPU-8f6e"]),
+        (2, "", ["", ""]),
+        (2, "-1", ["-1", "-1"]),
+        (2, "0,-1,1", ["0", "0"]),
+    ],
+    ids=["ordinals", "UUIDs, fewer than workers", "empty", "hidden", "hidden from the second on"],
+)
+def test_each_worker_sees_one_entry_of_the_callers_list(repo: Any, workers: int, visible: str, expected: list[str]) -> None:
+    repo.run("-n", str(workers), CUDA_VISIBLE_DEVICES=visible)
+    assert repo.gpus() == {f"gw{number}": gpu for number, gpu in enumerate(expected)}
+    assert repo.seen["controller"] == (visible, os.environ["OMP_NUM_THREADS"], False)
+
+
+def test_a_replaced_worker_keeps_its_gpu(repo: Any) -> None:
+    killed = {"KILL_WHERE": "setup", "KILL_ID": "net_s0.pt::residual-growth,net_s1.pt::residual-growth"}
+    repo.run("-n", "2", CUDA_VISIBLE_DEVICES="GPU-aa,GPU-bb", **killed)
+    gpus = repo.gpus()
+    assert gpus.keys() == {"gw2", "gw3"}
+    assert set(gpus.values()) == {"GPU-aa", "GPU-bb"}
+
+
+def test_auto_is_the_number_of_gpus(repo: Any, tmp_path: Path) -> None:
+    result = repo.run("-n", "auto", PATH=fake_nvidia_smi(tmp_path, listed(3)))
+    assert "3 workers" in result.stdout
+    assert repo.gpus() == {"gw0": "0", "gw1": "1", "gw2": "2"}
+
+
+def test_the_environment_that_the_user_gave_a_worker_stays(repo: Any, tmp_path: Path) -> None:
+    path = fake_nvidia_smi(tmp_path, listed(2))
+    result = repo.run("-d", "--tx", "2*popen//env:CUDA_VISIBLE_DEVICES=7//env:OMP_NUM_THREADS=3", "-v", PATH=path)
+    assert "scheduling tests via CheckpointScheduling" in result.stdout, "-d switches --tx on and chooses nothing"
+    assert repo.seen == {"gw0": ("7", "3", False), "gw1": ("7", "3", False), "controller": (None, "1", False)}
+
+
+def test_threads_are_shared_out_where_nobody_set_them(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    repo.run("-n", "2")
+    share = str(max(1, (os.cpu_count() or 1) // 2))
+    assert repo.seen == {"gw0": (None, share, False), "gw1": (None, share, False), "controller": (None, None, False)}
