@@ -90,6 +90,8 @@ def pytest_runtest_makereport(
         from .session.outcome import annotate_seeds
 
         annotate_seeds(item, call, report)
+    elif report.failed and hasattr(item, "fa_headline"):
+        report.fa_headline = item.fa_headline  # type: ignore[attr-defined]
     return report
 
 

@@ -1,34 +1,27 @@
 #!/usr/bin/env bash
 # An audit as a Slurm job array: each task audits one part on its own GPU, and the merge waits for all of them.
 #
+#   export OPTIONS="--fa-checkpoint='runs/*_s*.pt' --fa-data=cifar10:data --fa-frozen='runs/frozen_*.pt'"
 #   audit=$(sbatch --parsable --array=1-8 --gres=gpu:1 examples/recipes/slurm_array.sh)
 #   sbatch --dependency=afterany:$audit examples/recipes/slurm_array.sh merge
 #
-# OPTIONS is the audit itself, as you would type it behind pytest on one machine; ini settings need not be repeated.
+# OPTIONS is what you would type behind pytest on one machine, quotes and all; ini settings need not be repeated.
 #SBATCH --job-name=fa-audit
 #SBATCH --time=00:30:00
-set -uo pipefail
+set -euo pipefail
 parts=${PARTS:-audit-parts}
-mkdir -p "$parts"
+eval "options=(${OPTIONS:-})"
 
 if [[ ${1:-} == merge ]]; then
-  merge=()
-  for part in "$parts"/part-*.json; do merge+=("--fa-merge=$part"); done
-  # A part that is missing is a task that died before it could write: the audit is not complete.
-  if [[ ${#merge[@]} -ne $(cat "$parts/count") ]]; then
-    echo "only ${#merge[@]} of $(cat "$parts/count") parts were written; run the missing tasks again" >&2
-    exit 1
-  fi
-  exec python -m pytest -m fa_protocol "${merge[@]}" --fa-report=json:audit.json --fa-report=html:audit.html
+  # A part that is missing, because its task died before it could write, is refused.
+  exec python -m pytest -m fa_protocol --fa-merge="$parts/part-*.json" --fa-report=json:audit.json --fa-report=html:audit.html
 fi
 
-count=${SLURM_ARRAY_TASK_COUNT:?run this as a job array: sbatch --array=1-8 …}
-echo "$count" > "$parts/count"
-# shellcheck disable=SC2086 (OPTIONS holds several options)
-python -m pytest -m fa_protocol ${OPTIONS:-} \
-  --fa-shard="$SLURM_ARRAY_TASK_ID/$count" \
-  --fa-report=json:"$parts/part-$SLURM_ARRAY_TASK_ID.json" \
-  -o cache_dir="$parts/cache-$SLURM_ARRAY_TASK_ID"
-code=$?
+task=${SLURM_ARRAY_TASK_ID:?run this as a job array: sbatch --array=1-8 …}
+code=0
+python -m pytest -m fa_protocol "${options[@]}" \
+  --fa-shard="$task/$SLURM_ARRAY_TASK_COUNT" \
+  --fa-report=json:"$parts/part-$task.json" \
+  -o cache_dir="$parts/cache-$task" || code=$?
 # 1 is a finding, which the merge reports for all parts together; anything else is a task that failed.
 [[ $code -le 1 ]] || exit "$code"

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..protocol.report import DiagnosticReport
-from ..protocol.wording import count
 from .groups import MethodGroup
 from .markdown import escaped
 from .printable import one_line
@@ -38,12 +37,12 @@ PITFALLS = {
 """The titles are those of the checks that read code; outputs know nothing of sources, so a test holds the two together."""
 
 
-def checklist_lines(group: MethodGroup, found: Checklist | None) -> list[str]:
-    """The checklist of one method, as Markdown task lists."""
+def checklist_lines(group: MethodGroup | None, found: Checklist | None) -> list[str]:
+    """The checklist of one method, or of the evaluation code alone, as Markdown task lists."""
     lines = []
     for number, item in PITFALLS.items():
         lines.append(f"- **{number}. {escaped(item.title)}**")
-        own = _feedback(group.reports) if number == 4 else _own(group, item)
+        own = "" if group is None else _feedback(group.reports) if number == 4 else _own(group, item)
         lines += [f"  - {own}"] if own else []
         lines += [f"  - {line}" for line in _code(number, found)]
     return lines
@@ -87,7 +86,8 @@ def _code(number: int, found: Checklist | None) -> Iterable[str]:
         if finding.get("silenced"):
             yield f"[ ] {where}: left to the author, who let it stand: {_place(finding)}: «{_said(finding, 'silenced')}»"
     if not here:
-        yield f"[x] {where}: no sign of it in the syntax of the {count(found.files, 'file')} that were read"
+        read = "file that was read" if found.files == 1 else f"{found.files:,} files that were read"
+        yield f"[x] {where}: no sign of it in the syntax of the {read}"
 
 
 def _place(finding: Mapping[str, Any]) -> str:

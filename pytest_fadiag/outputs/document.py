@@ -27,6 +27,7 @@ def document(audit: Audit, version: str) -> dict[str, Any]:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "pytest_fadiag": version,
+        "shard": None if audit.shard is None else list(audit.shard),
         "reports": {row.checkpoint: row.report.to_dict() for row in audit.rows if row.report is not None},
         "summary": [_summary(row) for row in audit.rows],
         "means": [
@@ -74,6 +75,7 @@ def audit_of(values: Any) -> Audit:
         [_row(row, reports.get(row["checkpoint"])) for row in values["summary"]],
         [margin_row(margin) for margin in values.get("seed_margins", ())],
         None if found is None else Checklist(**known_fields(Checklist, found)),
+        None if values.get("shard") is None else (int(values["shard"][0]), int(values["shard"][1])),
     )
 
 
@@ -82,6 +84,7 @@ def _summary(row: AuditRow) -> dict[str, Any]:
         "checkpoint": row.checkpoint,
         "method": row.method,
         "seed": row.seed,
+        "group": row.group or None,
         "partial": row.partial,
         "verdict": row.report.verdict if row.report is not None else row.verdict,
         "fired": row.fired,
@@ -105,6 +108,7 @@ def _row(values: Mapping[str, Any], report: DiagnosticReport | None) -> AuditRow
         str(values.get("reason", "")),
         values.get("expected"),
         None if values.get("recorded") is None else DiagnosticReport.from_dict(values["recorded"]),
+        values["group"] or "" if "group" in values else None,  # version 1 does not know, and later ones may know of none
     )
 
 

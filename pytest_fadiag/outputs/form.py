@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from ..protocol.diagnostics import DIAGNOSTICS, Diagnostic
@@ -10,12 +11,12 @@ from ..protocol.diagnostics.frozen_margin import interval, margin
 from ..protocol.diagnostics.residual_growth import cumulative_growth, per_block_growth
 from ..protocol.report import DiagnosticReport
 from ..protocol.thresholds import DiagnosticThresholds
-from ..protocol.wording import cosine, figure, fraction, limit, per_site, points
+from ..protocol.wording import cosine, figure, fraction, limit, listed, per_site, points
 from .checklist import checklist_lines
 from .groups import MethodGroup, method_groups
-from .markdown import escaped
+from .markdown import cells, escaped
 from .printable import one_line
-from .rows import Audit, AuditRow
+from .rows import Audit, AuditRow, MarginRow
 
 AUTHOR = "*left to the author*"
 ENVIRONMENT = {
@@ -37,13 +38,20 @@ def form(audit: Audit, version: str) -> str:
     """The filled-in form of every method, in Markdown; what comes from files is escaped."""
     lines = ["# FA reporting form", "", f"Filled in by pytest-fadiag {_text(version)}. What it cannot know is {AUTHOR}."]
     groups = method_groups(audit)
+    shown = [group.margin for group in groups]
+    alone = [margin for margin in audit.margins if not any(margin is other for other in shown)]
     if not groups:
-        lines += ["", "No method was audited."]
+        lines += ["", "No method was audited by itself: only its margin over seeds." if alone else "No method was audited."]
     for group in groups:
         lines += ["", f"## {_text(group.label)}"]
         for title, content in _sections(group, audit, version):
             if content:
                 lines += ["", f"### {title}", "", *content]
+    if alone:
+        rows = [(_text(margin.name), _over_seeds(margin)) for margin in alone]
+        lines += ["", "## Margins over seeds", "", *cells(("method", "margin over seeds"), rows)]
+    if not groups and audit.checklist is not None:
+        lines += ["", "## Checklist of pitfalls", "", *checklist_lines(None, audit.checklist)]
     return "\n".join(lines) + "\n"
 
 
@@ -69,11 +77,21 @@ def _identification(group: MethodGroup, version: str) -> list[str]:
         ("tool", f"pytest-fadiag {_text(version)}"),
         ("architecture, data, optimiser, epochs", AUTHOR),
     ]
-    lines = _table(("field", "value"), fields)
+    lines = cells(("field", "value"), fields)
+    repeated = sorted(seed for seed, runs in Counter(row.seed for row in seeds).items() if runs > 1 and seed is not None)
+    if repeated:
+        lines += ["", f"**Warning: {_repeated(repeated)}**"]
     verdicts = [(_seed(row), _text(row.report.verdict if row.report is not None else row.verdict)) for row in group.rows]
-    lines += ["", *_table(("seed", "verdict"), verdicts)]
+    lines += ["", *cells(("seed", "verdict"), verdicts)]
     said = [(row, remark) for row in group.rows if row.report is not None for remark in (*row.report.remarks, *_notes(row))]
-    return [*lines, *([""] if said else []), *(f"- {_seed(row)}: {_text(remark)}" for row, remark in said)]
+    told = [f"- {escaped(_name(row), start=True)}: {_text(remark)}" for row, remark in said]
+    return [*lines, *([""] if told else []), *told]
+
+
+def _repeated(seeds: Sequence[int]) -> str:
+    """Runs of one seed differ by something else than their seed, or are the same run twice."""
+    which = f"seed {seeds[0]} occurs" if len(seeds) == 1 else f"seeds {listed(map(str, seeds))} occur"
+    return f"{which} more than once, so n counts runs and not seeds, and the spread below is not one over seeds."
 
 
 def _notes(row: AuditRow) -> list[str]:
@@ -89,13 +107,12 @@ def _headline(group: MethodGroup) -> list[str]:
         ("accuracy", _spread([report.headline_acc for report in reports], fraction)),
         ("accuracy of the control", _spread([report.frozen_baseline_acc for report in reports], fraction)),
         ("margin, percentage points", _spread(margins, points)),
-        ("margin over seeds", _over_seeds(group)),
+        ("margin over seeds", _over_seeds(group.margin)),
     ]
-    return _table(("number", "mean ± sample sd"), fields)
+    return cells(("number", "mean ± sample sd"), fields)
 
 
-def _over_seeds(group: MethodGroup) -> str:
-    row = group.margin
+def _over_seeds(row: MarginRow | None) -> str:
     if row is None or row.margin is None:
         reason = f": {_text(row.reason)}" if row is not None and row.reason else ""
         return f"not tested{reason}"
@@ -127,7 +144,7 @@ def _diagnostic(group: MethodGroup, diagnostic: Diagnostic) -> list[str]:
         outcome = f"**{_text(finding.outcome)}**" if finding.fired else _text(finding.outcome)
         said = _text(finding.headline) if diagnostic.key in row.judged else f"{_text(finding.headline)} (not part of this run)"
         rows.append((_seed(row), outcome, said, "; ".join(_values(row.report, diagnostic.key))))
-    return _table(("seed", "outcome", "number and threshold", "values"), rows)
+    return cells(("seed", "outcome", "number and threshold", "values"), rows)
 
 
 def _values(report: DiagnosticReport, key: str) -> list[str]:
@@ -170,14 +187,17 @@ def _first_fired(group: MethodGroup) -> list[str]:
     for row in group.rows:
         if row.report is not None and row.report.trajectory is not None:
             first, epochs = row.report.trajectory.first_fired, row.report.trajectory.epochs
-            cells = [_epoch(first.get(diagnostic.key), diagnostic.key, row.report) for diagnostic in DIAGNOSTICS]
-            rows.append((_seed(row), *cells, f"{epochs[0]} to {epochs[-1]}"))
-    return _table(("seed", *(f"({diagnostic.key})" for diagnostic in DIAGNOSTICS), "epochs logged"), rows) if rows else []
+            epochs_of = [_epoch(first.get(diagnostic.key), diagnostic.key, row.report) for diagnostic in DIAGNOSTICS]
+            rows.append((_seed(row), *epochs_of, f"{epochs[0]} to {epochs[-1]}"))
+    return cells(("seed", *(f"({diagnostic.key})" for diagnostic in DIAGNOSTICS), "epochs logged"), rows) if rows else []
 
 
 def _epoch(epoch: int | None, key: str, report: DiagnosticReport) -> str:
+    known = () if report.trajectory is None else report.trajectory.known
+    if epoch is None and key not in known:
+        return "not logged by epoch" if report.finding(key).measured else "not measured"
     if epoch is None:
-        return "not measured" if report.finding(key).status.value == "not measured" else "never"
+        return "only in the final numbers" if key in report.fired else "never"
     return str(epoch) if key in report.fired else f"{epoch} (not at the end)"
 
 
@@ -192,7 +212,7 @@ def _control(group: MethodGroup) -> list[str]:
         rows.append((_seed(row), _text(kind), value, images, source))
     if not rows:
         return [f"No control was supplied, so (d) is not measured: {AUTHOR}."] if group.reports else []
-    lines = _table(("seed", "kind", "accuracy", "test images", "provenance"), rows)
+    lines = cells(("seed", "kind", "accuracy", "test images", "provenance"), rows)
     same = f"that it was trained with the same method, optimiser, epochs and data as the network: {AUTHOR}"
     return [*lines, "", f"- [ ] {same}"]
 
@@ -206,7 +226,7 @@ def _thresholds(reports: Sequence[DiagnosticReport]) -> list[str]:
         used = sorted({_number(report.thresholds.to_dict()[name]) for report in reports})
         shown = ", ".join(used)
         rows.append((_text(name), shown if used == [_number(default)] else f"**{shown}** (default {_number(default)})"))
-    return _table(("threshold", "value"), rows)
+    return cells(("threshold", "value"), rows)
 
 
 def _number(value: float | str) -> str:
@@ -227,7 +247,7 @@ def _environment(group: MethodGroup) -> list[str]:
             fields.append((_text(ENVIRONMENT.get(name, name)), _text(next(iter(values.values()))) if alike else each))
     if not fields:
         return [f"Not recorded: {AUTHOR}."] if rows else []
-    return _table(("item", "value"), fields)
+    return cells(("item", "value"), fields)
 
 
 def _plain(value: str | int | bool) -> str:
@@ -235,13 +255,13 @@ def _plain(value: str | int | bool) -> str:
 
 
 def _seed(row: AuditRow) -> str:
-    return _text(row.checkpoint) if row.seed is None else str(row.seed)
+    return escaped(_name(row))
+
+
+def _name(row: AuditRow) -> str:
+    """The seed of a row, or where it has none its file."""
+    return one_line(row.checkpoint) if row.seed is None else str(row.seed)
 
 
 def _text(text: str) -> str:
     return escaped(one_line(text))
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    body = [f"| {' | '.join(row)} |" for row in rows]
-    return [f"| {' | '.join(head)} |", "|" + " --- |" * len(head), *body] if body else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..protocol.diagnostics import DIAGNOSTICS, Column, Status
@@ -13,6 +13,8 @@ from ..protocol.seeds import SeedMargin
 from ..protocol.wording import fraction
 
 ACCURACY = Column("acc", lambda report: report.headline_acc, fraction, priority=0)
+LIKELY_PASS = "likely-pass"
+"""In a verdict, before the keys of what passes as far as a log tells."""
 COLUMNS: tuple[Column, ...] = (ACCURACY, *(column for diagnostic in DIAGNOSTICS for column in diagnostic.columns))
 
 
@@ -30,6 +32,8 @@ class AuditRow:
     expected: str | None = None
     recorded: DiagnosticReport | None = None
     """What an earlier audit measured, where this one is compared with it."""
+    group: str | None = None
+    """The test of the margin over seeds to which the row belongs."""
 
     @property
     def partial(self) -> bool:
@@ -46,6 +50,15 @@ class AuditRow:
     def fired(self) -> str:
         """The keys that fired among the diagnostics that ran."""
         return "" if self.report is None else "".join(key for key in self.report.fired if key in self.judged)
+
+    @property
+    def excused(self) -> str:
+        """The keys that pass although their number crosses its threshold: those that would fire if nothing were excused."""
+        if self.report is None or not any(finding.causes and not finding.fired for finding in self.report.findings):
+            return ""
+        # Without its epochs, which would all be judged again.
+        strict = replace(self.report, thresholds=self.report.thresholds.replace(confounds="flag"), trajectory=None)
+        return "".join(key for key in strict.fired if key in self.judged and key not in self.report.fired)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -82,7 +95,7 @@ class AuditRow:
         elif self.partial:
             passed, likely = ([key for key in stands if self._is(key, s)] for s in (Status.PASS, Status.LIKELY_PASS))
             whole = len(passed) == len(DIAGNOSTICS)
-            named = {"pass": passed, "likely": likely}
+            named = {"pass": passed, LIKELY_PASS: likely}
             parts = ["trustworthy"] if whole else [f"{word} {' '.join(keys)}" for word, keys in named.items() if keys]
         elif len(self.judged) == len(DIAGNOSTICS) and not broken:
             parts = ["trustworthy"]
@@ -128,8 +141,8 @@ class MarginRow:
 
     @property
     def as_expected(self) -> bool:
-        """Whether the margin falls short as somebody recorded that it does."""
-        return self.outcome == "xfailed"
+        """Whether the verdict is what somebody recorded."""
+        return self.outcome == "xfailed" or (self.outcome == "passed" and self.expected == "PASS")
 
 
 @dataclass(frozen=True)
@@ -149,6 +162,8 @@ class Audit:
     rows: Sequence[AuditRow]
     margins: Sequence[MarginRow] = ()
     checklist: Checklist | None = None
+    shard: tuple[int, int] | None = None
+    """Which part of how many this is, where an audit was divided."""
 
 
 @dataclass(frozen=True)
@@ -179,12 +194,20 @@ def mean_rows(rows: Iterable[AuditRow]) -> list[MeanRow]:
             MeanRow(
                 method,
                 len(reports),
-                tuple(statistics.fmean(column) if column else None for column in complete),
+                tuple(average(column) if column else None for column in complete),
                 tuple(_deviation(column) if column else None for column in complete),
                 partial,
             )
         )
     return means
+
+
+def average(values: Sequence[float]) -> float:
+    """The mean, also of numbers whose sum no float holds, such as the norms of an exploded stream."""
+    try:
+        return statistics.fmean(values)
+    except OverflowError:
+        return sum(value / len(values) for value in values)
 
 
 def _value(column: Column, report: DiagnosticReport) -> float | None:
@@ -194,5 +217,5 @@ def _value(column: Column, report: DiagnosticReport) -> float | None:
 def _deviation(values: Sequence[float]) -> float:
     try:
         return statistics.stdev(values)
-    except (ValueError, AttributeError):  # a column with inf or NaN has no deviation
+    except (ValueError, AttributeError, OverflowError):  # a column with inf or NaN has no deviation
         return float("nan")

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..protocol.wording import figure
-from .changes import moves
+from ..protocol.diagnostics import DIAGNOSTICS
+from ..protocol.seeds import SeedVerdict
+from ..protocol.wording import figure, points
+from .changes import POINTS, moves
 from .printable import cells, one_line, shortened
 from .rows import COLUMNS, Audit, AuditRow, MarginRow, MeanRow, mean_rows
 
@@ -19,7 +21,9 @@ FIRST = "first epoch"
 """The column of the epochs at which diagnostics first fired."""
 LOG = " (log)"
 """Behind the method of a row that a training log gave."""
-ASCII = str.maketrans({"‖": "|", "±": "~", "…": "~", "×": "x", "—": "-", "→": ">", "«": '"', "»": '"'})
+EXCUSED = "^"
+"""Behind a number that crosses its threshold and passes all the same; the legend says so."""
+ASCII = str.maketrans({"‖": "|", "±": "~", "…": "~", "×": "x", "÷": "/", "—": "-", "→": ">", "«": '"', "»": '"'})
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,8 @@ def _label(row: AuditRow, rows: Sequence[AuditRow]) -> str:
 
 
 def _lines(groups: Sequence[Group], layout: Layout) -> list[Line]:
+    if not any(group.rows for group in groups):  # of margins over seeds alone the other columns would be dashes
+        layout = replace(layout, shown=tuple(index for index in layout.shown if COLUMNS[index].title == POINTS))
     titles = [COLUMNS[index].title for index in layout.shown]
     if not any(row.first_fired for group in groups for row in group.rows):
         layout = replace(layout, first=False)
@@ -118,11 +124,10 @@ def _lines(groups: Sequence[Group], layout: Layout) -> list[Line]:
     table: list[Line] = [[Cell(title) for title in ("method", "seed", *titles, "verdict")]]
     for group in groups:
         table += [_row(row, layout) for row in group.rows]
+        beside = group.margins[0] if group.mean is not None and len(group.margins) == 1 else None
         if group.mean is not None:
-            margin = group.margins[0] if len(group.margins) == 1 else None
-            table.append(_mean(group.label, group.mean, margin, layout))
-        elif group.margins:
-            table += [_margin(margin, layout) for margin in group.margins]
+            table.append(_mean(group.label, group.mean, beside, layout))
+        table += [_margin(margin, layout) for margin in group.margins if margin is not beside]
     for column in range(len(table[0]) - 1):
         widest = max(cells(line[column].text) for line in table)
         for line in table:
@@ -135,9 +140,10 @@ def _lines(groups: Sequence[Group], layout: Layout) -> list[Line]:
 
 def _row(row: AuditRow, layout: Layout) -> Line:
     line = [Cell(_name(row.method, layout)), Cell("" if row.seed is None else str(row.seed))]
+    excused = set(row.excused)
     for index in layout.shown:
         value = None if row.report is None else COLUMNS[index].value(row.report)
-        text = "-" if value is None else COLUMNS[index].show(value)
+        text = "-" if value is None else COLUMNS[index].show(value) + EXCUSED * (_owner(index) in excused)
         move = moves(row).get(COLUMNS[index].title)
         line.append(Cell(f"{text} ({move})" if move else text, _fired(row, index)))
     line += [Cell(row.first_fired or "-")] * layout.first
@@ -147,8 +153,11 @@ def _row(row: AuditRow, layout: Layout) -> Line:
 
 def _margin(margin: MarginRow, layout: Layout) -> Line:
     """A margin over seeds without a mean beside it: of seeds that occur twice, or of which none was measured."""
-    line = [Cell(_name(margin.name, layout)), Cell("" if margin.margin is None else f"n={margin.margin.seeds}")]
-    return [*line, *(Cell("-") for _ in layout.shown), *[Cell("-")] * layout.first, _seeds_verdict(margin, layout)]
+    found = margin.margin
+    line = [Cell(_name(margin.name, layout)), Cell("" if found is None else f"n={found.seeds}")]
+    known = {} if found is None else {POINTS: Cell(points(found.margin), found.verdict is SeedVerdict.FIRE)}
+    line += [known.get(COLUMNS[index].title, Cell("-")) for index in layout.shown]
+    return [*line, *[Cell("-")] * layout.first, _seeds_verdict(margin, layout)]
 
 
 def _seeds_verdict(margin: MarginRow, layout: Layout) -> Cell:
@@ -192,11 +201,13 @@ def _short(deviation: float) -> str:
     return f"{deviation:.1g}" if deviation < 0.1 or deviation >= 1000 else f"{deviation:.2g}"
 
 
-def _fired(row: AuditRow, index: int) -> bool:
-    from ..protocol.diagnostics import DIAGNOSTICS
+def _owner(index: int) -> str:
+    """The key of the diagnostic to which a column belongs; the accuracy belongs to none."""
+    return next((diagnostic.key for diagnostic in DIAGNOSTICS if COLUMNS[index] in diagnostic.columns), "")
 
-    owner = next((d.key for d in DIAGNOSTICS if COLUMNS[index] in d.columns), "")
-    return bool(owner) and owner in row.fired
+
+def _fired(row: AuditRow, index: int) -> bool:
+    return _owner(index) != "" and _owner(index) in row.fired
 
 
 def _width(lines: Sequence[Line]) -> int:

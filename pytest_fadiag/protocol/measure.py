@@ -37,6 +37,7 @@ def measure(
     batch_size: int = BATCH,
     threads: int | None = None,
     progress: Progress | None = None,
+    data_digest: str | None = None,
 ) -> Measurement:
     """Measure a network on ``(x, y)`` batches of any sizes.
 
@@ -44,6 +45,8 @@ def measure(
     sample counts for the accuracy. ``batch_size`` bounds what is forwarded at once and changes no number; ``threads`` is how
     many torch computes with on a CPU (as many as it is set to), which may change last digits. The model comes back as it
     was: mode, ``requires_grad``, gradients, random state. ``progress`` is told the samples done so far.
+    ``data_digest`` identifies the data, where the caller knows how: outcomes on other data are then not taken for outcomes
+    on the same images.
     """
     if not isinstance(model, nn.Module):
         raise AuditError(f"the model is {type(model).__name__}, not a torch.nn.Module")
@@ -54,7 +57,7 @@ def measure(
     if batch_size < 1:
         raise AuditError(f"the batch size must be at least 1, not {batch_size}")
     with _threads(threads), _undisturbed(model) as (network, dtype):
-        return _Pass(network, dtype, stream, loss, batches, batch_size, progress).over(eval_batches)
+        return _Pass(network, dtype, stream, loss, batches, batch_size, progress, data_digest).over(eval_batches)
 
 
 def evaluate(
@@ -64,10 +67,11 @@ def evaluate(
     batch_size: int = BATCH,
     threads: int | None = None,
     progress: Progress | None = None,
+    data_digest: str | None = None,
 ) -> Accuracy:
     """The accuracy of a network, image by image; it needs no residual stream, so it serves controls without blocks too."""
     with _threads(threads), _undisturbed(model) as (network, dtype):
-        return _Pass(network, dtype, None, cross_entropy, 0, batch_size, progress).classify(eval_batches)
+        return _Pass(network, dtype, None, cross_entropy, 0, batch_size, progress, data_digest).classify(eval_batches)
 
 
 class _Pass:
@@ -82,9 +86,10 @@ class _Pass:
         batches: int,
         batch_size: int,
         progress: Progress | None,
+        data: str | None,
     ) -> None:
         self.network, self.dtype, self.spec, self.loss = network, dtype, spec, loss
-        self.batches, self.batch_size = batches, batch_size
+        self.batches, self.batch_size, self.data = batches, batch_size, data
         self.progress = progress or (lambda done: None)
         weight = next(network.parameters(), torch.empty(0))
         self.device, self.compute = weight.device, weight.dtype
@@ -131,7 +136,7 @@ class _Pass:
         return self._accuracy()
 
     def _accuracy(self) -> Accuracy:
-        return Accuracy.of(torch.cat(self.hits).tolist() if self.hits else [], self.order.hexdigest())
+        return Accuracy.of(torch.cat(self.hits).tolist() if self.hits else [], self.order.hexdigest(), self.data)
 
     def _on_device(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         self.labels.update(torch.unique(y).tolist())

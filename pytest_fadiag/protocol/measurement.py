@@ -61,18 +61,20 @@ class Accuracy:
     """One bit an image, packed big-endian into hexadecimal digits: 2.5 kB for 10,000 images."""
     order: str | None = None
     """A digest of the labels in their order: outcomes are paired only with outcomes on the same images."""
+    data: str | None = None
+    """A digest of the test data themselves, where it is known: labels do not tell images of one class apart."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", check_accuracy(self.value, "accuracy"))
 
     @classmethod
-    def of(cls, hits: list[bool], order: str | None = None) -> Accuracy:
+    def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Accuracy:
         """The accuracy of these per-image outcomes."""
         if not hits:
             raise AuditError("no test image was classified, so there is no accuracy; check the evaluation data")
         bits = "".join("1" if hit else "0" for hit in hits)
         digits = -(-len(hits) // 4)
-        return cls(sum(hits) / len(hits), len(hits), f"{int(bits.ljust(4 * digits, '0'), 2):0{digits}x}", order)
+        return cls(sum(hits) / len(hits), len(hits), f"{int(bits.ljust(4 * digits, '0'), 2):0{digits}x}", order, data)
 
     def hits(self) -> list[bool] | None:
         """The per-image outcomes, or ``None`` where only the accuracy is known."""

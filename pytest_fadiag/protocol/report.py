@@ -43,6 +43,8 @@ class DiagnosticReport:
     """Made from a training log, or with holes: what is not known exactly is likely or not measured."""
     gradient_batch: int | None = None
     """The batch size at which a log's gradients were taken; here they are given as at 128."""
+    assumed_batch: int | None = None
+    """The training's batch size, at which they are assumed to have been taken where nothing else is known; else 128 is."""
     depth_known: bool = True
     """Where it is not, the norms are those of numbered layers, then that of h_L."""
     trajectory: Trajectory | None = None
@@ -247,7 +249,7 @@ _REQUIRED_FIELDS = (
     "headline_acc",
 )
 _TEXT_FIELDS = ("method_name", "notes", "caveats")
-_LOG_FIELDS = ("partial", "gradient_batch", "depth_known", "caveats")
+_LOG_FIELDS = ("partial", "gradient_batch", "assumed_batch", "depth_known", "caveats")
 _PLAIN_FIELDS = (*_REQUIRED_FIELDS, "frozen_baseline_acc", "notes", "seed", "claimed_acc", *_LOG_FIELDS)
 
 

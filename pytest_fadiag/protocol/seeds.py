@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from .errors import AuditError
 from .measurement import Accuracy
-from .statistics import Z95, Interval
+from .spread import Present, Spread
+from .statistics import Interval, same_data
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -18,8 +19,15 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2000
 GENERATOR_SEED = 20_000
+ASSUMED_IMAGES = 10_000
+"""The number of test images where nobody states it: that of the usual test sets, CIFAR-10's and the MNISTs'."""
 UNPAIRED = "which images each network has right is not known, so the noise of the test images is drawn as if unpaired"
-SEEDS_ALONE = "the noise of the test images is not in this interval: their number is not known"
+ASSUMED = (
+    "the number of test images is not known: {images:,} were assumed for the noise of the images, drawn as if unpaired; state "
+    "it as n_test in the log's config, or record it as images"
+)
+PAIRED_MAY = "checkpoints, audited image by image, may decide with fewer"
+FEW_SEEDS = "with few seeds a percentile bootstrap is too narrow, since it sees only the seeds that there are"
 
 
 class SeedVerdict(str, enum.Enum):
@@ -45,11 +53,19 @@ class SeedMargin:
     """The standard deviation over images of the difference between network and control, averaged over seeds."""
     caveat: str = ""
     """What the interval leaves out, or had to assume."""
+    seed_part: float | None = None
+    """The standard deviation from seed to seed without what the noise of the images adds to it."""
+    common_part: float | None = None
+    """The standard deviation from image to image that all seeds have in common."""
+    specific_part: float | None = None
+    """The standard deviation from image to image that each seed has of its own."""
+    assumed_images: int | None = None
+    """The number of images that was assumed where nobody states it."""
 
     @property
     def verdict(self) -> SeedVerdict:
-        """PASS if the lower bound clears the minimum, FIRE if the upper bound is below it."""
-        if self.interval.low > self.minimum:
+        """PASS if the lower bound reaches the minimum, as a margin that equals it passes (d); FIRE if the upper is below it."""
+        if self.interval.low >= self.minimum:
             return SeedVerdict.PASS
         return SeedVerdict.FIRE if self.interval.high < self.minimum else SeedVerdict.INCONCLUSIVE
 
@@ -62,27 +78,24 @@ class SeedMargin:
         """How many more seeds, or more images, would decide if the margin stayed what it is; nothing where it is decided."""
         if self.verdict is not SeedVerdict.INCONCLUSIVE:
             return ""
-        distance = abs(self.margin - self.minimum)
-        if distance == 0:
-            return "the margin is exactly the minimum: no number of seeds or images decides"
-        allowed = (distance / Z95) ** 2
-        images, image_variance = self.images or 0, (self.image_sd or 0.0) ** 2
-        from_images, from_seeds = image_variance / images if images else 0.0, self.seed_sd**2 / self.seeds
-        ways = []
-        if from_images < allowed:
-            ways.append(_more(self.seeds, self.seed_sd**2 / (allowed - from_images), "seeds"))
-        if images and from_seeds < allowed:
-            ways.append(_more(images, image_variance / (allowed - from_seeds), "test images"))
-        if not ways:
-            return "neither more seeds nor more test images alone would decide"
-        alone = "more seeds alone cannot decide; " if from_images >= allowed else ""
-        return f"{alone}about {' or '.join(ways)} would decide"
-
-
-def _more(now: int, total: float, what: str) -> str:
-    """The additional number, at least one: the interval of a few seeds is not quite that of the formula."""
-    whole = max(now + 1, math.ceil(total))
-    return f"{whole - now:,} more {what} ({whole:,} in all)"
+        # A margin that was kept by an earlier version has no parts: all of its spread over seeds counts as theirs.
+        seed, common = (
+            whole if part is None else part
+            for part, whole in ((self.seed_part, self.seed_sd), (self.common_part, self.image_sd or 0.0))
+        )
+        images = self.images or self.assumed_images
+        above = self.margin > self.minimum
+        # Pairing takes away what a network and its control have in common, which is most of the noise of the images.
+        pairing = f"; {PAIRED_MAY}" if self.caveat else ""
+        said = Present(
+            spread=Spread(seed, common, self.specific_part or 0.0),
+            seeds=self.seeds,
+            images=images or 0,
+            distance=abs(self.margin - self.minimum),
+            half=self.margin - self.interval.low if above else self.interval.high - self.margin,
+            assumed=not self.images,
+        ).needed()
+        return f"{said}{pairing}"
 
 
 def seed_margin(ours: Sequence[Sequence[bool]], theirs: Sequence[Sequence[bool]], minimum: float) -> SeedMargin:
@@ -108,22 +121,28 @@ def seed_margin(ours: Sequence[Sequence[bool]], theirs: Sequence[Sequence[bool]]
     per_seed = 100 * differences.mean(1)
     image_sd = float(100 * differences.mean(0).std(ddof=1)) if images > 1 else 0.0
     kind = f"bootstrap over {seeds} seeds and {images:,} images"
-    return _judged(per_seed, 100 * drawn, minimum, kind, images=images, image_sd=image_sd)
+    return _judged(per_seed, 100 * drawn, minimum, kind, images=images, image_sd=image_sd, spread=Spread.of(differences))
 
 
 def seed_margin_of_accuracies(ours: Sequence[Accuracy], theirs: Sequence[Accuracy], minimum: float) -> SeedMargin:
     """The margin from what is known of each seed: image by image, else accuracies and a number of images, else accuracies."""
     _check(len(ours), len(theirs))
-    orders = {(accuracy.order, accuracy.images) for accuracy in (*ours, *theirs)}
-    rows = [accuracy.hits() for accuracy in (*ours, *theirs)]
+    everyone = (*ours, *theirs)
+    orders = {(accuracy.order, accuracy.images) for accuracy in everyone}
+    rows = [accuracy.hits() for accuracy in everyone]
     known = [row for row in rows if row is not None]
-    if len(known) == len(rows) and len(orders) == 1:
+    if len(known) == len(rows) and len(orders) == 1 and same_data(*everyone):
         return seed_margin(known[: len(ours)], known[len(ours) :], minimum)
     return _without_outcomes(ours, theirs, minimum)
 
 
 def _without_outcomes(ours: Sequence[Accuracy], theirs: Sequence[Accuracy], minimum: float) -> SeedMargin:
-    """Seeds are resampled; the noise of the images is binomial, and one draw for all seeds, who are tested on the same ones."""
+    """Seeds are resampled; the noise of the images is binomial, and one draw for all seeds, who are tested on the same ones.
+
+    That is wider than what the images one by one would give, as long as they are as hard for a network as for its control:
+    pairing takes the common part of the noise away, and a part of each seed's own shrinks with their number. So no verdict is
+    definite here that would not be there. Where the number of images is not stated, no more than 10,000 are assumed.
+    """
     import numpy as np
 
     seeds = len(ours)
@@ -131,18 +150,29 @@ def _without_outcomes(ours: Sequence[Accuracy], theirs: Sequence[Accuracy], mini
     generator = _generator()
     rows = generator.integers(0, seeds, (RESAMPLES, seeds))
     mean_a, mean_b = a[rows].mean(1), b[rows].mean(1)
-    # A control that was given as a number was evaluated on the same test set, as far as anyone knows.
-    sizes = [(x.images, y.images or x.images) for x, y in zip(ours, theirs, strict=True)]
-    if not all(x and y for x, y in sizes):
-        kind, drawn = f"bootstrap over {seeds} seeds", 100 * (mean_a - mean_b)
-        return _judged(100 * (a - b), drawn, minimum, kind, caveat=SEEDS_ALONE)
-    n_a, n_b = min(x or 0 for x, _ in sizes), min(y or 0 for _, y in sizes)
+    # A network and its control were evaluated on the same test set, as far as anyone knows.
+    stated = [(x.images or y.images, y.images or x.images) for x, y in zip(ours, theirs, strict=True)]
+    numbers = [number for pair in stated for number in pair if number]
+    assumed = None if len(numbers) == 2 * seeds else min([ASSUMED_IMAGES, *numbers])
+    n_a, n_b = (min(assumed or number or 0 for number in side) for side in zip(*stated, strict=True))
     drawn = generator.binomial(n_a, mean_a) / n_a - generator.binomial(n_b, mean_b) / n_b
     images = min(n_a, n_b)
     variance = images * (a.mean() * (1 - a.mean()) / n_a + b.mean() * (1 - b.mean()) / n_b)
-    kind = f"bootstrap over {seeds} seeds, binomial over {images:,} images, unpaired"
+    how = "assumed and unpaired" if assumed else "unpaired"
+    kind = f"bootstrap over {seeds} seeds, binomial over {images:,} images, {how}"
     image_sd = 100 * math.sqrt(variance)
-    return _judged(100 * (a - b), 100 * drawn, minimum, kind, images=images, image_sd=image_sd, caveat=UNPAIRED)
+    per_seed = 100 * (a - b)
+    return _judged(
+        per_seed,
+        100 * drawn,
+        minimum,
+        kind,
+        images=None if assumed else images,
+        assumed_images=assumed,
+        image_sd=image_sd,
+        spread=Spread(float(per_seed.std(ddof=1)), image_sd, 0.0),
+        caveat=ASSUMED.format(images=assumed) if assumed else UNPAIRED,
+    )
 
 
 def _check(ours: int, theirs: int) -> None:
@@ -162,9 +192,11 @@ def _judged(
     minimum: float,
     kind: str,
     *,
-    images: int | None = None,
-    image_sd: float | None = None,
+    images: int | None,
+    image_sd: float,
+    spread: Spread,
     caveat: str = "",
+    assumed_images: int | None = None,
 ) -> SeedMargin:
     import numpy as np
 
@@ -179,4 +211,8 @@ def _judged(
         seed_sd=float(per_seed.std(ddof=1)),
         image_sd=image_sd,
         caveat=caveat,
+        seed_part=spread.seed,
+        common_part=spread.common,
+        specific_part=spread.specific,
+        assumed_images=assumed_images,
     )

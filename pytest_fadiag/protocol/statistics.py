@@ -47,7 +47,12 @@ def paired_interval(only_ours: int, only_theirs: int, images: int) -> Interval:
 
 
 def _same_images(one: Accuracy, other: Accuracy) -> bool:
-    return one.images == other.images and one.order == other.order
+    return one.images == other.images and one.order == other.order and same_data(one, other)
+
+
+def same_data(*accuracies: Accuracy) -> bool:
+    """Whether nothing says that these are accuracies on different test data; many a digest is not known."""
+    return len({accuracy.data for accuracy in accuracies if accuracy.data is not None}) <= 1
 
 
 def binomial_interval(ours: float, n_ours: int, theirs: float, n_theirs: int) -> Interval:

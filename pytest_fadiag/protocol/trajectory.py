@@ -37,6 +37,8 @@ class Trajectory:
     points: tuple[Point, ...]
     first_fired: Mapping[str, int] = field(default_factory=dict)
     """By the key of the diagnostic; one that never fired, not even likely, is left out."""
+    known: tuple[str, ...] = ()
+    """The keys of the diagnostics that one epoch or more allows to judge; of another, no epoch tells when it first fired."""
 
     def __post_init__(self) -> None:
         kept = tuple(replace(point, companions=_judged_by(point.companions)) for point in self.points)
@@ -77,6 +79,7 @@ class Trajectory:
     def judged(self, report: DiagnosticReport) -> Trajectory:
         """This trajectory with its first epochs judged by a report's thresholds and control."""
         first: dict[str, int] = {}
+        known: set[str] = set()
         for point in self.points:
             at_epoch = replace(
                 report,
@@ -90,14 +93,23 @@ class Trajectory:
             )
             for key in at_epoch.fired:
                 first.setdefault(key, point.epoch)
-        return replace(self, first_fired=dict(sorted(first.items(), key=lambda item: (item[1], item[0]))))
+            known |= {finding.key for finding in at_epoch.findings if finding.measured}
+        ordered = dict(sorted(first.items(), key=lambda item: (item[1], item[0])))
+        return replace(self, first_fired=ordered, known=tuple(sorted(known)))
 
     def line(self, fired: str) -> str:
-        """«first fired: (d) epoch 1, (a) epoch 6 of 30», with what no longer fires at the end said to be so."""
+        """«first fired: (d) epoch 1, (a) epoch 6 of 30», with what fires only before the end, or only there, said to be so."""
         parts = [
             f"({key}) epoch {epoch}{'' if key in fired else ' (not at the end)'}" for key, epoch in self.first_fired.items()
         ]
-        return f"first fired: {', '.join(parts)} of {self.epochs[-1]}" if parts and len(self.points) > 1 else ""
+        if parts:
+            parts[-1] += f" of {self.epochs[-1]}"
+        parts += [
+            f"({key}) {'only in the final numbers' if key in self.known else 'not logged by epoch'}"
+            for key in fired
+            if key not in self.first_fired
+        ]
+        return f"first fired: {', '.join(parts)}" if parts and len(self.points) > 1 else ""
 
     def to_dict(self) -> dict[str, Any]:
         """One list per quantity, an entry an epoch, as plain JSON values."""
@@ -111,9 +123,10 @@ class Trajectory:
                 "gradient_norm": self.gradient_norm,
                 "drift": self.drift,
                 "first_fired": self.first_fired,
+                "known": self.known,
                 "residual_norms": [point.residual_norms for point in self.points],
                 "bp_grad_norms": [point.bp_grad_norms for point in self.points],
-                "companions": {name: column for name, column in companions.items() if any(map(_known, column))},
+                "companions": {name: column for name, column in companions.items() if _says_something(name, column)},
             }
         )
         return plain
@@ -133,13 +146,15 @@ class Trajectory:
             )
             for index, epoch in enumerate(values["epochs"])
         )
-        return cls(points, dict(values.get("first_fired") or {}))
+        return cls(points, dict(values.get("first_fired") or {}), tuple(values.get("known") or ()))
 
 
 def _judged_by(companions: Companions) -> Companions:
     return Companions(**{name: value for name, value in asdict(companions).items() if name in JUDGED_BY})
 
 
-def _known(value: Any) -> bool:
-    """Not so what was not measured, and counts of what did not happen."""
-    return any(value) if isinstance(value, tuple) else value is not None and value != 0
+def _says_something(name: str, column: Sequence[Any]) -> bool:
+    """Not so what was not measured, and counts of what did not happen; an invariance of 0 is a measurement, and excuses."""
+    if name.startswith("nonfinite"):
+        return any(any(value) if isinstance(value, tuple) else value for value in column)
+    return any(value is not None for value in column)

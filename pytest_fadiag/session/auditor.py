@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from ..outputs.printable import printable
 from ..protocol.errors import AuditError
 from ..protocol.measurement import PROTOCOL_VERSION
+from .dataspec import absolute_spec, data_name
 from .overrides import is_overridden, overrides
 from .settings import Settings, base_folder, resolved
 
@@ -38,8 +38,6 @@ MEASURED_BY = ("fa_model", "fa_eval_batches", "fa_test_data", "fa_device")
 """Fixtures whose override changes what is measured."""
 RECORD_VERSION = 2
 """Raised when a kept record gains something that a run relies on; 2 brought the digests."""
-FILE_DATA = (".npz", ".pt", ".pth", ".safetensors")
-NAMED_DATA = ("fashion-mnist", "cifar10", "folder")
 
 
 class Auditor:
@@ -174,9 +172,9 @@ class Auditor:
             given = request.getfixturevalue("fa_frozen_baseline")
         else:
             given = self.control_for(request, handle)
-        if given is None and not self.settings.frozen:
-            return source.control
-        if given is None or isinstance(given, Control):
+        if given is None:
+            return source.control  # that of a recorded row; a measurement has none
+        if isinstance(given, Control):
             return given
         return Control(Accuracy(given), "given by the fixture fa_frozen_baseline")
 
@@ -303,7 +301,7 @@ class Auditor:
             "file": digest,
             "name": name,
             "data": data,
-            "data_name": _data_name(self.data_spec),
+            "data_name": data_name(self.data_spec),
             "network": network,
             "stream": self.settings.stream,
             "batches": self.settings.batches,
@@ -317,18 +315,3 @@ class Auditor:
         from .progress import Progress
 
         return Progress(self.config, name)
-
-
-def absolute_spec(spec: str, base: Path) -> str:
-    """A data SPEC whose path does not depend on the working folder any more."""
-    kind, colon, rest = spec.partition(":")
-    if colon and kind in NAMED_DATA:
-        return f"{kind}:{base / Path(rest).expanduser()}" if rest else spec
-    path = Path(spec).expanduser()
-    return str(base / path) if path.suffix in FILE_DATA else spec
-
-
-def _data_name(spec: str) -> str:
-    """What a report calls the data: a kind, or the name of a file wherever it lies."""
-    kind, colon, _ = spec.partition(":")
-    return kind if colon and kind in NAMED_DATA else Path(spec).name

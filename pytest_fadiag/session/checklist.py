@@ -50,22 +50,30 @@ class Readings:
         return Checklist(sum(len(scan.files) for scan in self.scans.values()), tuple(findings))
 
 
-def collected(session: pytest.Session, auditor: Auditor) -> list[pytest.Collector]:
+def collected(session: pytest.Session, auditor: Auditor) -> list[PitfallCollector]:
     """The tests of a run's checklist."""
     readings = auditor.readings
     if readings is None:
         return []
     from ..sources.pitfalls import PITFALLS
 
-    collectors: list[pytest.Collector] = []
-    for file, found in readings.findings():
-        collectors.append(PitfallCollector.made(session, f"{file}:{found.line}", found.number, file, found))
+    collectors: list[PitfallCollector] = []
+    findings = list(readings.findings())
+    lines = [(file, found.line, found.number) for file, found in findings]
+    for file, found in findings:
+        column = f":{found.column}" if lines.count((file, found.line, found.number)) > 1 else ""
+        collectors.append(PitfallCollector.made(session, f"{file}:{found.line}{column}", found.number, file, found))
     for name, scan in readings.scans.items():
         for number in sorted(set(PITFALLS) - {found.number for found in scan.findings}):
             collectors.append(PitfallCollector.made(session, name, number, name, None, len(scan.files)))
         for number, problem in enumerate(scan.problems, 1):
             collectors.append(PitfallCollector.made(session, f"{name}:unread-{number}", 0, name, problem))
-    return collectors
+    asked = auditor.targets.pitfalls
+    return [c for c in collectors if asked is None or f"{c.nodeid}::{_name(c.child[0])}" in asked]
+
+
+def _name(number: int) -> str:
+    return f"pitfall-{number}" if number else "unread"
 
 
 class PitfallCollector(pytest.Collector):
@@ -86,7 +94,7 @@ class PitfallCollector(pytest.Collector):
 
     def collect(self) -> Iterable[pytest.Item]:
         number, file, found, files = self.child
-        item: PitfallItem = PitfallItem.from_parent(self, name=f"pitfall-{number}" if number else "unread")
+        item: PitfallItem = PitfallItem.from_parent(self, name=_name(number))
         item.file, item.found, item.files = file, found, files
         item.add_marker(getattr(pytest.mark, MARKER))
         yield item
@@ -98,6 +106,8 @@ class PitfallItem(pytest.Item):
     file: str
     found: Pitfall | str | None
     files: int
+    fa_headline = ""
+    """The line of a failure in the summary, which its report carries from a worker."""
 
     def runtest(self) -> None:
         """Fail for a finding, skip for one that somebody lets stand, pass where there is none."""
@@ -116,6 +126,7 @@ class PitfallItem(pytest.Item):
         error = excinfo.value
         if isinstance(error, (AuditFailure, AuditError)):
             headline = error.headline if isinstance(error, AuditFailure) else str(error).partition("\n")[0]
+            self.fa_headline = headline
             brief = self.config.getoption("tbstyle", "auto") == "line"
             return ReportText(str(error), headline, self.nodeid, brief=brief)
         return super().repr_failure(excinfo)

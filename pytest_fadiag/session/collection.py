@@ -66,6 +66,8 @@ class DiagnosticItem(pytest.Function):
 
 def absent(target: Target) -> pytest.MarkDecorator:
     """The skip of a checkpoint that does not exist, where --fa-missing=skip lets it."""
+    if target.kind == "recorded":
+        return pytest.mark.skip(reason=f"skipped in the recorded audit: {one_line(target.id)}")
     return pytest.mark.skip(reason=f"{target.kind} does not exist: {one_line(target.path)}")
 
 
@@ -145,7 +147,9 @@ def _targets_of(metafunc: pytest.Metafunc, auditor: Auditor, keywords: dict[str,
     if seeds is None and any("{seed}" in pattern for pattern in patterns):
         seeds, auditor.seeds_used = settings.seeds, True
     what = f"@pytest.mark.{MARKER} on {metafunc.function.__name__}: checkpoint"
-    return expand(patterns, base, config.rootpath, seeds=seeds, missing=settings.missing, what=what)
+    # A merge is often made where no checkpoint is: what tests of the repo name there is skipped.
+    missing = "skip" if settings.merge else settings.missing
+    return expand(patterns, base, config.rootpath, seeds=seeds, missing=missing, what=what)
 
 
 def _by_itself(metafunc: pytest.Metafunc, name: str) -> bool:

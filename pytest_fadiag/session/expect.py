@@ -80,7 +80,7 @@ class Expectations:
         seeded = "" if seed is None else f", seed {seed}"
         raise AuditError(
             f"{checkpoint} (method {method}{seeded}) is not recorded in {self.path.name}, so that its verdict cannot be "
-            "compared: record it there, or leave it out of this run"
+            "compared: record it there (--fa-update-expect), or leave it out of this run"
         )
 
     def recorded(self, checkpoint: str, method: str, seed: int | None) -> DiagnosticReport | None:
@@ -89,6 +89,13 @@ class Expectations:
             return self.reports[checkpoint]
         same = [report for report in self.reports.values() if (report.method_name, report.seed) == (method, seed)]
         return same[0] if len(same) == 1 else None
+
+    def absent(self, known: Sequence[tuple[str, str, int | None]]) -> list[str]:
+        """The recorded checkpoints, by id, that a run does not have under their id or as the same method and seed."""
+        ids, runs = {name for name, _, _ in known}, {(method, seed) for _, method, seed in known}
+        there = {name for name, report in self.reports.items() if (report.method_name, report.seed) in runs}
+        named = self.reports or [name for name in self.by_id if "/" in name or "." in name]
+        return [name for name in named if name not in ids and name not in there]
 
     def of_margin(self, name: str, reports: Sequence[DiagnosticReport]) -> str | None:
         """The recorded verdict of a margin over seeds, or that it falls short where (d) is recorded of every seed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +20,13 @@ from .settings import Settings, resolved
 from .targets import Target
 
 SAME = 0.01
-"""Numbers of one checkpoint from two machines are the same measurement as far as this, relative."""
+"""Norms of one checkpoint from two machines are the same measurement as far as this, relative; cosines absolutely."""
+SAME_ACCURACY = 0.001
+"""So are its accuracies on one test set: a few images lie on a decision boundary."""
+RELATIVE = ("gradient_per_unit_error", "output_error_norm")
+ABSOLUTE = ("sample_invariance", "output_error_drift")
+EXACT = ("batches", "samples", "classes", "nonfinite_logits")
+"""The companions that two measurements of one checkpoint share, and how closely."""
 
 
 @dataclass(frozen=True)
@@ -53,35 +60,66 @@ def merge(config: pytest.Config, settings: Settings) -> Merged:
     sources: list[_Source] = []
     margins: dict[str, str] = {}
     checklists: list[Checklist] = []
-    for name in settings.merge:
-        path = resolved(config, "merge", settings, name)
+    shards: dict[Path, tuple[int, int]] = {}
+    for path in _files(config, settings):
         try:
             audit = read_document(path)
         except AuditError as error:
             raise AuditError(f"--fa-merge: {error}") from None
         sources += [_Source(path, row) for row in audit.rows]
+        if audit.shard is not None:
+            shards[path] = audit.shard
         margins.update({margin.name: margin.expected for margin in audit.margins if margin.expected is not None})
         if audit.checklist is not None:
             checklists.append(audit.checklist)
     if not sources and not checklists:
         raise AuditError("--fa-merge: nothing to merge: no audit has a row\n  " + "\n  ".join(settings.merge))
+    _check_parts(shards, settings)
+    _check_thresholds(sources, settings)
     kept: dict[str, _Source] = {}
     for source in sources:
         same = next((k for k in kept.values() if _same_checkpoint(k, source)), None)
         if same is None:
             kept[source.row.checkpoint] = source
         else:
-            kept[same.row.checkpoint] = _better(same, source)
-    _check_thresholds(list(kept.values()), settings)
-    targets, rows = [], {}
-    for source in kept.values():
-        row = source.row
-        target = Target(f"{source.file}#{row.checkpoint}", row.checkpoint, False, "recorded", row.partial, row.method, row.seed)
-        targets.append(target)
-        rows[target.path] = row
-    findings = {(f["file"], f["line"], f["number"]): f for checklist in checklists for f in checklist.findings}
+            kept[same.row.checkpoint] = _better(same, source, settings)
+    rows = {f"{source.file}#{source.row.checkpoint}": source.row for source in kept.values()}
+    targets = [_target(path, row) for path, row in rows.items()]
+    findings = {(f["file"], f["line"], f["column"], f["number"]): f for c in checklists for f in c.findings}
     checklist = Checklist(max(c.files for c in checklists), tuple(findings.values())) if checklists else None
     return Merged(rows, sorted(targets, key=lambda target: target.id), margins, checklist)
+
+
+def _files(config: pytest.Config, settings: Settings) -> list[Path]:
+    """The files that the option names, globs expanded, each once."""
+    files: list[Path] = []
+    for name in settings.merge:
+        path = resolved(config, "merge", settings, name)
+        found = sorted(glob.glob(str(path))) if glob.has_magic(str(path)) and not path.exists() else [str(path)]
+        if not found:
+            raise AuditError(f"--fa-merge: the glob matches no file\n  {path}")
+        files += map(Path, found)
+    return list(dict.fromkeys(files))
+
+
+def _target(path: str, row: AuditRow) -> Target:
+    skipped = row.report is None and bool(row.outcomes) and set(row.outcomes.values()) == {"skipped"}
+    return Target(path, row.checkpoint, skipped, "recorded", row.partial, row.method, row.seed, row.group)
+
+
+def _check_parts(shards: Mapping[Path, tuple[int, int]], settings: Settings) -> None:
+    """All parts of a divided audit must be there, or their absence be meant."""
+    counts = sorted({count for _, count in shards.values()})
+    files = "".join(f"\n  {path}" for path in shards)
+    if len(counts) > 1:
+        raise AuditError(f"--fa-merge: these are parts of different divisions, into {' and '.join(map(str, counts))}{files}")
+    there = {number for number, _ in shards.values()}
+    absent = [number for number in range(1, counts[0] + 1) if number not in there] if counts else []
+    if absent and settings.missing != "skip":
+        raise AuditError(
+            f"--fa-merge: part {', '.join(map(str, absent))} of {counts[0]} is missing; audit it with "
+            f"--fa-shard={absent[0]}/{counts[0]}, or go without it by --fa-missing=skip{files}"
+        )
 
 
 def recorded_thresholds(report: DiagnosticReport, settings: Settings) -> DiagnosticThresholds:
@@ -95,12 +133,12 @@ def _same_checkpoint(one: _Source, other: _Source) -> bool:
     return one.digest is not None and one.digest == other.digest and not one.row.partial
 
 
-def _better(one: _Source, other: _Source) -> _Source:
+def _better(one: _Source, other: _Source, settings: Settings) -> _Source:
     """Of two rows of one checkpoint the one that tells more; two that tell different things are refused."""
     first, second = one.row.report, other.row.report
     if first is None or second is None:
         return other if first is None and second is not None else one
-    difference = _contradiction(first, second)
+    difference = _contradiction(first, second, settings)
     if one.digest and other.digest and one.digest != other.digest:
         difference = "they are two different files of that name"
     if difference:
@@ -119,33 +157,58 @@ def _united(one: AuditRow, other: AuditRow) -> AuditRow:
     return replace(one, outcomes=outcomes, expected=one.expected if one.expected is not None else other.expected)
 
 
-def _contradiction(one: DiagnosticReport, other: DiagnosticReport) -> str:
-    """In which number two reports of one checkpoint differ by more than two machines do."""
-    lists = ("residual_norms", "bp_grad_norms")
-    for name in lists:
-        left, right = list(getattr(one, name)), list(getattr(other, name))
-        if len(left) != len(right):
-            return f"{name} has {len(left)} entries in one and {len(right)} in the other"
-        for layer, (a, b) in enumerate(zip(left, right, strict=True)):
-            if _differ(a, b):
-                return f"{name}[{layer}] is {a} in one and {b} in the other"
-    for name in ("headline_acc", "frozen_baseline_acc"):
-        if _differ(getattr(one, name), getattr(other, name)):
-            return f"{name} is {getattr(one, name)} in one and {getattr(other, name)} in the other"
-    if (one.method_name, one.seed) != (other.method_name, other.seed):
-        return f"{one.method_name}, seed {one.seed} in one and {other.method_name}, seed {other.seed} in the other"
-    judged = [report.fired for report in (one, replace(other, thresholds=one.thresholds))]
+def _contradiction(one: DiagnosticReport, other: DiagnosticReport, settings: Settings) -> str:
+    """In what two reports of one checkpoint differ by more than two machines do."""
+    for name in ("residual_norms", "bp_grad_norms"):
+        sizes = len(getattr(one, name)), len(getattr(other, name))
+        if sizes[0] != sizes[1]:
+            return f"{name} has {sizes[0]} entries in one and {sizes[1]} in the other"
+    pairs = zip(_numbers(one), _numbers(other), strict=True)
+    for (name, a, tolerance, relative), (_, b, _, _) in pairs:
+        if _differ(a, b, tolerance, relative):
+            return f"{name} is {a} in one and {b} in the other"
+    facts = _facts(one), _facts(other)
+    for name in facts[0]:
+        left, right = (values[name] for values in facts)
+        if left is not None and right is not None and left != right:
+            return f"{name} is {left} in one and {right} in the other"
+    judged = [replace(report, thresholds=recorded_thresholds(one, settings)).fired for report in (one, other)]
     if judged[0] != judged[1]:
         return f"{judged[0] or 'nothing'} fires in one and {judged[1] or 'nothing'} in the other"
     return ""
 
 
-def _differ(one: float | None, other: float | None) -> bool:
+def _facts(report: DiagnosticReport) -> dict[str, object]:
+    """What two reports of one checkpoint share exactly, as far as both know it."""
+    control = report.control
+    return {
+        "the method": report.method_name,
+        "the seed": report.seed,
+        "the layer of the drift": report.stability_layer,
+        "the number of test images": None if report.accuracy is None else report.accuracy.images,
+        "the control": None if control is None else (control.kind, control.method, control.seed),
+        "the digest of the test data": report.environment.get("data_sha256"),
+        **{name: getattr(report.companions, name) for name in EXACT},
+    }
+
+
+def _numbers(report: DiagnosticReport) -> list[tuple[str, float | None, float, bool]]:
+    """The numbers of a report: each with its name, and how far it may differ, relatively or absolutely."""
+    found: list[tuple[str, float | None, float, bool]] = []
+    for name in ("residual_norms", "bp_grad_norms"):
+        found += [(f"{name}[{layer}]", value, SAME, True) for layer, value in enumerate(getattr(report, name))]
+    found += [(name, getattr(report.companions, name), SAME, True) for name in RELATIVE]
+    found += [(name, getattr(report.companions, name), SAME, False) for name in ABSOLUTE]
+    found.append(("cross_batch_stability", report.cross_batch_stability, SAME, False))
+    return [*found, *((name, getattr(report, name), SAME_ACCURACY, False) for name in ("headline_acc", "frozen_baseline_acc"))]
+
+
+def _differ(one: float | None, other: float | None, tolerance: float, relative: bool) -> bool:
     if one is None or other is None:
         return one is not other
     if math.isnan(one) or math.isnan(other):
         return math.isnan(one) != math.isnan(other)
-    return one != other and abs(one - other) > SAME * max(abs(one), abs(other))
+    return one != other and not abs(one - other) <= tolerance * (max(abs(one), abs(other)) if relative else 1)
 
 
 def _check_thresholds(sources: Sequence[_Source], settings: Settings) -> None:

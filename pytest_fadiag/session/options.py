@@ -149,8 +149,8 @@ OPTIONS = (
     ),
     Option(
         "merge",
-        "Judge the rows of earlier audits again, as one audit (repeatable): the files of --fa-report=json",
-        metavar="FILE",
+        "Judge the rows of earlier audits again, as one audit (repeatable): files of --fa-report=json",
+        metavar="FILE|GLOB",
         many=True,
         ini=False,
     ),
@@ -250,8 +250,8 @@ OPTIONS = (
     ),
     Option(
         "report",
-        f"Write the audit to a file, or figures to a folder (repeatable): {', '.join(REPORTS)}, such as html:audit.html or "
-        "markdown:$GITHUB_STEP_SUMMARY",
+        f"Write the audit (repeatable): {', '.join(REPORTS)}, such as markdown:$GITHUB_STEP_SUMMARY. Without DEST: "
+        f"{', '.join(REPORTS.values())}",
         _report,
         metavar="TYPE[:DEST]",
         many=True,

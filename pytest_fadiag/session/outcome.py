@@ -61,7 +61,7 @@ class DiagnosticUnderTest:
 def changed(report: DiagnosticReport, finding: Finding, before: str) -> AuditFailure:
     """The failure of a verdict that is not the recorded one: the report, and from what to what it changed."""
     change = f"changed from {before} to {finding.status.value}: {finding.headline}"
-    advice = "renew the record (--fa-expect, or expect= of the marker) if that is right"
+    advice = "renew the record of --fa-expect (--fa-update-expect), or expect= of the marker, if that is right"
     return AuditFailure(f"{report}\nCHANGED: {finding.name} {change}\n  {advice}", change)
 
 
@@ -182,6 +182,7 @@ def annotate_seeds(item: pytest.Item, call: pytest.CallInfo[None], report: pytes
     failure = _failure(call, report, None, None)
     if failure is not None:
         text, headline = failure
+        headline = headline.replace(f"{item.config.rootpath}{os.sep}", "")
         brief = item.config.getoption("tbstyle", "auto") == "line"
         report.longrepr = ReportText(text, headline, item.nodeid, brief=brief)  # type: ignore[assignment]
     if report.skipped and isinstance(report.longrepr, tuple):

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..protocol.diagnostics import Status
 from ..protocol.errors import AuditError
 from ..protocol.wording import count
 from .cache import write_atomically
+from .expect import short_by_letters
 from .files import json_text
 from .seedgroups import SEED_MARGIN
 from .settings import resolved
 
 if TYPE_CHECKING:
-    from ..outputs.rows import Audit
+    from ..outputs.rows import Audit, AuditRow
     from .auditor import Auditor
 
 
@@ -29,7 +31,7 @@ def renew(auditor: Auditor, audit: Audit) -> str:
         raise AuditError(f"{broken[0]}{more} could not be audited\n  {path}")
     if not audit.rows:
         raise AuditError(f"nothing was audited\n  {path}")
-    before = _before(path)
+    before = check_record(path)
     is_letters = before is not None and "reports" not in before
     text = _letters(before or {}, audit) if is_letters else json_text(_with_earlier(path, audit) if before else audit)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,8 +39,10 @@ def renew(auditor: Auditor, audit: Audit) -> str:
     return f"FA audit: {count(len(audit.rows), 'row')} recorded in {path}"
 
 
-def _before(path: Path) -> dict[str, Any] | None:
+def check_record(path: Path) -> dict[str, Any] | None:
     """What is recorded so far; a file that is no record is not overwritten."""
+    if path.is_dir():
+        raise AuditError(f"is a folder; name the file to write in it\n  {path}")
     if not path.exists():
         return None
     try:
@@ -69,22 +73,35 @@ def _with_earlier(path: Path, audit: Audit) -> Audit:
 
 
 def _letters(before: Mapping[str, Any], audit: Audit) -> str:
-    """A record of letters: a method's where all its checkpoints agree and none has an entry of its own, else each one's."""
+    """A record of letters: a row that differs from its entry, or its method's, gets one of its own; the others stay."""
     after = dict(before)
-    by_method: dict[str, list[Any]] = {}
+    expected: dict[str, list[str]] = {}
     for row in audit.rows:
-        by_method.setdefault(row.method, []).append(row)
-    for method, rows in by_method.items():
-        letters = {row.fired for row in rows}
-        own = [row for row in rows if row.checkpoint in before]
-        if len(letters) == 1 and not own:
-            after[method] = letters.pop()
-            continue
-        for row in rows:
-            if row in own or after.get(method) != row.fired:
-                after[row.checkpoint] = row.fired
+        recorded = before.get(row.checkpoint, before.get(row.method))
+        letters = _letters_of(row, recorded)
+        if letters != recorded:
+            after[row.checkpoint] = letters
+        expected.setdefault(row.group or "", []).append(letters)
     for margin in audit.margins:
-        key = f"{margin.name}::{SEED_MARGIN}"
-        if margin.margin is not None and (key in before or margin.margin.verdict.value == "INCONCLUSIVE"):
-            after[key] = margin.margin.verdict.value
+        if margin.margin is None:
+            continue
+        key, verdict = f"{margin.name}::{SEED_MARGIN}", margin.margin.verdict.value
+        short = short_by_letters(expected.get(margin.name, [])) is not None
+        if key in before or verdict == "INCONCLUSIVE" or short != (verdict == "FIRE"):
+            after[key] = verdict
     return json.dumps(after, indent=1, ensure_ascii=False) + "\n"
+
+
+def _letters_of(row: AuditRow, recorded: str | None) -> str:
+    """What fires, and of what was not judged in this run what was recorded; nothing is made up of what nobody judged."""
+    assert row.report is not None
+    letters = ""
+    for finding in row.report.findings:
+        ran = row.outcomes.get(finding.key, "not run" if row.outcomes else "passed") != "not run"
+        if ran and finding.status is not Status.NOT_MEASURED:
+            letters += finding.key * finding.fired
+        elif recorded is not None:
+            letters += finding.key * (finding.key in recorded)
+        elif not ran:
+            raise AuditError(f"{row.checkpoint}: {finding.name} was not run, and nothing is recorded of it; run all of them")
+    return letters

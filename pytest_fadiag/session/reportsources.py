@@ -148,4 +148,4 @@ class Recorded:
         """What became of a row, or of one of its diagnostics, that no report tells of."""
         if set(self.content.outcomes.values()) <= {"skipped"}:
             return pytest.skip.Exception(f"skipped in the recorded audit: {self.content.checkpoint}")
-        return AuditError(f"{self.content.checkpoint} has no result in the recorded audit: {self.content.verdict}")
+        return AuditError(self.content.reason or f"{self.content.checkpoint} was not judged in the recorded audit")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..protocol.seed_report import SeedReport
     from ..protocol.seeds import SeedMargin
     from .auditor import Auditor
+    from .targets import Target
 
 GROUP: pytest.StashKey[SeedGroup] = pytest.StashKey()
 SEEDS: pytest.StashKey[SeedReport] = pytest.StashKey()
@@ -77,10 +78,16 @@ def collected(session: pytest.Session, auditor: Auditor) -> list[SeedCollector]:
     targets, wanted = auditor.targets, auditor.targets.margins
     if "d" not in auditor.settings.diagnostics:
         return []
-    # Of a checkpoint that is named for one of its diagnostics, no other test is meant.
+    # Of a checkpoint that is named for one of its diagnostics no other test is meant; of a recorded one, those that it had.
     whole = [target for target in targets.generated if (targets.selection or {}).get(target.path) is None]
+    whole = [target for target in whole if target.kind != "recorded" or _had_margin(auditor, target)]
     groups = seed_groups(whole if wanted is None else targets.known)
     return [SeedCollector.made(session, group) for group in groups if wanted is None or group.name in wanted]
+
+
+def _had_margin(auditor: Auditor, target: Target) -> bool:
+    outcomes = auditor.merged.rows[target.path].outcomes
+    return not outcomes or "d" in outcomes
 
 
 def _judged(request: pytest.FixtureRequest, auditor: Auditor, group: SeedGroup) -> SeedReport:
@@ -89,10 +96,13 @@ def _judged(request: pytest.FixtureRequest, auditor: Auditor, group: SeedGroup) 
     thresholds = auditor.settings.thresholds()
     reports: list[DiagnosticReport] = []
     for target in group.targets:
+        if target.kind == "recorded" and auditor.merged.rows[target.path].outcomes.get("d") == "error":
+            raise AuditError(auditor.merged.rows[target.path].reason or f"{target.id} was not judged in the recorded audit")
         try:
             report, problem = auditor.report(request, auditor.handle(target), thresholds)
         except AuditError as error:
-            raise AuditError(f"{target.id}: {error}") from error
+            named = target.path in str(error) or target.id in str(error)
+            raise AuditError(str(error) if named else f"{target.id}: {error}") from error
         if problem is not None:
             raise problem
         if report.companions.nonfinite_logits:
@@ -130,9 +140,8 @@ def check(request: pytest.FixtureRequest, auditor: Auditor, group: SeedGroup, re
     known = expected in (found.value, SHORT) if short else expected in (None, found.value)
     if expected is not None and not known:
         change = f"changed from {expected} to {report.headline}"
-        raise AuditFailure(
-            f"{report}\nCHANGED: {SEED_MARGIN} {change}\n  renew the record (--fa-expect) if that is right", change
-        )
+        advice = "renew the record of --fa-expect (--fa-update-expect) if that is right"
+        raise AuditFailure(f"{report}\nCHANGED: {SEED_MARGIN} {change}\n  {advice}", change)
     if short and known:
         reason = f"expected: {report.headline}"
         request.node.add_marker(pytest.mark.xfail(strict=True, raises=AuditFailure, reason=reason), append=False)

@@ -12,7 +12,7 @@ import pytest
 
 from ..protocol.diagnostics import DIAGNOSTICS
 from ..protocol.errors import AuditError
-from .seedgroups import SEED_MARGIN, seed_groups
+from .seedgroups import SEED_MARGIN, grouped, seed_groups
 from .settings import Settings, base_folder
 from .targets import SUFFIXES, Target, expand
 
@@ -34,6 +34,8 @@ class Targets:
     """The methods whose margin over seeds is tested; ``None`` for every one that has several seeds among the generated."""
     known: Sequence[Target] = ()
     """Everything that the options name, whether or not it gets tests of its own: the seeds of ``margins``."""
+    pitfalls: Sequence[str] | None = None
+    """The tests of evaluation code that the arguments name; ``None`` for all."""
 
     def without_controls(self, controls: Controls) -> Targets:
         """These targets without the files that serve as controls: a folder often holds both."""
@@ -55,6 +57,10 @@ class Targets:
             raise AuditError(
                 "--fa-shard divides what --fa-checkpoint and --fa-log name; leave the paths among the arguments out"
             )
+        if any(target.kind == "recorded" for target in self.generated):
+            raise AuditError("--fa-shard and --fa-merge exclude each other: parts are cut from checkpoints, not from audits")
+        if not self.generated:
+            raise AuditError("--fa-shard: nothing to divide; name checkpoints with --fa-checkpoint or logs with --fa-log")
         if count > len(self.generated):
             raise AuditError(
                 f"--fa-shard={number}/{count}: part {count} would be empty, for there are {len(self.generated)} checkpoints to "
@@ -83,25 +89,33 @@ class Targets:
             "selection": self.selection,
             "margins": None if self.margins is None else list(self.margins),
             "known": [target.to_dict() for target in self.known],
+            "pitfalls": None if self.pitfalls is None else list(self.pitfalls),
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Targets:
         """The targets that the controller found."""
         every, generated, known = ([Target(**target) for target in values[name]] for name in ("all", "generated", "known"))
-        return cls(every, generated, values["selection"], values["margins"], known)
+        return cls(every, generated, values["selection"], values["margins"], known, values["pitfalls"])
 
 
 def find_targets(config: pytest.Config, settings: Settings, recorded: Sequence[Target] = ()) -> Targets:
     """What to audit, expanded once; what is named among the arguments wins, and is taken out of them."""
     typed = any(name in settings.from_command_line for name in ("checkpoint", "log", "merge"))
     written = _named_by(config, settings, "checkpoint")
-    generated = [*written, *_named_by(config, settings, "log"), *recorded]
-    picked, selection, margins, rest = _among_arguments(config, generated)
-    if picked or margins:
+    fresh = [*written, *_named_by(config, settings, "log")]
+    ids = {target.id for target in fresh}
+    generated = grouped([*fresh, *(target for target in recorded if target.id not in ids)])
+    if recorded:
+        generated = [_as_recorded(target, recorded) for target in generated]
+    picked, selection, margins, pitfalls, rest = _among_arguments(config, generated)
+    if picked or margins or pitfalls:
         config.args = rest
         known = {target.path: target for target in (*generated, *picked)}
-        return Targets(written or picked, picked, selection, margins or None, list(known.values()))
+        chosen = grouped(picked) if not set(picked) <= set(generated) else picked
+        if pitfalls and not (picked or margins):
+            return Targets(written, [], {}, (), list(known.values()), pitfalls)
+        return Targets(written or picked, chosen, selection, margins or None, list(known.values()), pitfalls or ())
     if typed or config.args_source is not pytest.Config.ArgsSource.ARGS:
         return Targets(written, generated, known=generated)
     # The ini file's checkpoints belong to a run of everything, as testpaths do: «pytest tests/test_x.py» means that file,
@@ -109,6 +123,12 @@ def find_targets(config: pytest.Config, settings: Settings, recorded: Sequence[T
     folders = [os.path.abspath(config.invocation_params.dir / argument) for argument in config.args]
     below = [t for t in generated if any(_below(t.path, f) or _below(config.rootpath, f) for f in folders)]
     return Targets(written, below, known=generated)
+
+
+def _as_recorded(target: Target, recorded: Sequence[Target]) -> Target:
+    """A recorded row in the group that its own run told, among files that this machine need not have."""
+    own = next((other for other in recorded if other.path == target.path), None)
+    return target if own is None or own.group is None else replace(target, group=own.group or None)
 
 
 def _named_by(config: pytest.Config, settings: Settings, option: str) -> list[Target]:
@@ -135,16 +155,24 @@ def _named_by(config: pytest.Config, settings: Settings, option: str) -> list[Ta
     )
 
 
-def _among_arguments(config: pytest.Config, known: Sequence[Target]) -> tuple[list[Target], Selection, list[str], list[str]]:
+def _among_arguments(
+    config: pytest.Config, known: Sequence[Target]
+) -> tuple[list[Target], Selection, list[str], list[str], list[str]]:
     picked: dict[str, Target] = {}
     selection: Selection = {}
     margins: list[str] = []
+    pitfalls: list[str] = []
     rest: list[str] = []
     groups = {group.name for group in seed_groups(known)}
     for argument in config.args:
         name, _, test = argument.rpartition("::")
-        if test == SEED_MARGIN and name in groups:
-            margins.append(name)
+        # From another folder pytest prints an id as if it were a path.
+        ids = (name, Path(os.path.relpath(config.invocation_params.dir / name, config.rootpath)).as_posix())
+        if test == SEED_MARGIN and groups.intersection(ids):
+            margins += groups.intersection(ids)
+            continue
+        if test.startswith("pitfall-"):
+            pitfalls += [f"{place}::{test}" for place in ids]
             continue
         target, parts = _named(config, argument, known)
         if target is None:
@@ -159,7 +187,7 @@ def _among_arguments(config: pytest.Config, known: Sequence[Target]) -> tuple[li
         picked[target.path] = target
         earlier = selection.get(target.path, [])
         selection[target.path] = [*earlier, *parts] if parts and earlier is not None else None
-    return list(picked.values()), selection, margins, rest
+    return list(picked.values()), selection, margins, pitfalls, rest
 
 
 def _named(config: pytest.Config, argument: str, known: Sequence[Target]) -> tuple[Target | None, list[str]]:

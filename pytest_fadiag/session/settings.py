@@ -17,8 +17,8 @@ from ..protocol.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_n
 from .options import OPTIONS, Option
 
 MARKER = "fa_protocol"
-MEASURING = ("checkpoint", "log", "data", "model", "frozen")
-"""What the ini file says of measuring; a merge measures nothing, perhaps where none of these files is."""
+MEASURING = ("checkpoint", "log", "data", "model", "frozen", "threshold", "growth", "confounds", "diagnostics", "checklist")
+"""What the ini file says of measuring and judging; a merge keeps what the merged audits say, perhaps where no file is."""
 MARKER_KEYS = ("checkpoint", "seeds", "diagnostics", "expect")
 
 

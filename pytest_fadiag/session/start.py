@@ -12,9 +12,10 @@ import pytest
 
 from ..outputs.printable import printable
 from ..protocol.errors import AuditError
-from .auditor import AUDITOR, FILE_DATA, NAMED_DATA, Auditor
+from .auditor import AUDITOR, Auditor
+from .dataspec import FILE_DATA, NAMED_DATA
 from .selection import Targets, find_targets
-from .settings import Settings
+from .settings import Settings, resolved
 from .targets import Target
 
 INFORMATION = ("help", "version", "markers", "cacheshow", "showfixtures")
@@ -101,7 +102,7 @@ def _check(config: pytest.Config, auditor: Auditor) -> None:
     settings = auditor.settings
     if not (settings.given or auditor.targets.all):
         return
-    check_update(settings)
+    _check_update(config, settings)
     settings.thresholds()
     if settings.frozen:
         _ = auditor.controls
@@ -114,8 +115,11 @@ def _check(config: pytest.Config, auditor: Auditor) -> None:
     if settings.report:
         from .files import destination
 
+        written: dict[Path, str] = {}
         for kind, name in settings.report:
-            destination(config, settings, kind, name)
+            path = destination(config, settings, kind, name)
+            if path is not None and written.setdefault(path.resolve(), kind) != kind:
+                raise AuditError(f"--fa-report: {written[path.resolve()]} and {kind} would be written to one file\n  {path}")
     if "--fa-checkpoint" in [str(argument) for argument in config.invocation_params.args]:
         config.issue_config_time_warning(
             pytest.PytestConfigWarning(
@@ -126,7 +130,7 @@ def _check(config: pytest.Config, auditor: Auditor) -> None:
         )
 
 
-def check_update(settings: Settings) -> None:
+def _check_update(config: pytest.Config, settings: Settings) -> None:
     """Recording what is found needs a file, and must be meant: on CI it would turn every change green."""
     if not settings.updates_expect:
         return
@@ -137,6 +141,12 @@ def check_update(settings: Settings) -> None:
             "--fa-update-expect: refused, since CI is set and a record renewed there would hide every change; renew it on your "
             "machine, or say --fa-update-expect-on-ci"
         )
+    from .renew import check_record
+
+    try:
+        check_record(resolved(config, "expect", settings, settings.expect))
+    except AuditError as error:
+        raise AuditError(f"--fa-update-expect: {error}") from None
 
 
 def _check_data(spec: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ import pytest
 from ..outputs.printable import printable
 from ..protocol.diagnostics import DIAGNOSTICS
 from ..protocol.errors import AuditError
-from ..protocol.wording import count
 from .seedgroups import SEED_MARGIN, seed_groups
 
 if TYPE_CHECKING:
@@ -69,7 +68,8 @@ class Summary:
             return  # pytest-rerunfailures runs it once more, and only the last time counts
         # Taken off the report: pytest keeps every report to the end, and a row is most of what one weighs.
         row, margin = report.__dict__.pop(ROW, None), report.__dict__.pop(MARGIN, None)
-        found: dict[str, Any] | None = margin if row is None else row
+        headline = getattr(report, "fa_headline", "")
+        found: dict[str, Any] | None = ({"reason": headline} if headline else margin) if row is None else row
         if found is not None:
             from .outcome import revive
 
@@ -113,8 +113,33 @@ class Summary:
         from ..outputs.document import margin_row
         from ..outputs.rows import Audit
 
-        margins = [margin_row(values) for _, values in sorted(self.margins.items())]
-        return Audit(self._audit_rows(), margins, self._checklist())
+        margins = [margin_row(values) for _, values in sorted({**self._left_to_the_merge(), **self.margins}.items())]
+        return Audit(self._audit_rows(), margins, self._checklist(), self.auditor.settings.shard)
+
+    def _left_to_the_merge(self) -> dict[str, dict[str, Any]]:
+        """The margins over seeds of which a part of an audit sees some seeds only, and what is expected of them."""
+        if self.auditor.settings.shard is None:
+            return {}
+        from .terminal import LEFT
+
+        mine = {target.group for target in self.auditor.targets.generated}
+        recorded = {} if self.auditor.expectations is None else self.auditor.expectations.margins
+        return {
+            group.name: {
+                "name": group.name,
+                "method": group.method,
+                "partial": group.partial,
+                "outcome": LEFT,
+                "expected": recorded.get(group.name),
+            }
+            for group in seed_groups(self.auditor.targets.known)
+            if group.name in mine
+        }
+
+    @cached_property
+    def groups(self) -> dict[str, str]:
+        """The test of the margin over seeds that each path belongs to."""
+        return {target.path: group.name for group in seed_groups(self.auditor.targets.known) for target in group.targets}
 
     def _checklist(self) -> Checklist | None:
         """What was read of evaluation code in this run, else in the audits that it merges."""
@@ -137,7 +162,8 @@ class Summary:
             method, seed = identify(Path(path)) if report is None else (report.method_name, report.seed)
             name = kept["checkpoint"] if uses[kept["checkpoint"]] == 1 else printable(path)
             before = self._recorded(path, name, method, seed)
-            rows.append(AuditRow(name, method, seed, report, kept["outcomes"], kept["reason"], kept["expected"], before))
+            group = self.groups.get(path)
+            rows.append(AuditRow(name, method, seed, report, kept["outcomes"], kept["reason"], kept["expected"], before, group))
         return sorted(rows, key=lambda row: (row.partial, row.method, -1 if row.seed is None else row.seed, row.checkpoint))
 
     def _recorded(self, path: str, name: str, method: str, seed: int | None) -> DiagnosticReport | None:
@@ -147,15 +173,30 @@ class Summary:
         merged = self.auditor.merged.rows.get(path) if self.auditor.settings.merge else None
         return None if merged is None else merged.recorded
 
+    def _gone(self, rows: Sequence[AuditRow]) -> list[str]:
+        """A note on recorded checkpoints that a run of everything does not have: its green is not theirs."""
+        auditor = self.auditor
+        if auditor.expectations is None or auditor.targets.selection is not None or auditor.settings.shard is not None:
+            return []
+        gone = auditor.expectations.absent(
+            [*((row.checkpoint, row.method, row.seed) for row in rows), *((t.id, *t.named) for t in auditor.targets.generated)]
+        )
+        more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
+        return (
+            [f"recorded in {auditor.expectations.path.name} and not in this run: {', '.join(gone[:3])}{more}"] if gone else []
+        )
+
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
         """Print the audit table, or with -q one line."""
+        from .terminal import one_line, write_table
+
         audit = None if _ran_nothing(config, exitstatus) else self.audit()
-        if audit and audit.rows and config.get_verbosity() < 0:
-            terminalreporter.write_line(one_line(audit.rows, terminalreporter._tw.fullwidth))
+        if audit and (audit.rows or audit.margins) and config.get_verbosity() < 0:
+            terminalreporter.write_line(one_line(audit, terminalreporter._tw.fullwidth))
         elif audit and (audit.rows or audit.margins):
             terminalreporter.write_sep("=", "FA audit")
-            _write_table(terminalreporter._tw, audit)
+            write_table(terminalreporter._tw, audit, self._gone(audit.rows))
         if audit and audit.checklist:
             from .checklist import summary_line
 
@@ -201,6 +242,7 @@ class Summary:
         else:
             for text in write(kind, path, audit):
                 self._note(text)
+            self._note(f"FA audit: {kind} written to {path}")
 
     def _note(self, text: str) -> None:
         """Say something at the end of the run, also where pytest has no terminal."""
@@ -215,24 +257,6 @@ def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
     return listed or exitstatus == pytest.ExitCode.USAGE_ERROR
 
 
-def _write_table(writer: Any, audit: Audit) -> None:
-    from ..outputs.notes import notes_of
-    from ..outputs.table import render
-
-    rows = audit.rows
-    encoding = getattr(writer._file, "encoding", None) or "ascii"
-    for number, line in enumerate(render(audit, writer.fullwidth, ascii_only="utf" not in encoding.lower())):
-        for column, cell in enumerate(line):
-            text = cell.text if column + 1 < len(line) else cell.text.rstrip()
-            writer.write(text, red=cell.fired, bold=number == 0)
-        writer.line()
-    if any(row.as_expected for row in rows) or any(margin.as_expected for margin in audit.margins):
-        writer.line("* as expected")
-    for note in notes_of(rows):
-        writer.line(textwrap.fill(f"note: {printable(note)}", max(20, writer.fullwidth - 1), subsequent_indent="  "))
-    writer.line(one_line(rows, writer.fullwidth))
-
-
 def _parts(nodeid: str) -> tuple[str, str | None]:
     """The checkpoint and the diagnostic that an id of a generated test names."""
     checkpoint, _, name = nodeid.rpartition("::")
@@ -243,32 +267,5 @@ def _fired(report: dict[str, Any] | None) -> tuple[int, str]:
     """How much a report found, for comparison; no report at all is less than nothing."""
     if report is None:
         return -1, ""
-    keys = "".join(finding["key"] for finding in report["findings"] if finding["status"] == "fire")
+    keys = "".join(finding["key"] for finding in report["findings"] if finding["status"] in ("fire", "likely fire"))
     return len(keys), keys
-
-
-def one_line(rows: Sequence[AuditRow], width: int) -> str:
-    """The audit in one line: how many checkpoints stand, and if there is room how often each diagnostic fired."""
-    walked = [row for row in rows if row.fired]
-    standing = sum(row.verdict.startswith("trustworthy") for row in rows)
-    counts = " ".join(f"{d.key}:{fired}" for d in DIAGNOSTICS if (fired := sum(d.key in row.fired for row in walked)))
-    for detail in (f" ({counts})" if counts else "", ""):
-        parts = [f"{standing} trustworthy", f"{len(walked)} walk-back{detail}"]
-        rest = [row for row in rows if not row.fired and not row.verdict.startswith("trustworthy")]
-        for number, word in ((sum(row.partial for row in rest), "partial"), (sum(not r.partial for r in rest), "incomplete")):
-            parts += [f"{number} {word}"] * bool(number)
-        if unmeasured := sum(row.outcomes.get("d") == "skipped" for row in rows):
-            parts.append(f"{unmeasured} without control")
-        text = f"FA audit of {_named(rows)}: {', '.join(parts)}"
-        if len(text) <= width:
-            break
-    return text
-
-
-def _named(rows: Sequence[AuditRow]) -> str:
-    """How many checkpoints and logs: «3 checkpoints and 1 log»."""
-    logs = sum(row.partial for row in rows)
-    if not rows:
-        return "no checkpoint by itself"
-    counted = [count(number, noun) for number, noun in ((len(rows) - logs, "checkpoint"), (logs, "log")) if number]
-    return " and ".join(counted)

@@ -32,6 +32,8 @@ class Target:
     """Of a recorded row its method; else the file's name tells."""
     seed: int | None = None
     """Of a recorded row its seed, else what {seed} in its path stood for."""
+    group: str | None = None
+    """The test of the margin over seeds to which it belongs, told among all that a run names."""
 
     @property
     def named(self) -> tuple[str, int | None]:

@@ -18,7 +18,9 @@ FORMAT_VERSION = 1
 ACCEPTED = """\
 accepted are
   {"config": {…}, "final_test_acc": 0.363, "log": [{"epoch": 1, "h_L_norm": 9.1, "g_2_norm": 1e-6, "acc_eval": 0.31}, …]}
-    with h_<k>_norm and g_<k>_norm of any layers, or the lists hidden_norms and bp_grad_norms_per_sample_med of all of them
+    with h_<k>_norm and g_<k>_norm of any layers, or the lists hidden_norms and bp_grad_norms_per_sample_med of all of them;
+    the config tells the more, the more it has of: method, seed, h_0_norm (if the epochs have none), n_blocks (how many blocks),
+    grad_batch_size (the batch size at which the gradients were taken), n_test (how many test images)
   {"<method>_log": [{"epoch": 1, …}, …]}, for one method or for several
   JSON lines {"epoch": 1, …}, one an epoch, as pytest_fadiag.Recorder writes them"""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..protocol.control import Control
+from ..protocol.errors import AuditError
 from ..protocol.measurement import BATCH, Accuracy, Companions
 from ..protocol.plain import known_fields
 from ..protocol.report import DiagnosticReport
@@ -26,8 +30,12 @@ FINAL_ACCURACIES = ("final_test_acc", "test_acc")
 DRIFTS = ("drift", "cross_batch_stability")
 IMAGES = ("images", "test_images", "n_test")
 BLOCKS = ("n_blocks", "num_blocks", "blocks", "L", "depth", "n_layers", "num_layers")
-GRADIENT_BATCHES = ("grad_batch_size", "eval_batch_size", "diagnostic_batch_size", "batch_size", "batch")
+GRADIENT_BATCHES = ("grad_batch_size", "eval_batch_size", "diagnostic_batch_size")
+TRAINING_BATCHES = ("batch_size", "batch")
+"""Those of the optimiser's steps: what the gradients of a log were taken at is often, and not always, the same."""
 NORM = re.compile(r"(?P<symbol>[hg])_(?P<layer>\d+|L)_norm")
+SAME_NORM = 1e-2
+"""How far two numbers for one norm may lie apart, relatively, as far as rounding to two digits explains."""
 FINAL_SLACK_PP = 0.5
 """How far the final accuracy may lie from that of the last epoch before the report says so."""
 
@@ -46,7 +54,9 @@ class TrainingLog:
     depth: int | None
     """The number of blocks."""
     batch: int | None
-    """The batch size at which the gradients were taken."""
+    """The batch size at which the gradients were taken, where that is stated."""
+    assumed_batch: int | None = None
+    """The training's batch size, which is assumed where nothing is stated."""
     stability_layer: int | None = None
     caveats: tuple[str, ...] = field(default=())
 
@@ -86,6 +96,7 @@ class TrainingLog:
             control=control,
             partial=True,
             gradient_batch=self.batch,
+            assumed_batch=self.assumed_batch,
             depth_known=self.depth is not None,
             trajectory=Trajectory(self.points),
             caveats=self.caveats,
@@ -94,19 +105,50 @@ class TrainingLog:
         )
 
 
-def read_log(path: str | Path, *, batch: int | None = None) -> TrainingLog:
-    """The one log in a file; ``batch`` is the batch size at which its gradients were taken, where the log does not say."""
-    logs = read_logs(path, batch=batch)
-    if len(logs) > 1:
-        methods = listed(log.method for log in logs)
-        raise trouble(Path(path), f"holds the logs of several methods, {methods}; read_logs gives them all")
-    return logs[0]
+def read_log(path: str | Path, *, batch: int | None = None, method: str | None = None) -> TrainingLog:
+    """The log in a file, of several that of a method; ``batch`` is the batch size of its gradients, where it does not say."""
+    raw = read_raw(Path(path))
+    several = len(raw) > 1
+    fitting = [log for log in raw if method is None or log.method == method] if several else raw
+    if len(fitting) != 1:
+        methods = listed(str(log.method) for log in raw)
+        if method is None:
+            advice = (
+                "split it into one file a method, each with its <method>_log and the config, named <method>_s<seed>.json; in "
+                f"Python, read_log(path, method={raw[0].method!r}) takes one of them and read_logs all"
+            )
+            raise trouble(Path(path), f"holds the logs of several methods, {methods}; {advice}")
+        raise trouble(Path(path), f"holds the logs of {methods}, and none of {method}")
+    return _Reader(fitting[0], batch, several=several).read()
+
+
+def log_methods(path: str | Path) -> tuple[str, ...]:
+    """The methods of a file with the logs of several, in its order; of one log, or what cannot be read as logs, none.
+
+    Nothing but the shape of the file is looked at: what is wrong with it is said by whoever reads it.
+    """
+    try:
+        raw = read_raw(Path(path))
+    except AuditError:
+        return ()
+    return tuple(str(log.method) for log in raw) if len(raw) > 1 else ()
 
 
 def read_logs(path: str | Path, *, batch: int | None = None) -> list[TrainingLog]:
     """Every log in a file: one, or one a method."""
     raw = read_raw(Path(path))
     return [_Reader(log, batch, several=len(raw) > 1).read() for log in raw]
+
+
+class Norm(NamedTuple):
+    """One norm of an entry, under the name that it has there."""
+
+    symbol: str
+    layer: str
+    value: float
+    name: str
+    outside: bool = False
+    """Whether it stands beside the epochs, for those that have none of their own."""
 
 
 class _Reader:
@@ -119,6 +161,8 @@ class _Reader:
         if log.method and not self.named.get("method"):
             self.named["method"] = log.method
         self.batch = BATCH if log.recorded else batch or self.numbers.whole(GRADIENT_BATCHES, log.config, "config", least=1)
+        training = self.numbers.whole(TRAINING_BATCHES, log.config, "config", least=1) if self.batch is None else None
+        self.assumed_batch = training
         self.lengths: dict[str, tuple[int, str]] = {}
 
     def read(self) -> TrainingLog:
@@ -126,7 +170,8 @@ class _Reader:
         entries = self._ordered()
         loose = [self._norms(entry, place) for place, entry in entries]
         depth = self._depth()
-        size = depth + 1 if depth is not None else 2 + max((int(n) for s in loose for _, n in s if n != "L"), default=0)
+        numbered = (int(norm.layer) for norms in loose for norm in norms if norm.layer != "L")
+        size = depth + 1 if depth is not None else 2 + max(numbered, default=0)
         points = tuple(self._point(entry, place, norms, size) for (place, entry), norms in zip(entries, loose, strict=True))
         method, seed = identify(self.path, self.named)
         layer = self.numbers.whole(("stability_layer",), entries[-1][1], entries[-1][0])
@@ -139,8 +184,9 @@ class _Reader:
             accuracy=self._final(points[-1]),
             depth=depth,
             batch=self.batch,
+            assumed_batch=self.assumed_batch,
             stability_layer=layer if layer is not None or depth is None else depth // 2,
-            caveats=(*self.log.caveats, *self._differs(points[-1]), *_gaps(points)),
+            caveats=(*self.log.caveats, *self._differs(points[-1]), *_gaps(points), *_skipped(points)),
         )
 
     def _ordered(self) -> list[tuple[str, dict[str, Any]]]:
@@ -159,15 +205,16 @@ class _Reader:
             ordered.append((f"{place} (epoch {epoch})" if place.startswith("line") else f"epoch {epoch}", entry))
         return ordered
 
-    def _norms(self, entry: Mapping[str, Any], place: str) -> dict[tuple[str, str], float]:
-        """The norms of an entry by symbol and layer, from lists and from single numbers; ‖h_0‖ may stand outside of it."""
-        found: dict[tuple[str, str], float] = {}
+    def _norms(self, entry: Mapping[str, Any], place: str) -> list[Norm]:
+        """The norms of an entry, from single numbers and from lists; ‖h_0‖ may stand outside of it, for epochs without one."""
         outer = {key: source[key] for source in (self.log.top, self.config) for key in ("h_0_norm",) if key in source}
-        for key, value in {**outer, **entry}.items():
+        singles = [(key, value, True) for key, value in outer.items()] + [(key, value, False) for key, value in entry.items()]
+        found = []
+        for key, value, outside in singles:
             named = NORM.fullmatch(key)
             norm = self.numbers.norm(value, key, place) if named else None
             if named and norm is not None:
-                found[named["symbol"], named["layer"]] = norm
+                found.append(Norm(named["symbol"], named["layer"], norm, key, outside))
         for symbol, names in (("h", STATE_LISTS), ("g", GRADIENT_LISTS)):
             name = next((name for name in names if entry.get(name) is not None), None)
             values = entry[name] if name else []
@@ -176,7 +223,7 @@ class _Reader:
             if name:
                 self._same_length(name, len(values), place)
             norms = [self.numbers.norm(value, f"{name}[{layer}]", place) for layer, value in enumerate(values)]
-            found |= {(symbol, str(layer)): norm for layer, norm in enumerate(norms) if norm is not None}
+            found += [Norm(symbol, str(i), norm, f"{name}[{i}]") for i, norm in enumerate(norms) if norm is not None]
         return found
 
     def _same_length(self, name: str, length: int, place: str) -> None:
@@ -202,31 +249,39 @@ class _Reader:
                 raise trouble(self.path, f"{name} has {length} entries and {other} {self.lengths[other][0]}; log every layer")
         return stated if stated is not None or not self.lengths else next(iter(self.lengths.values()))[0] - 1
 
-    def _point(self, entry: Mapping[str, Any], place: str, norms: Mapping[tuple[str, str], float], size: int) -> Point:
-        states: list[float | None] = [None] * size
-        gradients: list[float | None] = [None] * size
-        scale = (self.batch or BATCH) / BATCH
-        for (symbol, layer), norm in norms.items():
-            index = size - 1 if layer == "L" else int(layer)
-            if index >= size:
-                raise trouble(
-                    self.path, f"{symbol}_{layer}_norm, but there are {size - 1} blocks by the config or lists", place
-                )
-            if symbol == "h":
-                states[index] = norm
-            else:
-                gradients[index] = norm * scale  # to the size at N = 128, once and here
+    def _point(self, entry: Mapping[str, Any], place: str, norms: Sequence[Norm], size: int) -> Point:
+        scale = (self.batch or self.assumed_batch or BATCH) / BATCH
+        found = self._by_layer(norms, size, place)
+        states, gradients = ([found.get((symbol, layer)) for layer in range(size)] for symbol in "hg")
         drift = self.numbers.first(DRIFTS, entry, place)
         if drift is not None and abs(drift) > 1 + 1e-9:
             raise trouble(self.path, f"drift is {drift:g}, but a cosine lies in [-1, 1]", place)
         return Point(
             entry["epoch"],
-            tuple(states),
-            tuple(gradients),
+            tuple(None if norm is None else norm.value for norm in states),
+            tuple(None if norm is None else norm.value * scale for norm in gradients),  # to the size at N = 128, once and here
             drift,
             self.numbers.accuracy(ACCURACIES, entry, place),
             self._companions(entry, place, scale),
         )
+
+    def _by_layer(self, norms: Sequence[Norm], size: int, place: str) -> dict[tuple[str, int], Norm]:
+        """The norms by symbol and layer; one that is there twice must be there as the same number."""
+        found: dict[tuple[str, int], Norm] = {}
+        for norm in norms:
+            index = size - 1 if norm.layer == "L" else int(norm.layer)
+            if index >= size:
+                raise trouble(self.path, f"{norm.name}, but there are {size - 1} blocks by the config or lists", place)
+            other = found.get((norm.symbol, index))
+            if other is not None and not other.outside and not _same(norm.value, other.value):
+                raise trouble(
+                    self.path,
+                    f"{other.name} is {other.value:g} and {norm.name} is {norm.value:g}, but both are ‖{norm.symbol}_{index}‖; "
+                    "correct the one that is wrong, or leave it out",
+                    place,
+                )
+            found[norm.symbol, index] = norm
+        return found
 
     def _companions(self, entry: Mapping[str, Any], place: str, scale: float) -> Companions:
         given = entry.get("companions") or {}
@@ -248,12 +303,13 @@ class _Reader:
         return value
 
     def _final(self, last: Point) -> Accuracy | None:
-        """The final accuracy of the log, else that of its last epoch."""
-        value = self.numbers.accuracy(FINAL_ACCURACIES, self.log.top, "beside the log")
-        value = last.accuracy if value is None else value
+        """The final accuracy of the log, else that of its last epoch, each with the number of images that stands beside it."""
+        final = self.numbers.accuracy(FINAL_ACCURACIES, self.log.top, "beside the log")
+        value = last.accuracy if final is None else final
         if value is None:
             return None
-        sources = (self.log.entries[-1][1], self.log.top, self.config)
+        epoch, whole = self.log.entries[-1][1], (self.log.top, self.config)
+        sources = (epoch, *whole) if final is None else (*whole, epoch) if final == last.accuracy else whole
         images = [self.numbers.whole(IMAGES, source, "the number of test images", least=1) for source in sources]
         return Accuracy(value, next((n for n in images if n is not None), None))
 
@@ -278,6 +334,24 @@ def _gaps(points: tuple[Point, ...]) -> tuple[str, ...]:
         if with_it and with_it[-1] != points[-1].epoch:
             gaps.append(f"epoch {points[-1].epoch}, the last, has no {what}; epoch {with_it[-1]} has, but is not judged")
     return tuple(gaps)
+
+
+def _skipped(points: tuple[Point, ...]) -> tuple[str, ...]:
+    """Where a log that goes in steps of one size leaves some out, as one does that a training went on with too late."""
+    pairs = list(itertools.pairwise(point.epoch for point in points))
+    steps = Counter(after - before for before, after in pairs)
+    usual, times = max(steps.items(), key=lambda item: item[1], default=(0, 0))
+    if 2 * times <= len(pairs):
+        return ()
+    return tuple(
+        f"epoch {after} follows on epoch {before}: what lies between is not in the log, nor is what may have fired there"
+        for before, after in pairs
+        if after - before > usual
+    )[:3]
+
+
+def _same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=SAME_NORM) or (math.isnan(one) and math.isnan(other))
 
 
 def _any(norms: Series) -> bool:

@@ -59,6 +59,7 @@ class Recorder:
     ) -> Measurement | None:
         """Measure the model and append a line; what a resumed training records again replaces what was recorded before.
 
+        Later epochs of an interrupted run go with it, and a warning names them; one recorder goes forward only.
         ``images`` is the number of images behind ``acc``; ``extra`` are numbers of your own, such as a training loss. Without a
         model, as for a control without blocks, ``acc`` is all that is logged. The model comes back as it was.
         """
@@ -67,6 +68,7 @@ class Recorder:
         taken = [key for key in extra if key in OWN_KEYS]
         if taken:
             raise AuditError(f"{taken[0]!r} is a key of the log's own; give your number another name")
+        self.recording.check_forward(epoch)
         measurement = None
         entry: dict[str, Any] = {"epoch": epoch, **{key: _item(key, value) for key, value in extra.items()}}
         if acc is not None:

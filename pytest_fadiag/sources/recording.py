@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ class Recording:
         self.path, self.digits = path, digits
         self.size, self.whole, self.found = 0, True, b""
         self.entries: list[tuple[int, bytes]] = []
+        self.written: int | None = None
         head = {"recorder": RECORDER, "format_version": FORMAT_VERSION, "config": config, "method": method, "seed": seed}
         self.header = _line({**head, "batch": BATCH}, default=str)
         self._look()
 
     def write(self, entry: dict[str, Any]) -> None:
-        """Add one epoch, in place of itself and of later ones if they are there."""
+        """Add one epoch, in place of itself and of later ones that an earlier run left there."""
+        self.check_forward(entry["epoch"])
         line, epoch = _line(_rounded(to_plain(entry), self.digits)), entry["epoch"]
         try:
             if self._size_on_disk() != self.size:
@@ -36,6 +39,7 @@ class Recording:
             kept = [(earlier, text) for earlier, text in self.entries if earlier < epoch]
             if kept:
                 self._check_same_run()
+            later = [earlier for earlier, _ in self.entries if earlier > epoch]
             if self.whole and self.found == self.header and len(kept) == len(self.entries):
                 self._append(line)
             else:
@@ -44,6 +48,19 @@ class Recording:
             raise AuditError(f"the log cannot be written: {error.strerror or error}\n  {self.path}") from error
         self.found, self.whole, self.entries = self.header, True, [*kept, (epoch, line)]
         self.size = self._size_on_disk()
+        self.written = epoch
+        if later:
+            span = f"epoch {later[0]} is" if len(later) == 1 else f"epochs {later[0]} to {later[-1]} ({len(later)}) are"
+            said = f"the log goes on with epoch {epoch}: {span} dropped from it, which an earlier run recorded"
+            warnings.warn(f"{said}\n  {self.path}", stacklevel=3)
+
+    def check_forward(self, epoch: int) -> None:
+        """A recorder that goes back would drop what it recorded itself: that is a slip in the training's loop."""
+        if self.written is not None and epoch < self.written:
+            raise AuditError(
+                f"epoch {epoch} comes after epoch {self.written}, which this recorder has recorded; count epochs upwards, "
+                f"or go on with a new Recorder from a checkpoint of epoch {epoch}\n  {self.path}"
+            )
 
     def _look(self) -> None:
         """Take note of what is there; a file that no recorder wrote is left alone."""

@@ -19,11 +19,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from pytest_fadiag.outputs import figures as package
-from pytest_fadiag.outputs.figures import draw, figures, missing
+from pytest_fadiag.outputs.figures import draw, figures, missing, style
 from pytest_fadiag.outputs.figures.rescue import _apart
 from pytest_fadiag.outputs.figures.scales import linear_scale, log_scale, margin_scale, whole_scale
+from pytest_fadiag.outputs.figures.timeline import FIRED
 from pytest_fadiag.outputs.groups import method_groups
-from pytest_fadiag.outputs.rows import Audit
+from pytest_fadiag.outputs.rows import Audit, mean_rows
 
 Audits = dict[str, Callable[[], Audit]]
 
@@ -120,9 +121,47 @@ def test_the_rescue_shows_control_and_bp_beside_the_runs(audits: Audits) -> None
     rescue = figures(audits["usual"]())["rescue"]
     shown = words(rescue)
     assert "control 0.7600" in shown and "BP 0.9000" in shown and "floor 1e-07" in shown
-    assert [len(axes.lines) >= 2 * (3 + 1) for axes in rescue.axes] == [True] * 3, "three seeds and their median, twice"
+    assert [len(axes.lines) >= 2 * (3 + 1) for axes in rescue.axes] == [True] * 3, "three seeds and their mean, twice"
     only_logs = Audit([found for found in audits["usual"]().rows if found.partial])
     assert "BP" not in words(figures(only_logs)["rescue"])
+
+
+def test_levels_and_lines_of_the_rescue_are_means_as_in_the_table(audits: Audits) -> None:
+    rows = []
+    for number, found in enumerate(audits["usual"]().rows):
+        assert found.report is not None
+        report = replace(found.report, frozen_baseline_acc=(0.86, 0.8606, 0.8636)[number % 3], control=None)
+        course = report.trajectory
+        if course is not None:
+            points = [replace(p, accuracy=(0.1, 0.2, 0.6)[number % 3]) for p in course.points]
+            report = replace(report, trajectory=replace(course, points=tuple(points)))
+        elif found.method == "bp":
+            report = replace(report, headline_acc=(0.9, 0.9006, 0.9048)[number % 3], accuracy=None)
+        rows.append(replace(found, report=report))
+    rescue = figures(Audit(rows))["rescue"]
+    assert (
+        "control, mean 0.8614" in words(rescue) and "BP, mean 0.9018" in words(rescue) and "bold: their mean" in words(rescue)
+    )
+    bold = [line for line in rescue.axes[2].lines if line.get_linewidth() == 1.2]
+    assert [list(line.get_ydata()) for line in bold] == [pytest.approx([0.3] * 30)] * 2
+
+
+def test_norms_whose_sum_overflows_have_a_mean(audits: Audits) -> None:
+    rows = [found for found in audits["usual"]().rows if found.partial and found.method == "dfa"]
+    huge = []
+    for found in rows:
+        assert found.report is not None and found.report.trajectory is not None
+        points = tuple(replace(p, residual_norms=(1e308,) * 5) for p in found.report.trajectory.points)
+        report = replace(found.report, residual_norms=[1e308] * 5, trajectory=replace(found.report.trajectory, points=points))
+        huge.append(replace(found, report=report))
+    assert mean_rows(huge)[0].means[1] == pytest.approx(1e308)
+    assert "rescue" in figures(Audit(huge))
+
+
+def test_the_line_of_a_method_has_no_colour_and_no_triangle_of_an_outcome() -> None:
+    assert len(style.STROKES) == len(set(style.STROKES)) == len({stroke.marker for stroke in style.STROKES})
+    assert not {stroke.colour for stroke in style.STROKES} & {mark.colour for mark in (*style.OUTCOMES, FIRED)}
+    assert FIRED.marker not in {stroke.marker for stroke in style.STROKES}
 
 
 def test_the_timeline_shows_the_first_epoch_and_not_what_was_not_measured(audits: Audits) -> None:
@@ -134,6 +173,15 @@ def test_the_timeline_shows_the_first_epoch_and_not_what_was_not_measured(audits
     assert [len(axes.texts) for axes in timeline.axes] == [3, 3, 0, 6]
     spans = [sum(line.get_color() == "#b5b5b5" for line in axes.lines) for axes in timeline.axes]
     assert spans == [6, 6, 3, 6], "three runs have no drift"
+    blind = []
+    for found in audit.rows:
+        course = None if found.report is None else found.report.trajectory
+        if found.method == "dfa-lam" and found.report is not None and course is not None:
+            points = tuple(replace(point, bp_grad_norms=(None,) * 5) for point in course.points)
+            blind.append(replace(found, report=replace(found.report, trajectory=replace(course, points=points))))
+    drawn = figures(Audit(blind))["timeline"]
+    assert [sum(line.get_color() == "#b5b5b5" for line in axes.lines) for axes in drawn.axes] == [3, 0, 0, 3]
+    assert "no line: not logged by epoch" in words(drawn)
 
 
 def test_what_is_on_no_logarithmic_axis_has_a_tick_of_its_own() -> None:

@@ -69,6 +69,19 @@ def test_the_first_epochs_are_there_where_there_are_epochs(audits: Audits) -> No
     assert "1 (not at the end)" in part(form(audits["odd"](), "0.3"), "wild")
 
 
+def test_a_diagnostic_that_no_epoch_allows_to_judge_is_not_said_never_to_have_fired(audits: Audits) -> None:
+    log = next(row for row in audits["usual"]().rows if row.method == "dfa-lam")
+    assert log.report is not None and log.report.trajectory is not None
+    course = log.report.trajectory
+    blind = tuple(replace(point, bp_grad_norms=(None,) * 5) for point in course.points)
+    only_at_the_end = replace(log.report, trajectory=replace(course, points=blind))
+    text = part(form(Audit([replace(log, report=only_at_the_end)]), "0.3"), "dfa-lam (log)")
+    assert "| 42 | never | not logged by epoch | not measured | 1 | 1 to 30 |" in text
+    later = replace(log.report, residual_norms=[1, 1e9, 1e9, 1e9, 1e9])
+    text = part(form(Audit([replace(log, report=later)]), "0.3"), "dfa-lam (log)")
+    assert "| 42 | only in the final numbers | never | not measured | 1 | 1 to 30 |" in text
+
+
 def test_control_thresholds_and_environment(audits: Audits) -> None:
     audit = audits["usual"]()
     text = part(form(audit, "0.3"), "dfa")
@@ -137,8 +150,38 @@ def test_no_name_becomes_markup(audits: Audits) -> None:
     assert not re.search(r"^# y", text, re.M)
 
 
+def test_numbers_and_versions_are_readable_in_the_file_itself(audits: Audits) -> None:
+    text = form(audits["usual"](), "0.1.0")
+    assert "pytest-fadiag 0.1.0. What" in text and "| accuracy | 0.6530 ± 0 (n = 3) |" in text
+    assert "h_0 6.0e+03, h_1 4.0e+06" in text and "margin -10.70 pp < 2" in text and "| checkpoints: runs/bp_s42.pt," in text
+
+
+def test_seeds_that_repeat_are_warned_of(audits: Audits) -> None:
+    (row,) = audits["one"]().rows
+    same = [replace(row, seed=42, checkpoint=f"runs/bp-{number}.pt") for number in range(3)]
+    text = part(form(Audit(same), "0.3"), "bp")
+    assert "| seeds | 42, 42, 42 (n = 3) |" in text and "\n**Warning: seed 42 occurs more than once, so n counts runs" in text
+    assert "Warning" not in form(audits["usual"](), "0.3")
+    more = [*same, *(replace(found, seed=7, checkpoint=f"{found.checkpoint}x") for found in same)]
+    assert "**Warning: seeds 7 and 42 occur more than once" in form(Audit(more), "0.3")
+
+
 def test_zero_rows_give_a_form_that_says_so(audits: Audits) -> None:
     assert "No method was audited." in form(audits["empty"](), "0.3")
+
+
+def test_without_a_method_the_checklist_is_still_there(audits: Audits) -> None:
+    text = plain(form(Audit([], checklist=audits["usual"]().checklist), "0.3"))
+    assert "No method was audited." in text and "\n## Checklist of pitfalls\n" in text
+    assert "✗ violated in the evaluation code: eval.py:12 (g.norm(-1)): takes the L₋₁ norm; fix: g.norm(dim=-1)" in text
+    assert "who let it stand: eval.py:20" in text and "in this form's numbers" not in text and "in the checkpoints" not in text
+    assert "the syntax of the file that was read" in form(Audit([], checklist=Checklist(1)), "0.3")
+
+
+def test_margins_over_seeds_alone_are_given(audits: Audits) -> None:
+    text = form(Audit([], audits["usual"]().margins), "0.3")
+    assert "only its margin over seeds" in text and "| dfa | **FIRE**: -10.70 pp, 95 % interval" in text
+    assert "## Margins over seeds" not in form(audits["usual"](), "0.3")
 
 
 def test_the_titles_are_those_of_the_checks_that_read_code() -> None:

@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 
+from pytest_fadiag.outputs import changes, standing
 from pytest_fadiag.outputs.document import audit_of, document
-from pytest_fadiag.outputs.html import details, html, listing, page, sections, standing
+from pytest_fadiag.outputs.html import html, listing, page, sections
 from pytest_fadiag.outputs.html.axes import linear_axis, log_axis, whole_axis
 from pytest_fadiag.outputs.html.markup import element
 from pytest_fadiag.outputs.rows import COLUMNS, Audit, AuditRow, Checklist, MarginRow
 from pytest_fadiag.protocol.diagnostics import DIAGNOSTICS, Column
 from pytest_fadiag.protocol.diagnostics.frozen_margin import FrozenMargin
+from pytest_fadiag.protocol.measurement import Companions
 
 Audits = dict[str, Callable[[], Audit]]
 VOID = {"br", "input", "link", "meta"}
@@ -250,7 +252,7 @@ def test_a_fifth_diagnostic_appears_by_itself(audits: Audits, monkeypatch: pytes
     more = (*DIAGNOSTICS, Fifth())
     for module in ("protocol.report", "outputs.rows", *(f"outputs.html.{name}" for name in ("listing", "sections", "page"))):
         monkeypatch.setattr(f"pytest_fadiag.{module}.DIAGNOSTICS", more)
-    for module in (listing, details):
+    for module in (listing, changes):
         monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, *Fifth.columns))
     monkeypatch.setattr("pytest_fadiag.outputs.rows.COLUMNS", (*COLUMNS, *Fifth.columns))
     root = parsed(Audit([replace(row, outcomes={}) for row in audits["usual"]().rows]))
@@ -317,11 +319,80 @@ def test_margins_over_seeds_say_what_would_decide(audits: Audits) -> None:
     assert skipped == "bplogskipped: no control"
 
 
+def test_a_margin_from_logs_says_so_once(audits: Audits) -> None:
+    (row,) = audits["usual"]().margins
+    logged = replace(row, name="dfa (log)", partial=True)
+    (line,) = parsed(Audit((), [logged])).one("table", id="margins").one("tbody").all("tr")
+    assert line.text.startswith("dfalogn=3")
+    named = replace(row, name="dfa (log)")
+    assert "dfa (log)n=3" in parsed(Audit((), [named])).text, "a method may be called so"
+
+
+@pytest.mark.parametrize(("at", "arrow"), [(2.0, ""), (3.0, ""), (-1.0, ""), (7.0, "▸"), (90.0, "▸"), (-60.0, "◂")])
+def test_an_interval_without_width_is_an_arrow_only_where_it_is_off_the_scale(audits: Audits, at: float, arrow: str) -> None:
+    (row,) = audits["usual"]().margins
+    assert row.margin is not None
+    narrow = replace(row.margin, margin=at, interval=replace(row.margin.interval, low=at, high=at))
+    drawn = parsed(Audit((), [replace(row, margin=narrow)])).one("svg")
+    assert "".join(mark.text for mark in drawn.all("text")) == arrow and len(drawn.all("circle")) == (arrow == "")
+
+
+def test_margins_over_seeds_are_counted_beside_the_results(audits: Audits) -> None:
+    audit = audits["usual"]()
+    (fired,) = audit.margins
+    assert fired.margin is not None
+    open_one = replace(fired, margin=replace(fired.margin, interval=replace(fired.margin.interval, high=3.0)))
+    none = MarginRow("bp", "bp", outcome="skipped", reason="no control")
+    root = parsed(Audit(audit.rows[:3], [fired, open_one, none]))
+    assert root.one("h1").text == "3 of 3 results trustworthy, but not every margin over seeds"
+    tally = root.one("header").one("p", **{"class": "over-seeds"})
+    assert [part.text for part in tally.all("span") if "tally" in part.attributes["class"]] == [
+        "?1 inconclusive",
+        "✗1 fire",
+        "–1 no control",
+    ]
+    alone = parsed(Audit([], [fired]))
+    assert alone.one("h1").text == "margins over seeds: 1 fire" and alone.one("table", id="margins")
+    assert parsed(Audit(audit.rows[:3])).one("h1").text == "3 of 3 results trustworthy"
+
+
+def test_a_number_that_is_excused_says_so(audits: Audits) -> None:
+    row = audits["usual"]().rows[0]
+    assert row.report is not None
+    saturated = Companions(gradient_per_unit_error=1e-5, output_error_norm=1e-4)
+    excused = replace(row.report, bp_grad_norms=[1e-9] * 5, companions=saturated)
+    (cells,) = table(parsed(Audit([replace(row, report=excused)])))
+    assert cells["b‖g_L‖"].text == "1.0e-09excused" and "excused" not in cells["acc"].text
+
+
+def test_what_no_epoch_tells_is_not_said_to_be_nothing(audits: Audits) -> None:
+    log = next(row for row in audits["usual"]().rows if row.method == "dfa-lam")
+    assert log.report is not None and log.report.trajectory is not None
+
+    def first_fired(**holes: Any) -> str:
+        assert log.report is not None and log.report.trajectory is not None
+        points = tuple(replace(point, **holes) for point in log.report.trajectory.points)
+        report = replace(log.report, trajectory=replace(log.report.trajectory, points=points))
+        facts = parsed(Audit([replace(log, report=report)])).one("details").one("dl").all("div")
+        return next(fact.one("dd").text for fact in facts if fact.one("dt").text == "first fired")
+
+    assert first_fired() == "(d) epoch 1 of 30; (c) not logged by epoch"
+    assert first_fired(accuracy=0.9) == "(d) only in the final numbers; (c) not logged by epoch"
+    unknown = first_fired(accuracy=None, residual_norms=(None,) * 5, bp_grad_norms=(None,) * 5)
+    assert unknown == "(d) not logged by epoch; (a), (b) and (c) not logged by epoch" and "nothing" not in unknown
+
+
 def test_the_checklist_gives_place_fix_and_reason(audits: Audits) -> None:
     first, second = parsed(audits["usual"]()).one("ul", **{"class": "findings"}).all("li")
     assert first.text == "1the L₋₁ normeval.py:12g.norm(-1)takes the L₋₁ normFix: g.norm(dim=-1)"
     assert second.text.endswith("Silenced: norms are checked above")
     assert "4 files read, nothing found." in parsed(Audit([], checklist=Checklist(4))).text
+
+
+def test_a_checklist_alone_is_what_the_page_is_about(audits: Audits) -> None:
+    root = parsed(Audit([], checklist=audits["usual"]().checklist))
+    assert root.one("h1").text == "evaluation code: 4 files read, 2 findings, 1 silenced"
+    assert [heading.attributes["id"] for heading in root.all("h2")] == ["checklist", "asked"]
 
 
 def test_notes_are_listed(audits: Audits) -> None:

@@ -11,6 +11,8 @@ from support import clustered, in_batches, network, reference, trained
 from torch import Tensor, nn
 
 from pytest_fadiag import Measurement, ResidualMLP, measure
+from pytest_fadiag.protocol.measure import evaluate
+from pytest_fadiag.protocol.statistics import margin_interval
 from pytest_fadiag.protocol.tally import DirectionTally, median, pairwise_cosine, row_norms
 
 
@@ -192,3 +194,24 @@ def test_norms_of_float64_rows_neither_overflow_nor_underflow() -> None:
 def test_the_norm_is_the_l2_norm_along_the_last_dimension() -> None:
     """Pitfall 1: ``tensor.norm(-1)`` would be the L₋₁ norm of everything."""
     assert row_norms(torch.tensor([[3.0, 4.0], [6.0, 8.0]])).tolist() == [5.0, 10.0]
+
+
+def test_other_images_with_the_same_labels_are_told_apart_by_the_digest_of_their_data() -> None:
+    """Images that are permuted within their classes have the same labels in the same order."""
+    x, y = clustered(600)
+    other = x.clone()
+    for label in y.unique():
+        other[y == label] = x[y == label].flip(0)
+    model, control = network(), network(blocks=2)
+    ours = measure(model, in_batches(x, y), data_digest="x").accuracy
+    assert ours.data == "x"
+    theirs, elsewhere = (
+        evaluate(control, in_batches(images, y), data_digest=digest) for images, digest in ((x, "x"), (other, "other"))
+    )
+    assert theirs.order == elsewhere.order
+    kinds = [margin_interval(ours, accuracy) for accuracy in (theirs, elsewhere)]
+    assert [kind is not None and kind.kind.startswith("paired") for kind in kinds] == [True, False]
+    assert Measurement.from_dict(measure(model, in_batches(x, y), data_digest="x").to_dict()).accuracy == ours
+    older = measure(model, in_batches(x, y)).to_dict()
+    del older["accuracy"]["data"]
+    assert Measurement.from_dict(older).accuracy.data is None

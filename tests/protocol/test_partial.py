@@ -98,9 +98,37 @@ def test_growth_with_holes_at_odd_ratios(ratio: float) -> None:
 def test_without_the_number_of_blocks_growth_is_not_measured() -> None:
     judged = report(residual_norms=(9.0, 4e4), bp_grad_norms=(None, None), depth_known=False)
     assert judged.finding("a").status is Status.NOT_MEASURED
-    assert "the number of blocks (as n_blocks in the log's config)" in judged.finding("a").headline
+    assert "‖h_L‖/‖h_0‖ 4.4e+03 > 50, but growth cannot be bounded without" in judged.finding("a").headline
+    assert "the number of blocks (add n_blocks to the log's config)" in judged.finding("a").headline
     assert "h_L 4.0e+04" in str(judged)
     assert report(residual_norms=(9.0, 9e3, None, 4e4), depth_known=False).finding("a").status is Status.FIRE
+
+
+@pytest.mark.parametrize(
+    ("norms", "ratio", "status"),
+    [
+        ((9.0, 90.0), 50.0, Status.LIKELY_PASS),
+        ((1.0, 50.0), 50.0, Status.LIKELY_PASS),
+        ((9.0, 3.0), 50.0, Status.LIKELY_PASS),
+        ((1.0, 50.1), 50.0, Status.NOT_MEASURED),
+        ((9.0, 90.0, 400.0, 900.0), 50.0, Status.LIKELY_PASS),
+        ((1.0, None, 2400.0, 2500.0), 50.0, Status.LIKELY_PASS),
+        ((9.0, None, None, None), 50.0, Status.NOT_MEASURED),
+        ((None, 9.0), 50.0, Status.NOT_MEASURED),
+        ((4.0, 1.0), 0.5, Status.NOT_MEASURED),
+    ],
+)
+def test_a_stream_that_grows_up_to_the_ratio_needs_no_number_of_blocks(norms: Any, ratio: float, status: Status) -> None:
+    thresholds = DiagnosticThresholds(h_norm_explosion_ratio=ratio)
+    judged = report(residual_norms=norms, bp_grad_norms=(None,) * len(norms), depth_known=False, thresholds=thresholds)
+    found = judged.finding("a")
+    assert found.status is status
+    assert ("n_blocks" in found.headline) == (
+        status is Status.NOT_MEASURED and None not in (norms[0], norms[-1])
+    ) or None in norms
+    if status is Status.LIKELY_PASS:
+        could = "up to 1 of 2 blocks could still exceed 50" if None in norms else "no block exceeds 50 unless another shrinks"
+        assert could in found.headline and could in str(judged)
 
 
 def test_the_cumulative_form_has_a_bound_too() -> None:
@@ -167,6 +195,21 @@ def test_the_text_says_at_which_batch_size_and_what_is_missing() -> None:
     assert "saturation cannot be told from collapse: the published rule applies" in scaled
     assert "(not logged: h_1, h_2, h_3)" in scaled
     assert "log hidden_norms of every layer, or use pytest_fadiag.Recorder" in scaled
+
+
+def test_the_batch_size_of_the_training_is_an_assumption() -> None:
+    judged = report(bp_grad_norms=(None, None, 9e-8), gradient_batch=None, assumed_batch=256)
+    assert judged.finding("b").outcome == "likely fire (batch size 256 assumed, that of the training)"
+    assert "the training's own, 256, is assumed (they are given here as at 128)" in " ".join(str(judged).split())
+    assert DiagnosticReport.from_dict(json.loads(json.dumps(judged.to_dict()))) == judged
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, -math.inf])
+def test_a_companion_that_is_not_finite_excuses_nothing(value: float) -> None:
+    companions = Companions(gradient_per_unit_error=value, sample_invariance=value)
+    judged = report(bp_grad_norms=(None, None, 7e-8), cross_batch_stability=0.9, companions=companions)
+    assert judged.finding("b").status is Status.FIRE
+    assert judged.finding("c").status is Status.FIRE
 
 
 def test_a_companion_in_the_log_excuses_as_ever() -> None:
@@ -312,3 +355,32 @@ def test_a_report_written_before_there_were_partial_ones_is_read() -> None:
     for new in ("partial", "gradient_batch", "depth_known", "caveats", "trajectory"):
         del written[new]
     assert DiagnosticReport.from_dict(written).verdict == "trustworthy"
+
+
+def test_a_trajectory_keeps_a_companion_that_is_zero_in_every_epoch() -> None:
+    companions = Companions(sample_invariance=0.0)
+    course = Trajectory(tuple(Point(epoch, (9.0, 9.0), (1e-3, 1e-3), 0.9, 0.4, companions) for epoch in (1, 2)))
+    judged = report(residual_norms=(9.0, 9.0), bp_grad_norms=(1e-3, 1e-3), cross_batch_stability=0.9, companions=companions,
+                    trajectory=course, frozen_baseline_acc=0.3)  # fmt: skip
+    assert judged.trajectory is not None and judged.trajectory.first_fired == {}
+    assert DiagnosticReport.from_dict(json.loads(json.dumps(judged.to_dict()))) == judged
+
+
+def test_what_no_epoch_tells_is_not_said_to_have_never_fired() -> None:
+    def judged(*accuracies: float | None) -> DiagnosticReport:
+        course = tuple(Point(epoch, (9.0, 9.0), (1e-3, 1e-3), None, acc) for epoch, acc in enumerate(accuracies, 1))
+        norms: dict[str, Any] = {"residual_norms": (9.0, 9.0), "bp_grad_norms": (1e-3, 1e-3)}
+        return report(**norms, headline_acc=0.30, trajectory=Trajectory(course))
+
+    without, other, early = judged(None, None), judged(0.5, 0.5), judged(0.3, 0.5)
+    assert [each.trajectory.known for each in (without, other, early) if each.trajectory] == [
+        ("a", "b"),
+        ("a", "b", "d"),
+        ("a", "b", "d"),
+    ]
+    assert "  first fired: (d) not logged by epoch\n" in str(without)
+    assert "  first fired: (d) only in the final numbers\n" in str(other)
+    assert "  first fired: (d) epoch 1 of 2\n" in str(early)
+    older = {**without.to_dict()["trajectory"]}
+    del older["known"]
+    assert Trajectory.from_dict(older).known == ()

@@ -104,3 +104,19 @@ def test_nothing_of_the_code_is_run(repo: Any) -> None:
     repo.write("evil.py", "open('ran.txt', 'w').write('x')\n")
     repo.run("--fa-checklist=evil.py").assert_outcomes(passed=6)
     assert not (repo.path / "ran.txt").exists()
+
+
+def test_two_findings_on_one_line_are_two_tests_also_for_workers(repo: Any) -> None:
+    repo.write("norms.py", "def size(h, g):\n    return h.norm(-1), g.norm(-1)\n")
+    listed = [line for line in repo.run("--fa-checklist=norms.py", "--collect-only", "-q").outlines if "pitfall-1" in line]
+    assert listed == ["norms.py:3:12::pitfall-1", "norms.py:3:24::pitfall-1"]
+    alone, spread = repo.run("--fa-checklist=norms.py"), repo.spawn("--fa-checklist=norms.py", "-n2")
+    for result in (alone, spread):
+        result.assert_outcomes(passed=5, failed=2)
+        result.stdout.re_match_lines([r"FAILED norms.py:3:12::pitfall-1 - .*norm\(-1\)"])
+
+
+def test_a_pasted_finding_runs_alone(repo: Any) -> None:
+    repo.write("norms.py", NORM)
+    repo.run("--fa-checklist=norms.py", "norms.py:3::pitfall-1").assert_outcomes(failed=1)
+    repo.run("--fa-checklist=norms.py", "norms.py::pitfall-2").assert_outcomes(passed=1)

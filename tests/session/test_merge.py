@@ -130,6 +130,13 @@ def test_a_checkpoint_under_another_name_counts_once_too(repo: Any) -> None:
         ({"residual_norms": [1.0, 2.0, 3.0, 4.0, 9e9]}, "residual_norms[[]*] is * in one and * in the other"),
         ({"residual_norms": [1.0, 2.0]}, "residual_norms has 5 entries in one and 2 in the other"),
         ({"headline_acc": 0.5}, "headline_acc is * in one and 0.5 in the other"),
+        ({"headline_acc": 0.995}, "headline_acc is 1.0 in one and 0.995 in the other"),
+        ({"frozen_baseline_acc": 0.3}, "frozen_baseline_acc is * in one and 0.3 in the other"),
+        ({"cross_batch_stability": 0.1}, "cross_batch_stability is * in one and 0.1 in the other"),
+        ({"cross_batch_stability": "NaN"}, "cross_batch_stability is * in one and nan in the other"),
+        ({"companions": {"sample_invariance": 0.9}}, "*is * in one and *"),
+        ({"stability_layer": 1}, "the layer of the drift is 2 in one and 1 in the other"),
+        ({"environment": {"data_sha256": "0" * 64}}, "the digest of the test data is *"),
         ({"environment": {"checkpoint_sha256": "0" * 64}}, "they are two different files of that name"),
     ],
 )
@@ -157,7 +164,9 @@ def test_an_error_of_a_part_is_an_error_of_the_whole(repo: Any) -> None:
     merged = repo.run("--fa-merge=a.json")
     assert merged.ret == one.ret == pytest.ExitCode.TESTS_FAILED
     assert merged.parseoutcomes()["errors"] == one.parseoutcomes()["errors"] == 4
-    merged.stdout.fnmatch_lines(["bp * 42 *error: *no result in the recorded audit*"])
+    merged.stdout.fnmatch_lines(["bp * 42 *error: runs/bp_s42.pt: not a readable torch file*"])
+    first = json.loads((repo.path / "a.json").read_text())
+    assert written(repo, "b.json", "--fa-merge=a.json") == first
 
 
 def test_what_was_expected_stays_expected(repo: Any) -> None:
@@ -211,3 +220,88 @@ def test_a_file_that_is_not_there_is_refused(repo: Any) -> None:
     result = repo.run("--fa-merge=nowhere.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --fa-merge: cannot be read: No such file or directory", "  *nowhere.json"])
+
+
+def test_a_seed_that_was_skipped_does_not_take_the_margin_with_it(repo: Any) -> None:
+    options = ("--fa-checkpoint=runs/bp_s{seed}.pt", "--fa-seeds=42,123,777", "--fa-missing=skip", CONTROLS)
+    minimum = "--fa-threshold=margin_pp=99"
+    one = repo.run(*options, minimum, "--fa-report=json:one.json")
+    for part in (1, 2):
+        repo.run(*options, minimum, f"--fa-shard={part}/2", f"--fa-report=json:p{part}.json")
+    merged = repo.run("--fa-merge=p1.json", "--fa-merge=p2.json", "--fa-report=json:two.json")
+    assert merged.ret == one.ret == pytest.ExitCode.TESTS_FAILED
+    assert merged.parseoutcomes() == one.parseoutcomes()
+    assert json.loads((repo.path / "two.json").read_text()) == json.loads((repo.path / "one.json").read_text())
+
+
+def test_a_margin_that_no_run_asked_for_is_not_asked_for_by_the_merge(repo: Any) -> None:
+    before = written(repo, "a.json", "--fa-checkpoint=runs/bp_*.pt", CONTROLS, "--fa-diagnostics=abc")
+    assert written(repo, "b.json", "--fa-merge=a.json") == before
+    assert before["seed_margins"] == []
+
+
+def test_seeds_are_grouped_as_the_run_that_measured_them_did(repo: Any) -> None:
+    for name, seed in (("first", 42), ("second", 123)):
+        (repo.path / "runs" / f"bp_s{seed}.pt").rename(repo.path / "runs" / f"{name}.pt")
+    before = written(repo, "a.json", RUNS, CONTROLS)
+    assert before["seed_margins"] == [], "file names tell no seeds"
+    assert written(repo, "b.json", "--fa-merge=a.json") == before
+
+
+def test_what_is_expected_of_a_margin_survives_the_parts(repo: Any) -> None:
+    (repo.path / "expected.json").write_text('{"bp": "d", "bp::seed-margin": "FIRE"}')
+    options = ("--fa-checkpoint=runs/bp_*.pt", CONTROLS, "--fa-threshold=margin_pp=99", "--fa-expect=expected.json")
+    one = repo.run(*options)
+    for part in (1, 2):
+        shown = repo.run(*options, f"--fa-shard={part}/2", f"--fa-report=json:p{part}.json")
+        shown.stdout.fnmatch_lines(["bp * seeds left to --fa-merge*"])
+    merged = repo.run("--fa-merge=p*.json")
+    assert merged.ret == one.ret == pytest.ExitCode.OK
+    assert merged.parseoutcomes() == one.parseoutcomes()
+
+
+def test_a_control_of_another_method_leaves_the_recorded_one(repo: Any) -> None:
+    written(repo, "a.json", "--fa-checkpoint=runs/dfa_s42.pt", CONTROLS)
+    repo.run("--fa-merge=a.json", "--fa-frozen=other=0.1").assert_outcomes(passed=1, failed=3)
+    repo.run("--fa-merge=a.json", "--fa-frozen=dfa=0.1").assert_outcomes(passed=2, failed=2)
+
+
+def test_a_part_that_is_missing_is_missed(repo: Any) -> None:
+    names = parts(repo, 3)
+    result = repo.run(f"--fa-merge={names[0]}", f"--fa-merge={names[2]}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*part 2 of 3 is missing; audit it with --fa-shard=2/3, or go without*", "  *part1.json"])
+    assert repo.run(f"--fa-merge={names[0]}", "--fa-missing=skip").ret != pytest.ExitCode.USAGE_ERROR
+    written(repo, "other.json", RUNS, CONTROLS, "--fa-shard=1/2")
+    mixed = repo.run(f"--fa-merge={names[0]}", "--fa-merge=other.json")
+    mixed.stderr.fnmatch_lines(["*parts of different divisions, into 2 and 3*"])
+
+
+def test_parts_are_not_cut_from_a_merge(repo: Any) -> None:
+    written(repo, "a.json", RUNS, CONTROLS)
+    result = repo.run("--fa-merge=a.json", "--fa-shard=1/2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--fa-shard and --fa-merge exclude each other*"])
+
+
+def test_what_is_measured_beside_a_merge_replaces_its_record(repo: Any) -> None:
+    whole = written(repo, "a.json", RUNS, CONTROLS)
+    both = written(repo, "b.json", "--fa-merge=a.json", "--fa-checkpoint=runs/bp_s42.pt", CONTROLS)
+    assert both["reports"].keys() == whole["reports"].keys() and len(both["summary"]) == 3
+    assert [row["name"] for row in both["seed_margins"]] == ["bp"]
+
+
+def test_thresholds_of_the_folder_that_merges_are_not_those_of_the_audits(repo: Any) -> None:
+    before = written(repo, "a.json", RUNS, CONTROLS)
+    repo.ini(fa_threshold="margin_pp=-100", fa_diagnostics="a")
+    assert written(repo, "b.json", "--fa-merge=a.json") == before
+
+
+def test_tests_of_the_repo_whose_checkpoints_are_elsewhere_are_skipped_in_a_merge(repo: Any) -> None:
+    written(repo, "a.json", "--fa-checkpoint=runs/bp_s42.pt", CONTROLS)
+    repo.write(
+        "test_claim.py",
+        "import pytest\n"
+        "@pytest.mark.fa_protocol(checkpoint='gone/bp_s42.pt')\ndef test_claim(fa_report):\n    fa_report.check()\n",
+    )
+    repo.run("-m", "fa_protocol", "--fa-merge=a.json").assert_outcomes(passed=4, skipped=1)

@@ -108,10 +108,42 @@ def test_a_run_of_a_part_renews_that_part(repo: Any) -> None:
 
 
 def test_a_record_of_letters_stays_one(repo: Any) -> None:
-    (repo.path / "record.json").write_text('{"dfa": "", "bp": "c", "other": "d"}')
+    (repo.path / "record.json").write_text('{"dfa": "", "bp": "", "other": "d"}')
     repo.run(RUNS, CONTROLS, EXPECT, "--fa-update-expect")
-    assert record(repo) == {"dfa": "abd", "bp": "", "other": "d"}
+    assert record(repo) == {"dfa": "", "bp": "", "other": "d", "runs/dfa_s42.pt": "abd"}, "seeds that were not run stay"
     assert repo.run(RUNS, CONTROLS, EXPECT).ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    "part", [("--fa-diagnostics=b", CONTROLS), ("-k", "floor", CONTROLS), ()], ids=["diagnostics", "-k", "no control"]
+)
+def test_letters_that_a_run_did_not_judge_keep_their_record(repo: Any, part: tuple[str, ...]) -> None:
+    before = {"dfa": "abd", "bp": ""}
+    (repo.path / "record.json").write_text(json.dumps(before))
+    repo.run(RUNS, EXPECT, "--fa-update-expect", *part)
+    assert record(repo) == before
+
+
+def test_letters_of_which_nothing_is_known_are_not_made_up(repo: Any) -> None:
+    (repo.path / "record.json").write_text("{}")
+    result = repo.run(RUNS, CONTROLS, EXPECT, "--fa-update-expect", "-k", "floor")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["ERROR: --fa-update-expect: nothing is written: *residual-growth was not run*"])
+    assert record(repo) == {}
+
+
+def test_a_margin_that_letters_do_not_tell_is_recorded_by_name(repo: Any) -> None:
+    (repo.path / "record.json").write_text("{}")
+    minimum = "--fa-threshold=margin_pp=74.2"
+    repo.run("--fa-checkpoint=runs/bp_*.pt", CONTROLS, minimum, EXPECT, "--fa-update-expect")
+    assert repo.run("--fa-checkpoint=runs/bp_*.pt", CONTROLS, minimum, EXPECT).ret == pytest.ExitCode.OK
+
+
+def test_a_checkpoint_that_is_recorded_and_gone_is_noted(repo: Any) -> None:
+    recorded(repo)
+    (repo.path / "runs" / "bp_s123.pt").unlink()
+    result = repo.run(RUNS, CONTROLS, EXPECT)
+    result.stdout.fnmatch_lines(["note: recorded in record.json and not in this run: runs/bp_s123.pt"])
 
 
 def test_an_audit_with_an_error_is_not_recorded(repo: Any) -> None:
@@ -128,6 +160,7 @@ def test_a_file_that_is_no_record_is_not_overwritten(repo: Any) -> None:
     (repo.path / "record.json").write_text("my notes")
     result = repo.run(RUNS, CONTROLS, EXPECT, "--fa-update-expect")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fa-update-expect: the file there is not JSON*"])
     assert (repo.path / "record.json").read_text() == "my notes"
 
 

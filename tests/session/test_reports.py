@@ -138,3 +138,14 @@ def test_nothing_is_written_by_a_run_of_nothing(repo: Any) -> None:
     result = repo.run(*AUDIT, "-k", "nothing", "--fa-report=html:a.html", "--fa-report=figures:figs")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     assert not (repo.path / "a.html").exists() and not (repo.path / "figs").exists()
+
+
+def test_two_reports_do_not_share_a_file(repo: Any) -> None:
+    result = repo.run(*AUDIT, "--fa-report=json:a.out", "--fa-report=html:a.out")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fa-report: json and html would be written to one file", "  *a.out"])
+
+
+def test_a_run_says_what_it_wrote(repo: Any) -> None:
+    result = repo.run(*AUDIT, "--fa-report=json:a.json", "--fa-report=html")
+    result.stdout.fnmatch_lines(["FA audit: json written to *a.json", "FA audit: html written to *audit.html"])

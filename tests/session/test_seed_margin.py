@@ -129,6 +129,25 @@ def test_a_pasted_id_runs_it_alone(repo: Any) -> None:
     result.stdout.re_match_lines([r"bp +n=2 .* seeds PASS .*"])
 
 
+def test_an_id_pasted_in_another_folder_runs_too(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo.ini(fa_data="data.npz", fa_checkpoint="runs", fa_frozen="controls/*.pt")
+    monkeypatch.chdir(repo.path.parent)
+    repo.run(f"--rootdir={repo.path}", "-c", repo.path / "pytest.ini", f"{repo.path.name}/{TEST}").assert_outcomes(passed=1)
+
+
+def test_copies_of_one_network_are_no_seeds(repo: Any) -> None:
+    for seed in (1, 2):
+        shutil.copy(repo.path / "runs" / "bp_s42.pt", repo.path / "runs" / f"copy_s{seed}.pt")
+    result = repo.run("--fa-checkpoint=runs/copy_*.pt", "--fa-frozen=0.2", "copy::seed-margin")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*seed*"])
+
+
+def test_named_whole_the_seeds_of_a_method_are_tested_together(repo: Any) -> None:
+    repo.run("runs/bp_s42.pt", "runs/bp_s123.pt", CONTROL).assert_outcomes(passed=9)
+    repo.run("runs/bp_s42.pt", "runs/bp_s123.pt::frozen-margin", CONTROL).assert_outcomes(passed=5)
+
+
 def test_seeds_may_stand_in_the_path(repo: Any) -> None:
     for seed in (42, 123):
         folder = repo.path / f"seed{seed}"
@@ -161,7 +180,7 @@ def test_a_seed_that_cannot_be_measured_is_an_error_that_names_it(repo: Any) -> 
     (repo.path / "runs" / "bp_s123.pt").write_bytes(b"no checkpoint")
     result = repo.run(BP, CONTROL, TEST)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["runs/bp_s123.pt: *", "bp *seeds error: runs/bp_s123.pt: *"])
+    result.stdout.fnmatch_lines(["*runs/bp_s123.pt: not a*", "bp *seeds error: runs/bp_s123.pt: not a*"])
 
 
 @pytest.mark.parametrize(

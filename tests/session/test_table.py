@@ -11,14 +11,20 @@ import pytest
 from pytest_fadiag import DiagnosticReport
 from pytest_fadiag.outputs.document import document
 from pytest_fadiag.outputs.markdown import markdown
-from pytest_fadiag.outputs.rows import COLUMNS, Audit, AuditRow, mean_rows
+from pytest_fadiag.outputs.notes import legend
+from pytest_fadiag.outputs.rows import COLUMNS, Audit, AuditRow, MarginRow, mean_rows
 from pytest_fadiag.outputs.table import render
+from pytest_fadiag.protocol.measurement import Companions
+from pytest_fadiag.protocol.seeds import SeedMargin
+from pytest_fadiag.protocol.statistics import Interval
 
 GOLDEN = Path(__file__).with_name("golden")
 KEYS = "abcd"
 
 
-def report(method: str, seed: int | None = 42, growth: float = 1.4, g: float = 4e-6, drift: float = 0.06, **more: Any) -> Any:
+def report(
+    method: str, seed: int | None = 42, growth: float = 1.4, g: float = 4e-6, drift: float | None = 0.06, **more: Any
+) -> Any:
     values = {"headline_acc": 0.9022, "frozen_baseline_acc": 0.8701, **more}
     return DiagnosticReport(
         method_name=method,
@@ -67,13 +73,23 @@ def rows() -> list[AuditRow]:
         row("no-control", None, frozen_baseline_acc=None),
         row("not-finite", 1, growth=float("nan")),
         partly,
+        row("saturated", 1, g=3.1e-9, companions=Companions(gradient_per_unit_error=2e-5, output_error_norm=1e-4)),
+        row("varied", 1, drift=0.41, companions=Companions(sample_invariance=0.02)),
         row("waiting", 1, outcome="not run"),
+        row("early", 1, partial=True, drift=None),
+        row("later", 1, partial=True, drift=None, g=1.3e-8),
     ]
 
 
 def text(rows: list[AuditRow], width: int, *, ascii_only: bool = False) -> str:
-    lines = ("".join(cell.text for cell in line).rstrip() for line in render(Audit(rows), width, ascii_only=ascii_only))
+    table = render(Audit(rows), width, ascii_only=ascii_only)
+    lines = ["".join(cell.text for cell in line).rstrip() for line in table]
     return "\n".join(lines) + "\n"
+
+
+def keyed(rows: list[AuditRow], width: int) -> list[str]:
+    """The legend as a run of that width shows it."""
+    return legend(Audit(rows), render(Audit(rows), width), width)
 
 
 def cells(line: str) -> int:
@@ -83,7 +99,8 @@ def cells(line: str) -> int:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_as_it_was_looked_at(rows: list[AuditRow], width: int) -> None:
     golden = GOLDEN / f"table_{width}.txt"
-    assert text(rows, width) == golden.read_text("utf-8"), f"if the change is right, renew {golden}"
+    shown = text(rows, width) + "".join(f"{line}\n" for line in keyed(rows, width))
+    assert shown == golden.read_text("utf-8"), f"if the change is right, renew {golden}"
 
 
 def test_no_line_is_wider_than_the_terminal(rows: list[AuditRow]) -> None:
@@ -136,6 +153,9 @@ def test_what_fired_is_marked_and_nothing_else(rows: list[AuditRow]) -> None:
         ("no-control", "trustworthy no d"),
         ("stopped", "pass a not run b c d"),
         ("waiting", "not run"),
+        ("saturated", "trustworthy"),
+        ("early", "pass a d likely-pass b no c"),
+        ("later", "walk-back b? no c"),
         ("corrupt", "error: runs/corrupt_s42.pt: not a checkpoint: PytorchStreamReader failed"),
     ],
 )
@@ -146,6 +166,48 @@ def test_the_verdict_of_each_kind_of_row(rows: list[AuditRow], method: str, verd
 def test_a_report_without_a_control_says_so_also_where_a_test_asked_for_the_whole_report() -> None:
     whole = AuditRow("runs/x.pt", "x", None, report("x", frozen_baseline_acc=None))
     assert whole.verdict == "trustworthy no d"
+
+
+def test_shorthand_has_a_legend_where_it_occurs_and_nowhere_else(rows: list[AuditRow]) -> None:
+    by_method = {row.method: row for row in rows}
+    assert keyed([by_method["bp"], by_method["dfa-changed"], by_method["corrupt"]], 120) == []
+    assert keyed([by_method["no-control"]], 120) == ["no: not measured"]
+    assert keyed([by_method["early"]], 120) == ["likely-pass: passes as far as the log tells; no: not measured"]
+    assert keyed([by_method["later"]], 120) == ["? likely fires; no: not measured"]
+    assert keyed([by_method["saturated"]], 120) == ["^ crosses its threshold, but is excused"]
+    odd = [row("x", 1, outcome="error", reason="no such file? likely-pass ^")]
+    assert keyed(odd, 120) == [], "the words of an error are no shorthand"
+    for width in (40, 60, 80, 120, 200):
+        lines = keyed(rows, width)
+        assert max(map(len, lines)) <= width and "".join(lines).isascii()
+
+
+def test_a_number_that_crosses_its_threshold_and_passes_is_marked(rows: list[AuditRow]) -> None:
+    marked = {line[0].text.strip(): [c.text.strip() for c in line if "^" in c.text] for line in render(Audit(rows), 200)}
+    assert {method: cells for method, cells in marked.items() if cells} == {"saturated": ["3.1e-09^"], "varied": ["0.410^"]}
+    by_method = {row.method: row for row in rows}
+    assert by_method["saturated"].excused == "b" and by_method["varied"].excused == "c"
+    assert "^" not in "".join(keyed([by_method["varied"]], 30)), "without its column there is no mark to explain"
+
+
+def margin(name: str, mean: float, low: float, high: float) -> MarginRow:
+    return MarginRow(name, name, margin=SeedMargin(3, 10_000, mean, Interval(low, high, "bootstrap"), 2.0, 1.2, 50.0))
+
+
+def test_a_margin_over_seeds_alone_has_its_number_and_its_interval() -> None:
+    audit = Audit([], [margin("bp", 3.01, 2.5, 3.6), margin("dfa", -12.5, -13.1, -11.9), MarginRow("ep", "ep")])
+    for width in (80, 120):
+        table = ["".join(cell.text for cell in line).split() for line in render(audit, width)]
+        column = table[0].index("margin")
+        assert [line[column] for line in table[1:3]] == ["+3.01", "-12.50"]
+        assert table[1][-4:] == ["seeds", "PASS", "[+2.5,", "+3.6]"] and table[1][:2] == ["bp", "n=3"]
+    assert next(cell.text.strip() for cell in render(audit, 120)[2] if cell.fired) == "-12.50"
+
+
+def test_several_margins_of_one_method_are_all_shown_below_its_mean(rows: list[AuditRow]) -> None:
+    pair = [MarginRow(f"{folder}/bp", "bp", margin=margin("bp", 3, 2.5, 3.5).margin) for folder in "xy"]
+    shown = ["".join(cell.text for cell in line).split()[0] for line in render(Audit(rows[:3], pair), 120)]
+    assert shown == ["method", "bp", "bp", "bp", "bp", "x/bp", "y/bp"]
 
 
 def test_a_method_with_several_seeds_has_a_mean(rows: list[AuditRow]) -> None:
@@ -179,7 +241,8 @@ def test_names_with_escape_sequences_are_neutral_in_table_and_markdown() -> None
         assert not [char for char in shown if not char.isprintable() and char != "\n"]
     table_line = next(line for line in markdown(Audit(hostile)).splitlines() if line.startswith("| x"))
     assert "<script>" not in markdown(Audit(hostile)) and "[c](d)" not in table_line
-    assert table_line.count(" | ") == markdown(Audit(hostile)).splitlines()[2].count(" | "), "a name opens no cell"
+    head = next(line for line in markdown(Audit(hostile)).splitlines() if line.startswith("| method"))
+    assert table_line.count(" | ") == head.count(" | "), "a name opens no cell"
     assert document(Audit(hostile), "0")["summary"][0]["method"] == HOSTILE, (
         "a JSON string needs no more than JSON's own escapes"
     )
@@ -197,7 +260,7 @@ def test_the_table_of_a_run(repo: Any) -> None:
     table = lines_of_the_table(repo.run("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt"))
     assert [line.split()[:2] for line in table[2:6]] == [["bp", "42"], ["bp", "123"], ["bp", "n=2"], ["dfa", "42"]]
     assert table[6] == "note: runs/bp_s123.pt: control of another seed: 42"
-    assert table[7] == "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1 d:1)"
+    assert table[7].startswith("FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1 d:1)")
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -206,14 +269,13 @@ def test_a_run_keeps_to_the_width_of_the_terminal(repo: Any, monkeypatch: pytest
     (repo.path / "runs" / "x.pt").write_bytes(b"")
     table = lines_of_the_table(repo.run("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt", "-rN"))[:-1]
     assert max(map(cells, table[:-1])) <= width
-    assert cells(table[-1]) <= max(width, 80) and table[-1].endswith("1 incomplete")
+    assert cells(table[-1]) <= max(width, 100) and "1 incomplete" in table[-1]
 
 
 def test_q_leaves_one_line(repo: Any) -> None:
     result = repo.run("--fa-checkpoint=runs", "-q", "--tb=no", "-rN")
-    assert [line for line in result.outlines if "audit" in line] == [
-        "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1), 3 without control"
-    ]
+    (only,) = (line for line in result.outlines if "audit" in line)
+    assert only.startswith("FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1), 3 without control")
 
 
 def test_a_partial_run_is_not_called_trustworthy(repo: Any) -> None:

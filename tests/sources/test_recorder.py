@@ -157,9 +157,35 @@ def test_a_resumed_training_replaces_what_it_records_again(path: Path, batches: 
     resumed.record(4, network(), acc=0.4)
     assert [entry["epoch"] for entry in lines(path)[1:]] == [1, 2, 3, 4]
     assert path.read_bytes().startswith(whole)
-    Recorder(path, batches, seed=1).record(2, network(), acc=0.9)
+    again = Recorder(path, batches, seed=1)
+    with pytest.warns(UserWarning, match=r"goes on with epoch 2: epochs 3 to 4 \(2\) are dropped(.|\n)*bp_s1.jsonl") as warned:
+        again.record(2, network(), acc=0.9)
+    assert [Path(warning.filename).name for warning in warned] == [Path(__file__).name], "once, where it was called"
     assert [(entry["epoch"], entry["acc_eval"]) for entry in lines(path)[1:]] == [(1, 0.1), (2, 0.9)]
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_one_recorder_goes_forward_and_loses_nothing(path: Path, batches: list[Batch]) -> None:
+    recorder = Recorder(path, batches)
+    for epoch in (1, 2, 3):
+        recorder.record(epoch, network(), acc=epoch / 10)
+    before = path.read_bytes()
+    with pytest.raises(AuditError, match=r"epoch 2 comes after epoch 3, which this recorder has recorded(.|\n)*bp_s1.jsonl"):
+        recorder.record(2, network(), acc=0.9)
+    assert path.read_bytes() == before
+    recorder.record(3, network(), acc=0.9)
+    recorder.record(4, network(), acc=0.9)
+    assert [entry["epoch"] for entry in lines(path)[1:]] == [1, 2, 3, 4]
+
+
+def test_a_gap_where_a_training_went_on_is_noted(path: Path, batches: list[Batch]) -> None:
+    first = Recorder(path, batches)
+    for epoch in (1, 2, 3, 4, 5):
+        first.record(epoch, network(), acc=0.5)
+    assert not read_log(path).caveats
+    Recorder(path, batches).record(8, network(), acc=0.5)
+    (caveat,) = read_log(path).report().caveats
+    assert caveat.startswith("epoch 8 follows on epoch 5: ")
 
 
 def test_a_config_may_change_on_the_way_and_a_run_may_not(path: Path, batches: list[Batch]) -> None:
@@ -171,7 +197,8 @@ def test_a_config_may_change_on_the_way_and_a_run_may_not(path: Path, batches: l
     with pytest.raises(AuditError, match="the log is of no named method, seed 1, and this is no named method, seed 2"):
         other.record(3, network(), acc=0.1)
     assert path.read_bytes() == before
-    other.record(1, network(), acc=0.3)
+    with pytest.warns(UserWarning, match="goes on with epoch 1: epoch 2 is dropped"):
+        other.record(1, network(), acc=0.3)
     assert [line.get("seed", line.get("acc_eval")) for line in lines(path)] == [2, 0.3]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +11,7 @@ from ...protocol.report import DiagnosticReport
 from ...protocol.trajectory import Series, Trajectory
 from ...protocol.wording import fraction, limit
 from ..groups import MethodGroup, method_groups
-from ..rows import Audit
+from ..rows import Audit, average
 from . import style
 from .scales import Scale, linear_scale, log_scale, whole_scale
 from .style import GREY, INK, LINE, TICK, Entry, Stroke, fitted, panel, ruled, say
@@ -129,7 +128,7 @@ def _key(runs: Sequence[Run], floors: Sequence[float]) -> list[Entry]:
         entries.append(Entry(said, run.stroke.colour, run.stroke.dashes, run.stroke.marker, linewidth=1.2))
     entries += [Entry(f"floor {' or '.join(map(limit, floors))}", GREY, RULE)] if floors else []
     several = any(len(run.reports) > 1 for run in runs)
-    return [*entries, Entry("thin: a seed; bold: their median", GREY, "-", linewidth=0.5)] if several else entries
+    return [*entries, Entry("thin: a seed; bold: their mean", GREY, "-", linewidth=0.5)] if several else entries
 
 
 def _proxy(run: Run) -> str:
@@ -147,7 +146,7 @@ def _draw_run(axes: Axes, run: Run, quantity: Quantity, scale: Scale) -> None:
         for trajectory in trajectories:
             places = [scale.place(value) for value in quantity.series(trajectory)]
             axes.plot(trajectory.epochs, places, color=stroke.colour, lw=0.5, alpha=0.45, zorder=3)
-    epochs, places = _median(trajectories, quantity, scale)
+    epochs, places = _mean(trajectories, quantity, scale)
     every = max(1, len(epochs) // 6)
     axes.plot(
         epochs,
@@ -165,26 +164,29 @@ def _draw_run(axes: Axes, run: Run, quantity: Quantity, scale: Scale) -> None:
     )
 
 
-def _median(trajectories: Sequence[Trajectory], quantity: Quantity, scale: Scale) -> tuple[list[int], list[float]]:
-    """The median at the epochs that every seed has: one that stopped early would otherwise make the line jump."""
+def _mean(trajectories: Sequence[Trajectory], quantity: Quantity, scale: Scale) -> tuple[list[int], list[float]]:
+    """The mean, as the table has it, at the epochs that every seed has: one that stopped early would make the line jump."""
     columns = [dict(zip(trajectory.epochs, quantity.series(trajectory), strict=True)) for trajectory in trajectories]
     epochs = sorted(set(columns[0]).intersection(*columns[1:]))
-    medians = []
+    means = []
     for epoch in epochs:
-        places = [scale.place(column[epoch]) for column in columns]
-        medians.append(math.nan if any(map(math.isnan, places)) else statistics.median(places))
-    return epochs, medians
+        values = [value for column in columns if (value := column[epoch]) is not None]
+        means.append(scale.place(average(values)) if len(values) == len(columns) else math.nan)
+    return epochs, means
 
 
 def _levels(runs: Sequence[Run], groups: Sequence[MethodGroup]) -> list[Level]:
-    """The control of each run, together where it is the same, and BP where it is not a run itself."""
+    """The mean control of each run, together where it is the same, and the mean of BP where it is not a run itself."""
     controls: dict[float, list[str]] = {}
+    several = False
     for run in runs:
         known = [report.frozen_baseline_acc for report in run.reports if report.frozen_baseline_acc is not None]
         if known:
-            controls.setdefault(round(statistics.median(known), 4), []).append(run.label)
+            controls.setdefault(round(average(known), 4), []).append(run.label)
+            several = several or len(set(known)) > 1
+    control = "control, mean" if several else "control"
     levels = [
-        Level("control" if len(controls) == 1 else f"control, {', '.join(names)}", accuracy, (0, (1, 1.5)))
+        Level(control if len(controls) == 1 else f"{control}, {', '.join(names)}", accuracy, (0, (1, 1.5)))
         for accuracy, names in controls.items()
     ]
     if any(run.label.lower() == REFERENCE for run in runs):
@@ -196,7 +198,8 @@ def _levels(runs: Sequence[Run], groups: Sequence[MethodGroup]) -> list[Level]:
         for report in group.reports
         if report.headline_acc is not None
     ]
-    return [*levels, Level("BP", statistics.median(reached), (0, (6, 2)))] if reached else levels
+    name = "BP, mean" if len(set(reached)) > 1 else "BP"
+    return [*levels, Level(name, average(reached), (0, (6, 2)))] if reached else levels
 
 
 def _draw_levels(axes: Axes, levels: Sequence[Level], scale: Scale, width: float) -> None:

@@ -25,7 +25,9 @@ TITLE, LABEL, TICK = 7.0, 6.5, 6.0
 """Points."""
 INK, GREY, FAINT = "#000000", "#555555", "#dddddd"
 # Okabe and Ito's palette. Hue never stands alone: a mark has its own shape and filling, a line its own dashes.
-BLUE, VERMILION, GREEN, SKY, ORANGE, PURPLE = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00", "#CC79A7"
+BLUE, VERMILION, GREEN, SKY, PURPLE = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#CC79A7"
+# For methods, beside the two above that no outcome has.
+INDIGO, OLIVE, WINE, BROWN, SILVER = "#332288", "#8A8A1F", "#882255", "#6B4A2B", "#949494"
 GLOW = "#F5C9A8"
 """Behind the line of a block that grows by more than the ratio."""
 FAMILY = "DejaVu Sans"
@@ -87,15 +89,16 @@ class Stroke(NamedTuple):
 
 
 STROKES = (
-    Stroke(VERMILION, "-", "^"),
-    Stroke(BLUE, (0, (4, 1.2)), "o"),
-    Stroke(GREEN, (0, (1.2, 1.2)), "s"),
-    Stroke(INK, (0, (5, 1.2, 1.2, 1.2)), "D"),
-    Stroke(ORANGE, "-", "v"),
-    Stroke(SKY, (0, (4, 1.2)), "P"),
-    Stroke(PURPLE, (0, (1.2, 1.2)), "X"),
-    Stroke(GREY, (0, (5, 1.2, 1.2, 1.2, 1.2, 1.2)), "*"),
+    Stroke(INDIGO, "-", "o"),
+    Stroke(PURPLE, (0, (4, 1.2)), "s"),
+    Stroke(OLIVE, (0, (1.2, 1.2)), "D"),
+    Stroke(INK, (0, (5, 1.2, 1.2, 1.2)), "v"),
+    Stroke(SKY, "-", "P"),
+    Stroke(WINE, (0, (4, 1.2)), "X"),
+    Stroke(BROWN, (0, (1.2, 1.2)), "*"),
+    Stroke(SILVER, (0, (5, 1.2, 1.2, 1.2, 1.2, 1.2)), "<"),
 )
+"""None has the colour of an outcome, nor the triangle of what fires: a method's line says nothing of its verdict."""
 
 
 @contextmanager

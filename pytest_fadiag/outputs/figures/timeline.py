@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...protocol.diagnostics import DIAGNOSTICS, Status
+from ...protocol.diagnostics import DIAGNOSTICS
 from ...protocol.report import DiagnosticReport
 from ...protocol.trajectory import Trajectory
 from ..groups import method_groups
@@ -25,13 +25,6 @@ SEED = 0.5
 FIRES = Mark("first epoch at which it fires", "^", style.VERMILION, filled=True, size=4.0)
 FIRED = Mark("as before, but it no longer fires at the end", "^", style.VERMILION, size=4.0)
 SPAN = "#b5b5b5"
-SERIES = {
-    "a": lambda trajectory: trajectory.residual_norm,
-    "b": lambda trajectory: trajectory.gradient_norm,
-    "c": lambda trajectory: trajectory.drift,
-    "d": lambda trajectory: trajectory.accuracy,
-}
-"""What a diagnostic of this key needs by epoch; (d) needs a control too."""
 
 
 class Row(NamedTuple):
@@ -91,7 +84,7 @@ def _page(rows: Sequence[Row], scale: Scale) -> Figure:
 def _key(rows: Sequence[Row]) -> list[Entry]:
     gone = any(key not in row.report.fired for row in rows for key in row.trajectory.first_fired)
     entries = [Entry.of(FIRES), *([Entry.of(FIRED)] if gone else [])]
-    return [*entries, Entry("epochs logged; no line: not measured", SPAN, "-", linewidth=1.2)]
+    return [*entries, Entry("epochs logged; no line: not logged by epoch", SPAN, "-", linewidth=1.2)]
 
 
 def _names(figure: Figure, rows: Sequence[Row], top: float, end: float) -> None:
@@ -107,7 +100,7 @@ def _names(figure: Figure, rows: Sequence[Row], top: float, end: float) -> None:
 
 def _draw_row(axes: Axes, index: int, row: Row, key: str, scale: Scale) -> None:
     epochs, first = row.trajectory.epochs, row.trajectory.first_fired.get(key)
-    if first is None and not _measured(row, key):
+    if first is None and key not in row.trajectory.known:
         return
     axes.plot([epochs[0], epochs[-1]], [index] * 2, color=SPAN, lw=1.2, solid_capstyle="projecting", zorder=2, clip_on=False)
     if first is None:
@@ -137,10 +130,3 @@ def _draw_row(axes: Axes, index: int, row: Row, key: str, scale: Scale) -> None:
         zorder=4,
         bbox={"boxstyle": "square,pad=0.05", "facecolor": "#ffffff", "edgecolor": "none"},
     )
-
-
-def _measured(row: Row, key: str) -> bool:
-    if row.report.finding(key).status is Status.NOT_MEASURED:
-        return False
-    series = SERIES.get(key)
-    return series is None or any(value is not None for value in series(row.trajectory))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...protocol.diagnostics import DIAGNOSTICS
 from ...protocol.report import DiagnosticReport
-from ...protocol.wording import count, fraction
+from ...protocol.trajectory import Trajectory
+from ...protocol.wording import count, fraction, listed
 from ..changes import moves
-from ..rows import COLUMNS, AuditRow
+from ..rows import AuditRow
+from ..standing import standing
 from .markup import Markup, block, element
 from .plots import plots
-from .standing import standing
 
 
 def reports(rows: Sequence[AuditRow]) -> Markup:
@@ -46,9 +48,8 @@ def _facts(row: AuditRow) -> Markup:
     if row.report is not None:
         facts += _report_facts(row.report)
     changed = [
-        f"{column.title} {column.show(move.before)} → {column.show(move.now)} ({move})"
-        for column in COLUMNS
-        if (move := moves(row).get(column.title)) is not None
+        f"{title} {move.was} → {move.became}" + ("" if str(move).startswith(("was", "new")) else f" ({move})")
+        for title, move in moves(row).items()
     ]
     if changed:
         facts.append(("since recorded", ", ".join(changed)))
@@ -57,13 +58,20 @@ def _facts(row: AuditRow) -> Markup:
 
 def _report_facts(report: DiagnosticReport) -> list[tuple[str, str]]:
     facts = [("control", _control(report))]
-    course = report.trajectory
-    if course is not None and course.epochs:
-        first = course.line(report.fired).removeprefix("first fired: ")
-        facts.append(("first fired", first or f"nothing in {count(len(course.epochs), 'logged epoch')}"))
+    if report.trajectory is not None and report.trajectory.epochs:
+        facts.append(("first fired", _first_fired(report, report.trajectory)))
     if report.environment:
         facts.append(("environment", " · ".join(f"{key} {value}" for key, value in report.environment.items())))
     return facts
+
+
+def _first_fired(report: DiagnosticReport, course: Trajectory) -> str:
+    """What fired when, and of which diagnostics the epochs tell nothing: that these never fired nobody knows."""
+    first = course.line(report.fired).removeprefix("first fired: ")
+    first = first or ", ".join(f"({key}) epoch {epoch}" for key, epoch in course.first_fired.items())
+    said = [first or f"nothing in {count(len(course.epochs), 'logged epoch')}"] if first or course.known else []
+    unknown = [f"({d.key})" for d in DIAGNOSTICS if d.key not in course.known and d.key not in report.fired]
+    return "; ".join([*said, f"{listed(unknown)} not logged by epoch"] if unknown else said)
 
 
 def _control(report: DiagnosticReport) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ...protocol.diagnostics import DIAGNOSTICS, Column, Diagnostic, Finding, Status
 from ..changes import moves
 from ..rows import COLUMNS, AuditRow, MeanRow, mean_rows
+from ..standing import Standing, standing
 from .markup import Markup, badge, element, hidden, join
-from .standing import Standing, standing
 
 
 def audit_table(rows: Sequence[AuditRow]) -> Markup:
@@ -49,7 +49,7 @@ def mean_table(rows: Sequence[AuditRow]) -> Markup | None:
     body = [
         element(
             "tr",
-            element("th", mean.method, *_log_tag(mean.partial), scope="row", data_sort=mean.method),
+            element("th", mean.method, *log_tag(mean.partial), scope="row", data_sort=mean.method),
             element("td", f"n={mean.seeds}", class_="number", data_sort=mean.seeds),
             *(_mean(mean, index) for index in range(len(COLUMNS))),
         )
@@ -105,10 +105,11 @@ def _owner(column: Column) -> Diagnostic | None:
 def _method(row: AuditRow, number: int, named: bool) -> Markup:
     link = element("a", row.method or "(no name)", href=f"#report-{number}", title=row.checkpoint)
     file = [element("small", row.checkpoint)] if named else []
-    return element("th", link, *_log_tag(row.partial), *file, scope="row", data_sort=row.method)
+    return element("th", link, *log_tag(row.partial), *file, scope="row", data_sort=row.method)
 
 
-def _log_tag(partial: bool) -> list[Markup]:
+def log_tag(partial: bool) -> list[Markup]:
+    """The mark of what comes from a training log."""
     return [element("span", "log", class_="tag", title="read from a training log, not measured on a checkpoint")] * partial
 
 
@@ -125,9 +126,11 @@ def _number(row: AuditRow, column: Column) -> Markup:
         parts = [badge(finding.key, fired=True), element("strong", shown), hidden(" (fired)")]
     if finding is not None and finding.status in (Status.LIKELY_PASS, Status.LIKELY_FIRE):
         parts.append(element("small", "likely"))
+    if finding is not None and finding.key in row.excused:
+        parts.append(element("small", "excused"))
     move = moves(row).get(column.title)
     if move is not None:
-        parts.append(element("small", f"was {column.show(move.before)}", class_="move", title=f"{move} since recorded"))
+        parts.append(element("small", f"was {move.was}", class_="move", title=f"{move} since recorded"))
     return element(
         "td",
         *parts,

@@ -9,20 +9,20 @@ from functools import cache
 from importlib.resources import files
 
 from ...protocol.diagnostics import DIAGNOSTICS
-from ...protocol.wording import count
+from ..headline import headline
 from ..notes import notes_of
-from ..rows import Audit, AuditRow
+from ..rows import Audit, Checklist
+from ..standing import Standing
 from .details import reports
 from .listing import audit_table, mean_table
 from .markup import Markup, element
-from .sections import checklist, counts, diagnostics, margins, section
-from .standing import Standing, standing
+from .sections import checklist, counts, diagnostics, margin_tally, margins, section
 
 
 def html(audit: Audit, version: str) -> str:
     """The audit as one HTML file; the same audit gives the same bytes."""
     style, script = _file("page.css"), _file("page.js")
-    headline = _headline(audit.rows)
+    title = headline(audit)
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -31,12 +31,12 @@ def html(audit: Audit, version: str) -> str:
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="generator", content=f"pytest-fadiag {version}"),
         element("link", rel="icon", href="data:,"),
-        element("title", f"FA audit: {headline}"),
+        element("title", f"FA audit: {title}"),
         element("style", style),
     )
     body = element(
         "body",
-        element("header", element("p", "FA audit", class_="quiet"), element("h1", headline), *_counted(audit.rows)),
+        element("header", element("p", "FA audit", class_="quiet"), element("h1", title), *_counted(audit)),
         element("main", *_sections(audit)),
         element("footer", element("p", f"Written by pytest-fadiag {version}.", class_="quiet")),
         element("script", script),
@@ -44,26 +44,20 @@ def html(audit: Audit, version: str) -> str:
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _headline(rows: Sequence[AuditRow]) -> str:
-    if not rows:
-        return "nothing was audited"
-    walked = sum(standing(row) is Standing.WALK_BACK for row in rows)
-    if walked:
-        needs = "needs" if walked == 1 else "need"
-        return f"{walked} of {count(len(rows), 'result')} {needs} a walk-back"
-    passed = sum(standing(row) is Standing.TRUSTWORTHY for row in rows)
-    return f"{passed} of {count(len(rows), 'result')} trustworthy"
-
-
-def _counted(rows: Sequence[AuditRow]) -> list[Markup]:
-    if rows:
-        return [counts(rows)]
-    return [element("p", "There is no row: no checkpoint and no log was measured, so nothing here says that a result holds.")]
+def _counted(audit: Audit) -> list[Markup]:
+    tally = [margin_tally(audit)] if audit.margins else []
+    if audit.rows:
+        return [counts(audit.rows), *tally]
+    none = "No checkpoint and no log was measured by itself, so nothing here says that a result holds."
+    return [element("p", none), *tally]
 
 
 def _sections(audit: Audit) -> list[Markup]:
     rows = audit.rows
     parts = [section("What was asked", diagnostics(rows), ident="asked")]
+    read = [] if audit.checklist is None else [_checklist(audit.checklist)]
+    if not rows:  # then it is what the page is about
+        parts, read = [*read, *parts], []
     if rows:
         parts.append(section("Results", _controls(), audit_table(rows), ident="results"))
     means = mean_table(rows)
@@ -74,8 +68,7 @@ def _sections(audit: Audit) -> list[Markup]:
     said = notes_of(rows)
     if said:
         parts.append(section("Notes", element("ul", *(element("li", note) for note in said), class_="notes"), ident="notes"))
-    if audit.checklist is not None:
-        parts.append(section("Checklist of the evaluation code", checklist(audit.checklist), ident="checklist"))
+    parts += read
     if rows:
         buttons = element(
             "p",
@@ -86,6 +79,10 @@ def _sections(audit: Audit) -> list[Markup]:
         )
         parts.append(section("Reports", buttons, reports(rows), ident="all-reports"))
     return parts
+
+
+def _checklist(found: Checklist) -> Markup:
+    return section("Checklist of the evaluation code", checklist(found), ident="checklist")
 
 
 def _controls() -> Markup:

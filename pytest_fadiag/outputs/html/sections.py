@@ -11,10 +11,11 @@ from ...protocol.diagnostics import DIAGNOSTICS, Diagnostic
 from ...protocol.seeds import SeedMargin, SeedVerdict
 from ...protocol.thresholds import DiagnosticThresholds
 from ...protocol.wording import count, limit, points
-from ..rows import AuditRow, Checklist, MarginRow
-from .listing import plain_header, scrolling
+from ..headline import checklist_count, margin_counts
+from ..rows import Audit, AuditRow, Checklist, MarginRow
+from ..standing import Standing, standing
+from .listing import log_tag, plain_header, scrolling
 from .markup import Markup, badge, element
-from .standing import Standing, standing
 
 FINDING = ("number", "title", "file", "line", "code", "message", "fix", "silenced")
 SCALE_PP = 5.0
@@ -45,6 +46,20 @@ def counts(rows: Sequence[AuditRow]) -> Markup:
         for stands in Standing
     ]
     return element("ul", *tiles, class_="counts")
+
+
+def margin_tally(audit: Audit) -> Markup:
+    """How many margins over seeds pass, fire or are open: a result may be trustworthy seed by seed, and not over them."""
+    symbols = {verdict.value.lower(): symbol for verdict, symbol in SYMBOLS.items()}
+    parts = []
+    for word, number in margin_counts(audit).items():
+        symbol, kind = symbols.get(word, ("–", "incomplete"))
+        parts.append(
+            element(
+                "span", element("span", symbol, class_="symbol", aria_hidden="true"), f"{number} {word}", class_=f"tally {kind}"
+            )
+        )
+    return element("p", element("a", "Margins over seeds", href="#seed-margins"), ": ", *parts, class_="over-seeds")
 
 
 def diagnostics(rows: Sequence[AuditRow]) -> Markup:
@@ -96,8 +111,7 @@ def margins(rows: Sequence[MarginRow]) -> Markup:
 
 
 def _margin(row: MarginRow) -> Markup:
-    tags = [element("span", "log", class_="tag")] * row.partial
-    name = element("th", row.name, *tags, scope="row")
+    name = element("th", row.name.removesuffix(" (log)") if row.partial else row.name, *log_tag(row.partial), scope="row")
     margin = row.margin
     if margin is None:
         said = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
@@ -128,7 +142,7 @@ def _interval(margin: SeedMargin) -> Markup:
         _on_bar(value - margin.minimum) for value in (margin.interval.low, margin.interval.high, margin.margin)
     )
     parts = [element("line", x1=60, x2=60, y1=0, y2=20, class_="limit")]
-    if low == high:
+    if low == high and abs(margin.interval.low - margin.minimum) >= SCALE_PP:
         parts.append(element("text", "◂" if high < 60 else "▸", x=f"{low:.1f}", y=14, text_anchor="middle", class_="far"))
     else:
         parts.append(element("line", x1=f"{low:.1f}", x2=f"{high:.1f}", y1=10, y2=10, class_="curve"))
@@ -143,13 +157,11 @@ def _on_bar(distance: float) -> float:
 
 def checklist(found: Checklist) -> Markup:
     """What the reading of evaluation code found, silenced findings last."""
+    said = element("p", f"{checklist_count(found)}.")
     if not found.findings:
-        return element("p", f"{count(found.files, 'file')} read, nothing found.")
-    silenced = sum(bool(finding.get("silenced")) for finding in found.findings)
-    said = f"{count(found.files, 'file')} read, {count(len(found.findings), 'finding')}"
-    said += f", {silenced} silenced" if silenced else ""
+        return said
     ordered = sorted(found.findings, key=lambda finding: bool(finding.get("silenced")))
-    return element("div", element("p", said + "."), element("ul", *map(_finding, ordered), class_="findings"))
+    return element("div", said, element("ul", *map(_finding, ordered), class_="findings"))
 
 
 def _finding(finding: Mapping[str, Any]) -> Markup:

@@ -44,6 +44,11 @@ class Finding:
         return self.status in (Status.FIRE, Status.LIKELY_FIRE)
 
     @property
+    def measured(self) -> bool:
+        """Whether there were numbers to judge by, exact or not."""
+        return self.status is not Status.NOT_MEASURED
+
+    @property
     def exact(self) -> bool:
         """Whether the numbers decide; a bound that does not and a number that stands in for another are only likely."""
         return self.status in (Status.PASS, Status.FIRE)

@@ -61,7 +61,7 @@ class DirectionDrift(Diagnostic):
         biased = companions.output_error_drift is not None and companions.output_error_drift > ceiling
         bias = (f"biased output {cosine(companions.output_error_drift or 0.0)}",) if biased else ()
         invariance, minimum = companions.sample_invariance, report.thresholds.sample_invariance_minimum
-        if report.thresholds.confounds == "excuse" and invariance is not None and invariance < minimum:
+        if report.thresholds.confounds == "excuse" and invariance is not None and -math.inf < invariance < minimum:
             return self.finding(
                 report,
                 Status.LIKELY_PASS if doubts else Status.PASS,

@@ -84,7 +84,8 @@ class FrozenMargin(Diagnostic):
         if value is None:
             return [*lines, "margin not measured: the log has no accuracy"]
         bounds = interval(report)
-        unknown = "    (no interval: the number of test images is not known)"
+        how = "; state it as n_test in the log's config" if report.partial else ""
+        unknown = f"    (no interval: the number of test images is not known{how})"
         spread = f"    95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else unknown
         return [*lines, f"margin {points(value)} pp{spread}"]
 

@@ -50,7 +50,8 @@ class GradientFloor(Diagnostic):
             return self.finding(report, Status.LIKELY_PASS if doubts else Status.PASS, value, shown, causes=doubts)
         headline = f"{symbol} {beside(figure, value, floor)} < {limit(floor)}"
         per_error = report.companions.gradient_per_unit_error
-        if report.thresholds.confounds == "excuse" and per_error is not None and per_error >= floor and per_error > 0:
+        sound = per_error is not None and 0 < per_error < math.inf and per_error >= floor
+        if report.thresholds.confounds == "excuse" and per_error is not None and sound:
             # Small only because the samples are classified with confidence: the path back to the stream is intact.
             shown = f"{headline}, but {beside(figure, per_error, floor)} per unit error"
             status = Status.LIKELY_PASS if doubts else Status.PASS
@@ -111,7 +112,10 @@ def _doubts(report: DiagnosticReport) -> tuple[str, ...]:
         return ()
     symbol, _ = _deepest(report)
     proxy = () if symbol == "‖g_L‖" else (f"{symbol} stands in for ‖g_L‖",)
-    return proxy if report.gradient_batch is not None else (*proxy, f"batch size {BATCH} assumed")
+    if report.gradient_batch is not None:
+        return proxy
+    training = "" if report.assumed_batch is None else ", that of the training"
+    return (*proxy, f"batch size {report.assumed_batch or BATCH:,} assumed{training}")
 
 
 def _of_the_log(report: DiagnosticReport) -> list[str]:
@@ -119,8 +123,11 @@ def _of_the_log(report: DiagnosticReport) -> list[str]:
     symbol, value = _deepest(report)
     lines = []
     if value is not None and report.gradient_batch is None:
+        assumed = f"{BATCH} is assumed"
+        if report.assumed_batch is not None:
+            assumed = f"the training's own, {report.assumed_batch:,}, is assumed (they are given here as at {BATCH})"
         lines.append(
-            f"at which batch size N they were taken is not known, and {BATCH} is assumed; a log made at N=1024 reads "
+            f"at which batch size N they were taken is not known, and {assumed}; a log made at N=1024 reads "
             f"{1024 // BATCH} times lower: state N with --fa-log-batch=N, or as grad_batch_size in the log's config"
         )
     elif value is not None and report.gradient_batch != BATCH:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..bounds import SLACK, Segment, ratio, segments
@@ -100,6 +101,11 @@ class ResidualGrowth(Diagnostic):
         missing = _missing(report)
         if missing:
             return self.finding(report, Status.NOT_MEASURED, None, missing)
+        unnumbered = None if cumulative else _unnumbered(report)
+        if unnumbered is not None:
+            shown = f"{unnumbered.text} {beside(figure, unnumbered.growth, most)} <= {limit(most)}"
+            headline = f"{shown}; {_left_open(report)}"
+            return self.finding(report, Status.LIKELY_PASS, unnumbered.growth, headline, causes=("a bound",))
         if value > most or math.isclose(value, most, rel_tol=SLACK):
             value = most  # a root of an exact power of the ratio, a rounding away from it
         shown = f"{form} at least {beside(figure, value, most)} <= {limit(most)}"
@@ -147,6 +153,25 @@ def _segments(report: DiagnosticReport) -> list[Segment]:
     return segments(report.residual_norms if report.depth_known else report.residual_norms[:-1])
 
 
+@dataclass(frozen=True)
+class Unnumbered:
+    """The stretch up to h_L where nobody knows how many blocks it has: all of them together grow by this much."""
+
+    start: int
+    growth: float
+
+    @property
+    def text(self) -> str:
+        """The quotient as a reader writes it."""
+        return f"‖h_L‖/‖h_{self.start}‖"
+
+
+def _unnumbered(report: DiagnosticReport) -> Unnumbered | None:
+    known = [(index, norm) for index, norm in enumerate(report.residual_norms[:-1]) if norm is not None]
+    last = report.residual_norms[-1]
+    return None if report.depth_known or not known or last is None else Unnumbered(known[-1][0], ratio(last, known[-1][1]))
+
+
 def _widest(report: DiagnosticReport) -> Segment:
     """Where the bound comes from."""
     return max(_segments(report), key=lambda part: -math.inf if math.isnan(part.growth) else part.growth)
@@ -176,9 +201,15 @@ def _missing(report: DiagnosticReport) -> str:
         lacking.append("‖h_0‖ (as h_0_norm in the log's config or epochs)")
     if norms[-1] is None:
         lacking.append("‖h_L‖ (as h_L_norm in the log's epochs)")
+    exceeds, most = "", report.thresholds.h_norm_explosion_ratio
     if not report.depth_known and report.thresholds.growth != "cumulative":
-        lacking.append("the number of blocks (as n_blocks in the log's config)")
-    return f"growth cannot be bounded without {listed(lacking)}" if lacking else ""
+        unnumbered = _unnumbered(report)
+        above = unnumbered is not None and unnumbered.growth > most
+        if unnumbered is None or above or most < 1:  # up to a ratio from 1 on, no block exceeds it, however many there are
+            lacking.append("the number of blocks (add n_blocks to the log's config)")
+        if unnumbered is not None and above:
+            exceeds = f"{unnumbered.text} {figure(unnumbered.growth)} > {limit(most)}, but "
+    return f"{exceeds}growth cannot be bounded without {listed(lacking)}" if lacking else ""
 
 
 def _left_open(report: DiagnosticReport) -> str:

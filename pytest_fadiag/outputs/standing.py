@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 
-from ...protocol.diagnostics import DIAGNOSTICS
-from ..rows import AuditRow
+from ..protocol.diagnostics import DIAGNOSTICS
+from .rows import AuditRow
 
 
 class Standing(enum.Enum):
