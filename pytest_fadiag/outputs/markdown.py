@@ -15,7 +15,7 @@ from .table import Line, render
 _MARKUP = re.compile(
     r"[\\`*\[\]|~$#]"  # code, emphasis, links, cells, mathematics, headings
     r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis, which begins and ends at a word's edge: the bar of h_L is none
-    r"|<(?=[A-Za-z/!?])"  # a tag, but not «<= 50»
+    r"|<(?=[A-Za-z/!?])|(?<=\S)>"  # a tag, but neither «<= 50» nor «> 50»
     r"|&(?=#?\w+;)"  # an entity
     r"|@"  # a mention
     r"|:(?=//)|(?<=www)\."  # an address

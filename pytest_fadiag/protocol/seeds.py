@@ -141,7 +141,8 @@ def _without_outcomes(ours: Sequence[Accuracy], theirs: Sequence[Accuracy], mini
 
     That is wider than what the images one by one would give, as long as they are as hard for a network as for its control:
     pairing takes the common part of the noise away, and a part of each seed's own shrinks with their number. So no verdict is
-    definite here that would not be there. Where the number of images is not stated, no more than 10,000 are assumed.
+    definite here that would not be there. Where the number of images is not stated, no more than 10,000 are assumed; that is
+    too many for a smaller test set, which only whoever knows its size can say, so the caveat asks for it.
     """
     import numpy as np
 

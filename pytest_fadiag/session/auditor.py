@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,8 +35,10 @@ if TYPE_CHECKING:
 AUDITOR: pytest.StashKey[Auditor] = pytest.StashKey()
 MEASURED_BY = ("fa_model", "fa_eval_batches", "fa_test_data", "fa_device")
 """Fixtures whose override changes what is measured."""
-RECORD_VERSION = 2
-"""Raised when a kept record gains something that a run relies on; 2 brought the digests."""
+DATA_BY = ("fa_eval_batches", "fa_test_data")
+"""Fixtures whose override changes what it is measured on."""
+RECORD_VERSION = 3
+"""Raised when a kept record gains something that a run relies on; 2 brought digests, 3 that of an accuracy's images."""
 
 
 class Auditor:
@@ -194,7 +195,7 @@ class Auditor:
 
         def evaluated() -> Record:
             with self._progress(file.path.name) as progress:
-                return evaluate_control(request, file, self.settings, progress).to_dict()
+                return evaluate_control(request, file, self.settings, progress, self.data_digest(request)).to_dict()
 
         def make() -> Record:
             try:
@@ -247,9 +248,13 @@ class Auditor:
                 batches=self.settings.batches,
                 batch_size=self.settings.batch_size,
                 threads=self.settings.threads,
+                data_digest=self.data_digest(request),
                 progress=lambda done: progress(done, total),
             )
-        found: dict[str, str | int | bool] = {"feedback_saved": handle.contents.feedback is not None, **self._digests(handle)}
+        found: dict[str, str | int | bool] = {
+            "feedback_saved": handle.contents.feedback is not None,
+            **self._digests(request, handle),
+        }
         measurement = replace(measurement, environment={**measurement.environment, **found})
         name, file = getattr(batches, "name", ""), printable(handle.path.name)
         notes = [f"{file} on {name}" if name else file, getattr(batches, "note", "")]
@@ -272,16 +277,21 @@ class Auditor:
         network = network_for(self, handle, request.getfixturevalue("fa_device"))
         return network, batches_for(self, handle, network, as_data(request.getfixturevalue("fa_test_data")))
 
-    def _digests(self, handle: CheckpointUnderTest) -> dict[str, str]:
+    def _digests(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> dict[str, str]:
         """What was measured and on what, by content, so that two audits can tell whether they speak of the same."""
+        data = self.data_digest(request)
+        return {"checkpoint_sha256": handle.digest, **({} if data is None else {"data_sha256": data})}
+
+    def data_digest(self, request: pytest.FixtureRequest) -> str | None:
+        """The digest of the test data, if it has one: what a fixture of the user's or a factory gives has none."""
         from ..sources.digests import data_digest
 
-        digests = {"checkpoint_sha256": handle.digest}
-        with suppress(AuditError, OSError):  # data of a fixture or a factory has no digest
-            data = data_digest(self.data_spec)
-            if data is not None:
-                digests["data_sha256"] = data
-        return digests
+        if overrides(request, DATA_BY):
+            return None
+        try:
+            return data_digest(self.data_spec)
+        except (AuditError, OSError):
+            return None
 
     def _key(self, kind: str, digest: str, name: str) -> str | None:
         """The key of everything that a measurement depends on, thresholds not among it; none where something has no digest."""

@@ -41,7 +41,11 @@ def find_controls(config: pytest.Config, settings: Settings) -> Controls:
 
 
 def evaluate_control(
-    request: pytest.FixtureRequest, file: ControlFile, settings: Settings, progress: Callable[[int, int], None]
+    request: pytest.FixtureRequest,
+    file: ControlFile,
+    settings: Settings,
+    progress: Callable[[int, int], None],
+    digest: str | None,
 ) -> Control:
     """A control checkpoint on the images of a test, by the test's own fixtures where they are overridden."""
     from ..protocol.measure import evaluate
@@ -60,6 +64,7 @@ def evaluate_control(
         batches,
         batch_size=settings.batch_size,
         threads=settings.threads,
+        data_digest=digest,
         progress=lambda done: progress(done, total),
     )
     return control_of(file, checkpoint.config, accuracy)

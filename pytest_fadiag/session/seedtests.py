@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 GROUP: pytest.StashKey[SeedGroup] = pytest.StashKey()
 SEEDS: pytest.StashKey[SeedReport] = pytest.StashKey()
 EXPECTED: pytest.StashKey[str] = pytest.StashKey()
-MARGIN_VERSION = 1
+MARGIN_VERSION = 2
 """Raised when the statistics of a margin over seeds change, so that kept ones are not reused."""
 NO_CONTROL = (
     "no frozen-random control was supplied; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or control checkpoints"

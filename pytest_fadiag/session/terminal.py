@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ..outputs.notes import notes_of
+from ..outputs.notes import legend, notes_of
 from ..outputs.printable import printable
 from ..outputs.rows import Audit, AuditRow
 from ..outputs.table import render
@@ -22,13 +22,16 @@ def write_table(writer: Any, audit: Audit, more: Sequence[str]) -> None:
     """Write the table as wide as the terminal, its notes, and the audit in one line."""
     rows = audit.rows
     encoding = getattr(writer._file, "encoding", None) or "ascii"
-    for number, line in enumerate(render(audit, writer.fullwidth, ascii_only="utf" not in encoding.lower())):
+    table = render(audit, writer.fullwidth, ascii_only="utf" not in encoding.lower())
+    for number, line in enumerate(table):
         for column, cell in enumerate(line):
             text = cell.text if column + 1 < len(line) else cell.text.rstrip()
             writer.write(text, red=cell.fired, bold=number == 0)
         writer.line()
     if any(row.as_expected for row in rows) or any(margin.as_expected for margin in audit.margins):
         writer.line("* as expected")
+    for mark in legend(audit, table, writer.fullwidth):
+        writer.line(mark)
     for note in (*notes_of(rows), *more):
         writer.line(textwrap.fill(f"note: {printable(note)}", max(20, writer.fullwidth - 1), subsequent_indent="  "))
     writer.line(one_line(audit, writer.fullwidth))

@@ -98,7 +98,7 @@ def test_markdown_has_the_table_and_the_reports_of_what_fired(repo: Any) -> None
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len({line.count(" | ") for line in rows}) == 1, "as many cells in each row"
     assert [line.split()[1] for line in rows] == ["method", "---", "bp", "bp", "bp", "dfa"]
-    assert "**walk\\-back a b d**" in rows[-1]
+    assert "**walk-back a b d**" in rows[-1]
     assert text.count("<details>") == 1 and "<summary>runs/dfa_s42.pt: needs walk-back" in text
     assert "VERDICT: needs walk-back" in text
 

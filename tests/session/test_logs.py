@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 PUBLISHED = {
-    "config": {"method": "dfa-lam", "seed": 42, "n_blocks": 4, "batch_size": 128},
+    "config": {"method": "dfa-lam", "seed": 42, "n_blocks": 4, "grad_batch_size": 128},
     "final_test_acc": 0.363,
     "log": [{"epoch": 100, "h_0_norm": 9.0, "h_L_norm": 4e4, "g_2_norm": 1e-6, "acc_eval": 0.363}],
 }
@@ -21,7 +21,7 @@ def log(repo: Any, name: str, *epochs: dict[str, Any], **config: Any) -> Path:
     entries = [{**healthy, "epoch": number, **changes} for number, changes in enumerate(epochs or ({},), 1)]
     path: Path = repo.path / "results" / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"config": {"batch_size": 128, **config}, "log": entries}))
+    path.write_text(json.dumps({"config": {"grad_batch_size": 128, **config}, "log": entries}))
     return path
 
 
@@ -98,7 +98,7 @@ def test_the_control_may_be_a_log_which_is_then_not_audited(repo: Any) -> None:
 def test_the_batch_size_of_the_gradients_may_be_said(repo: Any) -> None:
     small = {"bp_grad_norms_per_sample_med": [2e-8, 2e-8, 2e-8]}
     path = log(repo, "dfa_s1.json", small)
-    path.write_text(path.read_text().replace('"batch_size": 128', '"note": 0'))
+    path.write_text(path.read_text().replace('"grad_batch_size": 128', '"note": 0'))
     repo.run("--fa-log=results", "--fa-diagnostics=b").assert_outcomes(failed=1)
     repo.run("--fa-log=results", "--fa-diagnostics=b", "--fa-log-batch=1024").assert_outcomes(passed=1)
 

@@ -16,7 +16,7 @@ LOG = {"epoch": 1, "hidden_norms": [1, 2], "bp_grad_norms": [1e-4, 1e-4], "acc_e
 def logs(repo: Any, *names: str) -> None:
     for name in names:
         entries = [{**LOG, "epoch": epoch, "acc_eval": 0.5 + epoch / 10} for epoch in (1, 2, 3)]
-        (repo.path / name).write_text(json.dumps({"config": {"batch_size": 128}, "log": entries}))
+        (repo.path / name).write_text(json.dumps({"config": {"grad_batch_size": 128}, "log": entries}))
 
 
 def test_every_type_of_report_is_written_from_one_run(repo: Any) -> None:
