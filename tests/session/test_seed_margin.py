@@ -131,8 +131,8 @@ def test_a_pasted_id_runs_it_alone(repo: Any) -> None:
 
 def test_an_id_pasted_in_another_folder_runs_too(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.ini(fa_data="data.npz", fa_checkpoint="runs", fa_frozen="controls/*.pt")
-    monkeypatch.chdir(repo.path.parent)
-    repo.run(f"--rootdir={repo.path}", "-c", repo.path / "pytest.ini", f"{repo.path.name}/{TEST}").assert_outcomes(passed=1)
+    monkeypatch.chdir(repo.path / "runs")
+    repo.run(f"--rootdir={repo.path}", "-c", repo.path / "pytest.ini", f"../{TEST}").assert_outcomes(passed=1)
 
 
 def test_copies_of_one_network_are_no_seeds(repo: Any) -> None:
