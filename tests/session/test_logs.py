@@ -108,7 +108,8 @@ def test_an_audit_of_logs_needs_neither_data_nor_torch(repo: Any) -> None:
     log(repo, "dfa_s1.json")
     repo.write(
         "conftest.py",
-        "import sys\ndef pytest_sessionfinish(session):\n    with open('torch.txt', 'w') as file:\n        file.write(str('torch' in sys.modules))\n",
+        "import sys\ndef pytest_sessionfinish(session):\n"
+        "    with open('torch.txt', 'w') as file:\n        file.write(str('torch' in sys.modules))\n",
     )
     repo.spawn("--fa-log=results", "--fa-frozen=0.5").assert_outcomes(passed=3, skipped=1)
     assert (repo.path / "torch.txt").read_text() == "False"
