@@ -143,7 +143,7 @@ OPTIONS = (
     ),
     Option(
         "log-batch",
-        "The batch size at which the logs' gradients were taken (default: what a log says, else 128 is assumed)",
+        "The batch size at which the logs' gradients were taken (default: grad_batch_size of its config, else an assumption)",
         _count(1),
         metavar="N",
     ),
