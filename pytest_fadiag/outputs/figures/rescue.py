@@ -186,7 +186,8 @@ def _levels(runs: Sequence[Run], groups: Sequence[MethodGroup]) -> list[Level]:
             several = several or len(set(known)) > 1
     control = "control, mean" if several else "control"
     levels = [
-        Level(control if len(controls) == 1 else f"{control}, {', '.join(names)}", accuracy, (0, (1, 1.5)))
+        # Beside the panel there is room for the methods or for the word; the legend says that bold lines are means.
+        Level(control if len(controls) == 1 else f"control, {', '.join(names)}", accuracy, (0, (1, 1.5)))
         for accuracy, names in controls.items()
     ]
     if any(run.label.lower() == REFERENCE for run in runs):
