@@ -130,7 +130,8 @@ def recorded_thresholds(report: DiagnosticReport, settings: Settings) -> Diagnos
 def _same_checkpoint(one: _Source, other: _Source) -> bool:
     if one.row.checkpoint == other.row.checkpoint:
         return True
-    return one.digest is not None and one.digest == other.digest and not one.row.partial
+    # Two files of one content in one audit are two rows there, whatever they are.
+    return one.file != other.file and one.digest is not None and one.digest == other.digest and not one.row.partial
 
 
 def _better(one: _Source, other: _Source, settings: Settings) -> _Source:

@@ -305,3 +305,10 @@ def test_tests_of_the_repo_whose_checkpoints_are_elsewhere_are_skipped_in_a_merg
         "@pytest.mark.fa_protocol(checkpoint='gone/bp_s42.pt')\ndef test_claim(fa_report):\n    fa_report.check()\n",
     )
     repo.run("-m", "fa_protocol", "--fa-merge=a.json").assert_outcomes(passed=4, skipped=1)
+
+
+def test_copies_within_one_audit_stay_rows_of_their_own(repo: Any) -> None:
+    shutil.copy(repo.path / "runs" / "bp_s42.pt", repo.path / "runs" / "copy.pt")
+    before = written(repo, "a.json", RUNS, CONTROLS)
+    assert len(before["reports"]) == 4
+    assert written(repo, "b.json", "--fa-merge=a.json") == before
