@@ -47,17 +47,22 @@ def document(audit: Audit, version: str) -> dict[str, Any]:
 
 def read_document(path: Path) -> Audit:
     """The audit behind a file, judged anew; what is no audit of a known version is an error that says so."""
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise AuditError(f"cannot be read: {error.strerror or error}\n  {path}") from None
-    except ValueError as error:
-        raise AuditError(f"not JSON: {error}\n  {path}") from None
+    values = read_json(path)
     try:
         return audit_of(values)
     except (AuditError, AttributeError, KeyError, TypeError, ValueError) as error:
         said = str(error) if isinstance(error, AuditError) else f"not an audit: {type(error).__name__}: {error}"
         raise AuditError(f"{said}\n  {path}") from None
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise AuditError(f"cannot be read: {error.strerror or error}\n  {path}") from None
+    except ValueError as error:
+        raise AuditError(f"not JSON: {error}\n  {path}") from None
 
 
 def audit_of(values: Any) -> Audit:

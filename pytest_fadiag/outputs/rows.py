@@ -36,6 +36,11 @@ class AuditRow:
     """The test of the margin over seeds to which the row belongs."""
 
     @property
+    def place(self) -> tuple[bool, str, int, str]:
+        """Where the row stands in the table: logs last, by method and seed, then by id."""
+        return self.partial, self.method, -1 if self.seed is None else self.seed, self.checkpoint
+
+    @property
     def partial(self) -> bool:
         """Whether the row comes from a training log."""
         return self.report is not None and self.report.partial

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..outputs.document import read_json
 from ..protocol.diagnostics import select
 from ..protocol.errors import AuditError
 from ..protocol.report import DiagnosticReport
@@ -35,11 +36,9 @@ class Expectations:
     def read(cls, path: Path) -> Expectations:
         """An earlier audit JSON, or an object of methods or checkpoint ids to keys."""
         try:
-            content = json.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise AuditError(f"--fa-expect: cannot be read: {error.strerror or error}\n  {path}") from None
-        except ValueError as error:
-            raise AuditError(f"--fa-expect: not JSON: {error}\n  {path}") from None
+            content = read_json(path)
+        except AuditError as error:
+            raise AuditError(f"--fa-expect: {error}") from None
         if not isinstance(content, dict):
             raise AuditError(f"--fa-expect: expected a JSON object, found {type(content).__name__}\n  {path}")
         try:

@@ -66,7 +66,7 @@ def _draw(audit: Audit, folder: Path) -> list[str]:
 
     drawn = set(draw(audit, folder))
     notes = [f"FA audit: no figure «{name}»: {reason}" for name, reason in missing(audit).items()]
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():  # where nothing was drawn no folder was made
         if path.suffix in (".png", ".pdf") and path.stem.partition("-")[0] in NAMES and path not in drawn:
             notes.append(f"FA audit: {path} is of an earlier run, and not of this one")
     return notes

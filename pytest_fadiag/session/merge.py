@@ -14,7 +14,6 @@ from ..outputs.document import read_document
 from ..outputs.rows import AuditRow, Checklist
 from ..protocol.errors import AuditError
 from ..protocol.report import DiagnosticReport
-from ..protocol.thresholds import DiagnosticThresholds
 from .expect import short_by_letters
 from .settings import Settings, resolved
 from .targets import Target
@@ -122,11 +121,6 @@ def _check_parts(shards: Mapping[Path, tuple[int, int]], settings: Settings) -> 
         )
 
 
-def recorded_thresholds(report: DiagnosticReport, settings: Settings) -> DiagnosticThresholds:
-    """The thresholds that an audit was judged by, but for those that this command changes."""
-    return report.thresholds.replace(**settings.threshold_changes())
-
-
 def _same_checkpoint(one: _Source, other: _Source) -> bool:
     if one.row.checkpoint == other.row.checkpoint:
         return True
@@ -173,7 +167,7 @@ def _contradiction(one: DiagnosticReport, other: DiagnosticReport, settings: Set
         left, right = (values[name] for values in facts)
         if left is not None and right is not None and left != right:
             return f"{name} is {left} in one and {right} in the other"
-    judged = [replace(report, thresholds=recorded_thresholds(one, settings)).fired for report in (one, other)]
+    judged = [replace(report, thresholds=settings.judged_by(one.thresholds)).fired for report in (one, other)]
     if judged[0] != judged[1]:
         return f"{judged[0] or 'nothing'} fires in one and {judged[1] or 'nothing'} in the other"
     return ""

@@ -66,7 +66,7 @@ def _with_earlier(path: Path, audit: Audit) -> Audit:
     kept = [*audit.margins, *(row for row in earlier.margins if row.name not in margins)]
     return replace(
         audit,
-        rows=sorted(rows, key=lambda row: (row.partial, row.method, -1 if row.seed is None else row.seed, row.checkpoint)),
+        rows=sorted(rows, key=lambda row: row.place),
         margins=sorted(kept, key=lambda row: row.name),
         checklist=audit.checklist or earlier.checklist,
     )

@@ -140,9 +140,9 @@ class Recorded:
         report = self.content.report
         if report is None:
             raise self.lost()
-        own = report.thresholds.replace(**self.settings.threshold_changes())
         accuracy = None if control is None else control.accuracy.value
-        return replace(report, control=control, frozen_baseline_acc=accuracy, thresholds=own)
+        judged_by = self.settings.judged_by(report.thresholds)
+        return replace(report, control=control, frozen_baseline_acc=accuracy, thresholds=judged_by)
 
     def lost(self) -> BaseException:
         """What became of a row, or of one of its diagnostics, that no report tells of."""

@@ -164,7 +164,7 @@ class Summary:
             before = self._recorded(path, name, method, seed)
             group = self.groups.get(path)
             rows.append(AuditRow(name, method, seed, report, kept["outcomes"], kept["reason"], kept["expected"], before, group))
-        return sorted(rows, key=lambda row: (row.partial, row.method, -1 if row.seed is None else row.seed, row.checkpoint))
+        return sorted(rows, key=lambda row: row.place)
 
     def _recorded(self, path: str, name: str, method: str, seed: int | None) -> DiagnosticReport | None:
         """What a row is compared with: the record of --fa-expect, else what a merged audit compared it with."""

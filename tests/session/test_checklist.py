@@ -120,3 +120,10 @@ def test_a_pasted_finding_runs_alone(repo: Any) -> None:
     repo.write("norms.py", NORM)
     repo.run("--fa-checklist=norms.py", "norms.py:3::pitfall-1").assert_outcomes(failed=1)
     repo.run("--fa-checklist=norms.py", "norms.py::pitfall-2").assert_outcomes(passed=1)
+
+
+def test_a_checklist_alone_has_no_figures_and_says_so(repo: Any) -> None:
+    repo.write("fine.py", FINE)
+    result = repo.run("--fa-checklist=fine.py", "--fa-report=figures:figs")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["FA audit: no figure «audit»: nothing was measured"])
