@@ -21,8 +21,8 @@ from methods.loop import Training, TrainingStopped
 from methods.settings import Settings
 
 from pytest_fadiag import AuditError
-from pytest_fadiag.sources.data import KINDS
-from pytest_fadiag.sources.residual_mlp import ACTIVATIONS
+from pytest_fadiag.load.data import KINDS
+from pytest_fadiag.load.residual_mlp import ACTIVATIONS
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,44 +8,44 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .protocol.control import Control as Control
-    from .protocol.diagnose import bp_grad_norms as bp_grad_norms
-    from .protocol.diagnose import cross_batch_direction_stability as cross_batch_direction_stability
-    from .protocol.diagnose import diagnose as diagnose
-    from .protocol.diagnose import residual_norms as residual_norms
-    from .protocol.errors import AuditError as AuditError
-    from .protocol.measure import measure as measure
-    from .protocol.measurement import Accuracy as Accuracy
-    from .protocol.measurement import Measurement as Measurement
-    from .protocol.report import DiagnosticReport as DiagnosticReport
-    from .protocol.thresholds import DiagnosticThresholds as DiagnosticThresholds
-    from .protocol.trajectory import Trajectory as Trajectory
-    from .sources.audit import audit as audit
-    from .sources.logs import TrainingLog as TrainingLog
-    from .sources.logs import read_log as read_log
-    from .sources.logs import read_logs as read_logs
-    from .sources.recorder import Recorder as Recorder
-    from .sources.residual_mlp import ResidualMLP as ResidualMLP
+    from .bench import audit as audit
+    from .judge.control import Control as Control
+    from .judge.errors import AuditError as AuditError
+    from .judge.records import Accuracy as Accuracy
+    from .judge.records import Measurement as Measurement
+    from .judge.report import DiagnosticReport as DiagnosticReport
+    from .judge.thresholds import DiagnosticThresholds as DiagnosticThresholds
+    from .judge.trajectory import Trajectory as Trajectory
+    from .load.logs import TrainingLog as TrainingLog
+    from .load.logs import read_log as read_log
+    from .load.logs import read_logs as read_logs
+    from .load.residual_mlp import ResidualMLP as ResidualMLP
+    from .measure.diagnose import bp_grad_norms as bp_grad_norms
+    from .measure.diagnose import cross_batch_direction_stability as cross_batch_direction_stability
+    from .measure.diagnose import diagnose as diagnose
+    from .measure.diagnose import residual_norms as residual_norms
+    from .measure.measure import measure as measure
+    from .recorder import Recorder as Recorder
 
 _HOMES = {
-    "Accuracy": "protocol.measurement",
-    "AuditError": "protocol.errors",
-    "Control": "protocol.control",
-    "DiagnosticReport": "protocol.report",
-    "DiagnosticThresholds": "protocol.thresholds",
-    "Measurement": "protocol.measurement",
-    "Recorder": "sources.recorder",
-    "ResidualMLP": "sources.residual_mlp",
-    "TrainingLog": "sources.logs",
-    "Trajectory": "protocol.trajectory",
-    "audit": "sources.audit",
-    "bp_grad_norms": "protocol.diagnose",
-    "cross_batch_direction_stability": "protocol.diagnose",
-    "diagnose": "protocol.diagnose",
-    "measure": "protocol.measure",
-    "read_log": "sources.logs",
-    "read_logs": "sources.logs",
-    "residual_norms": "protocol.diagnose",
+    "Accuracy": "judge.records",
+    "AuditError": "judge.errors",
+    "Control": "judge.control",
+    "DiagnosticReport": "judge.report",
+    "DiagnosticThresholds": "judge.thresholds",
+    "Measurement": "judge.records",
+    "Recorder": "recorder",
+    "ResidualMLP": "load.residual_mlp",
+    "TrainingLog": "load.logs",
+    "Trajectory": "judge.trajectory",
+    "audit": "bench",
+    "bp_grad_norms": "measure.diagnose",
+    "cross_batch_direction_stability": "measure.diagnose",
+    "diagnose": "measure.diagnose",
+    "measure": "",  # the folder of that name, which can be called
+    "read_log": "load.logs",
+    "read_logs": "load.logs",
+    "residual_norms": "measure.diagnose",
 }
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 (the keys are strings)
@@ -55,7 +55,8 @@ def __getattr__(name: str) -> Any:
     """A public name, imported when it is first used: importing the package imports neither torch nor numpy."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    home = _HOMES[name]
+    value = getattr(import_module(f".{home}", __name__), name) if home else import_module(f".{name}", __name__)
     globals()[name] = value
     return value
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pytest_fadiag import AuditError
-from pytest_fadiag.sources.data import DataSet, load_data
+from pytest_fadiag.load.data import DataSet, load_data
 
 PAD = 4
 

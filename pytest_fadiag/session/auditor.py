@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..outputs.printable import printable
-from ..protocol.errors import AuditError
-from ..protocol.measurement import PROTOCOL_VERSION
+from ..judge.errors import AuditError
+from ..judge.records import PROTOCOL_VERSION
+from ..show.printable import printable
 from .dataspec import absolute_spec, data_name
 from .overrides import is_overridden, overrides
 from .settings import Settings, base_folder, resolved
 
 if TYPE_CHECKING:
-    from ..protocol.control import Control
-    from ..protocol.report import DiagnosticReport
-    from ..protocol.thresholds import DiagnosticThresholds
-    from ..sources.controls import ControlFile, Controls
-    from ..sources.data import DataSet
+    from ..judge.control import Control
+    from ..judge.report import DiagnosticReport
+    from ..judge.thresholds import DiagnosticThresholds
+    from ..load.controls import ControlFile, Controls
+    from ..load.data import DataSet
     from .cache import Record, ResultCache
     from .checklist import Readings
     from .expect import Expectations
@@ -85,7 +85,7 @@ class Auditor:
     @cached_property
     def data(self) -> DataSet:
         """The test split, decoded once per process."""
-        from ..sources.data import load_data
+        from ..load.data import load_data
 
         return load_data(self.data_spec)
 
@@ -166,8 +166,8 @@ class Auditor:
         return source.expected
 
     def _control(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest, source: Source) -> Control | None:
-        from ..protocol.control import Control
-        from ..protocol.measurement import Accuracy
+        from ..judge.control import Control
+        from ..judge.records import Accuracy
 
         if "fa_checkpoint" in request.fixturenames or is_overridden(request, "fa_frozen_baseline"):
             given = request.getfixturevalue("fa_frozen_baseline")
@@ -181,14 +181,14 @@ class Auditor:
 
     def control_for(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> Control | None:
         """The control that belongs to a checkpoint; a control checkpoint is evaluated once on the same images."""
-        from ..sources.controls import ControlFile
+        from ..load.controls import ControlFile
 
         chosen = self.controls.choose(handle.method, handle.seed)
         return self._evaluated(request, chosen) if isinstance(chosen, ControlFile) else chosen
 
     def _evaluated(self, request: pytest.FixtureRequest, file: ControlFile) -> Control:
-        from ..protocol.control import Control
-        from ..sources.digests import file_digest
+        from ..judge.control import Control
+        from ..load.digests import file_digest
         from .controls import EVALUATED_BY, evaluate_control
 
         overridden = overrides(request, EVALUATED_BY)
@@ -236,7 +236,7 @@ class Auditor:
         return made
 
     def _measure(self, request: pytest.FixtureRequest, handle: CheckpointUnderTest) -> Record:
-        from ..protocol.measure import measure
+        from ..measure.measure import measure
 
         with self._progress(handle.path.name) as progress:
             model, batches = self._network_and_batches(request, handle)
@@ -284,7 +284,7 @@ class Auditor:
 
     def data_digest(self, request: pytest.FixtureRequest) -> str | None:
         """The digest of the test data, if it has one: what a fixture of the user's or a factory gives has none."""
-        from ..sources.digests import data_digest
+        from ..load.digests import data_digest
 
         if overrides(request, DATA_BY):
             return None
@@ -295,7 +295,7 @@ class Auditor:
 
     def _key(self, kind: str, digest: str, name: str) -> str | None:
         """The key of everything that a measurement depends on, thresholds not among it; none where something has no digest."""
-        from ..sources.digests import data_digest, network_digest
+        from ..load.digests import data_digest, network_digest
         from .cache import key_of
 
         try:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..outputs.printable import one_line, printable
-from ..protocol.errors import AuditError, AuditFailure
-from ..protocol.wording import count
+from ..judge.errors import AuditError, AuditFailure
+from ..judge.wording import count
+from ..show.printable import one_line, printable
 from .settings import MARKER, Settings, resolved
 from .targets import plain
 
 if TYPE_CHECKING:
-    from ..outputs.rows import Checklist
-    from ..sources.pitfalls import Pitfall, Scan
+    from ..lint import Pitfall, Scan
+    from ..show.audit import Checklist
     from .auditor import Auditor
 
 
@@ -25,7 +25,7 @@ class Readings:
     """What was read of all paths of --fa-checklist, by their names as tests show them."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        from ..sources.pitfalls import scan
+        from ..lint import scan
 
         self.scans: dict[str, Scan] = {}
         for path in settings.checklist:
@@ -44,7 +44,7 @@ class Readings:
 
     def checklist(self) -> Checklist:
         """The findings as plain values, for the summary and the files."""
-        from ..outputs.rows import Checklist
+        from ..show.audit import Checklist
 
         findings = [{**asdict(found), "file": file} for file, found in self.findings()]
         return Checklist(sum(len(scan.files) for scan in self.scans.values()), tuple(findings))
@@ -55,7 +55,7 @@ def collected(session: pytest.Session, auditor: Auditor) -> list[PitfallCollecto
     readings = auditor.readings
     if readings is None:
         return []
-    from ..sources.pitfalls import PITFALLS
+    from ..lint import PITFALLS
 
     collectors: list[PitfallCollector] = []
     findings = list(readings.findings())

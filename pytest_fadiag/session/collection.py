@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..outputs.printable import one_line, printable
-from ..protocol.diagnostics import DIAGNOSTICS, Diagnostic, select
-from ..protocol.errors import AuditError
+from ..judge.diagnostics import DIAGNOSTICS, Diagnostic, select
+from ..judge.errors import AuditError
+from ..show.printable import one_line, printable
 from .settings import MARKER, base_folder, marked
 from .targets import Target, expand
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..protocol.errors import AuditError
-from ..sources.controls import ControlFile, Controls, parse_controls
+from ..judge.errors import AuditError
+from ..load.controls import ControlFile, Controls, parse_controls
 from .overrides import is_overridden
 from .settings import Settings, base_folder, resolved
 from .targets import expand
 
 if TYPE_CHECKING:
-    from ..protocol.control import Control
-    from ..sources.checkpoints import Checkpoint
+    from ..judge.control import Control
+    from ..load.checkpoints import Checkpoint
 
 EVALUATED_BY = ("fa_model", "fa_eval_batches", "fa_test_data", "fa_device")
 """Fixtures whose override changes how a control checkpoint is evaluated."""
@@ -48,9 +48,9 @@ def evaluate_control(
     digest: str | None,
 ) -> Control:
     """A control checkpoint on the images of a test, by the test's own fixtures where they are overridden."""
-    from ..protocol.measure import evaluate
-    from ..sources.audit import control_of
-    from ..sources.checkpoints import load_checkpoint
+    from ..bench import control_of
+    from ..load.checkpoints import load_checkpoint
+    from ..measure.measure import evaluate
 
     try:
         checkpoint = load_checkpoint(file.path, unsafe=settings.unsafe_load)
@@ -72,7 +72,7 @@ def evaluate_control(
 
 def _network(request: pytest.FixtureRequest, checkpoint: Checkpoint, settings: Settings) -> Any:
     """The network of a control; one that only a fixture of the user's builds is copied and given the control's tensors."""
-    from ..sources.networks import build_network, load_into
+    from ..load.networks import build_network, load_into
 
     if not is_overridden(request, "fa_model"):
         return build_network(checkpoint, settings.model).to(request.getfixturevalue("fa_device"))
@@ -82,7 +82,7 @@ def _network(request: pytest.FixtureRequest, checkpoint: Checkpoint, settings: S
 
 
 def _batches(request: pytest.FixtureRequest, checkpoint: Checkpoint, network: Any, settings: Settings) -> Any:
-    from ..sources.networks import wants_flat
+    from ..load.networks import wants_flat
     from .fixtures import EvalBatches, as_data
 
     if is_overridden(request, "fa_eval_batches"):

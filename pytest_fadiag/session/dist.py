@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from ..protocol.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics import DIAGNOSTICS
 from .auditor import AUDITOR
 from .gpus import visible_gpus
 from .seedgroups import SEED_MARGIN

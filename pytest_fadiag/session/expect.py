@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..outputs.document import read_json
-from ..protocol.diagnostics import select
-from ..protocol.errors import AuditError
-from ..protocol.report import DiagnosticReport
-from ..protocol.seeds import SeedVerdict
+from ..judge.diagnostics import select
+from ..judge.errors import AuditError
+from ..judge.report import DiagnosticReport
+from ..judge.seeds import SeedVerdict
+from ..show.document import read_json
 from .seedgroups import SEED_MARGIN
 
 Run = tuple[str, int | None]

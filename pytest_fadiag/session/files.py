@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .. import __version__
-from ..protocol.errors import AuditError
+from ..judge.errors import AuditError
 from .cache import write_atomically
 from .settings import Settings, resolved
 
 if TYPE_CHECKING:
-    from ..outputs.rows import Audit
+    from ..show.audit import Audit
 
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 
@@ -62,7 +62,7 @@ def write(kind: str, path: Path, audit: Audit) -> list[str]:
 
 def _draw(audit: Audit, folder: Path) -> list[str]:
     """Draw the figures; what there are no numbers for is said, and so is what an earlier run left in the folder."""
-    from ..outputs.figures import NAMES, draw, missing
+    from ..show.figures import NAMES, draw, missing
 
     drawn = set(draw(audit, folder))
     notes = [f"FA audit: no figure «{name}»: {reason}" for name, reason in missing(audit).items()]
@@ -74,7 +74,7 @@ def _draw(audit: Audit, folder: Path) -> list[str]:
 
 def json_text(audit: Audit) -> str:
     """The JSON document of an audit."""
-    from ..outputs.document import document
+    from ..show.document import document
 
     return json.dumps(document(audit, __version__), indent=1, allow_nan=False) + "\n"
 
@@ -83,13 +83,13 @@ def _text(kind: str, audit: Audit) -> str:
     if kind == "json":
         return json_text(audit)
     if kind == "html":
-        from ..outputs.html import html
+        from ..show.html import html
 
         return html(audit, __version__)
     if kind == "form":
-        from ..outputs.form import form
+        from ..show.form import form
 
         return form(audit, __version__)
-    from ..outputs.markdown import markdown
+    from ..show.markdown import markdown
 
     return markdown(audit)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..protocol.errors import AuditError
+from ..judge.errors import AuditError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ..protocol.control import Control
-    from ..protocol.report import DiagnosticReport
-    from ..protocol.thresholds import DiagnosticThresholds
-    from ..sources.data import DataSet
+    from ..judge.control import Control
+    from ..judge.report import DiagnosticReport
+    from ..judge.thresholds import DiagnosticThresholds
+    from ..load.data import DataSet
     from .auditor import Auditor
     from .handle import CheckpointUnderTest
     from .outcome import DiagnosticUnderTest
@@ -36,7 +36,7 @@ def fa_checkpoint(request: pytest.FixtureRequest) -> CheckpointUnderTest:
 @pytest.fixture
 def fa_device(request: pytest.FixtureRequest) -> str:
     """The device that networks are measured on: --fa-device, resolved to a GPU where there is one."""
-    from ..sources.audit import choose_device
+    from ..bench import choose_device
     from .auditor import AUDITOR
 
     return str(choose_device(request.config.stash[AUDITOR].settings.device))
@@ -53,14 +53,14 @@ def fa_model(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest,
 
 def network_for(auditor: Auditor, handle: CheckpointUnderTest, device: str) -> nn.Module:
     """The network of a checkpoint, as --fa-model names it."""
-    from ..sources.networks import build_network
+    from ..load.networks import build_network
 
     return build_network(handle.contents, auditor.settings.model).to(device)
 
 
 def batches_for(auditor: Auditor, handle: CheckpointUnderTest, network: nn.Module, data: DataSet) -> EvalBatches:
     """The test split as a checkpoint's network wants it."""
-    from ..sources.networks import wants_flat
+    from ..load.networks import wants_flat
 
     data = data.for_checkpoint(handle.config)
     return EvalBatches(data, auditor.settings.batch_size, flatten=wants_flat(network, data.x[0]))
@@ -76,7 +76,7 @@ def fa_test_data(request: pytest.FixtureRequest) -> DataSet:
 
 def as_data(given: Any) -> DataSet:
     """What the fixture ``fa_test_data`` gives, also where a conftest overrides it with a plain pair."""
-    from ..sources.data import DataSet
+    from ..load.data import DataSet
 
     if isinstance(given, DataSet):
         return given

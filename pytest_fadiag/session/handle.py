@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..protocol.errors import AuditError
-from ..sources.digests import file_digest
+from ..judge.errors import AuditError
+from ..load.digests import file_digest
 from .settings import MARKER
 from .targets import Target, expand
 
 if TYPE_CHECKING:
-    from ..sources.checkpoints import Checkpoint
+    from ..load.checkpoints import Checkpoint
 
 
 class CheckpointUnderTest:
@@ -32,7 +32,7 @@ class CheckpointUnderTest:
     @cached_property
     def contents(self) -> Checkpoint:
         """The file, read without running code from it."""
-        from ..sources.checkpoints import load_checkpoint
+        from ..load.checkpoints import load_checkpoint
 
         return load_checkpoint(self.path, unsafe=self.unsafe)
 

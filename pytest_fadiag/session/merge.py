@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ..outputs.document import read_document
-from ..outputs.rows import AuditRow, Checklist
-from ..protocol.errors import AuditError
-from ..protocol.report import DiagnosticReport
+from ..judge.errors import AuditError
+from ..judge.report import DiagnosticReport
+from ..show.audit import AuditRow, Checklist
+from ..show.document import read_document
 from .expect import short_by_letters
 from .settings import Settings, resolved
 from .targets import Target

@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from ..protocol.diagnostics import DIAGNOSTICS, select
-from ..protocol.errors import AuditError
-from ..protocol.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
+from ..judge.diagnostics import DIAGNOSTICS, select
+from ..judge.errors import AuditError
+from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
 
 REPORTS = {"json": "audit.json", "markdown": "audit.md", "html": "audit.html", "figures": "figures", "form": "form.md"}
 """The types of report, and where one goes for which no destination is named."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ..outputs.printable import one_line, printable
-from ..protocol.diagnostics import Finding, Status
-from ..protocol.errors import AuditError, AuditFailure
-from ..protocol.plain import to_plain
-from ..protocol.report import DiagnosticReport
-from ..protocol.thresholds import DiagnosticThresholds
+from ..judge.diagnostics import Finding, Status
+from ..judge.errors import AuditError, AuditFailure
+from ..judge.plain import to_plain
+from ..judge.report import DiagnosticReport
+from ..judge.thresholds import DiagnosticThresholds
+from ..show.printable import one_line, printable
 from .auditor import AUDITOR
 from .collection import KEY, TARGET
 from .handle import CheckpointUnderTest

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ..outputs.printable import one_line
+from ..show.printable import one_line
 
 PATIENCE = 2.0
 """Seconds before anything is shown."""

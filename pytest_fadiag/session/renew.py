@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.diagnostics import Status
-from ..protocol.errors import AuditError
-from ..protocol.wording import count
+from ..judge.diagnostics import Status
+from ..judge.errors import AuditError
+from ..judge.wording import count
 from .cache import write_atomically
 from .expect import short_by_letters
 from .files import json_text
@@ -17,7 +17,7 @@ from .seedgroups import SEED_MARGIN
 from .settings import resolved
 
 if TYPE_CHECKING:
-    from ..outputs.rows import Audit, AuditRow
+    from ..show.audit import Audit, AuditRow
     from .auditor import Auditor
 
 
@@ -58,7 +58,7 @@ def _with_earlier(path: Path, audit: Audit) -> Audit:
     """The audit, and the rows of an earlier one that this run left out."""
     from dataclasses import replace
 
-    from ..outputs.document import read_document
+    from ..show.document import read_document
 
     earlier = read_document(path)
     now, margins = {row.checkpoint for row in audit.rows}, {row.name for row in audit.margins}

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from ..protocol.control import Control
-from ..protocol.errors import AuditError
-from ..protocol.measurement import Measurement
-from ..protocol.report import DiagnosticReport
-from ..protocol.thresholds import DiagnosticThresholds
+from ..judge.control import Control
+from ..judge.errors import AuditError
+from ..judge.records import Measurement
+from ..judge.report import DiagnosticReport
+from ..judge.thresholds import DiagnosticThresholds
 
 if TYPE_CHECKING:
-    from ..outputs.rows import AuditRow
-    from ..sources.logs import TrainingLog
+    from ..load.logs import TrainingLog
+    from ..show.audit import AuditRow
     from .cache import Record
     from .settings import Settings
     from .targets import Target
@@ -84,7 +84,7 @@ class Log:
     @classmethod
     def read(cls, target: Target, batch: int | None) -> Log:
         """The log of a target."""
-        from ..sources.logs import read_log
+        from ..load.logs import read_log
 
         return cls(read_log(Path(target.path), batch=batch), target)
 
@@ -126,7 +126,7 @@ class Recorded:
         report = self.content.report
         if report is None or report.frozen_baseline_acc is None:
             return None
-        from ..protocol.measurement import Accuracy
+        from ..judge.records import Accuracy
 
         return report.control or Control(Accuracy(report.frozen_baseline_acc), "recorded")
 

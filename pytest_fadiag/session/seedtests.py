@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..protocol.errors import AuditError, AuditFailure
+from ..judge.errors import AuditError, AuditFailure
 from .auditor import AUDITOR
 from .expect import SHORT
 from .seedgroups import SEED_MARGIN, SeedGroup, seed_groups
 
 if TYPE_CHECKING:
-    from ..protocol.report import DiagnosticReport
-    from ..protocol.seed_report import SeedReport
-    from ..protocol.seeds import SeedMargin
+    from ..judge.report import DiagnosticReport
+    from ..judge.seed_report import SeedReport
+    from ..judge.seeds import SeedMargin
     from .auditor import Auditor
     from .targets import Target
 
@@ -91,7 +91,7 @@ def _had_margin(auditor: Auditor, target: Target) -> bool:
 
 
 def _judged(request: pytest.FixtureRequest, auditor: Auditor, group: SeedGroup) -> SeedReport:
-    from ..protocol.seed_report import SeedReport
+    from ..judge.seed_report import SeedReport
 
     thresholds = auditor.settings.thresholds()
     reports: list[DiagnosticReport] = []
@@ -118,7 +118,7 @@ def _judged(request: pytest.FixtureRequest, auditor: Auditor, group: SeedGroup) 
 
 def _kept(auditor: Auditor, reports: list[DiagnosticReport], minimum: float, make: Callable[[], SeedMargin]) -> SeedMargin:
     """A margin from the cache where it is known: resampling takes longer than all the rest of a run that measures nothing."""
-    from ..outputs.document import margin_of, margin_values
+    from ..show.document import margin_of, margin_values
     from .cache import key_of
 
     pairs = [(report.seed, report.headline_acc, report.accuracy, report.control) for report in reports]
@@ -130,7 +130,7 @@ def _kept(auditor: Auditor, reports: list[DiagnosticReport], minimum: float, mak
 def check(request: pytest.FixtureRequest, auditor: Auditor, group: SeedGroup, report: SeedReport) -> None:
     """Raise unless the margin clears the minimum, or is what somebody recorded of it."""
     __tracebackhide__ = True
-    from ..protocol.seeds import SeedVerdict
+    from ..judge.seeds import SeedVerdict
 
     found = report.margin.verdict
     expected = _expected(auditor, group, report)
@@ -161,7 +161,7 @@ def _expected(auditor: Auditor, group: SeedGroup, report: SeedReport) -> str | N
 
 
 def _headline(report: SeedReport) -> str:
-    from ..protocol.seeds import SeedVerdict
+    from ..judge.seeds import SeedVerdict
 
     decide = f"; {report.margin.needed()}" if report.margin.verdict is SeedVerdict.INCONCLUSIVE else ""
     return f"{report.headline}{decide}"
@@ -169,7 +169,7 @@ def _headline(report: SeedReport) -> str:
 
 def margin_row(item: pytest.Item, report: pytest.TestReport) -> dict[str, Any] | None:
     """What the summary keeps of a seed-margin test: plain values."""
-    from ..outputs.document import margin_values
+    from ..show.document import margin_values
 
     group = item.stash.get(GROUP, None)
     if group is None or (report.passed and report.when != "call"):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..protocol.diagnostics import DIAGNOSTICS
-from ..protocol.errors import AuditError
+from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.errors import AuditError
 from .seedgroups import SEED_MARGIN, grouped, seed_groups
 from .settings import Settings, base_folder
 from .targets import SUFFIXES, Target, expand
 
 if TYPE_CHECKING:
-    from ..sources.controls import Controls
+    from ..load.controls import Controls
 
 Selection = dict[str, list[str] | None]
 """Checkpoints that the command line names as if they were test files, and which of their diagnostics."""

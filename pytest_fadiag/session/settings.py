@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ..protocol.diagnostics import select
-from ..protocol.errors import AuditError
-from ..protocol.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_names
+from ..judge.diagnostics import select
+from ..judge.errors import AuditError
+from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_names
 from .options import OPTIONS, Option
 
 MARKER = "fa_protocol"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ..outputs.printable import printable
-from ..protocol.errors import AuditError
+from ..judge.errors import AuditError
+from ..show.printable import printable
 from .auditor import AUDITOR, Auditor
 from .dataspec import FILE_DATA, NAMED_DATA
 from .selection import Targets, find_targets
@@ -90,7 +90,7 @@ def _found(config: pytest.Config, settings: Settings) -> Targets:
 
 def _make_importable(config: pytest.Config, settings: Settings) -> None:
     """Let package.module:factory mean the repo's own package also when pytest is started in a sub-folder of it."""
-    from ..sources.specs import is_factory
+    from ..load.specs import is_factory
 
     factories = [spec for spec in (settings.model, settings.data) if spec is not None and is_factory(spec)]
     if factories and str(config.rootpath) not in sys.path:
@@ -150,7 +150,7 @@ def _check_update(config: pytest.Config, settings: Settings) -> None:
 
 
 def _check_data(spec: str) -> None:
-    from ..sources.specs import is_factory
+    from ..load.specs import is_factory
 
     kind, colon, rest = spec.partition(":")
     named = bool(colon) and kind in NAMED_DATA
@@ -165,7 +165,7 @@ def _check_data(spec: str) -> None:
 
 
 def _check_model(spec: str) -> None:
-    from ..sources.specs import is_factory
+    from ..load.specs import is_factory
 
     if not spec.startswith("torchvision:") and not is_factory(spec):
         where = f"; it is a file, so did you mean --fa-checkpoint={spec}?" if os.path.exists(spec) else ""

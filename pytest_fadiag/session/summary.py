@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..outputs.printable import printable
-from ..protocol.diagnostics import DIAGNOSTICS
-from ..protocol.errors import AuditError
+from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.errors import AuditError
+from ..show.printable import printable
 from .seedgroups import SEED_MARGIN, seed_groups
 
 if TYPE_CHECKING:
-    from ..outputs.rows import Audit, AuditRow, Checklist
-    from ..protocol.report import DiagnosticReport
+    from ..judge.report import DiagnosticReport
+    from ..show.audit import Audit, AuditRow, Checklist
     from .auditor import Auditor
 
 ROW = "fa_row"
@@ -110,8 +110,8 @@ class Summary:
 
     def audit(self) -> Audit:
         """What the run found so far."""
-        from ..outputs.document import margin_row
-        from ..outputs.rows import Audit
+        from ..show.audit import Audit
+        from ..show.document import margin_row
 
         margins = [margin_row(values) for _, values in sorted({**self._left_to_the_merge(), **self.margins}.items())]
         return Audit(self._audit_rows(), margins, self._checklist(), self.auditor.settings.shard)
@@ -151,9 +151,9 @@ class Summary:
         """The rows sorted by method and seed, then by id."""
         if not self.rows:
             return []
-        from ..outputs.rows import AuditRow
-        from ..protocol.report import DiagnosticReport
-        from ..sources.identity import identify
+        from ..judge.report import DiagnosticReport
+        from ..load.identity import identify
+        from ..show.audit import AuditRow
 
         rows = []
         uses = Counter(kept["checkpoint"] for kept in self.rows.values())

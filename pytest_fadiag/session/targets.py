@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..outputs.printable import one_line
-from ..protocol.errors import AuditError
-from ..sources.identity import identify
+from ..judge.errors import AuditError
+from ..load.identity import identify
+from ..show.printable import one_line
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors")
 LOG_SUFFIXES = (".json", ".jsonl")

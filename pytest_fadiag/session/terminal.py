@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ..outputs.notes import legend, notes_of
-from ..outputs.printable import printable
-from ..outputs.rows import Audit, AuditRow
-from ..outputs.table import render
-from ..protocol.diagnostics import DIAGNOSTICS
-from ..protocol.wording import count
+from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.wording import count
+from ..show.audit import Audit, AuditRow
+from ..show.notes import legend, notes_of
+from ..show.printable import printable
+from ..show.table import render
 
 LEFT = "left to --fa-merge"
 """What became of a margin over seeds in a part of an audit."""

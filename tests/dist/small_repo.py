@@ -39,10 +39,10 @@ def die(where, name):
 
 def pytest_configure(config):
     if WORKER and (WHERE == "measure" or os.environ.get("COUNT")):
-        import pytest_fadiag.protocol.measure as module
+        import pytest_fadiag.measure.measure as module
         module.measure = watched(module.measure)
     elif os.environ.get("COUNT") and not config.getoption("numprocesses", None) and not config.getoption("tx", None):
-        import pytest_fadiag.protocol.measure as module
+        import pytest_fadiag.measure.measure as module
         module.measure = watched(module.measure)
     if WHERE == "judge":
         import pytest_fadiag.session.seedtests as module

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fadiag.protocol.diagnostics import DIAGNOSTICS
+from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 from pytest_fadiag.session.dist import CheckpointScheduling
 
 ITEMS = [f"runs/net_s{seed}.pt::{diagnostic.name}" for seed in range(3) for diagnostic in DIAGNOSTICS]

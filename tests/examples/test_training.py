@@ -18,8 +18,8 @@ from methods.loop import Training
 from methods.samples import augmented
 from methods.streams import streams
 
-from pytest_fadiag.sources.checkpoints import load_checkpoint
-from pytest_fadiag.sources.networks import build_network
+from pytest_fadiag.load.checkpoints import load_checkpoint
+from pytest_fadiag.load.networks import build_network
 
 SMALL = ["--d", "8", "--blocks", "2", "--epochs", "3", "--lr", "0.01"]
 
@@ -220,7 +220,7 @@ def test_checkpoint_says_how_it_was_trained(run):
 
 
 def test_checkpoint_accuracy_is_that_of_its_network_on_the_test_split(run, fashion):
-    from pytest_fadiag.sources.data import load_data
+    from pytest_fadiag.load.data import load_data
 
     checkpoint = load_checkpoint(run("bp"))
     data = load_data(fashion)
@@ -253,7 +253,7 @@ def test_the_log_is_audited_in_part_as_its_checkpoint_is_in_whole(run, fashion):
 
 
 def test_the_log_of_a_shallow_control_serves_as_a_control(run):
-    from pytest_fadiag.sources.controls import parse_controls
+    from pytest_fadiag.load.controls import parse_controls
 
     out = run("dfa", "--shallow", name="shallow_dfa_s42")
     control = parse_controls([f"{out}.log.jsonl"]).choose("dfa", 42)

@@ -139,7 +139,7 @@ def repo(pytester: pytest.Pytester, zoo: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """One entry for each measurement that is really made in this process."""
-    import pytest_fadiag.protocol.measure as module
+    import pytest_fadiag.measure.measure as module
 
     calls: list[str] = []
     original = module.measure

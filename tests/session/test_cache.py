@@ -73,7 +73,7 @@ def test_thresholds_are_not_part_of_the_key(cold: Any, measured: list[str]) -> N
 
 
 def test_a_control_checkpoint_is_evaluated_once(cold: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pytest_fadiag.protocol.measure as module
+    import pytest_fadiag.measure.measure as module
 
     calls: list[str] = []
     original = module.evaluate

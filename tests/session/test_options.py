@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_fadiag.protocol.diagnostics import DIAGNOSTICS
-from pytest_fadiag.protocol.thresholds import DiagnosticThresholds
+from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
+from pytest_fadiag.judge.thresholds import DiagnosticThresholds
 from pytest_fadiag.session.options import OPTIONS
 
 DFA = "--fa-checkpoint=runs/dfa_s42.pt"

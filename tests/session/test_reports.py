@@ -67,7 +67,7 @@ def test_the_json_validates_against_the_published_schema(repo: Any) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     import pytest_fadiag
 
-    schema = json.loads((Path(pytest_fadiag.__file__).parent / "outputs" / "audit.schema.json").read_text("utf-8"))
+    schema = json.loads((Path(pytest_fadiag.__file__).parent / "show" / "audit.schema.json").read_text("utf-8"))
     logs(repo, "dfa_s1.json", "dfa_s2.json")
     (repo.path / "runs" / "bad_s1.pt").write_bytes(b"x")
     document = repo.audit(*AUDIT, "--fa-log=dfa_s*.json")
@@ -108,7 +108,7 @@ def test_a_report_of_an_earlier_run_is_replaced_whole(repo: Any) -> None:
 def test_a_report_that_fails_to_render_leaves_the_others_and_the_earlier_file(
     repo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pytest_fadiag.outputs.html as module
+    import pytest_fadiag.show.html as module
 
     def broken(*args: Any) -> str:
         raise OSError("No space left on device")

@@ -218,7 +218,7 @@ def test_a_record_with_an_unknown_verdict_is_refused(repo: Any) -> None:
 def test_with_a_network_of_the_users_own_it_uses_what_the_process_measured(repo: Any) -> None:
     repo.write(
         "conftest.py",
-        "import pytest\nfrom pytest_fadiag.sources.networks import build_network\n"
+        "import pytest\nfrom pytest_fadiag.load.networks import build_network\n"
         "@pytest.fixture\ndef fa_model(fa_checkpoint):\n    return build_network(fa_checkpoint.contents, None)\n",
     )
     repo.run(BP, CONTROL).assert_outcomes(passed=9)

@@ -72,11 +72,11 @@ def test_unused_the_modules_that_do_the_work_are_not_imported(plain: Any) -> Non
     plain.spawn("-p", "no:xdist")
     loaded = (plain.path / "loaded.txt").read_text().split()
     for name in (
-        "protocol.report",
+        "judge.report",
         "session.cache",
         "session.outcome",
         "session.collection",
-        "sources.controls",
-        "outputs.rows",
+        "load.controls",
+        "show.audit",
     ):
         assert f"pytest_fadiag.{name}" not in loaded

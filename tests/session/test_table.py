@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from pytest_fadiag import DiagnosticReport
-from pytest_fadiag.outputs.document import document
-from pytest_fadiag.outputs.markdown import markdown
-from pytest_fadiag.outputs.notes import legend
-from pytest_fadiag.outputs.rows import COLUMNS, Audit, AuditRow, MarginRow, mean_rows
-from pytest_fadiag.outputs.table import render
-from pytest_fadiag.protocol.measurement import Companions
-from pytest_fadiag.protocol.seeds import SeedMargin
-from pytest_fadiag.protocol.statistics import Interval
+from pytest_fadiag.judge.records import Companions
+from pytest_fadiag.judge.seeds import SeedMargin
+from pytest_fadiag.judge.statistics import Interval
+from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow, MarginRow, mean_rows
+from pytest_fadiag.show.document import document
+from pytest_fadiag.show.markdown import markdown
+from pytest_fadiag.show.notes import legend
+from pytest_fadiag.show.table import render
 
 GOLDEN = Path(__file__).with_name("golden")
 KEYS = "abcd"

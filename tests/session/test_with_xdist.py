@@ -40,7 +40,7 @@ def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread(repo:
     repo.forget()
     repo.write(
         "conftest.py",
-        "import os, pytest\nimport pytest_fadiag.protocol.measure as module\noriginal = module.measure\n"
+        "import os, pytest\nimport pytest_fadiag.measure.measure as module\noriginal = module.measure\n"
         "def counted(*args, **options):\n"
         "    with open(f'measured-{os.getpid()}.txt', 'a') as file:\n        file.write('x')\n"
         "    return original(*args, **options)\n"

@@ -1,0 +1,113 @@
+"""(c) Is the direction of the BP gradient mere drift?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..records import BATCH
+from ..wording import beside, cosine, count, limit
+from .base import Column, Diagnostic, Finding, Status
+
+if TYPE_CHECKING:
+    from ..report import DiagnosticReport
+
+ENOUGH_BATCHES = 8
+"""Below this the mean over pairs of batches is noted as uncertain."""
+
+
+class DirectionDrift(Diagnostic):
+    """Fires when disjoint batches agree on one gradient direction, and so do single samples."""
+
+    key = "c"
+    name = "direction-drift"
+    question = "is the direction of the BP gradient mere drift?"
+    threshold = "stability_drift_ceiling"
+    walk_back = "BP grad direction is drift-dominated"
+    columns = (Column("drift", lambda report: report.cross_batch_stability, cosine, priority=5),)
+
+    def judge(self, report: DiagnosticReport) -> Finding:
+        ceiling, value = report.thresholds.stability_drift_ceiling, report.cross_batch_stability
+        if value is None:
+            missing = "cross-batch cosine was not measured"
+            if report.partial:
+                missing = "the log has no cross-batch cosine, which norms do not give: log with pytest_fadiag.Recorder"
+            return self.finding(report, Status.NOT_MEASURED, None, missing)
+        doubts = _doubts(report)
+        broken = _count_at(report.companions.nonfinite_gradients, report.stability_layer)
+        if broken:
+            return self.finding(
+                report,
+                Status.FIRE,
+                value,
+                f"BP gradient is not finite at layer {_layer(report)} ({count(broken, 'sample')})",
+                "The gradient has no direction; Γ cannot be reported.",
+                ("non-finite",),
+            )
+        if not math.isfinite(value):
+            return self.finding(
+                report,
+                Status.FIRE,
+                value,
+                f"cross-batch cosine is undefined at layer {_layer(report)}",
+                "A zero gradient has no direction, so neither drift nor Γ is defined.",
+                ("undefined",),
+            )
+        if value <= ceiling:
+            shown = f"cross-batch cosine {beside(cosine, value, ceiling)} <= {limit(ceiling)}"
+            return self.finding(report, Status.LIKELY_PASS if doubts else Status.PASS, value, shown, causes=doubts)
+        headline = f"cross-batch cosine {beside(cosine, value, ceiling)} > {limit(ceiling)}"
+        companions = report.companions
+        biased = companions.output_error_drift is not None and companions.output_error_drift > ceiling
+        bias = (f"biased output {cosine(companions.output_error_drift or 0.0)}",) if biased else ()
+        invariance, minimum = companions.sample_invariance, report.thresholds.sample_invariance_minimum
+        if report.thresholds.confounds == "excuse" and invariance is not None and -math.inf < invariance < minimum:
+            return self.finding(
+                report,
+                Status.LIKELY_PASS if doubts else Status.PASS,
+                value,
+                f"{headline}, but sample invariance {cosine(invariance)} < {limit(minimum)}",
+                causes=("not sample-invariant", *bias, *doubts),
+            )
+        return self.finding(
+            report,
+            Status.LIKELY_FIRE if doubts else Status.FIRE,
+            value,
+            headline,
+            "Whatever the batch, the gradient points one way: Γ measures agreement with that drift, not credit for samples.",
+            (*bias, *doubts),
+        )
+
+    def lines(self, report: DiagnosticReport) -> list[str]:
+        companions = report.companions
+        value = report.cross_batch_stability
+        shown = "not measured" if value is None else cosine(value)
+        lines = [f"cross-batch cosine of the batch-mean gradient at layer {_layer(report)}: {shown}"]
+        if companions.sample_invariance is not None and companions.output_error_drift is not None:
+            lines.append(
+                f"sample invariance (mean cosine of per-sample gradients): {cosine(companions.sample_invariance)}    "
+                f"output-error drift: {cosine(companions.output_error_drift)}"
+            )
+        if companions.directionless_samples:
+            lines.append(f"{count(companions.directionless_samples, 'sample')} without a direction (zero gradient) left out")
+        if companions.batches is not None and companions.batches < ENOUGH_BATCHES:
+            lines.append(f"only {companions.batches} batches of 128: fewer than {ENOUGH_BATCHES} make this cosine uncertain")
+        if report.partial and (value is None or _doubts(report)):
+            lines.append("to make it exact: use pytest_fadiag.Recorder, which groups the samples by 128 and logs this cosine")
+        return lines
+
+
+def _layer(report: DiagnosticReport) -> str:
+    return "L//2" if report.stability_layer is None else str(report.stability_layer)
+
+
+def _doubts(report: DiagnosticReport) -> tuple[str, ...]:
+    """Means over more samples agree more: the cosine of a log that was made with other batches is only a hint."""
+    if not report.partial or report.gradient_batch == BATCH:
+        return ()
+    taken = "of unknown size" if report.gradient_batch is None else f"of {report.gradient_batch:,}"
+    return (f"batches {taken}, not {BATCH}",)
+
+
+def _count_at(counts: tuple[int, ...], layer: int | None) -> int:
+    return counts[layer] if layer is not None and layer < len(counts) else 0

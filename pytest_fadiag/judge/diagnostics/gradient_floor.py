@@ -1,0 +1,150 @@
+"""(b) Is the BP gradient at its floor?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..records import BATCH
+from ..wording import beside, figure, limit, per_site, site
+from .base import Column, Diagnostic, Finding, Status
+from .residual_growth import not_finite
+
+if TYPE_CHECKING:
+    from ..report import DiagnosticReport
+
+
+SMALL_ERROR = 0.1
+"""A median output error below this is that of samples classified with confidence; chance has 0.95 with ten classes."""
+
+
+class GradientFloor(Diagnostic):
+    """Fires when the gradient at the deepest state is below the floor and confident samples alone do not explain it."""
+
+    key = "b"
+    name = "gradient-floor"
+    question = "is the BP gradient at its numerical floor?"
+    threshold = "g_norm_floor"
+    walk_back = "BP grad at numerical floor"
+    columns = (Column("‖g_L‖", lambda report: report.bp_grad_norms[-1], figure, priority=3),)
+
+    def judge(self, report: DiagnosticReport) -> Finding:
+        floor = report.thresholds.g_norm_floor
+        symbol, value = _deepest(report)
+        broken = not_finite(report.bp_grad_norms, report.companions.nonfinite_gradients, depth_known=report.depth_known)
+        if broken:
+            return self.finding(
+                report,
+                Status.FIRE,
+                value,
+                f"BP gradient is not finite ({broken})",
+                "There is no BP gradient to compare a credit signal with; Γ cannot be reported.",
+                ("non-finite",),
+            )
+        if value is None:
+            missing = "no ‖g_l‖ was logged: put g_L_norm, or bp_grad_norms of every layer, into the log's epochs"
+            return self.finding(report, Status.NOT_MEASURED, None, missing)
+        doubts = _doubts(report)
+        if value >= floor and value > 0:
+            shown = f"{symbol} {beside(figure, value, floor)} >= {limit(floor)}"
+            return self.finding(report, Status.LIKELY_PASS if doubts else Status.PASS, value, shown, causes=doubts)
+        headline = f"{symbol} {beside(figure, value, floor)} < {limit(floor)}"
+        per_error = report.companions.gradient_per_unit_error
+        sound = per_error is not None and 0 < per_error < math.inf and per_error >= floor
+        if report.thresholds.confounds == "excuse" and per_error is not None and sound:
+            # Small only because the samples are classified with confidence: the path back to the stream is intact.
+            shown = f"{headline}, but {beside(figure, per_error, floor)} per unit error"
+            status = Status.LIKELY_PASS if doubts else Status.PASS
+            return self.finding(report, status, value, shown, causes=(self._excuse(report), *doubts))
+        if value == 0:
+            # Zero is zero at every batch size, so only another layer's in its stead leaves a doubt.
+            return self.finding(
+                report,
+                Status.FIRE if symbol == "‖g_L‖" else Status.LIKELY_FIRE,
+                value,
+                f"{symbol} is exactly 0",
+                "No credit reaches the stream; Γ against this gradient is undefined and cannot be reported.",
+                ("all-zero gradient",),
+            )
+        return self.finding(
+            report,
+            Status.LIKELY_FIRE if doubts else Status.FIRE,
+            value,
+            headline,
+            "The reference of Γ carries no credit at this scale: a cosine to it says nothing of the training rule.",
+            doubts,
+        )
+
+    @staticmethod
+    def _excuse(report: DiagnosticReport) -> str:
+        """«saturated» where the output error is small; a gradient just above the floor per unit error is only that."""
+        error = report.companions.output_error_norm
+        return "saturated" if error is None or error < SMALL_ERROR else "above the floor per unit error"
+
+    def lines(self, report: DiagnosticReport) -> list[str]:
+        companions = report.companions
+        lines = [f"median ‖g_l‖: {per_site('g', report.bp_grad_norms, depth_known=report.depth_known)}"]
+        if companions.gradient_per_unit_error is not None:
+            lines.append(
+                f"gradient per unit error (median ‖g_L‖/‖e‖): {figure(companions.gradient_per_unit_error)}    "
+                f"median output error ‖e‖: {figure(_or_nan(companions.output_error_norm))}"
+            )
+        if any(companions.unread_tokens):
+            lines.append(
+                f"medians over the tokens that the head reads: {companions.unread_tokens[-1]} of {companions.tokens} tokens "
+                "have no gradient at h_L in any sample and are left out"
+            )
+        return lines + (_of_the_log(report) if report.partial else [])
+
+
+def _deepest(report: DiagnosticReport) -> tuple[str, float | None]:
+    """The deepest gradient that is known, under its own name: ‖g_L‖, or another layer's in its stead."""
+    norms = report.bp_grad_norms
+    known = [index for index, norm in enumerate(norms) if norm is not None]
+    if not known or known[-1] + 1 == len(norms):
+        return "‖g_L‖", norms[-1]
+    return f"‖g_{site(known[-1], norms, depth_known=report.depth_known)}‖", norms[known[-1]]
+
+
+def _doubts(report: DiagnosticReport) -> tuple[str, ...]:
+    """What keeps the comparison with the floor from being exact."""
+    if not report.partial:
+        return ()
+    symbol, _ = _deepest(report)
+    proxy = () if symbol == "‖g_L‖" else (f"{symbol} stands in for ‖g_L‖",)
+    if report.gradient_batch is not None:
+        return proxy
+    training = "" if report.assumed_batch is None else ", that of the training"
+    return (*proxy, f"batch size {report.assumed_batch or BATCH:,} assumed{training}")
+
+
+def _of_the_log(report: DiagnosticReport) -> list[str]:
+    """At which batch size a log's gradients were taken, what they leave open, and which number would close it."""
+    symbol, value = _deepest(report)
+    lines = []
+    if value is not None and report.gradient_batch is None:
+        assumed = f"{BATCH} is assumed"
+        if report.assumed_batch is not None:
+            assumed = f"the training's own, {report.assumed_batch:,}, is assumed (they are given here as at {BATCH})"
+        lines.append(
+            f"at which batch size N they were taken is not known, and {assumed}; a log made at N=1024 reads "
+            f"{1024 // BATCH} times lower: state N with --fa-log-batch=N, or as grad_batch_size in the log's config"
+        )
+    elif value is not None and report.gradient_batch != BATCH:
+        times = figure((report.gradient_batch or BATCH) / BATCH)
+        lines.append(f"logged at batch size {report.gradient_batch:,}, given here as at {BATCH} (times {times})")
+    elif value is not None:
+        lines.append(f"logged as at batch size {BATCH}")
+    if symbol != "‖g_L‖":
+        lines.append(f"{symbol} stands in for ‖g_L‖ (a proxy)")
+    if value is not None and report.companions.gradient_per_unit_error is None:
+        lines.append(
+            "the log has no output error, without which saturation cannot be told from collapse: the published rule applies"
+        )
+    if value is None or _doubts(report):
+        lines.append("to make it exact: log g_L_norm with its batch size, or use pytest_fadiag.Recorder")
+    return lines
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,260 @@
+"""The report of one audited network: numbers, findings, verdict, and the text that a failing test shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from .control import Control
+from .diagnostics import DIAGNOSTICS, Finding, Status
+from .diagnostics.frozen_margin import interval, margin
+from .errors import AuditError, AuditFailure
+from .plain import number, numbers_or_holes, to_plain
+from .records import Accuracy, Companions, Measurement, check_accuracy, check_norms
+from .remarks import remarks_on
+from .thresholds import DiagnosticThresholds
+from .trajectory import Trajectory
+from .wording import folded
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosticReport:
+    """What the four diagnostics say about one network; can be built by hand from plain lists, ``None`` for what is unknown."""
+
+    method_name: str
+    residual_norms: Sequence[float | None]
+    bp_grad_norms: Sequence[float | None]
+    stability_layer: int | None
+    cross_batch_stability: float | None
+    headline_acc: float | None
+    frozen_baseline_acc: float | None = None
+    notes: str = ""
+    thresholds: DiagnosticThresholds = field(default_factory=DiagnosticThresholds)
+    seed: int | None = None
+    companions: Companions = field(default_factory=Companions)
+    accuracy: Accuracy | None = None
+    control: Control | None = None
+    claimed_acc: float | None = None
+    environment: Mapping[str, str | int | bool] = field(default_factory=dict)
+    partial: bool = False
+    """Made from a training log, or with holes: what is not known exactly is likely or not measured."""
+    gradient_batch: int | None = None
+    """The batch size at which a log's gradients were taken; here they are given as at 128."""
+    assumed_batch: int | None = None
+    """The training's batch size, at which they are assumed to have been taken where nothing else is known; else 128 is."""
+    depth_known: bool = True
+    """Where it is not, the norms are those of numbered layers, then that of h_L."""
+    trajectory: Trajectory | None = None
+    caveats: Sequence[str] = ()
+    """What reading the log brought to light, such as a last line that was cut."""
+    expected: str | None = None
+    """The diagnostics that are expected to fire, where somebody recorded them; not part of the report's data."""
+
+    def __post_init__(self) -> None:
+        states = check_norms(self.residual_norms, "residual_norms")
+        if len(states) < 2:
+            only = "" if states[0] is None else f" ({states[0]:g})"
+            raise AuditError(f"residual_norms has one entry{only}: a network without blocks has no stream to audit")
+        object.__setattr__(self, "residual_norms", states)
+        object.__setattr__(self, "bp_grad_norms", check_norms(self.bp_grad_norms, "bp_grad_norms"))
+        object.__setattr__(self, "caveats", tuple(self.caveats))
+        if None in (*self.residual_norms, *self.bp_grad_norms, self.headline_acc) or not self.depth_known:
+            object.__setattr__(self, "partial", True)
+        drift = self.cross_batch_stability
+        if drift is not None and not (isinstance(drift, (int, float)) and (math.isnan(drift) or abs(drift) <= 1 + 1e-9)):
+            raise AuditError(f"cross_batch_stability must be a cosine in [-1, 1], NaN if undefined, or None, not {drift!r}")
+        for name in ("headline_acc", "frozen_baseline_acc", "claimed_acc"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_accuracy(getattr(self, name), name))
+        if self.trajectory is not None:
+            object.__setattr__(self, "trajectory", self.trajectory.judged(self))
+
+    @classmethod
+    def from_measurement(
+        cls,
+        measurement: Measurement,
+        *,
+        method_name: str,
+        headline_acc: float | None = None,
+        control: Control | None = None,
+        thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
+        **identity: Any,
+    ) -> DiagnosticReport:
+        """The report of a measurement; a ``headline_acc`` from elsewhere replaces the measured accuracy and its images."""
+        if isinstance(thresholds, Mapping):
+            thresholds = DiagnosticThresholds().replace(**thresholds)
+        accuracy = measurement.accuracy
+        if headline_acc is not None and abs(headline_acc - accuracy.value) * (accuracy.images or 0) >= 0.5:
+            accuracy = Accuracy(headline_acc)  # of another set of images, whose number is not known
+        return cls(
+            method_name=method_name,
+            residual_norms=measurement.residual_norms,
+            bp_grad_norms=measurement.bp_grad_norms,
+            stability_layer=measurement.stability_layer,
+            cross_batch_stability=measurement.cross_batch_stability,
+            headline_acc=accuracy.value,
+            frozen_baseline_acc=None if control is None else control.accuracy.value,
+            thresholds=thresholds or DiagnosticThresholds(),
+            companions=measurement.companions,
+            accuracy=accuracy,
+            control=control,
+            environment=measurement.environment,
+            **identity,
+        )
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """One finding per diagnostic, in the order of the registry."""
+        return tuple(diagnostic.judge(self) for diagnostic in DIAGNOSTICS)
+
+    def finding(self, key: str) -> Finding:
+        """The finding of one diagnostic, by its key or its name."""
+        for finding in self.findings:
+            if key in (finding.key, finding.name):
+                return finding
+        raise KeyError(key)
+
+    @property
+    def residual_stream_exploded(self) -> bool:
+        """Whether (a) fired."""
+        return self.finding("a").fired
+
+    @property
+    def bp_grad_at_floor(self) -> bool:
+        """Whether (b) fired."""
+        return self.finding("b").fired
+
+    @property
+    def reference_drift_dominated(self) -> bool:
+        """Whether (c) fired."""
+        return self.finding("c").fired
+
+    @property
+    def frozen_baseline_undercut(self) -> bool | None:
+        """Whether (d) fired; ``None`` without a control or an accuracy."""
+        return None if margin(self) is None else self.finding("d").fired
+
+    @property
+    def verdict(self) -> str:
+        """«trustworthy», or «needs walk-back: …» with what fired; a partial audit says what it could not decide."""
+        flags = [
+            d.walk_back + ("" if finding.exact else " (likely)")
+            for d, finding in zip(DIAGNOSTICS, self.findings, strict=True)
+            if finding.fired
+        ]
+        if flags:
+            return "needs walk-back: " + "; ".join(flags)
+        undecided = [finding for finding in self.findings if not finding.exact]
+        # Without a control (d) is not measured in any audit, and says so itself: that alone makes none partial.
+        lacks = [finding for finding in undecided if finding.key != "d" or self.frozen_baseline_acc is not None]
+        if not self.partial or not (lacks or self.headline_acc is None):
+            return "trustworthy"
+        open_ones = [f"{f.name} {'not measured' if f.status is Status.NOT_MEASURED else 'likely'}" for f in undecided]
+        return "nothing fired, but the audit is partial: " + "; ".join(open_ones)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know beside the diagnostics, such as an accuracy at chance."""
+        return tuple(remarks_on(self))
+
+    @property
+    def fired(self) -> str:
+        """The keys of the diagnostics that fired: «abd»."""
+        return "".join(finding.key for finding in self.findings if finding.fired)
+
+    def check(self, expected: str | None = None) -> None:
+        """Raise an ``AssertionError`` with this report as its text unless exactly the expected diagnostics (none) fired."""
+        __tracebackhide__ = True
+        recorded = self.expected if expected is None else expected
+        if set(self.fired) == set(recorded or ""):
+            return
+        changed = [
+            _changed(finding, recorded) for finding in self.findings if finding.fired != (finding.key in (recorded or ""))
+        ]
+        text = str(self) if not recorded else "\n".join([str(self), *(f"CHANGED: {change}" for change in changed)])
+        raise AuditFailure(text, "; ".join(changed))
+
+    def __str__(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        lines = [f"FA diagnostic report: {self.method_name}{seed}"]
+        lines += folded("  ", self.notes.splitlines())
+        lines += folded("  note: ", self.remarks)
+        if self.trajectory is not None:
+            lines += folded("  ", filter(None, [self.trajectory.line(self.fired)]))
+        for diagnostic, finding in zip(DIAGNOSTICS, self.findings, strict=True):
+            lines.append(f"({diagnostic.key}) {diagnostic.name}: {finding.outcome}")
+            lines += folded("    ", diagnostic.lines(self))
+            if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
+                lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
+        return "\n".join([*lines, f"VERDICT: {self.verdict}"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, then what follows from them, as plain JSON values."""
+        values = {
+            **{name: getattr(self, name) for name in _PLAIN_FIELDS},
+            "thresholds": self.thresholds.to_dict(),
+            "companions": asdict(self.companions),
+            "accuracy": None if self.accuracy is None else asdict(self.accuracy),
+            "control": None if self.control is None else self.control.to_dict(),
+            "environment": dict(self.environment),
+            "trajectory": None if self.trajectory is None else self.trajectory.to_dict(),
+            "margin_pp": margin(self),
+            "margin_interval": None if (bounds := interval(self)) is None else asdict(bounds),
+            "residual_stream_exploded": self.residual_stream_exploded,
+            "bp_grad_at_floor": self.bp_grad_at_floor,
+            "reference_drift_dominated": self.reference_drift_dominated,
+            "frozen_baseline_undercut": self.frozen_baseline_undercut,
+            "findings": [{**asdict(finding), "status": finding.status.value} for finding in self.findings],
+            "remarks": self.remarks,
+            "verdict": self.verdict,
+        }
+        plain: dict[str, Any] = to_plain(values)
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> DiagnosticReport:
+        """The report that :meth:`to_dict` wrote, judged anew; of a hand-written one only the published fields are needed."""
+        missing = [name for name in _REQUIRED_FIELDS if name not in values]
+        if missing:
+            raise AuditError(f"not a report: {', '.join(missing)} missing")
+        given: dict[str, Any] = {
+            name: values[name] if name in _TEXT_FIELDS else number(values[name]) for name in _PLAIN_FIELDS if name in values
+        }
+        given["residual_norms"] = numbers_or_holes(values["residual_norms"])
+        given["bp_grad_norms"] = numbers_or_holes(values["bp_grad_norms"])
+        if values.get("thresholds") is not None:
+            given["thresholds"] = DiagnosticThresholds.from_dict(
+                {name: number(value) for name, value in values["thresholds"].items()}
+            )
+        if values.get("companions") is not None:
+            given["companions"] = Companions.from_dict(values["companions"])
+        if values.get("accuracy") is not None:
+            given["accuracy"] = Accuracy(**values["accuracy"])
+        if values.get("control") is not None:
+            given["control"] = Control.from_dict(values["control"])
+        if values.get("trajectory") is not None:
+            given["trajectory"] = Trajectory.from_dict(values["trajectory"])
+        return cls(**given, environment=dict(values.get("environment") or {}))
+
+
+_REQUIRED_FIELDS = (
+    "method_name",
+    "residual_norms",
+    "bp_grad_norms",
+    "stability_layer",
+    "cross_batch_stability",
+    "headline_acc",
+)
+_TEXT_FIELDS = ("method_name", "notes", "caveats")
+_LOG_FIELDS = ("partial", "gradient_batch", "assumed_batch", "depth_known", "caveats")
+_PLAIN_FIELDS = (*_REQUIRED_FIELDS, "frozen_baseline_acc", "notes", "seed", "claimed_acc", *_LOG_FIELDS)
+
+
+def _changed(finding: Finding, recorded: str | None) -> str:
+    if recorded is None or (recorded == "" and finding.fired):
+        return finding.headline
+    before, now = ("fire", "pass") if not finding.fired else ("pass", "fire")
+    return f"{finding.name} was expected to {before} and does not: {now}, {finding.headline}"

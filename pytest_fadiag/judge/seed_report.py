@@ -1,0 +1,136 @@
+"""The report of one method over its seeds: each seed's margin, their mean with its interval, and what would decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .diagnostics.frozen_margin import margin
+from .errors import AuditError
+from .records import Accuracy
+from .report import DiagnosticReport
+from .seeds import FEW_SEEDS, SeedMargin, SeedVerdict, seed_margin_of_accuracies
+from .wording import count, fraction, limit, points
+
+MEANING = {
+    SeedVerdict.PASS: "Over its seeds the method beats its control by the minimum or more.",
+    SeedVerdict.FIRE: "Over its seeds the method does not beat its control by the minimum: its accuracy is no evidence that "
+    "the rule assigns credit to deep blocks.",
+    SeedVerdict.INCONCLUSIVE: "Neither a pass nor a failure: these seeds and images cannot tell whether the margin reaches the "
+    "minimum.",
+}
+
+MANY_SEEDS = 10
+"""Up to here the report says that few seeds make the interval too narrow: with ten it covers about 90 % instead of 95 %."""
+
+
+@dataclass(frozen=True)
+class SeedReport:
+    """What the margins of several seeds say together; an interval that begins exactly at the minimum passes, as (d) does."""
+
+    method: str
+    reports: tuple[DiagnosticReport, ...]
+    margin: SeedMargin
+
+    @classmethod
+    def of(
+        cls,
+        reports: Sequence[DiagnosticReport],
+        minimum: float,
+        keep: Callable[[Callable[[], SeedMargin]], SeedMargin] = lambda make: make(),
+    ) -> SeedReport:
+        """The report of networks that differ in their seeds alone; each must have its accuracy and its control's.
+
+        One network under several names is refused: it would count as several seeds that agree. ``keep`` may answer from a
+        cache instead of resampling.
+        """
+        methods = sorted({report.method_name for report in reports})
+        if len(methods) > 1:
+            raise AuditError(
+                f"these checkpoints are not seeds of one method: by their config they are of {', '.join(methods)}; name each "
+                "file <method>_s<seed>"
+            )
+        _check_distinct(reports)
+        ordered = tuple(sorted(reports, key=lambda report: -1 if report.seed is None else report.seed))
+        ours = [_accuracy(report) for report in ordered]
+        theirs = [_control(report) for report in ordered]
+        return cls(methods[0], ordered, keep(lambda: seed_margin_of_accuracies(ours, theirs, minimum)))
+
+    @property
+    def headline(self) -> str:
+        """The verdict with its numbers, short enough for a summary line."""
+        found = self.margin
+        sign = {SeedVerdict.PASS: ">=", SeedVerdict.FIRE: "<", SeedVerdict.INCONCLUSIVE: "around"}[found.verdict]
+        bounds = f"[{points(found.interval.low)}, {points(found.interval.high)}]"
+        return (
+            f"{found.verdict.value}: margin {points(found.margin)} pp {bounds} {sign} {limit(found.minimum)}, n={found.seeds}"
+        )
+
+    def __str__(self) -> str:
+        found = self.margin
+        lines = [f"FA seed margin: {self.method}, {count(found.seeds, 'seed')}"]
+        shared = len({report.control for report in self.reports}) < len(self.reports)
+        for report in self.reports:
+            value = margin(report)
+            source = "" if report.control is None else f" ({report.control.describe(report.method_name)})"
+            lines.append(
+                f"    seed {report.seed}: accuracy {fraction(_accuracy(report).value)}, "
+                f"control {fraction(_control(report).value)}{source}, margin {points(value or 0.0)} pp"
+            )
+        if shared:
+            lines.append("    note: several seeds share one control, whose own spread over seeds is not seen")
+        lines += [
+            f"    mean margin {points(found.margin)} pp, sample sd over seeds {found.seed_sd:.2f} pp",
+            f"    95 % interval {points(found.interval.low)} to {points(found.interval.high)} pp ({found.interval.kind})",
+            f"    minimum {limit(found.minimum)} pp",
+            f"    {count(found.seeds, 'seed')}: a sign-flip test over them cannot reach p < {found.least_p:.3g}",
+        ]
+        if found.seeds <= MANY_SEEDS:
+            lines.append(f"    {FEW_SEEDS}")
+        if found.caveat:
+            lines.append(f"    note: {found.caveat}")
+        if found.verdict is not SeedVerdict.PASS:
+            lines.append(f"    FLAG: {self.headline}. {MEANING[found.verdict]}")
+        if found.verdict is SeedVerdict.INCONCLUSIVE:
+            lines.append(f"    to decide: {found.needed()}")
+        return "\n".join([*lines, f"VERDICT: {found.verdict.value}"])
+
+
+def _check_distinct(reports: Sequence[DiagnosticReport]) -> None:
+    seeds: dict[object, DiagnosticReport] = {}
+    files: dict[object, DiagnosticReport] = {}
+    for report in reports:
+        digest = report.environment.get("checkpoint_sha256")
+        if digest is not None and digest in files:
+            raise AuditError(
+                f"{_named(files[digest])} and {_named(report)} are the same file under two names, and one training is no two "
+                "seeds; leave out the copy, or give the checkpoint of another seed"
+            )
+        if report.seed is not None and report.seed in seeds:
+            raise AuditError(
+                f"{_named(seeds[report.seed])} and {_named(report)} are both of seed {report.seed} by their config or name, "
+                "and a margin over seeds needs distinct ones; leave out one of them, or correct the seed in its config"
+            )
+        files[digest] = seeds[report.seed] = report
+
+
+def _named(report: DiagnosticReport) -> str:
+    """The file that a report's notes begin with, else its method and seed."""
+    first = report.notes.partition("\n")[0].partition(";")[0]
+    return first or f"{report.method_name}, seed {report.seed}"
+
+
+def _accuracy(report: DiagnosticReport) -> Accuracy:
+    if report.accuracy is not None:
+        return report.accuracy
+    if report.headline_acc is None:
+        raise AuditError(f"seed {report.seed} of {report.method_name} has no accuracy")
+    return Accuracy(report.headline_acc)
+
+
+def _control(report: DiagnosticReport) -> Accuracy:
+    if report.control is not None:
+        return report.control.accuracy
+    if report.frozen_baseline_acc is None:
+        raise AuditError(f"seed {report.seed} of {report.method_name} has no frozen-random control")
+    return Accuracy(report.frozen_baseline_acc)

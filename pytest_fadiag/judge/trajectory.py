@@ -1,0 +1,160 @@
+"""What a training log says epoch by epoch, and when each diagnostic first fired."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from .plain import number, numbers_or_holes, to_plain
+from .records import Companions
+
+if TYPE_CHECKING:
+    from .report import DiagnosticReport
+
+Series = tuple[float | None, ...]
+
+JUDGED_BY = ("gradient_per_unit_error", "sample_invariance", "nonfinite_states", "nonfinite_gradients", "nonfinite_logits")
+"""The companions that decide whether a diagnostic fires; the others only explain it, and only the last epoch is explained."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a log says of one epoch: ``None`` was not logged, gradients are as for batches of 128."""
+
+    epoch: int
+    residual_norms: Series
+    bp_grad_norms: Series
+    drift: float | None = None
+    accuracy: float | None = None
+    companions: Companions = field(default_factory=Companions)
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The epochs of a log, and the first of them at which each diagnostic fired; a report fills in the latter."""
+
+    points: tuple[Point, ...]
+    first_fired: Mapping[str, int] = field(default_factory=dict)
+    """By the key of the diagnostic; one that never fired, not even likely, is left out."""
+    known: tuple[str, ...] = ()
+    """The keys of the diagnostics that one epoch or more allows to judge; of another, no epoch tells when it first fired."""
+
+    def __post_init__(self) -> None:
+        kept = tuple(replace(point, companions=_judged_by(point.companions)) for point in self.points)
+        object.__setattr__(self, "points", kept)
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """The epochs that were logged."""
+        return tuple(point.epoch for point in self.points)
+
+    @property
+    def residual_norm(self) -> Series:
+        """‖h_L‖ of every epoch."""
+        return tuple(point.residual_norms[-1] for point in self.points)
+
+    @property
+    def gradient_layer(self) -> int | None:
+        """The deepest layer whose gradient was logged in any epoch."""
+        known = [index for point in self.points for index, norm in enumerate(point.bp_grad_norms) if norm is not None]
+        return max(known, default=None)
+
+    @property
+    def gradient_norm(self) -> Series:
+        """‖g‖ of every epoch at the gradient layer."""
+        layer = self.gradient_layer
+        return tuple(None if layer is None else point.bp_grad_norms[layer] for point in self.points)
+
+    @property
+    def accuracy(self) -> Series:
+        """The accuracy of every epoch."""
+        return tuple(point.accuracy for point in self.points)
+
+    @property
+    def drift(self) -> Series:
+        """The cross-batch cosine of every epoch."""
+        return tuple(point.drift for point in self.points)
+
+    def judged(self, report: DiagnosticReport) -> Trajectory:
+        """This trajectory with its first epochs judged by a report's thresholds and control."""
+        first: dict[str, int] = {}
+        known: set[str] = set()
+        for point in self.points:
+            at_epoch = replace(
+                report,
+                residual_norms=point.residual_norms,
+                bp_grad_norms=point.bp_grad_norms,
+                cross_batch_stability=point.drift,
+                headline_acc=point.accuracy,
+                companions=point.companions,
+                accuracy=None,
+                trajectory=None,
+            )
+            for key in at_epoch.fired:
+                first.setdefault(key, point.epoch)
+            known |= {finding.key for finding in at_epoch.findings if finding.measured}
+        ordered = dict(sorted(first.items(), key=lambda item: (item[1], item[0])))
+        return replace(self, first_fired=ordered, known=tuple(sorted(known)))
+
+    def line(self, fired: str) -> str:
+        """«first fired: (d) epoch 1, (a) epoch 6 of 30», with what fires only before the end, or only there, said to be so."""
+        parts = [
+            f"({key}) epoch {epoch}{'' if key in fired else ' (not at the end)'}" for key, epoch in self.first_fired.items()
+        ]
+        if parts:
+            parts[-1] += f" of {self.epochs[-1]}"
+        parts += [
+            f"({key}) {'only in the final numbers' if key in self.known else 'not logged by epoch'}"
+            for key in fired
+            if key not in self.first_fired
+        ]
+        return f"first fired: {', '.join(parts)}" if parts and len(self.points) > 1 else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """One list per quantity, an entry an epoch, as plain JSON values."""
+        companions = {name: [getattr(point.companions, name) for point in self.points] for name in JUDGED_BY}
+        plain: dict[str, Any] = to_plain(
+            {
+                "epochs": self.epochs,
+                "accuracy": self.accuracy,
+                "residual_norm": self.residual_norm,
+                "gradient_layer": self.gradient_layer,
+                "gradient_norm": self.gradient_norm,
+                "drift": self.drift,
+                "first_fired": self.first_fired,
+                "known": self.known,
+                "residual_norms": [point.residual_norms for point in self.points],
+                "bp_grad_norms": [point.bp_grad_norms for point in self.points],
+                "companions": {name: column for name, column in companions.items() if _says_something(name, column)},
+            }
+        )
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Trajectory:
+        """The trajectory that :meth:`to_dict` wrote."""
+        columns: Mapping[str, Sequence[Any]] = values.get("companions") or {}
+        points = tuple(
+            Point(
+                epoch=int(epoch),
+                residual_norms=numbers_or_holes(values["residual_norms"][index]),
+                bp_grad_norms=numbers_or_holes(values["bp_grad_norms"][index]),
+                drift=number(values["drift"][index]),
+                accuracy=number(values["accuracy"][index]),
+                companions=Companions.from_dict({name: column[index] for name, column in columns.items()}),
+            )
+            for index, epoch in enumerate(values["epochs"])
+        )
+        return cls(points, dict(values.get("first_fired") or {}), tuple(values.get("known") or ()))
+
+
+def _judged_by(companions: Companions) -> Companions:
+    return Companions(**{name: value for name, value in asdict(companions).items() if name in JUDGED_BY})
+
+
+def _says_something(name: str, column: Sequence[Any]) -> bool:
+    """Not so what was not measured, and counts of what did not happen; an invariance of 0 is a measurement, and excuses."""
+    if name.startswith("nonfinite"):
+        return any(any(value) if isinstance(value, tuple) else value for value in column)
+    return any(value is not None for value in column)

@@ -1,0 +1,229 @@
+"""Which frozen-random control belongs to which audited network; free of torch, so that a cached audit needs none."""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..judge.control import UNMARKED, Control
+from ..judge.errors import AuditError
+from ..judge.records import Accuracy, check_accuracy
+from ..judge.report import DiagnosticReport
+from .identity import identify
+from .logs import TrainingLog, read_logs
+
+_KIND = re.compile(r"(?:^|[-_])(frozen|shallow)(?=$|[-_])")
+C = TypeVar("C", "ControlFile", "Reported")
+
+
+@dataclass(frozen=True)
+class ControlFile:
+    """A control checkpoint, by what its name says of it."""
+
+    path: Path
+    method: str | None
+    seed: int | None
+    kind: str = "frozen"
+
+    @classmethod
+    def named(cls, path: Path) -> ControlFile:
+        """What ``frozen_<method>_s<seed>``, ``<method>-frozen_s<seed>`` or ``frozen_s<seed>`` say."""
+        stem, seed = identify(path)
+        method, kind = method_and_kind(stem)
+        return cls(path, method, seed, kind or UNMARKED)
+
+
+def method_and_kind(name: str) -> tuple[str | None, str | None]:
+    """The method and the kind of control that a name like ``frozen_dfa`` or ``dfa-shallow`` gives, where it gives them."""
+    kind = _KIND.search(name)
+    return (_KIND.sub("", name).strip("-_") or None, kind[1]) if kind else (name, None)
+
+
+def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy) -> Control:
+    """A measured or logged control, labelled by its own ``config`` where that tells more than the file's name."""
+    kind = next((kind for kind in ("shallow", "frozen") if config.get(kind)), None)
+    if kind is None and config.get("frozen") is False and file.kind == UNMARKED:
+        raise AuditError(
+            f"control {file.path.name}: its config says frozen: False, so it is a trained network and no control; "
+            "train one with its blocks left at their random initialisation"
+        )
+    method, named = file.method, file.kind
+    if config.get("method"):
+        method, own = method_and_kind(str(config["method"]))
+        named = own or named
+    _, seed = identify(file.path, config)
+    return Control(accuracy, file.path.name, method, seed, kind or named)
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A control from an earlier report or a training log, and for which method and seed it stands."""
+
+    control: Control
+    method: str | None
+    seed: int | None
+    log: Path | None = None
+    """The training log that it was read from, if it was one."""
+
+
+@dataclass(frozen=True)
+class Controls:
+    """Every control that was supplied: one number for all, numbers by method, of earlier reports and logs, checkpoints."""
+
+    number: float | None = None
+    by_method: Mapping[str, float] = field(default_factory=dict)
+    reported: Sequence[Reported] = ()
+    files: Sequence[ControlFile] = ()
+
+    def __bool__(self) -> bool:
+        return self.number is not None or bool(self.by_method or self.reported or self.files)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The checkpoints and training logs that are controls, and so not to be audited themselves."""
+        return [file.path for file in self.files] + [reported.log for reported in self.reported if reported.log is not None]
+
+    def choose(self, method: str, seed: int | None) -> Control | ControlFile | None:
+        """The most specific control of a network: a checkpoint, a report or log, its method's number, the number."""
+        closest = _closest(self.files, method, seed) or _closest(self.reported, method, seed)
+        if closest is not None:
+            return closest.control if isinstance(closest, Reported) else closest
+        named = _base(method, self.by_method)
+        if named is not None:
+            return Control(Accuracy(self.by_method[named]), method=named)
+        return None if self.number is None else Control(Accuracy(self.number))
+
+    @classmethod
+    def of(cls, value: float | Mapping[str, float] | Control | str | Path | None, *more: str | Path) -> Controls:
+        """Controls from what a caller of the library has at hand."""
+        if value is None:
+            return cls()
+        if isinstance(value, Mapping):
+            return cls(by_method={name: check_accuracy(acc, f"control of {name}") for name, acc in value.items()})
+        if isinstance(value, Control):
+            return cls(reported=[Reported(value, value.method, value.seed)])
+        if isinstance(value, (int, float)):
+            return cls(number=check_accuracy(value, "control accuracy"))
+        return parse_controls([str(value), *map(str, more)])
+
+
+def parse_controls(values: Iterable[str], expand: Any = None) -> Controls:
+    """Controls as the command line gives them: 0.349, dfa=0.349, or a file or glob: checkpoints, training logs, JSON."""
+    number: float | None = None
+    by_method: dict[str, float] = {}
+    reported: list[Reported] = []
+    files: list[ControlFile] = []
+    for value in values:
+        parsed = _number(value)
+        if parsed is not None:
+            number = check_accuracy(parsed, f"control {value!r}")
+            continue
+        if value.endswith("%"):
+            raise AuditError(f"control {value!r}: accuracies are fractions in [0, 1]; did you pass a percentage?")
+        method, equals, rest = value.partition("=")
+        parsed = _number(rest) if equals else None
+        if parsed is not None:
+            by_method[method.strip()] = check_accuracy(parsed, f"control {value!r}")
+            continue
+        # A single JSON file is opened where it is: what is wrong with it is said by whoever reads it.
+        alone = value.endswith(".json") and (Path(value).exists() or not glob.has_magic(value))
+        for path in [Path(value)] if alone or not expand else expand(value):
+            if path.suffix == ".json":
+                _read_json(path, by_method, reported)
+            elif path.suffix == ".jsonl":
+                reported += _from_logs(path)
+            else:
+                files.append(ControlFile.named(path))
+    return Controls(number, by_method, reported, files)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]) -> None:
+    """A mapping of methods to accuracies, one report, an audit, or a training log.
+
+    A report gives its own control, else its accuracy; a log its final accuracy.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise AuditError(f"control {path}: cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise AuditError(f"control {path}: expected an object, found {type(content).__name__}")
+    if any(isinstance(value, list) and (key == "log" or key.endswith("_log")) for key, value in content.items()):
+        reported += _from_logs(path)
+        return
+    if "reports" not in content and "residual_norms" not in content:
+        by_method.update({str(name): check_accuracy(acc, f"control {path}: {name}") for name, acc in content.items()})
+        return
+    reports = content.get("reports", [content])
+    for values in reports.values() if isinstance(reports, dict) else reports:
+        try:
+            report = DiagnosticReport.from_dict(values)
+        except (AuditError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise AuditError(f"control {path}: {error}") from error
+        found = _from_report(report, path)
+        if found is not None:
+            reported.append(found)
+
+
+def _from_report(report: DiagnosticReport, path: Path) -> Reported | None:
+    """The control in a report, or of a report on a control network that network; a trained one without control gives none."""
+    if report.control is not None:
+        return Reported(report.control, report.method_name, report.seed)
+    method, kind = method_and_kind(report.method_name)
+    source = f"earlier report {path.name}"
+    if report.frozen_baseline_acc is not None:
+        return Reported(Control(Accuracy(report.frozen_baseline_acc), source, method, report.seed), method, report.seed)
+    if kind is None:
+        return None
+    if report.headline_acc is None:
+        raise AuditError(f"control {path}: the report on {report.method_name} has no accuracy")
+    accuracy = report.accuracy or Accuracy(report.headline_acc)
+    return Reported(Control(accuracy, source, method, report.seed, kind), method, report.seed)
+
+
+def _from_logs(path: Path) -> list[Reported]:
+    """The control that each log in a file is of, labelled like a control checkpoint by config or name."""
+    try:
+        logs = read_logs(path)
+    except AuditError as error:
+        raise AuditError(f"control: {error}") from error
+    return [_from_log(log) for log in logs]
+
+
+def _from_log(log: TrainingLog) -> Reported:
+    if log.accuracy is None:
+        raise AuditError(f"control: the log has no accuracy; put final_test_acc or acc_eval into it\n  {log.path}")
+    method, kind = method_and_kind(log.method)
+    file = ControlFile(log.path, method, log.seed, kind or UNMARKED)
+    control = control_of(file, {**log.config, "method": log.method}, log.accuracy)
+    return Reported(control, control.method, control.seed, log.path)
+
+
+def _closest(candidates: Sequence[C], method: str, seed: int | None) -> C | None:
+    """The control of this method or of the one it is a variant of, else of no or the only method; the same seed first."""
+    methods = {candidate.method for candidate in candidates if candidate.method}
+    base = _base(method, methods)
+    if base is not None:
+        fitting = [candidate for candidate in candidates if candidate.method == base]
+    else:
+        unnamed = [candidate for candidate in candidates if candidate.method is None]
+        fitting = unnamed or (list(candidates) if len(methods) == 1 else [])
+    return min(fitting, key=lambda candidate: (candidate.seed != seed, candidate.seed is not None), default=None)
+
+
+def _base(method: str, known: Iterable[str]) -> str | None:
+    """The longest known method that this one is, or is a variant of: dfa for dfa-lam."""
+    fitting = [name for name in known if method == name or method.startswith(tuple(f"{name}{mark}" for mark in "-_+"))]
+    return max(fitting, key=len, default=None)

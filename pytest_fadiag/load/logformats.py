@@ -1,0 +1,189 @@
+"""The shapes in which training logs come, brought to one: a config and entries, each with its place in the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..judge.errors import AuditError
+from ..judge.wording import count
+
+RECORDER = "pytest-fadiag"
+FORMAT_VERSION = 1
+"""Raised when the recorder's lines change their meaning."""
+
+ACCEPTED = """\
+accepted are
+  {"config": {…}, "final_test_acc": 0.363, "log": [{"epoch": 1, "h_L_norm": 9.1, "g_2_norm": 1e-6, "acc_eval": 0.31}, …]}
+    with h_<k>_norm and g_<k>_norm of any layers, or the lists hidden_norms and bp_grad_norms_per_sample_med of all of them;
+    the config tells the more, the more it has of: method, seed, h_0_norm (if the epochs have none), n_blocks (how many blocks),
+    grad_batch_size (the batch size at which the gradients were taken), n_test (how many test images)
+  {"<method>_log": [{"epoch": 1, …}, …]}, for one method or for several
+  JSON lines {"epoch": 1, …}, one an epoch, as pytest_fadiag.Recorder writes them"""
+
+
+@dataclass(frozen=True)
+class RawLog:
+    """One log as its file holds it."""
+
+    path: Path
+    entries: list[tuple[str, dict[str, Any]]]
+    """Each with its place: «line 3», «log[2]»."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    method: str | None = None
+    top: Mapping[str, Any] = field(default_factory=dict)
+    """What stands beside the entries."""
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the numbers are the protocol's own, as the recorder and its older form without a header wrote them."""
+        own = "recorder" in self.top
+        return own or all({"stability_layer", "companions"} <= set(entry) for _, entry in self.entries)
+
+
+def trouble(path: Path, what: str, place: str = "") -> AuditError:
+    """An error in a log: what and where on the first line, the file on its own."""
+    return AuditError(f"training log: {f'{place}: ' if place else ''}{what}\n  {path}")
+
+
+def read_raw(path: Path) -> list[RawLog]:
+    """The logs in a file; only one of several methods has more than one."""
+    text = _text(path)
+    if not text.strip():
+        raise trouble(path, "the file is empty; was the training stopped before its first epoch ended?")
+    content, problem = _parsed(text)
+    if isinstance(content, dict) and not {"epoch", "recorder"} & set(content):
+        logs = _document(path, content)
+    elif isinstance(content, dict) or (content is None and _begins_with_object(text)):
+        logs = [_lines(path, text)]
+    elif problem is not None:
+        raise trouble(path, _not_json(problem, text))
+    else:
+        raise trouble(path, f"unknown format: a JSON {type(content).__name__}\n{ACCEPTED}")
+    for log in logs:
+        if not log.entries:
+            name = f" of {log.method}" if log.method else ""
+            cut = "; its only line ends in the middle" if log.caveats else ""
+            raise trouble(path, f"the log{name} holds no epoch{cut}; was the training stopped before its first ended?")
+    return logs
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise trouble(path, f"cannot be read: {error.strerror or error}") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        end = data.rfind(b"\n") + 1
+        if 0 < end <= error.start:  # a last line that was cut within a letter is cut like any other
+            return data[:end].decode("utf-8-sig") + "…"
+        raise trouble(path, f"not text in UTF-8 (byte {error.start:,}); is it the log, and not the checkpoint?") from error
+
+
+def _parsed(text: str) -> tuple[Any, Exception | None]:
+    try:
+        return json.loads(text), None
+    except (ValueError, RecursionError) as error:  # ValueError: also a number with thousands of digits
+        return None, error
+
+
+def _begins_with_object(text: str) -> bool:
+    """Whether the first line is a whole JSON object, as in JSON lines of which another one is broken."""
+    return isinstance(_parsed(text.lstrip().partition("\n")[0])[0], dict)
+
+
+def _not_json(problem: Exception, text: str) -> str:
+    if isinstance(problem, json.JSONDecodeError):
+        if problem.pos >= len(text.rstrip()) or problem.msg.startswith("Unterminated"):
+            return (
+                f"the JSON ends in the middle (line {problem.lineno}), so it was not written to its end; write it anew, or log "
+                "JSON lines, of which a crash costs only the last"
+            )
+        return f"not JSON: {problem.msg} (line {problem.lineno}, column {problem.colno})\n{ACCEPTED}"
+    return f"not JSON: {type(problem).__name__}: {problem}"
+
+
+def _document(path: Path, content: dict[str, Any]) -> list[RawLog]:
+    config = _config(path, content)
+    if "log" in content:
+        return [RawLog(path, _entries(path, content["log"], "log"), config, top=content)]
+    named = {key.removesuffix("_log"): key for key in content if key.endswith("_log") and len(key) > len("_log")}
+    if not named:
+        keys = ", ".join(map(repr, list(content)[:6])) or "nothing"
+        raise trouble(path, f"unknown format: an object with {keys}\n{ACCEPTED}")
+    return [
+        RawLog(path, _entries(path, content[key], key), config, method, _top_of(content, method, len(named)))
+        for method, key in named.items()
+    ]
+
+
+def _top_of(content: dict[str, Any], method: str, methods: int) -> dict[str, Any]:
+    """What stands beside one of several logs: a value for all, unless it is an accuracy, which belongs to one method."""
+    top = {key: value for key, value in content.items() if not key.endswith("_log")}
+    for key in ("final_test_acc", "test_acc"):
+        value = top.pop(key, None)
+        value = value.get(method) if isinstance(value, dict) else value if methods == 1 else None
+        top[key] = content.get(f"{method}_{key}", value)
+    return top
+
+
+def _config(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    config = content.get("config")
+    if config is not None and not isinstance(config, dict):
+        raise trouble(path, f"config is {config!r:.40}, not an object")
+    return config or {}
+
+
+def _entries(path: Path, values: Any, key: str) -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(values, list):
+        raise trouble(path, f"{key!r} is {type(values).__name__}, not a list of epochs\n{ACCEPTED}")
+    entries = [(f"{key}[{index}]", value) for index, value in enumerate(values)]
+    for place, value in entries:
+        if not isinstance(value, dict):
+            raise trouble(path, f'{value!r:.40} is no object {{"epoch": …}}\n{ACCEPTED}', place)
+    return entries
+
+
+def _lines(path: Path, text: str) -> RawLog:
+    objects: list[tuple[str, dict[str, Any]]] = []
+    caveats: tuple[str, ...] = ()
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        value, problem = _parsed(line)
+        if problem is not None and number == len(lines):  # no line end after it: the writer was stopped while it wrote
+            whole = sum("epoch" in entry for _, entry in objects)
+            caveats = (f"the last line of the log is cut in the middle; {count(whole, 'epoch')} before it are used",)
+        elif problem is not None:
+            raise trouble(path, f"not JSON: {problem}; remove the line if it is lost", f"line {number}")
+        elif not isinstance(value, dict):
+            raise trouble(path, f'{value!r:.40} is no object {{"epoch": …}}\n{ACCEPTED}', f"line {number}")
+        else:
+            objects.append((f"line {number}", value))
+    header: dict[str, Any] = {}
+    if objects and "epoch" not in objects[0][1] and {"recorder", "config"} & set(objects[0][1]):
+        header = objects.pop(0)[1]
+        _check_header(path, header)
+    second = next((place for place, entry in objects if "recorder" in entry), None)
+    if second is not None:
+        raise trouble(path, "a second header: these are two logs, keep each in a file of its own", second)
+    return RawLog(path, objects, {**_config(path, header), **_identity(header)}, top=header, caveats=caveats)
+
+
+def _identity(header: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: header[key] for key in ("method", "seed") if header.get(key) is not None}
+
+
+def _check_header(path: Path, header: Mapping[str, Any]) -> None:
+    if "recorder" not in header:
+        return
+    if header["recorder"] != RECORDER or header.get("format_version") != FORMAT_VERSION:
+        wrote = f"{header['recorder']!r:.40}, format {header.get('format_version')!r:.10}"
+        raise trouble(path, f"written by {wrote}; this version reads {RECORDER}, format {FORMAT_VERSION}", "line 1")

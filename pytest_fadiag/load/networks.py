@@ -1,0 +1,157 @@
+"""Networks to load a checkpoint into: the reference ResidualMLP, a factory of the user's, or one of torchvision's."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..judge.errors import AuditError
+from .checkpoints import Checkpoint, unprefixed
+from .residual_mlp import ACTIVATIONS, ResidualMLP
+from .specs import call_factory, is_factory
+from .vision import import_torchvision
+
+KINDS = "package.module:factory, torchvision:NAME, or nothing for the reference ResidualMLP"
+
+
+def build_network(checkpoint: Checkpoint, spec: str | nn.Module | None = None) -> nn.Module:
+    """The network of a checkpoint with its tensors loaded, in the precision in which they were saved."""
+    with torch.random.fork_rng(devices=[]):  # the initialisation is overwritten, and the user's random state is not ours
+        network = _bare(checkpoint, spec)
+    load_into(network, checkpoint)
+    return network
+
+
+def wants_flat(network: nn.Module, sample: Tensor) -> bool:
+    """Whether the network's first layer with weights is a Linear as wide as a whole sample."""
+    first = next((m for m in network.modules() if isinstance(m, (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding))), None)
+    return isinstance(first, nn.Linear) and sample.ndim > 1 and first.in_features == sample.numel()
+
+
+def _bare(checkpoint: Checkpoint, spec: str | nn.Module | None) -> nn.Module:
+    if spec is None:
+        return residual_mlp_for(checkpoint)
+    if isinstance(spec, nn.Module):
+        return copy.deepcopy(spec)  # the caller's network keeps its own weights
+    if not isinstance(spec, str):
+        raise AuditError(f"the network is {spec!r}; accepted: a torch.nn.Module, {KINDS}")
+    if spec.startswith("torchvision:"):
+        return _torchvision(spec, checkpoint.state_dict)
+    if not is_factory(spec):
+        raise AuditError(f"unknown network {spec!r}; accepted: {KINDS}")
+    network = call_factory(spec, "network factory", dict(checkpoint.config))
+    if not isinstance(network, nn.Module):
+        raise AuditError(f"network factory {spec!r} returned {type(network).__name__}, not a torch.nn.Module")
+    return network
+
+
+def residual_mlp_for(checkpoint: Checkpoint) -> ResidualMLP:
+    """The reference network whose tensors have these shapes; only the activation is not in them (``config``, else GELU)."""
+    state, where = checkpoint.state_dict, checkpoint.path
+    missing = [name for name in ("embed.weight", "out_head.weight") if name not in state]
+    if missing:
+        raise AuditError(
+            f"{where}: not the reference ResidualMLP ({', '.join(missing)} missing; it has {_some(state)}). "
+            "Name the network that it belongs to with --fa-model=package.module:factory"
+        )
+    for name in ("embed.weight", "out_head.weight"):
+        if state[name].ndim != 2:
+            raise AuditError(f"{where}: {name} has shape {tuple(state[name].shape)}, expected a matrix")
+    d, d_in = state["embed.weight"].shape
+    numbers = {int(found[1]) for name in state if (found := re.match(r"blocks\.(\d+)\.", name))}
+    if numbers != set(range(len(numbers))):
+        gap = min(set(range(max(numbers) + 1)) - numbers)
+        raise AuditError(f"{where}: block {gap} is missing: the file has tensors of blocks {sorted(numbers)}")
+    widths = state.get("blocks.0.fc1.weight")
+    activation = str(checkpoint.config.get("activation", "gelu"))
+    if activation not in ACTIVATIONS:
+        raise AuditError(f"{where}: config names the activation {activation!r}; known: {', '.join(ACTIVATIONS)}")
+    return ResidualMLP(
+        d_in,
+        d,
+        len(numbers),
+        len(state["out_head.weight"]),
+        mlp_ratio=4.0 if widths is None else len(widths) / d,
+        activation=activation,
+        out_ln=any(name.startswith("out_ln.") for name in state),
+    )
+
+
+def _torchvision(spec: str, state: Mapping[str, Tensor]) -> nn.Module:
+    models = import_torchvision().models
+    name = spec.partition(":")[2]
+    known = models.list_models(module=models)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, 8, 0.5)
+        raise AuditError(
+            f"torchvision has no classification network {name!r}" + (f"; close: {', '.join(close)}" if close else "")
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an initialisation that the checkpoint overwrites
+        try:
+            with torch.device("meta"):
+                classes = _classes(models.get_model(name, weights=None), state)
+        except NotImplementedError:  # RegNets compute their widths with tensors
+            classes = _classes(models.get_model(name, weights=None), state)
+        network: nn.Module = models.get_model(name, weights=None, **({"num_classes": classes} if classes else {}))
+    return network
+
+
+def _classes(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
+    """How many outputs the checkpoint's head has: the tensor by the name of the network's last layer tells."""
+    heads = [name for name, module in network.named_modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
+    head = state.get(f"{heads[-1]}.weight") if heads else None
+    return len(head) if head is not None and head.ndim else None
+
+
+def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
+    """Load every tensor; what is missing, left over or misshaped is named with the shape that was expected."""
+    given = checkpoint.state_dict
+    own = network.state_dict()
+    named = {unprefixed(name): name for name in own}  # a factory may wrap its network, or call a part of it «module»
+    problems = [
+        _listed("missing", {name: own[named[name]] for name in named if name not in given}),
+        _listed("not in the network", {name: value for name, value in given.items() if name not in named}),
+        _misshaped({name: (given[name], own[named[name]]) for name in named if name in given}),
+    ]
+    if any(problems):
+        raise AuditError(
+            f"{checkpoint.path}: does not fit {type(network).__name__}: {'; '.join(filter(None, problems))}. "
+            f"Name the network that it belongs to with --fa-model ({KINDS})"
+        )
+    own.update({name: given[short] for short, name in named.items()})
+    # Assigned, not copied: the network takes the precision in which each tensor was saved.
+    network.load_state_dict(own, assign=True)
+
+
+def _listed(title: str, tensors: Mapping[str, Tensor]) -> str:
+    return f"{title}: {_some(tensors)}" if tensors else ""
+
+
+def _misshaped(pairs: Mapping[str, tuple[Tensor, Tensor]], most: int = 4) -> str:
+    wrong = [
+        f"{name} is {_kind(given)}, expected {_kind(own)}" for name, (given, own) in pairs.items() if _kind(given) != _kind(own)
+    ]
+    more = f" and {len(wrong) - most} more" if len(wrong) > most else ""
+    return "misshaped: " + ", ".join(wrong[:most]) + more if wrong else ""
+
+
+def _kind(value: Tensor) -> str:
+    """The shape, and whether the numbers are whole; the precision of fractions may differ."""
+    return _shape(value) + ("" if value.is_floating_point() else f" {str(value.dtype).removeprefix('torch.')}")
+
+
+def _some(tensors: Mapping[str, Any], most: int = 4) -> str:
+    shown = ", ".join(f"{name} {_shape(value)}" for name, value in list(tensors.items())[:most])
+    return shown + (f" and {len(tensors) - most} more" if len(tensors) > most else "") if tensors else "nothing"
+
+
+def _shape(value: Tensor) -> str:
+    return f"[{', '.join(map(str, value.shape))}]"

@@ -1,0 +1,60 @@
+"""Objects named on the command line as ``package.module:name``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..judge.errors import AuditError
+
+CONFIG_NAMES = ("config", "cfg", "conf")
+"""Parameters that get the checkpoint's ``config`` although they have a default."""
+
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def is_factory(spec: str) -> bool:
+    """Whether a SPEC has the form ``package.module:name``."""
+    return _FACTORY.fullmatch(spec) is not None
+
+
+def call_factory(spec: str, what: str, *arguments: Any) -> Any:
+    """What the factory returns; it is called with the argument, if there is one and it takes one."""
+    factory = _imported(spec, what)
+    taken = arguments if _takes_config(factory) else ()
+    try:
+        return factory(*taken)
+    except Exception as error:
+        raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
+
+
+def _takes_config(factory: Any) -> bool:
+    """Whether the first parameter must be given or is called ``config``; an optional width or number of classes is neither."""
+    try:
+        parameters = list(inspect.signature(factory).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    first = next((p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), None)
+    return first is not None and (first.default is first.empty or first.name in CONFIG_NAMES)
+
+
+def _imported(spec: str, what: str) -> Any:
+    module, _, name = spec.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:  # a paper repo's own package is usually not installed
+        sys.path.append(here)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise AuditError(f"{what} {spec!r}: cannot import {module!r} ({error}); is its folder on PYTHONPATH?") from error
+    except AttributeError:
+        raise AuditError(f"{what} {spec!r}: module {module!r} has no {name!r}") from None
+    except Exception as error:
+        raise AuditError(f"{what} {spec!r}: importing {module!r} raised {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise AuditError(f"{what} {spec!r} is {type(found).__name__}, not a function or class that can be called")
+    return found

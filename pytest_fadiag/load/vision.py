@@ -1,0 +1,40 @@
+"""The one place that imports torchvision."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ..judge.errors import AuditError
+
+_declared: list[Any] = []
+"""The declarations live as long as the process: torch forgets a library that is collected."""
+
+
+def import_torchvision() -> ModuleType:
+    """torchvision, also where its compiled operators belong to another build of torch.
+
+    A CUDA build of torchvision beside a CPU build of torch dies on import because its operators were never registered. Data
+    sets, transforms and classification networks need none of them: declaring the two that are named at import is enough.
+    """
+    try:
+        import torchvision
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise AuditError(f"torchvision cannot be imported: {error}") from error
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+        for operator in ("nms", "qnms"):
+            library.define(  # type: ignore[no-untyped-call]
+                f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            )
+        _declared.append(library)
+        import torchvision
+    except ImportError as error:
+        raise AuditError(f"torchvision cannot be imported ({error}); install it with: pip install torchvision") from error
+    module: ModuleType = torchvision
+    return module

@@ -1,0 +1,144 @@
+"""A log that a training writes as it goes, from which (a), (b) and (c) can be audited exactly when the checkpoint is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .judge.errors import AuditError
+from .judge.records import BATCH, BATCHES, Measurement, check_accuracy
+from .load.recording import Recording
+from .measure.batches import Batch, regrouped
+from .measure.measure import measure
+from .measure.output_error import Loss, cross_entropy
+
+OWN_KEYS = ("epoch", "acc_eval", "images", "hidden_norms", "bp_grad_norms", "stability_layer", "drift", "companions")
+
+
+class Recorder:
+    """Appends one line of JSON an epoch: ``recorder = Recorder(path, eval_batches=…)``, then ``recorder.record(epoch, model)``.
+
+    The probe, the first 1,280 samples, is taken from ``eval_batches`` once. With ``acc`` given nothing else is looked at, which
+    costs a few percent of an epoch; without it every sample is classified, in each epoch anew. ``config``, ``method`` and
+    ``seed`` say in the log's first line what is trained. A path with the log of an interrupted training goes on with it.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        eval_batches: Iterable[Batch],
+        *,
+        config: Any = None,
+        method: str | None = None,
+        seed: int | None = None,
+        stream: str | None = None,
+        loss: Loss = cross_entropy,
+        batch_size: int = BATCH,
+        digits: int | None = None,
+    ) -> None:
+        self.stream, self.loss, self.batch_size = stream, loss, batch_size
+        self.recording = Recording(Path(path), _plain_config(config), method, seed, digits)
+        if isinstance(eval_batches, Iterator):
+            eval_batches = list(eval_batches)  # it could be read only once
+        _refuse_shuffled(eval_batches)
+        self.eval_batches = eval_batches
+        self.probe = _probe(eval_batches)
+
+    @property
+    def path(self) -> Path:
+        """Where the log is."""
+        return self.recording.path
+
+    def record(
+        self, epoch: int, model: nn.Module | None, acc: float | None = None, *, images: int | None = None, **extra: Any
+    ) -> Measurement | None:
+        """Measure the model and append a line; what a resumed training records again replaces what was recorded before.
+
+        Later epochs of an interrupted run go with it, and a warning names them; one recorder goes forward only.
+        ``images`` is the number of images behind ``acc``; ``extra`` are numbers of your own, such as a training loss. Without a
+        model, as for a control without blocks, ``acc`` is all that is logged. The model comes back as it was.
+        """
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise AuditError(f"epoch is {epoch!r}, not a whole number from 0")
+        taken = [key for key in extra if key in OWN_KEYS]
+        if taken:
+            raise AuditError(f"{taken[0]!r} is a key of the log's own; give your number another name")
+        self.recording.check_forward(epoch)
+        measurement = None
+        entry: dict[str, Any] = {"epoch": epoch, **{key: _item(key, value) for key, value in extra.items()}}
+        if acc is not None:
+            entry |= {"acc_eval": check_accuracy(acc, "acc")} | ({} if images is None else {"images": images})
+        elif model is None:
+            raise AuditError("neither a model nor an accuracy: there is nothing to record")
+        if model is not None:
+            measurement = measure(
+                model,
+                self.eval_batches if acc is None else self.probe,
+                stream=self.stream,
+                loss=self.loss,
+                batch_size=self.batch_size,
+            )
+            if acc is None:
+                entry |= {"acc_eval": measurement.accuracy.value, "images": measurement.accuracy.images}
+            entry |= _numbers(measurement)
+        self.recording.write(entry)
+        return measurement
+
+
+def _numbers(measured: Measurement) -> dict[str, Any]:
+    return {
+        "hidden_norms": measured.residual_norms,
+        "bp_grad_norms": measured.bp_grad_norms,
+        "stability_layer": measured.stability_layer,
+        "drift": measured.cross_batch_stability,
+        "companions": {key: value for key, value in asdict(measured.companions).items() if _says_something(value)},
+    }
+
+
+def _says_something(value: Any) -> bool:
+    """Not so what was not measured, and counts of what did not happen."""
+    return isinstance(value, float) or bool(any(value) if isinstance(value, tuple) else value)
+
+
+def _probe(batches: Iterable[Batch]) -> list[Batch]:
+    """The first ten groups of 128; a DataLoader draws a number when it starts, which is not to be missing in the training."""
+    probe: list[Batch] = []
+    with torch.random.fork_rng(devices=[]):
+        for number, batch in regrouped(batches, BATCHES):
+            if number is not None:
+                probe.append(batch)
+            if number is None or len(probe) == BATCHES:
+                break  # the rest need not be loaded
+    if len(probe) < 2:
+        raise AuditError(f"the evaluation data of a recorder needs at least 2 batches of {BATCH} samples")
+    return probe
+
+
+def _refuse_shuffled(batches: Iterable[Batch]) -> None:
+    """The protocol probes the test split in its own order; another 1,280 samples in each run would be compared."""
+    if isinstance(getattr(batches, "sampler", None), torch.utils.data.RandomSampler):
+        raise AuditError("the evaluation data is a DataLoader that shuffles; give one with shuffle=False")
+
+
+def _plain_config(config: Any) -> dict[str, Any]:
+    """A config from a mapping, a dataclass or the Namespace of argparse."""
+    if config is None:
+        return {}
+    if is_dataclass(config) and not isinstance(config, type):
+        return asdict(config)
+    if not isinstance(config, Mapping) and not hasattr(config, "__dict__"):
+        raise AuditError(f"config is a {type(config).__name__}; give a dictionary")
+    return dict(config if isinstance(config, Mapping) else vars(config))
+
+
+def _item(key: str, value: Any) -> Any:
+    """The number in a tensor or an array of one entry."""
+    try:
+        return value.item() if hasattr(value, "item") else value
+    except (RuntimeError, TypeError, ValueError):
+        raise AuditError(f"{key} holds several numbers; log one, or a list") from None

@@ -1,0 +1,55 @@
+"""An audit as figures for a paper, PNG and PDF; matplotlib is imported only when one is drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..audit import Audit
+from ..groups import method_groups
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["NAMES", "draw", "figures", "missing"]
+
+NAMES = ("audit", "rescue", "timeline")
+"""The figures there are; one that needs several pages goes on as audit-2, audit-3."""
+
+
+def missing(audit: Audit) -> dict[str, str]:
+    """The figures that this audit has no data for, each with the reason in words."""
+    reasons = {}
+    if not any(group.reports for group in method_groups(audit)):
+        reasons["audit"] = "nothing was measured"
+    trajectories = sum(row.report is not None and row.report.trajectory is not None for row in audit.rows)
+    logs = "give training logs with several epochs, such as those of pytest_fadiag.Recorder, by --fa-log"
+    if not trajectories:
+        reasons["rescue"] = reasons["timeline"] = f"no report has numbers by epoch; {logs}"
+    elif trajectories == 1:
+        reasons["rescue"] = f"it compares two or more runs over their epochs, and one has them; {logs}"
+    return reasons
+
+
+def figures(audit: Audit) -> dict[str, Figure]:
+    """Every figure that the audit has data for, by name; what :func:`missing` names is not among them."""
+    from .depth import audit_pages
+    from .rescue import rescue_pages
+    from .style import house_style
+    from .timeline import timeline_pages
+
+    makers = {"audit": audit_pages, "rescue": rescue_pages, "timeline": timeline_pages}
+    absent = missing(audit)
+    drawn: dict[str, Figure] = {}
+    with house_style():
+        for name in NAMES:
+            pages = [] if name in absent else makers[name](audit)
+            drawn |= {name if number == 1 else f"{name}-{number}": page for number, page in enumerate(pages, 1)}
+    return drawn
+
+
+def draw(audit: Audit, folder: Path) -> list[Path]:
+    """Write every figure as PNG and PDF into a folder, each file whole or not at all, and say which files those are."""
+    from .files import write_figures
+
+    return write_figures(figures(audit), folder)

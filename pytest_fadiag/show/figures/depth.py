@@ -1,0 +1,275 @@
+"""The audit figure: per method the norms over depth, the drift and the margin, each against its threshold."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...judge.bounds import segments
+from ...judge.diagnostics.frozen_margin import interval, margin
+from ...judge.report import DiagnosticReport
+from ...judge.wording import fraction, limit
+from ..audit import Audit, AuditRow
+from ..groups import MethodGroup, method_groups
+from . import style
+from .scales import Scale
+from .shared import Scales, shared_scales
+from .style import FAINT, GREY, INK, LABEL, LINE, TICK, TITLE, Entry, Mark, fitted, mark_of, panel, ruled, say
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Inches. Drift and margin stand beside each other and share the labels of the seeds.
+STATES, GRADIENTS, DRIFT, MARGIN = (0.42, 1.62), (2.48, 1.62), (4.66, 0.9), (5.68, 1.22)
+HEAD, FOOT = 0.37, 0.31
+"""Above a method's panels, its name and its results; below the last ones, ticks and what the axes show."""
+LOWEST, HIGHEST, SEED = 0.62, 1.3, 0.105
+"""A panel's height grows with the seeds, each of which has its line in drift and margin."""
+FEW_LAYERS = 12
+"""Up to so many layers each has its symbol."""
+RULE = (0, (3, 1.5))
+"""The dashes of a threshold."""
+RULES = {"a": "‖h_l‖; growth > {}", "b": "‖g_l‖; ‖g_L‖ < {}", "c": "drift > {}", "d": "margin < {} pp"}
+"""What a panel shows and when its diagnostic fires, in the space above it."""
+
+
+def audit_pages(audit: Audit) -> list[Figure]:
+    """One figure, or as many as the methods need to stay readable."""
+    groups = [group for group in method_groups(audit) if group.reports]
+    scales = shared_scales(groups)
+    key = style.key_lines(_key(groups), style.WIDTH - 0.2)
+    pages: list[list[MethodGroup]] = [[]]
+    height = start = LINE * len(key) + FOOT
+    for group in groups:
+        needed = HEAD + _height(group)
+        if pages[-1] and height + needed > style.TALLEST:
+            pages.append([])
+            height = start
+        pages[-1].append(group)
+        height += needed
+    return [_page(page, scales, key) for page in pages]
+
+
+def _page(groups: Sequence[MethodGroup], scales: Scales, key: Sequence[Sequence[Entry]]) -> Figure:
+    figure = style.new_figure(LINE * len(key) + FOOT + sum(HEAD + _height(group) for group in groups))
+    style.draw_key(figure, key, 0.1, 0.02)
+    top = LINE * len(key)
+    for group in groups:
+        last = group is groups[-1]
+        _titles(figure, group, top)
+        top += HEAD
+        height = _height(group)
+        rows = [row for row in group.rows if row.report is not None]
+        for (left, width), symbol in ((STATES, "a"), (GRADIENTS, "b")):
+            axes = panel(figure, left, top, width, height)
+            ruled(axes, scales.layer, "x", labelled=last, grid=False)
+            ruled(axes, scales.states if symbol == "a" else scales.gradients, "y")
+            (_states if symbol == "a" else _gradients)(axes, rows, scales)
+        for (left, width), symbol in ((DRIFT, "c"), (MARGIN, "d")):
+            axes = panel(figure, left, top, width, height)
+            ruled(axes, scales.drift if symbol == "c" else scales.margin, "x", labelled=last)
+            _seed_axis(axes, group, rows, labelled=symbol == "c")
+            (_drift if symbol == "c" else _margins)(axes, group, rows, scales)
+        top += height
+    points = "pp" if math.isinf(scales.margin.knee) else "pp (asinh scale)"
+    for (left, width), what in ((STATES, "layer l"), (GRADIENTS, "layer l"), (DRIFT, "cosine"), (MARGIN, points)):
+        say(figure, left + width / 2, top + FOOT - 0.06, what, horizontalalignment="center")
+    return figure
+
+
+def _key(groups: Sequence[MethodGroup]) -> list[Entry]:
+    """What the symbols mean, as far as they occur."""
+    rows = [row for group in groups for row in group.rows if row.report is not None]
+    seen = {mark_of(row, key) for row in rows for key in "abcd" if _measured(row, key)}
+    entries = [Entry.of(mark) for mark in style.OUTCOMES if mark in seen]
+    entries.append(Entry("threshold", GREY, RULE))
+    if any(_steep(row.report) for row in rows if row.report is not None):
+        entries.append(Entry("growth above the ratio", style.GLOW, "-", linewidth=4))
+    if any(None in row.report.residual_norms[1:-1] for row in rows if row.report is not None):
+        entries.append(Entry("not logged between", GREY, ":"))
+    if any(group.margin is not None and group.margin.margin is not None for group in groups):
+        entries.append(Entry("all seeds", INK, "-", "d", INK, 4.0, 1.6))
+    return [*entries, Entry("a line or symbol is a seed, a bar its 95 % interval; 2/3: fires in two of three seeds")]
+
+
+def _titles(figure: Figure, group: MethodGroup, top: float) -> None:
+    said = _said(group)
+    width = style.WIDTH - STATES[0] - 0.1
+    name = fitted(group.label, width - style.measured(said, LABEL) - 0.1, TITLE, "bold")
+    say(figure, STATES[0], top + 0.18, name, size=TITLE, weight="bold")
+    say(figure, style.WIDTH - 0.08, top + 0.18, said, color=GREY, horizontalalignment="right")
+    for (left, width), key in ((STATES, "a"), (GRADIENTS, "b"), (DRIFT, "c"), (MARGIN, "d")):
+        text, fires = _heading(group, key)
+        weight = "bold" if fires else "normal"
+        say(figure, left, top + HEAD - 0.05, fitted(text, width + 0.08, TICK, weight), size=TICK, weight=weight)
+    say(figure, DRIFT[0] - 0.05, top + HEAD - 0.05, "seed", size=TICK, color=GREY, horizontalalignment="right")
+
+
+def _said(group: MethodGroup) -> str:
+    """Accuracy, control and the verdict on the seeds together, as far as they are known."""
+    parts = []
+    accuracies = [report.headline_acc for report in group.reports if report.headline_acc is not None]
+    controls = [report.frozen_baseline_acc for report in group.reports if report.frozen_baseline_acc is not None]
+    for name, values in (("accuracy", accuracies), ("control", controls)):
+        if values:
+            spread = f" ± {statistics.stdev(values):.4f}" if len(set(values)) > 1 else ""
+            parts.append(f"{name} {fraction(statistics.fmean(values))}{spread}")
+    if group.margin is not None and group.margin.margin is not None:
+        parts.append(f"margin over {group.margin.margin.seeds} seeds: {group.margin.margin.verdict.value}")
+    if not all(report.depth_known for report in group.reports):
+        parts.append("depth not known")
+    failed = len(group.rows) - len(group.reports)
+    return "; ".join([*parts, f"{failed} not measured"] if failed else parts)
+
+
+def _heading(group: MethodGroup, key: str) -> tuple[str, bool]:
+    """When a diagnostic fires and how often it did, and whether at all."""
+    rows = [row for row in group.rows if _measured(row, key)]
+    if not rows:
+        return f"({key}) not measured", False
+    limits = sorted({row.report.finding(key).threshold for row in rows if row.report is not None})
+    rule = RULES[key].format(" or ".join(map(limit, limits)))
+    judged = [row for row in rows if key in row.judged]
+    fired = sum(key in row.fired for row in judged)
+    return f"({key}) {rule}: {f'{fired}/{len(judged)}' if judged else 'not run'}", bool(fired)
+
+
+def _measured(row: AuditRow, key: str) -> bool:
+    return row.report is not None and row.report.finding(key).status.value != "not measured"
+
+
+def _states(axes: Axes, rows: Sequence[AuditRow], scales: Scales) -> None:
+    scale = scales.states
+    for row in _worst_last(rows, "a"):
+        report = row.report
+        assert report is not None
+        for start, end, before, after in _steep(report):
+            axes.plot(
+                [start, end], [scale.place(before), scale.place(after)], color=style.GLOW, lw=4, solid_capstyle="butt", zorder=1
+            )
+        _norms(axes, report.residual_norms, scale, mark_of(row, "a"))
+    for ratio, first, growth in {_guide(row.report) for row in rows if row.report is not None}:
+        if first is None or not 0 < first < math.inf or not 0 < ratio < math.inf:
+            continue
+        ends = [first, first * ratio] if growth == "per_block" else [first * ratio] * 2
+        across = [0, 1] if growth == "per_block" else list(scales.layer.limits)
+        axes.plot(across, [scale.place(end) for end in ends], color=GREY, linestyle=RULE, lw=0.7, zorder=2)
+
+
+def _guide(report: DiagnosticReport) -> tuple[float, float | None, str]:
+    """What the growth of the first block is held against."""
+    return report.thresholds.h_norm_explosion_ratio, report.residual_norms[0], report.thresholds.growth
+
+
+def _steep(report: DiagnosticReport) -> list[tuple[int, int, float, float]]:
+    """The blocks, or the stretches of blocks, that grow by more than the ratio."""
+    if report.thresholds.growth != "per_block":
+        return []
+    ratio = report.thresholds.h_norm_explosion_ratio
+    known = segments(report.residual_norms if report.depth_known else report.residual_norms[:-1])
+    return [(part.start, part.end, part.before, part.after) for part in known if part.exceeds(ratio)]
+
+
+def _gradients(axes: Axes, rows: Sequence[AuditRow], scales: Scales) -> None:
+    for floor in {row.report.thresholds.g_norm_floor for row in rows if row.report is not None}:
+        if 0 < floor < math.inf:
+            axes.axhline(scales.gradients.place(floor), color=GREY, linestyle=RULE, lw=0.7, zorder=2)
+    for row in _worst_last(rows, "b"):
+        if row.report is not None:
+            _norms(axes, row.report.bp_grad_norms, scales.gradients, mark_of(row, "b"))
+
+
+def _worst_last(rows: Sequence[AuditRow], key: str) -> list[AuditRow]:
+    """What fired is drawn over what passed."""
+    return sorted(rows, key=lambda row: -style.OUTCOMES.index(mark_of(row, key)))
+
+
+def _norms(axes: Axes, norms: Sequence[float | None], scale: Scale, mark: Mark) -> None:
+    """One seed's norms: solid between neighbours, dotted over layers that were not logged."""
+    known = [index for index, norm in enumerate(norms) if norm is not None]
+    places = [scale.place(norm) for norm in norms]
+    if len(known) < len(norms):
+        axes.plot(known, [places[index] for index in known], color=mark.colour, linestyle=":", lw=0.7, zorder=3)
+    every = 1 if len(norms) <= FEW_LAYERS or len(known) < len(norms) else len(norms) // 8
+    axes.plot(
+        range(len(norms)),
+        places,
+        color=mark.colour,
+        lw=0.8,
+        marker=mark.marker,
+        markersize=mark.size - 0.6,
+        markerfacecolor=mark.inside,
+        markeredgewidth=0.6,
+        markevery=every,
+        zorder=4,
+        clip_on=False,
+    )
+
+
+def _lines(group: MethodGroup, rows: Sequence[AuditRow]) -> int:
+    return len(rows) + (group.margin is not None and group.margin.margin is not None)
+
+
+def _height(group: MethodGroup) -> float:
+    return min(max(LOWEST, SEED * _lines(group, [row for row in group.rows if row.report is not None])), HIGHEST)
+
+
+def _seed_axis(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], *, labelled: bool) -> None:
+    """A line for each seed from the top, and one for all of them at the bottom."""
+    lines = _lines(group, rows)
+    axes.set_ylim(lines - 0.5, -0.5)
+    if not labelled:
+        axes.set_yticks([])
+        return
+    names = ["–" if row.seed is None else fitted(str(row.seed), 0.5, TICK) for row in rows]
+    names += ["all"] * (lines - len(rows))
+    every = math.ceil(lines * SEED / HIGHEST)
+    shown = [index for index in range(lines) if index % every == 0]
+    axes.set_yticks(shown, [names[index] for index in shown])
+    axes.tick_params(axis="y", length=0)
+
+
+def _drift(axes: Axes, _group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+    for ceiling in {row.report.thresholds.stability_drift_ceiling for row in rows if row.report is not None}:
+        axes.axvline(ceiling, color=GREY, linestyle=RULE, lw=0.7, zorder=2)
+    for index, row in enumerate(rows):
+        if row.report is not None:
+            _symbol(axes, scales.drift.place(row.report.cross_batch_stability), index, mark_of(row, "c"))
+
+
+def _margins(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+    axes.axvline(0, color=FAINT, lw=0.8, zorder=1)
+    for minimum in {row.report.thresholds.frozen_acc_margin_pp for row in rows if row.report is not None}:
+        axes.axvline(scales.margin.place(minimum), color=GREY, linestyle=RULE, lw=0.7, zorder=2)
+    for index, row in enumerate(rows):
+        if row.report is None:
+            continue
+        bounds = interval(row.report)
+        if bounds is not None:
+            ends = [scales.margin.place(end) for end in (bounds.low, bounds.high)]
+            axes.plot(ends, [index] * 2, color=mark_of(row, "d").colour, lw=0.9, zorder=3)
+        _symbol(axes, scales.margin.place(margin(row.report)), index, mark_of(row, "d"), 0.8)
+    if group.margin is not None and group.margin.margin is not None:
+        together = group.margin.margin
+        ends = [scales.margin.place(end) for end in (together.interval.low, together.interval.high)]
+        axes.plot(ends, [len(rows)] * 2, color=INK, lw=1.6, zorder=3)
+        axes.plot(
+            [scales.margin.place(together.margin)], [len(rows)], color=INK, marker="d", markersize=3.4, zorder=4, clip_on=False
+        )
+
+
+def _symbol(axes: Axes, x: float, y: float, mark: Mark, share: float = 1.0) -> None:
+    axes.plot(
+        [x],
+        [y],
+        color=mark.colour,
+        marker=mark.marker,
+        markersize=share * mark.size,
+        markerfacecolor=mark.inside,
+        markeredgewidth=0.8,
+        zorder=4,
+        clip_on=False,
+    )

@@ -1,0 +1,132 @@
+"""The timeline figure: at which epoch each diagnostic first fires, a line for each seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...judge.diagnostics import DIAGNOSTICS
+from ...judge.report import DiagnosticReport
+from ...judge.trajectory import Trajectory
+from ..audit import Audit
+from ..groups import method_groups
+from . import style
+from .scales import Scale, whole_scale
+from .style import FAINT, GREY, INK, LINE, TICK, Entry, Mark, drawable, fitted, panel, ruled, say
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Inches.
+WIDEST, RIGHT, BETWEEN = 1.35, 0.12, 0.14
+ROW, HEAD, FOOT = 0.13, 0.2, 0.33
+SEED = 0.5
+FIRES = Mark("first epoch at which it fires", "^", style.VERMILION, filled=True, size=4.0)
+FIRED = Mark("as before, but it no longer fires at the end", "^", style.VERMILION, size=4.0)
+SPAN = "#b5b5b5"
+
+
+class Row(NamedTuple):
+    """One seed of a method."""
+
+    method: str
+    seed: str
+    report: DiagnosticReport
+    trajectory: Trajectory
+
+
+def timeline_pages(audit: Audit) -> list[Figure]:
+    """One figure, or as many as the seeds need."""
+    rows = [
+        Row(group.label.removesuffix(" (log)"), "–" if row.seed is None else str(row.seed), row.report, row.report.trajectory)
+        for group in method_groups(audit)
+        for row in group.rows
+        if row.report is not None and row.report.trajectory is not None
+    ]
+    epochs = [epoch for row in rows for epoch in row.trajectory.epochs]
+    scale = whole_scale(max(epochs), 4, first=min(epochs))
+    most = int((style.TALLEST - LINE - HEAD - FOOT) / ROW)
+    return [_page(rows[start : start + most], scale) for start in range(0, len(rows), most)]
+
+
+def _page(rows: Sequence[Row], scale: Scale) -> Figure:
+    key = style.key_lines(_key(rows), style.WIDTH - 0.2)
+    top, height = LINE * len(key) + HEAD, ROW * len(rows)
+    figure = style.new_figure(top + height + FOOT)
+    style.draw_key(figure, key, 0.1, 0.02)
+    names = min(max(style.measured(drawable(row.method), TICK, "bold") for row in rows), WIDEST)
+    left = 0.1 + max(names, 0.4) + 0.1 + SEED + 0.06
+    _names(figure, rows, top, left)
+    width = (style.WIDTH - left - RIGHT - BETWEEN * (len(DIAGNOSTICS) - 1)) / len(DIAGNOSTICS)
+    for diagnostic in DIAGNOSTICS:
+        say(
+            figure,
+            left,
+            top - 0.06,
+            fitted(f"({diagnostic.key}) {diagnostic.name}", width, TICK, "bold"),
+            size=TICK,
+            weight="bold",
+        )
+        axes = panel(figure, left, top, width, height)
+        ruled(axes, scale, "x", grid=False)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_yticks([])
+        for index, row in enumerate(rows):
+            if index and row.method != rows[index - 1].method:
+                axes.axhline(index - 0.5, color=FAINT, lw=0.5, zorder=1)
+            _draw_row(axes, index, row, diagnostic.key, scale)
+        say(figure, left + width / 2, top + height + FOOT - 0.06, "epoch", horizontalalignment="center")
+        left += width + BETWEEN
+    return figure
+
+
+def _key(rows: Sequence[Row]) -> list[Entry]:
+    gone = any(key not in row.report.fired for row in rows for key in row.trajectory.first_fired)
+    entries = [Entry.of(FIRES), *([Entry.of(FIRED)] if gone else [])]
+    return [*entries, Entry("epochs logged; no line: not logged by epoch", SPAN, "-", linewidth=1.2)]
+
+
+def _names(figure: Figure, rows: Sequence[Row], top: float, end: float) -> None:
+    """The method once for its seeds, and every seed."""
+    say(figure, 0.1, top - 0.06, "method", size=TICK, color=GREY)
+    say(figure, end - 0.06, top - 0.06, "seed", size=TICK, color=GREY, horizontalalignment="right")
+    for index, row in enumerate(rows):
+        y = top + ROW * (index + 0.5) + 0.03
+        if not index or row.method != rows[index - 1].method:
+            say(figure, 0.1, y, fitted(row.method, WIDEST, TICK, "bold"), size=TICK, weight="bold")
+        say(figure, end - 0.06, y, fitted(row.seed, SEED, TICK), size=TICK, horizontalalignment="right")
+
+
+def _draw_row(axes: Axes, index: int, row: Row, key: str, scale: Scale) -> None:
+    epochs, first = row.trajectory.epochs, row.trajectory.first_fired.get(key)
+    if first is None and key not in row.trajectory.known:
+        return
+    axes.plot([epochs[0], epochs[-1]], [index] * 2, color=SPAN, lw=1.2, solid_capstyle="projecting", zorder=2, clip_on=False)
+    if first is None:
+        return
+    mark = FIRES if key in row.report.fired else FIRED
+    axes.plot(
+        [first],
+        [index],
+        color=mark.colour,
+        marker=mark.marker,
+        markersize=mark.size,
+        markerfacecolor=mark.inside,
+        markeredgewidth=0.8,
+        zorder=3,
+        clip_on=False,
+    )
+    late = first > scale.low + 0.7 * (scale.high - scale.low)
+    axes.annotate(
+        str(first),
+        (first, index),
+        (-4 if late else 4, 0),
+        textcoords="offset points",
+        fontsize=TICK,
+        color=INK,
+        horizontalalignment="right" if late else "left",
+        verticalalignment="center_baseline",
+        zorder=4,
+        bbox={"boxstyle": "square,pad=0.05", "facecolor": "#ffffff", "edgecolor": "none"},
+    )

@@ -1,0 +1,267 @@
+"""The reporting form: what a paper's appendix says of each method, filled in as far as the audit knows."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from ..judge.diagnostics import DIAGNOSTICS, Diagnostic
+from ..judge.diagnostics.frozen_margin import interval, margin
+from ..judge.diagnostics.residual_growth import cumulative_growth, per_block_growth
+from ..judge.report import DiagnosticReport
+from ..judge.thresholds import DiagnosticThresholds
+from ..judge.wording import cosine, figure, fraction, limit, listed, per_site, points
+from .audit import Audit, AuditRow, MarginRow
+from .checklist import checklist_lines
+from .groups import MethodGroup, method_groups
+from .markdown import cells, escaped
+from .printable import one_line
+
+AUTHOR = "*left to the author*"
+ENVIRONMENT = {
+    "torch": "torch",
+    "python": "Python",
+    "device": "device",
+    "device_name": "device name",
+    "dtype": "dtype of the checkpoint",
+    "threads": "threads",
+    "tf32": "TF32",
+    "stream": "residual stream found by",
+    "data_sha256": "test data, SHA-256",
+    "checkpoint_sha256": "checkpoint, SHA-256",
+}
+"""What the environment is called in the form; what is not named here is given under its own name."""
+
+
+def form(audit: Audit, version: str) -> str:
+    """The filled-in form of every method, in Markdown; what comes from files is escaped."""
+    lines = ["# FA reporting form", "", f"Filled in by pytest-fadiag {_text(version)}. What it cannot know is {AUTHOR}."]
+    groups = method_groups(audit)
+    shown = [group.margin for group in groups]
+    alone = [margin for margin in audit.margins if not any(margin is other for other in shown)]
+    if not groups:
+        lines += ["", "No method was audited by itself: only its margin over seeds." if alone else "No method was audited."]
+    for group in groups:
+        lines += ["", f"## {_text(group.label)}"]
+        for title, content in _sections(group, audit, version):
+            if content:
+                lines += ["", f"### {title}", "", *content]
+    if alone:
+        rows = [(_text(margin.name), _over_seeds(margin)) for margin in alone]
+        lines += ["", "## Margins over seeds", "", *cells(("method", "margin over seeds"), rows)]
+    if not groups and audit.checklist is not None:
+        lines += ["", "## Checklist of pitfalls", "", *checklist_lines(None, audit.checklist)]
+    return "\n".join(lines) + "\n"
+
+
+def _sections(group: MethodGroup, audit: Audit, version: str) -> Iterable[tuple[str, list[str]]]:
+    yield "Identification", _identification(group, version)
+    yield "Headline numbers", _headline(group)
+    for diagnostic in DIAGNOSTICS:
+        yield f"({diagnostic.key}) {diagnostic.name}: {escaped(diagnostic.question)}", _diagnostic(group, diagnostic)
+    yield "First epoch at which each diagnostic fires", _first_fired(group)
+    yield "Control and its provenance", _control(group)
+    yield "Thresholds", _thresholds(group.reports)
+    yield "Environment", _environment(group)
+    yield "Checklist of pitfalls", checklist_lines(group, audit.checklist)
+
+
+def _identification(group: MethodGroup, version: str) -> list[str]:
+    seeds = [row for row in group.rows if row.seed is not None]
+    source = "training logs (a partial audit: what a log lacks is bounded or not measured)" if group.partial else "checkpoints"
+    fields = [
+        ("method", _text(group.method)),
+        ("seeds", f"{', '.join(_seed(row) for row in seeds)} (n = {len(seeds)})" if seeds else "not known"),
+        ("audited", f"{source}: {', '.join(_text(row.checkpoint) for row in group.rows)}"),
+        ("tool", f"pytest-fadiag {_text(version)}"),
+        ("architecture, data, optimiser, epochs", AUTHOR),
+    ]
+    lines = cells(("field", "value"), fields)
+    repeated = sorted(seed for seed, runs in Counter(row.seed for row in seeds).items() if runs > 1 and seed is not None)
+    if repeated:
+        lines += ["", f"**Warning: {_repeated(repeated)}**"]
+    verdicts = [(_seed(row), _text(row.report.verdict if row.report is not None else row.verdict)) for row in group.rows]
+    lines += ["", *cells(("seed", "verdict"), verdicts)]
+    said = [(row, remark) for row in group.rows if row.report is not None for remark in (*row.report.remarks, *_notes(row))]
+    told = [f"- {escaped(_name(row), start=True)}: {_text(remark)}" for row, remark in said]
+    return [*lines, *([""] if told else []), *told]
+
+
+def _repeated(seeds: Sequence[int]) -> str:
+    """Runs of one seed differ by something else than their seed, or are the same run twice."""
+    which = f"seed {seeds[0]} occurs" if len(seeds) == 1 else f"seeds {listed(map(str, seeds))} occur"
+    return f"{which} more than once, so n counts runs and not seeds, and the spread below is not one over seeds."
+
+
+def _notes(row: AuditRow) -> list[str]:
+    return row.report.notes.splitlines() if row.report is not None else []
+
+
+def _headline(group: MethodGroup) -> list[str]:
+    reports = group.reports
+    if not reports:
+        return []
+    margins = [margin(report) for report in reports]
+    fields = [
+        ("accuracy", _spread([report.headline_acc for report in reports], fraction)),
+        ("accuracy of the control", _spread([report.frozen_baseline_acc for report in reports], fraction)),
+        ("margin, percentage points", _spread(margins, points)),
+        ("margin over seeds", _over_seeds(group.margin)),
+    ]
+    return cells(("number", "mean ± sample sd"), fields)
+
+
+def _over_seeds(row: MarginRow | None) -> str:
+    if row is None or row.margin is None:
+        reason = f": {_text(row.reason)}" if row is not None and row.reason else ""
+        return f"not tested{reason}"
+    found = row.margin
+    bounds = f"95 % interval {points(found.interval.low)} to {points(found.interval.high)} ({_text(found.interval.kind)})"
+    text = (
+        f"**{found.verdict.value}**: {points(found.margin)} pp, {bounds}, minimum {limit(found.minimum)} pp, n = {found.seeds}"
+    )
+    return f"{text}; {_text(found.caveat)}" if found.caveat else text
+
+
+def _spread(values: Sequence[float | None], show: Callable[[float], str]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "not measured"
+    mean = show(statistics.fmean(known))
+    of = f"n = {len(known)}" if len(known) == len(values) else f"n = {len(known)} of {len(values)}"
+    return f"{mean} ± {statistics.stdev(known):.2g} ({of})" if len(known) > 1 else f"{mean} ({of}, no spread)"
+
+
+def _diagnostic(group: MethodGroup, diagnostic: Diagnostic) -> list[str]:
+    """One line a seed: the outcome, the number against its threshold, and every layer."""
+    rows = []
+    for row in group.rows:
+        if row.report is None:
+            rows.append((_seed(row), "not measured", _text(row.reason or row.verdict), ""))
+            continue
+        finding = row.report.finding(diagnostic.key)
+        outcome = f"**{_text(finding.outcome)}**" if finding.fired else _text(finding.outcome)
+        said = _text(finding.headline) if diagnostic.key in row.judged else f"{_text(finding.headline)} (not part of this run)"
+        rows.append((_seed(row), outcome, said, "; ".join(_values(row.report, diagnostic.key))))
+    return cells(("seed", "outcome", "number and threshold", "values"), rows)
+
+
+def _values(report: DiagnosticReport, key: str) -> list[str]:
+    """The numbers behind a finding, layer by layer."""
+    companions, known = report.companions, report.depth_known
+    if key == "a":
+        parts = [_layers("h", report.residual_norms, known)]
+        if None not in report.residual_norms and known:
+            parts.append(f"per-block growth {figure(per_block_growth(report.residual_norms))}")
+            parts.append(f"cumulative growth {figure(cumulative_growth(report.residual_norms))}")
+        return parts
+    if key == "b":
+        per_error = companions.gradient_per_unit_error
+        parts = [_layers("g", report.bp_grad_norms, known)]
+        return [*parts, f"per unit error {figure(per_error)}"] if per_error is not None else parts
+    if key == "c":
+        shown = (
+            ("cosine", report.cross_batch_stability),
+            ("sample invariance", companions.sample_invariance),
+            ("output-error drift", companions.output_error_drift),
+        )
+        at = [] if report.stability_layer is None else [f"layer {report.stability_layer}"]
+        return at + [f"{name} {cosine(value)}" for name, value in shown if value is not None]
+    if key == "d":
+        bounds = interval(report)
+        numbers = (("accuracy", report.headline_acc, fraction), ("control", report.frozen_baseline_acc, fraction),
+                   ("margin", margin(report), points))  # fmt: skip
+        parts = [f"{name} {show(value)}" for name, value, show in numbers if value is not None]
+        spread = f"95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else "no interval"
+        return [*parts, spread]
+    return []
+
+
+def _layers(symbol: str, norms: Sequence[float | None], depth_known: bool) -> str:
+    return escaped(per_site(symbol, norms, depth_known=depth_known).replace("  ", ", "))
+
+
+def _first_fired(group: MethodGroup) -> list[str]:
+    rows = []
+    for row in group.rows:
+        if row.report is not None and row.report.trajectory is not None:
+            first, epochs = row.report.trajectory.first_fired, row.report.trajectory.epochs
+            epochs_of = [_epoch(first.get(diagnostic.key), diagnostic.key, row.report) for diagnostic in DIAGNOSTICS]
+            rows.append((_seed(row), *epochs_of, f"{epochs[0]} to {epochs[-1]}"))
+    return cells(("seed", *(f"({diagnostic.key})" for diagnostic in DIAGNOSTICS), "epochs logged"), rows) if rows else []
+
+
+def _epoch(epoch: int | None, key: str, report: DiagnosticReport) -> str:
+    known = () if report.trajectory is None else report.trajectory.known
+    if epoch is None and key not in known:
+        return "not logged by epoch" if report.finding(key).measured else "not measured"
+    if epoch is None:
+        return "only in the final numbers" if key in report.fired else "never"
+    return str(epoch) if key in report.fired else f"{epoch} (not at the end)"
+
+
+def _control(group: MethodGroup) -> list[str]:
+    rows = []
+    for row in group.rows:
+        if row.report is None or row.report.frozen_baseline_acc is None:
+            continue
+        control, value = row.report.control, fraction(row.report.frozen_baseline_acc)
+        kind, source = ("not said", AUTHOR) if control is None else (control.kind, _text(control.describe(group.method)))
+        images = "not known" if control is None or not control.accuracy.images else f"{control.accuracy.images:,}"
+        rows.append((_seed(row), _text(kind), value, images, source))
+    if not rows:
+        return [f"No control was supplied, so (d) is not measured: {AUTHOR}."] if group.reports else []
+    lines = cells(("seed", "kind", "accuracy", "test images", "provenance"), rows)
+    same = f"that it was trained with the same method, optimiser, epochs and data as the network: {AUTHOR}"
+    return [*lines, "", f"- [ ] {same}"]
+
+
+def _thresholds(reports: Sequence[DiagnosticReport]) -> list[str]:
+    if not reports:
+        return []
+    published = DiagnosticThresholds().to_dict()
+    rows = []
+    for name, default in published.items():
+        used = sorted({_number(report.thresholds.to_dict()[name]) for report in reports})
+        shown = ", ".join(used)
+        rows.append((_text(name), shown if used == [_number(default)] else f"**{shown}** (default {_number(default)})"))
+    return cells(("threshold", "value"), rows)
+
+
+def _number(value: float | str) -> str:
+    return _text(value) if isinstance(value, str) else limit(value)
+
+
+def _environment(group: MethodGroup) -> list[str]:
+    rows = [row for row in group.rows if row.report is not None]
+    names = dict.fromkeys([*ENVIRONMENT, *(name for row in rows if row.report is not None for name in row.report.environment)])
+    fields = []
+    for name in names:
+        values = {
+            _seed(row): _plain(row.report.environment[name]) for row in rows if row.report and name in row.report.environment
+        }
+        if values:
+            alike = len(set(values.values())) == 1 and len(values) == len(rows)
+            each = "; ".join(f"seed {seed}: {_text(value)}" for seed, value in values.items())
+            fields.append((_text(ENVIRONMENT.get(name, name)), _text(next(iter(values.values()))) if alike else each))
+    if not fields:
+        return [f"Not recorded: {AUTHOR}."] if rows else []
+    return cells(("item", "value"), fields)
+
+
+def _plain(value: str | int | bool) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _seed(row: AuditRow) -> str:
+    return escaped(_name(row))
+
+
+def _name(row: AuditRow) -> str:
+    """The seed of a row, or where it has none its file."""
+    return one_line(row.checkpoint) if row.seed is None else str(row.seed)
+
+
+def _text(text: str) -> str:
+    return escaped(one_line(text))

@@ -1,0 +1,55 @@
+"""An audit in a sentence: how many results stand, and what the margins over seeds say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ..judge.seeds import SeedVerdict
+from ..judge.wording import count
+from .audit import Audit, Checklist
+from .standing import Standing, standing
+
+UNKNOWN = {"skipped": "no control"}
+"""What a margin over seeds without a number is called, where its outcome would say less."""
+
+
+def headline(audit: Audit) -> str:
+    """How many results need a walk-back, else how many are trustworthy; where there is none, what else was found."""
+    rows, counts = audit.rows, margin_counts(audit)
+    if not rows:
+        found = f"evaluation code: {checklist_count(audit.checklist)}" if audit.checklist is not None else "nothing was audited"
+        return margins_line(audit) or found
+    walked = sum(standing(row) is Standing.WALK_BACK for row in rows)
+    if walked:
+        needs = "needs" if walked == 1 else "need"
+        return f"{walked} of {count(len(rows), 'result')} {needs} a walk-back"
+    passed = sum(standing(row) is Standing.TRUSTWORTHY for row in rows)
+    undecided = any(word in counts for word in ("inconclusive", "fire", "error"))
+    but = ", but not every margin over seeds" if undecided and passed else ""
+    return f"{passed} of {count(len(rows), 'result')} trustworthy{but}"
+
+
+def margin_counts(audit: Audit) -> Mapping[str, int]:
+    """How many margins over seeds pass, are inconclusive or fire, then how many have no number and why; none that is zero."""
+    found = Counter(
+        UNKNOWN.get(row.outcome, row.outcome) if row.margin is None else row.margin.verdict.value.lower()
+        for row in audit.margins
+    )
+    order = [verdict.value.lower() for verdict in (SeedVerdict.PASS, SeedVerdict.INCONCLUSIVE, SeedVerdict.FIRE)]
+    return {word: found[word] for word in [*order, *sorted(set(found) - set(order))] if found[word]}
+
+
+def margins_line(audit: Audit) -> str:
+    """Those numbers in words, or nothing: «margins over seeds: 2 pass, 1 inconclusive»."""
+    counts = margin_counts(audit)
+    return f"margins over seeds: {', '.join(f'{number} {word}' for word, number in counts.items())}" if counts else ""
+
+
+def checklist_count(found: Checklist) -> str:
+    """How much code was read and what came of it: «4 files read, 2 findings, 1 silenced»."""
+    read = f"{count(found.files, 'file')} read"
+    if not found.findings:
+        return f"{read}, nothing found"
+    silenced = sum(bool(finding.get("silenced")) for finding in found.findings)
+    return f"{read}, {count(len(found.findings), 'finding')}" + (f", {silenced} silenced" if silenced else "")

@@ -1,0 +1,128 @@
+"""Which plots a report has: norms over depth, and with a training log the course over epochs."""
+
+from __future__ import annotations
+
+import math
+
+from ...judge.report import DiagnosticReport
+from ...judge.trajectory import Trajectory
+from ...judge.wording import fraction, limit, site
+from .axes import linear_axis, log_axis, whole_axis
+from .chart import Chart, Limit
+from .markup import Markup, element
+
+
+def plots(report: DiagnosticReport, ident: str) -> Markup:
+    """The plots of one report, depth first."""
+    charts = [residual_norms(report), gradient_norms(report)]
+    if report.trajectory is not None and report.trajectory.epochs:
+        charts += over_epochs(report, report.trajectory)
+    return element("div", *(chart.figure(f"{ident}-{number}") for number, chart in enumerate(charts)), class_="plots")
+
+
+def residual_norms(report: DiagnosticReport) -> Chart:
+    """‖h_l‖ over depth; a dashed line over each layer is what it must not exceed, given the layer it is compared with."""
+    norms, ratio = report.residual_norms, report.thresholds.h_norm_explosion_ratio
+    cumulative = report.thresholds.growth == "cumulative"
+    limits, crossed = [], set()
+    for layer in range(1, len(norms)):
+        before, norm = norms[0 if cumulative else layer - 1], norms[layer]
+        counted = report.depth_known or layer + 1 < len(norms)  # else unknown blocks lie between the two
+        if before is None or not 0 < before * ratio < math.inf or not (counted or cumulative):
+            continue
+        limits.append(Limit(before * ratio, layer - 0.3, layer + 0.3))
+        if norm is not None and norm > before * ratio:
+            crossed.add(layer)
+    reference = "‖h_0‖" if cumulative else "‖h_l‖ of the layer before"
+    return Chart(
+        "median ‖h_l‖ over depth",
+        "layer",
+        range(len(norms)),
+        norms,
+        log_axis(norms, (line.value for line in limits)),
+        whole_axis([0, len(norms) - 1 + 0.3 * bool(limits)]),
+        limits,
+        f"(a) fires above {limit(ratio)} × {reference}",
+        fired=frozenset(crossed),
+        deepest=_deepest(report),
+    )
+
+
+def gradient_norms(report: DiagnosticReport) -> Chart:
+    """‖g_l‖ over depth with the floor; the deepest decides."""
+    norms, floor = report.bp_grad_norms, report.thresholds.g_norm_floor
+    last = max((layer for layer, norm in enumerate(norms) if norm is not None), default=0)
+    return Chart(
+        "median ‖g_l‖ over depth",
+        "layer",
+        range(len(norms)),
+        norms,
+        log_axis(norms, [floor]),
+        whole_axis([0, len(norms) - 1 + 0.3]),
+        [Limit(floor, 0, len(norms) - 1 + 0.3)] if floor > 0 else [],
+        f"(b) floor {limit(floor)} for the deepest layer",
+        fired=frozenset({last} if report.finding("b").fired else ()),
+        deepest=_deepest(report),
+    )
+
+
+def over_epochs(report: DiagnosticReport, course: Trajectory) -> list[Chart]:
+    """‖h_L‖, ‖g‖, accuracy and drift over epochs, as far as they were logged."""
+    epochs, thresholds = course.epochs, report.thresholds
+    x_axis, marks = whole_axis(epochs), _marks(course)
+    first, last = min(epochs), max(epochs)
+    control = report.frozen_baseline_acc
+    floor, ceiling = thresholds.g_norm_floor, thresholds.stability_drift_ceiling
+    layer = course.gradient_layer
+    norms = report.bp_grad_norms
+    deepest = layer is None or layer + 1 == len(norms)
+    g = "‖g_L‖" if deepest else f"‖g_{site(layer or 0, norms, depth_known=report.depth_known)}‖"
+    charts = [
+        Chart("‖h_L‖ over epochs", "epoch", epochs, course.residual_norm, log_axis(course.residual_norm), x_axis, marks=marks),
+        Chart(
+            f"{g} over epochs",
+            "epoch",
+            epochs,
+            course.gradient_norm,
+            log_axis(course.gradient_norm, [floor]),
+            x_axis,
+            [Limit(floor, first, last)] if floor > 0 else [],
+            f"(b) floor {limit(floor)}" + ("" if deepest else " for ‖g_L‖, which was not logged"),
+            marks,
+        ),
+        Chart(
+            "accuracy over epochs",
+            "epoch",
+            epochs,
+            course.accuracy,
+            linear_axis([*course.accuracy, control], (0, 1)),
+            x_axis,
+            [] if control is None else [Limit(control, first, last)],
+            "" if control is None else f"control {fraction(control)}",
+            marks,
+        ),
+        Chart(
+            "drift over epochs",
+            "epoch",
+            epochs,
+            course.drift,
+            linear_axis([*course.drift, ceiling], (-1, 1)),
+            x_axis,
+            [Limit(ceiling, first, last)],
+            f"(c) ceiling {limit(ceiling)}",
+            marks,
+        ),
+    ]
+    return [chart for chart in charts if any(y is not None for y in chart.ys)]
+
+
+def _marks(course: Trajectory) -> list[tuple[float, str]]:
+    """Each epoch at which something first fired, with the letters of it."""
+    by_epoch: dict[float, str] = {}
+    for key, epoch in sorted(course.first_fired.items()):
+        by_epoch[epoch] = by_epoch.get(epoch, "") + key
+    return sorted(by_epoch.items())
+
+
+def _deepest(report: DiagnosticReport) -> str:
+    return "" if report.depth_known else "L"

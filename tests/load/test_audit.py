@@ -1,0 +1,217 @@
+"""From a checkpoint on disk to its report: load, measure, judge, with the control on the same images."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import clustered, network, trained
+from torch import nn
+
+from pytest_fadiag import Accuracy, AuditError, Control, audit, diagnose
+from pytest_fadiag.bench import Bench, choose_device, control_of
+from pytest_fadiag.load.controls import ControlFile
+from pytest_fadiag.load.data import DataSet, load_data
+from pytest_fadiag.load.vision import import_torchvision
+
+Save = Callable[..., Path]
+
+
+@pytest.fixture
+def learned(save: Save) -> Path:
+    """A checkpoint of a network that was trained on the data."""
+    state = trained(60, samples=300).state_dict()
+    return save("dfa_s42.pt", {"state_dict": state, "config": {"method": "dfa", "seed": 42}, "test_acc": 0.2})
+
+
+def test_the_report_of_a_file_is_that_of_the_network_in_memory(learned: Path, archive: str) -> None:
+    data = load_data(archive)
+    report = audit(learned, data=archive, device="cpu")
+    memory = diagnose(model=trained(60, samples=300), eval_batches=[(data.x, data.y)], method_name="dfa", seed=42)
+    assert (report.method_name, report.seed) == ("dfa", 42)
+    assert report.residual_norms == pytest.approx(memory.residual_norms, rel=1e-6)
+    assert report.bp_grad_norms == pytest.approx(memory.bp_grad_norms, rel=1e-6)
+    assert report.headline_acc == memory.headline_acc
+    assert report.notes == "dfa_s42.pt on data.pt"
+
+
+def test_a_claim_that_the_measurement_does_not_bear_out_is_said(learned: Path, archive: str) -> None:
+    assert any("claims accuracy 0.2000, but" in remark for remark in audit(learned, data=archive).remarks)
+
+
+def test_a_control_checkpoint_is_evaluated_on_the_same_images(learned: Path, archive: str, save: Save) -> None:
+    control = save("frozen_dfa_s42.pt")
+    report = audit(learned, data=archive, frozen=control)
+    x, y = clustered(300)
+    hits = (network()(x).argmax(1) == y).tolist()
+    assert report.control is not None
+    assert report.control.accuracy == Accuracy.of(hits, report.control.accuracy.order)
+    assert re.search(r"95 % interval .* \(paired over 300 images\)", str(report))
+    assert "(frozen_dfa_s42.pt, seed 42)" in str(report)
+
+
+def test_a_control_without_blocks_needs_no_stream(learned: Path, archive: str, save: Save) -> None:
+    shallow = save("shallow_dfa_s42.pt", {"state_dict": network(blocks=0).state_dict(), "config": {"shallow": True}})
+    report = audit(learned, data=archive, frozen=str(shallow))
+    assert report.control is not None
+    assert (report.control.kind, report.control.method) == ("shallow", "dfa")
+
+
+@pytest.mark.parametrize(
+    ("frozen", "value"),
+    [(0.5, 0.5), ({"dfa": 0.4, "bp": 0.6}, 0.4), ("0.3", 0.3), (Control(Accuracy(0.2), "mine"), 0.2), (None, None)],
+)
+def test_a_control_may_be_a_number_a_mapping_or_none(frozen: Any, value: float | None, learned: Path, archive: str) -> None:
+    assert audit(learned, data=archive, frozen=frozen).frozen_baseline_acc == value
+
+
+def test_an_earlier_report_gives_its_control_again(learned: Path, archive: str, save: Save, tmp_path: Path) -> None:
+    first = audit(learned, data=archive, frozen=save("frozen_dfa_s42.pt"))
+    (tmp_path / "audit.json").write_text(json.dumps({"reports": {"dfa_s42.pt": first.to_dict()}}))
+    again = audit(learned, data=archive, frozen=tmp_path / "audit.json")
+    assert again.control == first.control
+    assert str(again) == str(first)
+
+
+def test_controls_of_which_none_fits_are_said_to_be_none(learned: Path, archive: str) -> None:
+    report = audit(learned, data=archive, frozen={"bp": 0.6, "ep": 0.3})
+    assert report.frozen_baseline_undercut is None
+    assert "none of the controls supplied is for dfa" in report.notes
+
+
+def test_a_percentage_is_rejected_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="did you pass a percentage"):
+        audit(tmp_path / "none.pt", data="none.npz", frozen=34.9)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "method", "seed", "kind"),
+    [
+        ("frozen_dfa_s1.pt", {}, "dfa", 1, "frozen"),
+        ("control.pt", {"method": "dfa", "seed": 3, "frozen": True}, "dfa", 3, "frozen"),
+        ("control.pt", {"method": "dfa-frozen", "seed": "3"}, "dfa", 3, "frozen"),
+        ("frozen_bp_s1.pt", {"method": "dfa", "shallow": True, "frozen": False}, "dfa", 1, "shallow"),
+        ("control.pt", {"method": "shallow_dfa"}, "dfa", None, "shallow"),
+    ],
+)
+def test_a_control_is_labelled_by_its_config_before_its_name(
+    name: str, config: dict[str, Any], method: str, seed: int | None, kind: str
+) -> None:
+    control = control_of(ControlFile.named(Path(name)), config, Accuracy(0.5))
+    assert (control.method, control.seed, control.kind, control.source) == (method, seed, kind, name)
+
+
+def test_images_are_normalised_as_each_checkpoint_says(save: Save) -> None:
+    x = torch.randint(0, 256, (300, 1, 4, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    data = DataSet(x, torch.arange(300) % 5, "images", (0.2860,), (0.3530,))
+    raw = audit(save(config={"mean": [0.0], "std": [1.0]}), data=data)
+    scaled = audit(save(config={"normalize": {"mean": 0.0, "std": 0.01}}), data=data)
+    usual = audit(save(), data=data)
+    by_hand = [
+        network().embed((x.flatten(1) / 255 - mean) / std).norm(dim=1).median().item()
+        for mean, std in [(0, 1), (0, 0.01), (0.286, 0.353)]
+    ]
+    assert [r.residual_norms[0] for r in (raw, scaled, usual)] == pytest.approx(by_hand, rel=1e-2)
+
+
+def test_the_data_of_a_folder_says_its_order_in_the_report(learned: Path) -> None:
+    x, y = clustered(300)
+    report = audit(learned, data=DataSet(x, y, "folder birds", note="taken in a fixed shuffled order"))
+    assert report.notes == "dfa_s42.pt on folder birds; taken in a fixed shuffled order"
+
+
+def test_half_precision_is_audited_in_float32_and_said(save: Save, archive: str) -> None:
+    half = audit(save(content=network().half().state_dict()), data=archive)
+    full = audit(save(content=network().half().float().state_dict()), data=archive)
+    assert half.residual_norms == full.residual_norms
+    assert half.bp_grad_norms == full.bp_grad_norms
+    assert "the checkpoint is half precision (float16); it was audited in float32" in half.remarks
+
+
+def test_a_checkpoint_that_is_partly_half_precision_is_said_to_be(save: Save, archive: str) -> None:
+    model = network().bfloat16()
+    model.out_ln.float()
+    assert any("bfloat16" in remark for remark in audit(save(content=model.state_dict()), data=archive).remarks)
+
+
+def test_progress_tells_the_samples_done_and_their_number(learned: Path, archive: str) -> None:
+    told: list[tuple[int, int]] = []
+    Bench(load_data(archive), progress=lambda done, total: told.append((done, total))).measure(learned)
+    assert told == [(128, 300), (256, 300), (300, 300)]
+
+
+def test_the_tensors_of_a_measured_checkpoint_are_let_go(learned: Path, archive: str) -> None:
+    checkpoint, _ = Bench(load_data(archive)).measure(learned)
+    assert checkpoint.state_dict == {}
+    assert checkpoint.method == "dfa"
+
+
+def test_a_torchvision_network_from_a_file(save: Save) -> None:
+    model = import_torchvision().models.squeezenet1_1(num_classes=3)
+    data = DataSet(torch.rand(256, 3, 32, 32), torch.arange(256) % 3, "noise")
+    report = audit(save("bp_s1.pt", model.state_dict()), data=data, model="torchvision:squeezenet1_1")
+    assert len(report.residual_norms) == 9
+    assert report.environment["stream"] == "detected features.3 … features.12, 8 × Fire"
+
+
+def test_a_network_by_factory_with_named_stream(save: Save, archive: str) -> None:
+    report = audit(save("mlp_s1.pt", plain_mlp().state_dict()), data=archive, model=f"{__name__}:plain_mlp", stream="2, 4 -> 6")
+    assert len(report.residual_norms) == 3
+
+
+def test_images_are_flattened_for_a_network_that_does_not_do_it_itself(save: Save) -> None:
+    x, y = clustered(300)
+    path, model = save("mlp_s1.pt", plain_mlp().state_dict()), f"{__name__}:plain_mlp"
+    flat = audit(path, data=DataSet(x, y, "vectors"), model=model)
+    assert audit(path, data=DataSet(x.view(300, 1, 4, 5), y, "images"), model=model).residual_norms == flat.residual_norms
+
+
+def plain_mlp() -> nn.Module:
+    layers = [nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 5)]
+    return nn.Sequential(*layers)
+
+
+# --- devices ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpu", "unknown device 'gpu'; accepted: auto, cpu, cuda, cuda:N, mps"),
+        ("cuda:99", r"device 'cuda:99' was asked for, but \d+ CUDA devices are visible"),
+        ("meta", "device 'meta' is not supported; accepted"),
+    ],
+)
+def test_a_device_that_is_not_there_is_an_error(name: str, message: str) -> None:
+    with pytest.raises(AuditError, match=message):
+        choose_device(name)
+
+
+def test_the_cpu_is_always_there() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type in ("cpu", "cuda", "mps")
+
+
+def test_a_control_whose_logits_are_not_finite_is_no_control(learned: Path, archive: str, save: Save) -> None:
+    state = network().state_dict()
+    state["out_head.weight"][0, 0] = float("nan")
+    control = save("frozen_dfa_s42.pt", {"state_dict": state})
+    with pytest.raises(AuditError, match="the logits are not finite for 300 images, so this network has no accuracy"):
+        audit(learned, data=archive, frozen=control)
+
+
+def test_a_trained_network_is_no_control(learned: Path, archive: str, save: Save) -> None:
+    other = save("dfa_s7.pt", {"state_dict": network().state_dict(), "config": {"method": "dfa", "seed": 7, "frozen": False}})
+    with pytest.raises(AuditError, match=r"control dfa_s7.pt: its config says frozen: False, so it is a trained network"):
+        audit(learned, data=archive, frozen=other)
+
+
+def test_a_networks_own_earlier_report_is_not_its_control(learned: Path, archive: str, tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(json.dumps(audit(learned, data=archive).to_dict()))
+    assert audit(learned, data=archive, frozen=earlier).frozen_baseline_acc is None

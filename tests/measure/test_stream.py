@@ -1,0 +1,688 @@
+"""The residual stream of any network: h_0 … h_L are found in unmodified networks, and their norms and gradients are right.
+
+Each network here also spells its own stream out: ``states`` runs it by hand and returns the logits with the list of states, so
+that float64 autograd gives norms and gradients that share nothing with hooks, sites or chains.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from support import clustered, in_batches, network
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pytest_fadiag import AuditError, ResidualMLP, measure
+from pytest_fadiag.load.vision import import_torchvision
+from pytest_fadiag.measure.stream.find import find_stream
+
+D, CLASSES, BLOCKS = 16, 5, 3
+
+States = Callable[[nn.Module, Tensor], tuple[Tensor, list[Tensor]]]
+
+
+def by_hand(model: nn.Module, states: States, x: Tensor, y: Tensor, batch_dim: int = 0) -> tuple[list[float], list[float]]:
+    """Median norms of states and gradients over the first full batches, from a float64 copy and states with retain_grad."""
+    wide = copy.deepcopy(model).double().eval()
+    probe = len(y) // 128 * 128
+    logits, hidden = states(wide, x[:probe].double())
+    for state in hidden:
+        state.retain_grad()
+    F.cross_entropy(logits, y[:probe], reduction="sum").backward()
+
+    def medians(values: list[Tensor]) -> list[float]:
+        moved = [value.detach().movedim(batch_dim, 0) for value in values]
+        norms = [(value if value.ndim == 3 else value.flatten(1)).norm(dim=-1) for value in moved]
+        read = [norm[:, (norm != 0).any(0)] if norm.ndim == 2 else norm for norm in norms]
+        return [float(norm.flatten().quantile(0.5)) for norm in read]
+
+    return medians(hidden), medians([state.grad / 128 for state in hidden if state.grad is not None])
+
+
+def assert_measured(
+    model: nn.Module, states: States, x: Tensor, y: Tensor, *, stream: str | None = None, batch_dim: int = 0
+) -> None:
+    """The measurement agrees with the states that the network spells out."""
+    norms, gradients = by_hand(model, states, x, y, batch_dim)
+    measured = measure(model, in_batches(x, y), stream=stream)
+    assert measured.residual_norms == pytest.approx(norms, rel=1e-5)
+    assert measured.bp_grad_norms == pytest.approx(gradients, rel=1e-4)
+
+
+class Branch(nn.Module):
+    """f_l alone; whoever calls it adds the residual."""
+
+    def __init__(self, d: int = D) -> None:
+        super().__init__()
+        self.ln = nn.LayerNorm(d)
+        self.fc = nn.Linear(d, d)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return F.gelu(self.fc(self.ln(h)))
+
+
+class Whole(Branch):
+    """h_l + f_l: the block adds the residual itself."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + super().forward(h)
+
+
+class Net(nn.Module):
+    """A residual network without a word about its hidden states; ``step`` is how one state becomes the next."""
+
+    def __init__(
+        self,
+        step: Callable[[Net, nn.Module, Tensor], Tensor],
+        block: Callable[[], nn.Module] = Branch,
+        blocks: int = BLOCKS,
+        *,
+        norm: bool = True,
+    ) -> None:
+        super().__init__()
+        self.step = step
+        self.embed = nn.Linear(20, D)
+        self.blocks = nn.ModuleList(block() for _ in range(blocks))
+        self.drop = nn.Dropout(0.1)
+        self.scale = nn.Parameter(torch.full((D,), 0.5))
+        self.mix = nn.Linear(D, D)
+        self.add = Add()
+        self.norm = nn.LayerNorm(D) if norm else None
+        self.head = nn.Linear(D, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x)
+        for block in self.blocks:
+            h = self.step(self, block, h)
+        return self.read(h)
+
+    def read(self, h: Tensor) -> Tensor:
+        logits: Tensor = self.head(h if self.norm is None else self.norm(h))
+        return logits
+
+
+class Add(nn.Module):
+    """The residual added by a module, as quantisable networks do."""
+
+    def forward(self, h: Tensor, f: Tensor) -> Tensor:
+        return h + f
+
+
+def stepped(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The states of a :class:`Net`."""
+    assert isinstance(net, Net)
+    hidden = [net.embed(x)]
+    for block in net.blocks:
+        hidden.append(net.step(net, block, hidden[-1]))
+    return net.read(hidden[-1]), hidden
+
+
+def sequence(first: int, last: int, every: int = 1) -> States:
+    """The states of a Sequential: what enters its modules first, first + every …, and what leaves the module before last."""
+
+    def run(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        assert isinstance(net, nn.Sequential)
+        hidden, h = [], x
+        for index, module in enumerate(net):
+            if first <= index <= last and (index - first) % every == 0:
+                hidden.append(h)
+                h = h.clone()  # a module that writes in place must not touch the state
+            h = module(h)
+        return h, hidden
+
+    return run
+
+
+@pytest.fixture
+def data() -> tuple[Tensor, Tensor]:
+    return clustered(300)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+STEPS: dict[str, Callable[[Net, nn.Module, Tensor], Tensor]] = {
+    "h + f": lambda net, block, h: h + block(h),
+    "h + drop(f)": lambda net, block, h: h + net.drop(block(h)),
+    "h + scale * drop(f)": lambda net, block, h: h + net.scale * net.drop(block(h)),
+    "h + mix(drop(f))": lambda net, block, h: h + net.mix(net.drop(block(h))),
+    "add(h, f)": lambda net, block, h: net.add(h, block(h)),
+    "f": lambda net, block, h: block(h),
+    "relu(f)": lambda net, block, h: F.relu(block(h)),
+    "relu_(f)": lambda net, block, h: F.relu(block(h), inplace=True),
+    "drop(f)": lambda net, block, h: net.drop(block(h)),
+    "mix(f)": lambda net, block, h: net.mix(block(h)),
+    "block(h=h)": lambda net, block, h: h + block(h=h),
+}
+
+
+@pytest.mark.parametrize("norm", [True, False], ids=["terminal norm", "no terminal norm"])
+@pytest.mark.parametrize("step", STEPS)
+def test_the_stream_is_found_however_a_state_becomes_the_next(step: str, norm: bool, data: tuple[Tensor, Tensor]) -> None:
+    assert_measured(Net(STEPS[step], norm=norm), stepped, *data)
+
+
+def test_a_module_between_two_stages_is_not_taken_for_the_one_that_adds_the_residual(data: tuple[Tensor, Tensor]) -> None:
+    class Staged(Net):
+        """Two blocks with a layer between them; each residual is added by an operator."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return staged(self, x)[0]
+
+    def staged(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        assert isinstance(net, Net)
+        h = net.embed(x)
+        middle = net.mix(h + net.blocks[0](h))
+        last = middle + net.blocks[1](middle)
+        return net.read(last), [h, middle, last]
+
+    assert_measured(Staged(STEPS["h + f"], blocks=2), staged, *data)
+
+
+@pytest.mark.parametrize("norm", [True, False], ids=["terminal norm", "no terminal norm"])
+def test_blocks_that_add_the_residual_themselves(norm: bool, data: tuple[Tensor, Tensor]) -> None:
+    assert_measured(Net(lambda net, block, h: block(h), Whole, norm=norm), stepped, *data)
+
+
+def test_blocks_that_return_a_tuple(data: tuple[Tensor, Tensor]) -> None:
+    class WithAttention(Whole):
+        def forward(self, h: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+            return super().forward(h), None
+
+    assert_measured(Net(lambda net, block, h: block(h)[0], WithAttention), stepped, *data)
+
+
+def test_networks_that_return_more_than_logits(data: tuple[Tensor, Tensor]) -> None:
+    class Chatty(Net):
+        def forward(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:  # type: ignore[override]
+            logits = super().forward(x)
+            return logits, {"confidence": logits.softmax(1)}
+
+    assert_measured(Chatty(STEPS["h + f"]), stepped, *data)
+
+
+def test_inputs_of_whole_numbers(data: tuple[Tensor, Tensor]) -> None:
+    """Token ids cannot require grad: the stream begins behind the embedding all the same."""
+
+    class Words(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return worded(self, x)[0]
+
+    def worded(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        assert isinstance(net, Net)
+        hidden = [net.embed(x.long())]
+        for block in net.blocks:
+            hidden.append(hidden[-1] + block(hidden[-1]))
+        return net.read(hidden[-1])[:, 0], hidden
+
+    net = Words(STEPS["h + f"])
+    net.embed = nn.Embedding(10, D)
+    assert_measured(net, worded, torch.randint(0, 10, (300, 7)), data[1])
+
+
+def test_one_block_used_many_times_is_as_many_blocks(data: tuple[Tensor, Tensor]) -> None:
+    net = Net(STEPS["h + f"])
+    net.blocks = nn.ModuleList([net.blocks[0]] * 4)
+    assert_measured(net, stepped, *data)
+    assert_measured(net, stepped, *data, stream="blocks.* -> norm")
+    assert len(find_stream(net.eval(), data[0][:3], "blocks.3 -> norm").sites) == 5
+
+
+def test_a_module_used_before_and_after_the_blocks_marks_the_end_by_its_second_call(data: tuple[Tensor, Tensor]) -> None:
+    class Dropped(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.drop(self.embed(x))
+            for block in self.blocks:
+                h = h + block(h)
+            return self.read(self.drop(h))
+
+    assert_measured(Dropped(STEPS["h + f"]), stepped, *data)
+    assert_measured(Dropped(STEPS["h + f"]), stepped, *data, stream="blocks.* -> drop")
+
+
+# --- plain Sequentials -----------------------------------------------------------------------------------
+
+
+def mlp(*activations: nn.Module, width: int = D, classes: int = CLASSES) -> nn.Sequential:
+    layers = [layer for activation in activations for layer in (nn.Linear(width, width), activation)]
+    return nn.Sequential(nn.Linear(20, width), nn.ReLU(), *layers, nn.Linear(width, classes))
+
+
+@pytest.mark.parametrize("inplace", [False, True], ids=["", "in place"])
+def test_a_plain_sequential_mlp(inplace: bool, data: tuple[Tensor, Tensor]) -> None:
+    net = mlp(*(nn.ReLU(inplace=inplace) for _ in range(3)))
+    assert_measured(net, sequence(2, 8, 2), *data)
+
+
+def test_the_head_of_a_plain_mlp_is_no_block_even_if_it_is_as_wide(data: tuple[Tensor, Tensor]) -> None:
+    net = mlp(nn.ReLU(), nn.ReLU(), width=8, classes=8)
+    assert_measured(net, sequence(2, 6, 2), *data)
+
+
+def test_normalisation_layers_belong_to_the_layers_beside_them(data: tuple[Tensor, Tensor]) -> None:
+    unit = [nn.Linear(D, D), nn.BatchNorm1d(D), nn.PReLU()]
+    net = nn.Sequential(nn.Linear(20, D), *copy.deepcopy(unit), *copy.deepcopy(unit), nn.Linear(D, CLASSES))
+    assert_measured(net, sequence(1, 7, 3), *data)
+
+
+@pytest.mark.parametrize("blocks", ["one class", "Sequentials"])
+def test_units_that_overwrite_their_input_in_place(blocks: str, data: tuple[Tensor, Tensor]) -> None:
+    class Unit(nn.Sequential):
+        """A class of the user's own."""
+
+    kind = Unit if blocks == "one class" else nn.Sequential
+    units = (kind(nn.ReLU(inplace=True), nn.Linear(D, D)) for _ in range(3))
+    net = nn.Sequential(nn.Linear(20, D), *units, nn.Linear(D, CLASSES))
+    assert_measured(net, sequence(1, 4), *data)
+
+
+def test_a_head_that_overwrites_the_last_state_in_place(data: tuple[Tensor, Tensor]) -> None:
+    net = nn.Sequential(nn.Linear(20, D), Whole(), Whole(), nn.Sequential(nn.ReLU(inplace=True), nn.Linear(D, CLASSES)))
+    assert_measured(net, sequence(1, 3), *data)
+
+
+def test_tokens_that_are_overwritten_in_place(data: tuple[Tensor, Tensor]) -> None:
+    """The output of a Linear on tokens is a view: autograd forgets the hooks of a view that is written to."""
+    x = torch.randn(300, 4, 20)
+    units = (nn.Sequential(nn.ReLU(inplace=True), nn.Linear(D, D)) for _ in range(3))
+    net = nn.Sequential(nn.Linear(20, D), *units, Mean(), nn.Linear(D, CLASSES))
+    assert_measured(net, sequence(1, 4), x, data[1])
+
+
+class Mean(nn.Module):
+    """Mean pooling over tokens."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h.mean(1)
+
+
+@pytest.mark.parametrize("writes", ["h += f", "a block that starts with ReLU(inplace=True), and its input used again"])
+def test_a_state_that_is_overwritten_and_used_again_is_an_error_that_says_how_to_write_it(
+    writes: str, data: tuple[Tensor, Tensor]
+) -> None:
+    def added(net: Net, block: nn.Module, h: Tensor) -> Tensor:
+        h += block(h)
+        return h
+
+    blocks = {"h += f": Net(added)}.get(writes) or Net(
+        STEPS["h + f"], lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(D, D))
+    )
+    with pytest.raises(AuditError, match=r"'blocks.0' is overwritten in place.*h = h \+ f instead of h \+= f"):
+        measure(blocks, in_batches(*data))
+
+
+# --- networks of torch and torchvision, unmodified -------------------------------------------------------
+
+
+class Tokens(nn.Module):
+    """A classifier around torch's own encoder."""
+
+    def __init__(self, *, batch_first: bool, norm: bool, tokens: int = 7) -> None:
+        super().__init__()
+        self.batch_first, self.tokens = batch_first, tokens
+        layer = nn.TransformerEncoderLayer(D, 2, 32, dropout=0.1, batch_first=batch_first, norm_first=norm)
+        self.embed = nn.Linear(20, tokens * D)
+        self.encoder = nn.TransformerEncoder(layer, BLOCKS, norm=nn.LayerNorm(D) if norm else None, enable_nested_tensor=False)
+        self.head = nn.Linear(D, CLASSES)
+
+    def start(self, x: Tensor) -> Tensor:
+        h: Tensor = self.embed(x).view(len(x), self.tokens, D)
+        return h if self.batch_first else h.transpose(0, 1)
+
+    def read(self, h: Tensor) -> Tensor:
+        logits: Tensor = self.head(h.mean(1 if self.batch_first else 0))
+        return logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(self.encoder(self.start(x)))
+
+    def states(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        hidden = [self.start(x)]
+        for layer in self.encoder.layers:
+            hidden.append(layer(hidden[-1]))
+        norm = self.encoder.norm
+        return self.read(hidden[-1] if norm is None else norm(hidden[-1])), hidden
+
+
+@pytest.mark.parametrize("norm", [True, False], ids=["final norm", "no final norm"])
+@pytest.mark.parametrize("batch_first", [True, False], ids=["batch first", "tokens first"])
+def test_a_transformer_encoder(batch_first: bool, norm: bool, data: tuple[Tensor, Tensor]) -> None:
+    net = Tokens(batch_first=batch_first, norm=norm)
+    dim = 0 if batch_first else 1
+    assert_measured(net, lambda wide, x: wide.states(x), *data, batch_dim=dim)  # type: ignore[union-attr,operator]
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3])
+def test_samples_are_told_from_tokens_whatever_their_number(tokens: int) -> None:
+    x = torch.randn(3, 20)
+    assert find_stream(Tokens(batch_first=True, norm=True, tokens=tokens).eval(), x).batch_dim == 0
+    assert find_stream(Tokens(batch_first=False, norm=True, tokens=tokens).eval(), x).batch_dim == 1
+
+
+def test_a_vision_transformer(data: tuple[Tensor, Tensor]) -> None:
+    """A small one of torchvision's own class: only the class token is read, so at h_L the others have no gradient."""
+    vit = import_torchvision().models.VisionTransformer(32, 8, 3, 2, D, 32, num_classes=CLASSES)
+    nn.init.normal_(vit.heads.head.weight)
+
+    def states(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        patches = net._process_input(x)  # type: ignore[operator]
+        hidden = [torch.cat([net.class_token.expand(len(x), -1, -1), patches], 1) + net.encoder.pos_embedding]  # type: ignore
+        for layer in net.encoder.layers:  # type: ignore[union-attr]
+            hidden.append(layer(hidden[-1]))
+        return net.heads(net.encoder.ln(hidden[-1])[:, 0]), hidden  # type: ignore[union-attr,operator]
+
+    assert_measured(vit, states, torch.randn(300, 3, 32, 32), data[1])
+    assert measure(vit, in_batches(torch.randn(300, 3, 32, 32), data[1])).companions.unread_tokens[-1] == 16
+
+
+def test_vit_b_16_has_twelve_blocks_and_the_output_of_the_last() -> None:
+    with torch.device("meta"):
+        vit = import_torchvision().models.vit_b_16(weights=None, num_classes=10)
+    vit = vit.to_empty(device="cpu").eval()
+    with torch.no_grad():
+        for parameter in vit.parameters():
+            parameter.zero_()
+    stream = find_stream(vit, torch.zeros(2, 3, 224, 224))
+    assert [site.module for site in stream.sites[:12]] == [f"encoder.layers.encoder_layer_{i}" for i in range(12)]
+    assert (stream.sites[12].module, stream.sites[12].end) == ("encoder.layers.encoder_layer_11", "output")
+
+
+def test_resnet18(data: tuple[Tensor, Tensor]) -> None:
+    """Eight blocks in four containers, feature maps of four sizes, in-place ReLUs everywhere."""
+    net = import_torchvision().models.resnet18(weights=None, num_classes=CLASSES)
+
+    def states(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        hidden = [net.maxpool(net.relu(net.bn1(net.conv1(x))))]  # type: ignore[operator]
+        for stage in (net.layer1, net.layer2, net.layer3, net.layer4):
+            for block in stage:  # type: ignore[union-attr]
+                hidden.append(block(hidden[-1]))
+        return net.fc(net.avgpool(hidden[-1]).flatten(1)), hidden  # type: ignore[operator]
+
+    assert_measured(net, states, torch.randn(256, 3, 16, 16), data[1][:256])
+
+
+# --- what the user names, and what a model returns -------------------------------------------------------
+
+
+def test_named_sites_come_before_what_the_model_returns() -> None:
+    net = network()
+    x = torch.randn(3, 20)
+    named = find_stream(net, x, "blocks.* -> out_ln")
+    assert [(site.module, site.end) for site in named.sites] == [
+        *((f"blocks.{index}", "input") for index in range(4)),
+        ("out_ln", "input"),
+    ]
+    assert not named.returned
+    assert find_stream(net, x).returned
+
+
+def test_named_returned_and_detected_streams_give_the_same_numbers(data: tuple[Tensor, Tensor]) -> None:
+    class Silent(nn.Module):
+        """The reference network, without its return_hidden."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = self.net(x)
+            return logits
+
+    returned = measure(network(), in_batches(*data))
+    named = measure(network(), in_batches(*data), stream="blocks.* -> out_ln")
+    detected = measure(Silent(), in_batches(*data))
+    sources = [m.environment["stream"] for m in (returned, named, detected)]
+    assert sources == [
+        "return_hidden=True",
+        "named 'blocks.* -> out_ln'",
+        "detected net.blocks.0 … net.blocks.3, 4 × ResidualBlock",
+    ]
+    for other in (named, detected):
+        assert other.residual_norms == pytest.approx(returned.residual_norms, rel=1e-6)
+        assert other.bp_grad_norms == pytest.approx(returned.bp_grad_norms, rel=1e-6)
+        assert other.cross_batch_stability == pytest.approx(returned.cross_batch_stability, abs=1e-6)
+
+
+def test_a_part_of_the_network_can_be_named(data: tuple[Tensor, Tensor]) -> None:
+    net = Net(STEPS["h + f"], blocks=5)
+
+    def middle(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        logits, hidden = stepped(net, x)
+        return logits, hidden[1:4]
+
+    assert_measured(net, middle, *data, stream="blocks.1, blocks.2 -> blocks.3")
+
+
+@pytest.mark.parametrize("spec", ["blocks.*", "blocks.* -> norm"])
+@pytest.mark.parametrize("step", ["h + f", "h + drop(f)"])
+def test_a_network_of_one_block_can_be_named(step: str, spec: str, data: tuple[Tensor, Tensor]) -> None:
+    assert_measured(Net(STEPS[step], blocks=1), stepped, *data, stream=spec)
+
+
+def test_one_block_that_adds_the_residual_itself_can_be_named(data: tuple[Tensor, Tensor]) -> None:
+    assert_measured(Net(lambda net, block, h: block(h), Whole, 1), stepped, *data, stream="blocks.*")
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_the_reference_network_needs_no_name_for_one_block(blocks: int, data: tuple[Tensor, Tensor]) -> None:
+    assert len(measure(network(blocks=blocks), in_batches(*data)).residual_norms) == blocks + 1
+
+
+class Remembers(Net):
+    """Answers return_hidden, with whatever ``keep`` makes of its states."""
+
+    def __init__(self, keep: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(STEPS["h + f"])
+        self.keep = keep
+
+    def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:  # type: ignore[override]
+        logits, hidden = stepped(self, x)
+        return (logits, [self.keep(h) for h in hidden]) if return_hidden else logits
+
+
+@pytest.mark.parametrize("keep", [Tensor.detach, Tensor.clone], ids=["detached", "cloned"])
+def test_copies_of_the_states_give_no_gradient_so_the_chain_of_blocks_does(
+    keep: Callable[[Tensor], Tensor], data: tuple[Tensor, Tensor]
+) -> None:
+    net = Remembers(keep)
+    assert "detected blocks.0" in find_stream(net.eval(), data[0][:3]).source
+    assert_measured(net, stepped, *data)
+
+
+def test_a_list_of_one_tensor_that_was_written_over_is_no_stream() -> None:
+    class Overwrites(Net):
+        def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:  # type: ignore[override]
+            h = self.embed(x)
+            hidden = [h]
+            for block in self.blocks:
+                h += block.fc(h)
+                hidden.append(h)
+            return (self.head(h), hidden) if return_hidden else self.head(h)
+
+    with pytest.raises(AuditError, match="no residual stream found"):
+        find_stream(Overwrites(STEPS["h + f"]).eval(), torch.randn(3, 20))
+
+
+@pytest.mark.parametrize("answer", ["a dictionary", "a stacked tensor", "nothing more than logits"])
+def test_another_answer_to_return_hidden_is_passed_over(answer: str, data: tuple[Tensor, Tensor]) -> None:
+    class Odd(Net):
+        def forward(self, x: Tensor, return_hidden: bool = False) -> object:  # type: ignore[override]
+            logits, hidden = stepped(self, x)
+            answers = {"a dictionary": dict(enumerate(hidden)), "a stacked tensor": torch.stack(hidden)}
+            return (logits, answers[answer]) if return_hidden and answer in answers else logits
+
+    assert find_stream(Odd(STEPS["h + f"]).eval(), data[0][:3]).source.startswith("detected")
+
+
+def test_a_network_that_writes_to_its_input_leaves_the_callers_data_alone_while_the_stream_is_found() -> None:
+    class Centred(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.sub_(1))
+
+    x = torch.randn(3, 20)
+    before = x.clone()
+    find_stream(Centred(STEPS["h + f"]).eval(), x)
+    assert torch.equal(x, before)
+
+
+# --- when it cannot tell ---------------------------------------------------------------------------------
+
+
+class Twins(nn.Module):
+    """Two towers of the same length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(20, D)
+        self.left = nn.ModuleList(Whole() for _ in range(3))
+        self.right = nn.ModuleList(Branch() for _ in range(3))
+        self.short = nn.Sequential(nn.Linear(D, D), nn.ReLU(), nn.Linear(D, D), nn.ReLU())
+        self.norm = nn.LayerNorm(D)
+        self.head = nn.Linear(D, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x)
+        for block in self.left:
+            h = block(h)
+        for block in self.right:
+            h = h + block(h)
+        logits: Tensor = self.head(self.short(self.norm(h)))
+        return logits
+
+
+def test_an_ambiguous_network_is_an_error_that_lists_the_chains_and_the_option() -> None:
+    with pytest.raises(AuditError) as raised:
+        find_stream(Twins().eval(), torch.randn(3, 20))
+    text = str(raised.value)
+    assert "cannot tell which of 2 chains of 3 blocks" in text
+    assert "--fa-stream" in text
+    assert [line.split("    ")[0].strip() for line in text.splitlines()[1:]] == [
+        "left.*",
+        "right.* -> norm",
+        "short.0, short.2",
+    ]
+
+
+@pytest.mark.parametrize(("spec", "last"), [("left.*", "left.2"), ("right.* -> norm", "norm"), ("short.0, short.2", "short.3")])
+def test_every_listed_chain_can_be_given_as_the_option(spec: str, last: str, data: tuple[Tensor, Tensor]) -> None:
+    assert find_stream(Twins().eval(), data[0][:3], spec).sites[-1].module == last
+    measure(Twins(), in_batches(*data), stream=spec)
+
+
+def test_branches_side_by_side_are_no_chain() -> None:
+    class Experts(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.embed(x)
+            return self.read(h + sum(block(h) for block in self.blocks))
+
+    with pytest.raises(AuditError, match="no residual stream found"):
+        find_stream(Experts(STEPS["h + f"], blocks=6).eval(), torch.randn(3, 20))
+
+
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_fewer_than_two_blocks_is_an_error_that_says_what_ran_and_what_to_type(blocks: int) -> None:
+    with pytest.raises(AuditError, match=r"(?s)two or more.*embed \(Linear\).*--fa-stream.*return_hidden=True") as raised:
+        find_stream(Net(STEPS["h + f"], blocks=blocks).eval(), torch.randn(3, 20))
+    assert "norm (LayerNorm), head (Linear)" in str(raised.value).replace("\n", " ")
+
+
+def test_a_reference_network_without_blocks_has_no_stream(data: tuple[Tensor, Tensor]) -> None:
+    with pytest.raises(AuditError, match="no blocks"):
+        measure(network(blocks=0), in_batches(*data))
+
+
+def test_a_last_state_that_no_module_takes_is_an_error_and_not_its_multiple() -> None:
+    class Doubled(Net):
+        def read(self, h: Tensor) -> Tensor:
+            return super().read(2 * h)
+
+    with pytest.raises(AuditError, match=r"cannot see the last state h_L of blocks.0 … blocks.2.*return_hidden=True"):
+        find_stream(Doubled(STEPS["h + f"]).eval(), torch.randn(3, 20))
+
+
+def test_a_last_block_whose_residual_is_left_out_is_an_error() -> None:
+    class Cut(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            *blocks, last = self.blocks
+            h = self.embed(x)
+            for block in blocks:
+                h = h + block(h)
+            return self.read(last(h))
+
+    with pytest.raises(AuditError, match=r"cannot see the last state h_L"):
+        find_stream(Cut(STEPS["h + f"]).eval(), torch.randn(3, 20))
+
+
+def test_a_pooled_state_is_not_taken_for_the_last() -> None:
+    class Pooled(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.embed(x)
+            for block in self.blocks:
+                h = F.relu(block(h))
+            return self.read(h.mean(1))
+
+    with pytest.raises(AuditError, match=r"cannot see the last state h_L"):
+        find_stream(Pooled(STEPS["h + f"]).eval(), torch.randn(3, 4, 20))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda net, block, h: h.detach() + block(h.detach()), lambda net, block, h: block(h).detach()],
+    ids=["before the block", "behind the block"],
+)
+def test_a_stream_that_is_detached_inside_is_an_error(
+    step: Callable[[Net, nn.Module, Tensor], Tensor], data: tuple[Tensor, Tensor]
+) -> None:
+    with pytest.raises(AuditError, match="detached before h_1"):
+        measure(Net(step), in_batches(*data))
+
+
+def test_returned_states_of_a_detached_stream_are_an_error_too(data: tuple[Tensor, Tensor]) -> None:
+    class Local(ResidualMLP):
+        """A network as local training rules write it: no gradient goes from block to block."""
+
+        def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
+            hidden = [self.embed(x)]
+            for block in self.blocks:
+                hidden.append(hidden[-1].detach() + block(hidden[-1].detach()))
+            logits: Tensor = self.out_head(self.out_ln(hidden[-1]))
+            return (logits, hidden) if return_hidden else logits
+
+    with pytest.raises(AuditError, match="detached before h_1"):
+        measure(Local(20, D, 3, CLASSES), in_batches(*data))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("layers.* -> norm", r"no module matches 'layers.\*'.*top-level modules are: embed, blocks"),
+        ("blocks.* -> out_ln", "no module matches 'out_ln'"),
+        ("blocks.* -> embed", "'embed' does not run after the last block, 'blocks.2'"),
+        ("blocks.* -> blocks.2.ln", "'blocks.2.ln' does not run after the last block"),
+        ("mix -> norm", "matches mix, but none of them ran"),
+        ("", "no module matches ''"),
+        ("-> norm", "no module matches ''"),
+    ],
+)
+def test_a_wrong_name_is_an_error_that_says_which_part(spec: str, message: str) -> None:
+    with pytest.raises(AuditError, match=message):
+        find_stream(Net(STEPS["h + f"]).eval(), torch.randn(3, 20), spec)
+
+
+def test_states_without_a_dimension_for_the_samples_are_an_error() -> None:
+    class Flat(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.embed(x).view(-1, D // 2, 2).flatten(0, 1)
+            for block in self.blocks:
+                h = h + block(h)
+            return self.head(self.norm(h).view(-1, D)) if self.norm is not None else h
+
+    net = Flat(STEPS["h + f"], lambda: Branch(2))
+    net.norm = nn.LayerNorm(2)
+    with pytest.raises(AuditError, match=r"shape \(24, 2\) for 3 samples: no dimension counts the samples"):
+        find_stream(net.eval(), torch.randn(3, 20))

@@ -1,0 +1,133 @@
+"""The published schema of the JSON document, and documents of the version before."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from pytest_fadiag.show.audit import Audit
+from pytest_fadiag.show.document import FORMAT_VERSION, audit_of, document, read_document
+
+SCHEMA: dict[str, Any] = json.loads((files("pytest_fadiag.show") / "audit.schema.json").read_text("utf-8"))
+VERSION_1 = Path(__file__).with_name("audit_v1.json")
+Audits = dict[str, Callable[[], Audit]]
+
+
+def errors(values: Any) -> list[str]:
+    return [error.message for error in jsonschema.Draft202012Validator(SCHEMA).iter_errors(values)]
+
+
+def within(old: Any, new: Any) -> Any:
+    """What is new of a value, as far as an earlier version had it: each version may add fields."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {key: within(value, new[key]) for key, value in old.items() if key in new}
+    return new
+
+
+def test_the_schema_is_one_and_is_that_of_the_version_that_is_written() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["properties"]["format_version"]["const"] == FORMAT_VERSION
+
+
+def test_every_audit_validates_also_after_a_round_trip_through_a_file(audit: Audit) -> None:
+    values = json.loads(json.dumps(document(audit, "0.3"), allow_nan=False))
+    assert errors(values) == []
+    assert all(row["moved"] for row in values["summary"] if row["recorded"])
+    again = document(audit_of(values), "0.3")
+    assert errors(again) == [] and json.dumps(again, sort_keys=True) == json.dumps(values, sort_keys=True)
+
+
+def test_the_schema_names_every_field_that_is_written(audits: Audits) -> None:
+    values = document(audits["usual"](), "0.3")
+    logged = next(report for report in values["reports"].values() if report["trajectory"])
+    whole = next(report for report in values["reports"].values() if report["accuracy"])
+    written = {
+        "report": whole,
+        "thresholds": whole["thresholds"],
+        "companions": whole["companions"],
+        "accuracy": whole["accuracy"],
+        "control": whole["control"],
+        "interval": whole["margin_interval"],
+        "finding": whole["findings"][0],
+        "trajectory": logged["trajectory"],
+        "row": values["summary"][0],
+        "mean": values["means"][0],
+        "seed_margin_row": values["seed_margins"][0],
+        "seed_margin": values["seed_margins"][0]["margin"],
+        "checklist": values["checklist"],
+    }
+    assert set(values) == set(SCHEMA["properties"])
+    for name, fields in written.items():
+        assert set(fields) == set(SCHEMA["$defs"][name]["properties"]), name
+
+
+def edits() -> dict[str, Callable[[dict[str, Any]], object]]:
+    """What somebody may do to a document, each with the report that it is done to."""
+
+    def first(values: dict[str, Any]) -> dict[str, Any]:
+        return next(report for report in values["reports"].values() if report["trajectory"])
+
+    return {
+        "no reports": lambda values: values.pop("reports"),
+        "another format": lambda values: values.update(format="something"),
+        "another version": lambda values: values.update(format_version=3),
+        "a list of reports": lambda values: values.update(reports=[]),
+        "a negative norm": lambda values: first(values).update(residual_norms=[-1.0, 2.0]),
+        "no norms": lambda values: first(values).update(bp_grad_norms=[]),
+        "a word for a number": lambda values: first(values).update(residual_norms=["big", 2.0]),
+        "a percentage": lambda values: first(values).update(headline_acc=65.3),
+        "no cosine": lambda values: first(values).update(cross_batch_stability=3),
+        "no verdict": lambda values: first(values).pop("verdict"),
+        "an unknown status": lambda values: first(values)["findings"][0].update(status="maybe"),
+        "an unknown growth": lambda values: first(values)["thresholds"].update(growth="fast"),
+        "an epoch in words": lambda values: first(values)["trajectory"].update(epochs=["one"]),
+        "first fired of no diagnostic": lambda values: first(values)["trajectory"].update(first_fired={"ab": 1}),
+        "a trajectory without accuracy": lambda values: first(values)["trajectory"].pop("accuracy"),
+        "an accuracy without value": lambda values: values["reports"]["runs/bp_s42.pt"]["accuracy"].pop("value"),
+        "a row without method": lambda values: values["summary"][0].pop("method"),
+        "a mean of one seed": lambda values: values["means"][0].update(seeds=1),
+        "a margin without interval": lambda values: values["seed_margins"][0]["margin"].pop("interval"),
+        "an unknown seed verdict": lambda values: values["seed_margins"][0]["margin"].update(verdict="MAYBE"),
+        "a pitfall without a line": lambda values: values["checklist"]["findings"][0].pop("line"),
+        "a seventh pitfall": lambda values: values["checklist"]["findings"][0].update(number=7),
+    }
+
+
+@pytest.mark.parametrize("edit", edits())
+def test_a_broken_document_does_not_validate(edit: str, audits: Audits) -> None:
+    values = copy.deepcopy(document(audits["usual"](), "0.3"))
+    assert errors(values) == []
+    edits()[edit](values)
+    assert errors(values)
+
+
+def test_fields_of_a_newer_writer_do_no_harm(audits: Audits) -> None:
+    values = document(audits["usual"](), "0.4")
+    values["more"] = 1
+    for report in values["reports"].values():
+        report["more"] = report["companions"]["more"] = 1
+    assert errors(values) == []
+    assert len(audit_of(values).rows) == 12
+
+
+def test_a_document_of_version_1_is_still_read_and_written_as_version_2() -> None:
+    recorded = json.loads(VERSION_1.read_text("utf-8"))
+    assert recorded["format_version"] == 1 and errors(recorded)
+    audit = read_document(VERSION_1)
+    assert [(row.method, row.seed, row.fired) for row in audit.rows] == [
+        ("bp", 42, ""),
+        ("dfa", 42, "abd"),
+        ("dfa", 123, "abd"),
+    ]
+    assert not audit.margins and audit.checklist is None and not any(row.partial for row in audit.rows)
+    now = document(audit, "0.3")
+    assert errors(now) == []
+    for name, report in recorded["reports"].items():
+        assert within(report, now["reports"][name]) == report

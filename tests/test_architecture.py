@@ -1,0 +1,100 @@
+"""The folders are the pipeline: imports point one way, in function bodies too, and heavy packages stay where they belong."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import pytest_fadiag
+
+PACKAGE = Path(pytest_fadiag.__file__).parent
+MAY_IMPORT = {
+    "plugin": {"session"},
+    "session": {"bench", "load", "measure", "judge", "show", "lint"},
+    "recorder": {"load", "measure", "judge"},
+    "bench": {"load", "measure", "judge"},
+    "show": {"judge"},
+    "measure": {"judge"},
+    "load": {"judge"},
+    "lint": {"judge"},
+    "judge": set(),
+}
+"""Which parts of the package a part may import beside itself."""
+
+
+class Import(NamedTuple):
+    """One imported module, where it is imported, and whether only when a function runs."""
+
+    module: str
+    target: str
+    line: int
+    inside: bool
+
+
+def imports() -> Iterator[Import]:
+    """Every import of a module of the package or of another, type checking aside."""
+    files = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    names = {name.removesuffix(".__init__") for name in files}
+    for name, path in files.items():
+        tree = ast.parse(path.read_text("utf-8"))
+        package = name.rpartition(".")[0].split(".")
+        for_types = {
+            id(node)
+            for check in ast.walk(tree)
+            if isinstance(check, ast.If) and "TYPE_CHECKING" in ast.dump(check.test)
+            for statement in check.body
+            for node in ast.walk(statement)
+        }
+        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+        inside = {id(node) for function in functions for node in ast.walk(function)}
+        for node in ast.walk(tree):
+            if id(node) in for_types:
+                continue
+            targets: list[str] = []
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = package[: len(package) - node.level + 1] if node.level else []
+                module = ".".join([*base, *([node.module] if node.module else [])])
+                whole = [f"{module}.{alias.name}" for alias in node.names]
+                targets = [name if name in names else module for name in whole]
+            for target in dict.fromkeys(targets):
+                yield Import(name.removesuffix(".__init__"), target, node.lineno, id(node) in inside)
+
+
+def part(module: str) -> str:
+    """The folder or module of the package that a module belongs to."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_imports_point_one_way() -> None:
+    wrong = [
+        f"{found.module}:{found.line} imports {found.target}"
+        for found in imports()
+        if found.target.startswith("pytest_fadiag.")
+        and part(found.module) in MAY_IMPORT
+        and part(found.target) in MAY_IMPORT
+        and part(found.target) not in {part(found.module), *MAY_IMPORT[part(found.module)]}
+    ]
+    assert wrong == []
+
+
+def test_every_part_of_the_package_has_its_place() -> None:
+    parts = {path.stem for path in PACKAGE.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")}
+    assert parts == set(MAY_IMPORT)
+
+
+@pytest.mark.xfail(strict=True, reason="session/ is one knot of nine modules, to be untied")
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """Function bodies included: what is imported late is still a dependency."""
+    graph: dict[str, set[str]] = {}
+    for found in imports():
+        if found.target.startswith("pytest_fadiag") and found.target != found.module:
+            graph.setdefault(found.module, set()).add(found.target)
+    graph.pop("pytest_fadiag", None)  # public names, resolved on first use
+    TopologicalSorter(graph).prepare()  # raises CycleError
