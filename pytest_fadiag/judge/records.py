@@ -21,7 +21,7 @@ BATCHES = 10
 
 
 @dataclass(frozen=True)
-class Companions:
+class AuxiliaryStatistics:
     """Numbers without which (b) and (c) can be misread; ``None`` is not measured, NaN is undefined."""
 
     batches: int | None = None
@@ -30,25 +30,34 @@ class Companions:
     output_error_norm: float | None = None
     sample_invariance: float | None = None
     output_error_drift: float | None = None
-    directionless_samples: int = 0
+    zero_gradient_samples: int = 0
     nonfinite_states: tuple[int, ...] = ()
     nonfinite_gradients: tuple[int, ...] = ()
     nonfinite_logits: int = 0
     nonfinite_weights: tuple[str, ...] = ()
-    unread_tokens: tuple[int, ...] = ()
+    tokens_without_gradient: tuple[int, ...] = ()
     tokens: int | None = None
     classes: int | None = None
     predicted_class_share: float | None = None
     largest_logit: float | None = None
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Companions:
-        """The companions behind their JSON object."""
-        known: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else number(value)
-            for name, value in known_fields(cls, values).items()
+    def from_dict(cls, values: Mapping[str, Any]) -> AuxiliaryStatistics:
+        """The statistics behind their JSON object."""
+        statistics: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, (list, tuple)) else number(value)
+            for name, value in cls.fields_in(values).items()
         }
-        return cls(**known)
+        return cls(**statistics)
+
+    @classmethod
+    def fields_in(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The entries of a JSON object that are fields, under the names that they have now."""
+        return known_fields(cls, {_NAMES_BEFORE.get(name, name): value for name, value in values.items()})
+
+
+_NAMES_BEFORE = {"directionless_samples": "zero_gradient_samples", "unread_tokens": "tokens_without_gradient"}
+"""What audits and logs called two of the auxiliary statistics before."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,7 @@ class Measurement:
     bp_grad_norms: tuple[float, ...]
     stability_layer: int
     cross_batch_stability: float
-    companions: Companions
+    companions: AuxiliaryStatistics
     accuracy: Accuracy
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
 
@@ -111,7 +120,7 @@ class Measurement:
             bp_grad_norms=numbers(values["bp_grad_norms"]),
             stability_layer=int(values["stability_layer"]),
             cross_batch_stability=float(number(values["cross_batch_stability"])),
-            companions=Companions.from_dict(values["companions"]),
+            companions=AuxiliaryStatistics.from_dict(values["companions"]),
             accuracy=Accuracy(**values["accuracy"]),
             environment=dict(values["environment"]),
         )

@@ -13,7 +13,7 @@ from .diagnostics import DIAGNOSTICS, Finding, Status
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
 from .plain import number, numbers_or_holes, to_plain
-from .records import Accuracy, Companions, Measurement, check_accuracy, check_norms
+from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds
 from .trajectory import Trajectory
@@ -34,7 +34,7 @@ class DiagnosticReport:
     notes: str = ""
     thresholds: DiagnosticThresholds = field(default_factory=DiagnosticThresholds)
     seed: int | None = None
-    companions: Companions = field(default_factory=Companions)
+    companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
     accuracy: Accuracy | None = None
     control: Control | None = None
     claimed_acc: float | None = None
@@ -230,7 +230,7 @@ class DiagnosticReport:
                 {name: number(value) for name, value in values["thresholds"].items()}
             )
         if values.get("companions") is not None:
-            given["companions"] = Companions.from_dict(values["companions"])
+            given["companions"] = AuxiliaryStatistics.from_dict(values["companions"])
         if values.get("accuracy") is not None:
             given["accuracy"] = Accuracy(**values["accuracy"])
         if values.get("control") is not None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .plain import number, numbers_or_holes, to_plain
-from .records import Companions
+from .records import AuxiliaryStatistics
 
 if TYPE_CHECKING:
     from .report import DiagnosticReport
@@ -27,7 +27,7 @@ class Point:
     bp_grad_norms: Series
     drift: float | None = None
     accuracy: float | None = None
-    companions: Companions = field(default_factory=Companions)
+    companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
 
 
 @dataclass(frozen=True)
@@ -142,15 +142,15 @@ class Trajectory:
                 bp_grad_norms=numbers_or_holes(values["bp_grad_norms"][index]),
                 drift=number(values["drift"][index]),
                 accuracy=number(values["accuracy"][index]),
-                companions=Companions.from_dict({name: column[index] for name, column in columns.items()}),
+                companions=AuxiliaryStatistics.from_dict({name: column[index] for name, column in columns.items()}),
             )
             for index, epoch in enumerate(values["epochs"])
         )
         return cls(points, dict(values.get("first_fired") or {}), tuple(values.get("known") or ()))
 
 
-def _judged_by(companions: Companions) -> Companions:
-    return Companions(**{name: value for name, value in asdict(companions).items() if name in JUDGED_BY})
+def _judged_by(companions: AuxiliaryStatistics) -> AuxiliaryStatistics:
+    return AuxiliaryStatistics(**{name: value for name, value in asdict(companions).items() if name in JUDGED_BY})
 
 
 def _says_something(name: str, column: Sequence[Any]) -> bool:

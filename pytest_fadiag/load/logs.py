@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from ..judge.control import Control
 from ..judge.errors import AuditError
-from ..judge.plain import known_fields
-from ..judge.records import BATCH, Accuracy, Companions
+from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.trajectory import Point, Series, Trajectory
@@ -283,18 +282,18 @@ class _Reader:
             found[norm.symbol, index] = norm
         return found
 
-    def _companions(self, entry: Mapping[str, Any], place: str, scale: float) -> Companions:
+    def _companions(self, entry: Mapping[str, Any], place: str, scale: float) -> AuxiliaryStatistics:
         given = entry.get("companions") or {}
         if not isinstance(given, dict):
             raise trouble(self.path, f"companions is {given!r:.40}, not an object", place)
-        values = {key: self._companion(key, value, place) for key, value in known_fields(Companions, given).items()}
-        companions = Companions.from_dict(values)
+        values = {key: self._companion(key, value, place) for key, value in AuxiliaryStatistics.fields_in(given).items()}
+        companions = AuxiliaryStatistics.from_dict(values)
         per_error = companions.gradient_per_unit_error
         return companions if per_error is None else replace(companions, gradient_per_unit_error=per_error * scale)
 
     def _companion(self, key: str, value: Any, place: str) -> Any:
         """A number, or where it is one of a list of counts or names, that list."""
-        if not isinstance(getattr(Companions(), key), tuple):
+        if not isinstance(getattr(AuxiliaryStatistics(), key), tuple):
             checked = self.numbers.number(value, f"companions.{key}", place)
             return value if isinstance(value, int) else checked
         kind = str if key == "nonfinite_weights" else int

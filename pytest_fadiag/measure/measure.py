@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..judge.errors import AuditError
-from ..judge.records import BATCH, BATCHES, Accuracy, Companions, Measurement
+from ..judge.records import BATCH, BATCHES, Accuracy, AuxiliaryStatistics, Measurement
 from ..judge.wording import count
 from .batches import Batch, regrouped
 from .output_error import Loss, cross_entropy, output_error
@@ -261,19 +261,19 @@ class _Pass:
         error_norms = self.error_norms.all()
         gradients = self.gradient_norms.medians(error_norms / BATCH)
         counts = torch.stack(self.predictions).sum(0)
-        companions = Companions(
+        companions = AuxiliaryStatistics(
             batches=probed,
             samples=probed * BATCH,
             gradient_per_unit_error=self.gradient_norms.median_where(layers - 1, self.error_units.all() != 0) / BATCH,
             output_error_norm=median(error_norms),
             sample_invariance=self.directions.invariance(),
             output_error_drift=pairwise_cosine(self.errors.sums(probed)),
-            directionless_samples=self.directions.directionless(),
+            zero_gradient_samples=self.directions.directionless(),
             nonfinite_states=self.state_norms.nonfinite(),
             nonfinite_gradients=self.gradient_norms.nonfinite(),
             nonfinite_logits=int(torch.stack(self.broken_logits).sum()),
             nonfinite_weights=_nonfinite_weights(self.network),
-            unread_tokens=self.gradient_norms.unread(),
+            tokens_without_gradient=self.gradient_norms.unread(),
             tokens=self.gradient_norms.tokens,
             classes=self.classes,
             predicted_class_share=float(counts.max() / counts.sum()),

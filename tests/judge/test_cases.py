@@ -196,7 +196,7 @@ def test_a_network_of_any_confidence_is_excused_by_its_gradient_per_unit_error(
         model.out_head.bias.mul_(factor)
     report = diagnose(model=model, eval_batches=in_batches(x, y))
     assert report.finding("b").causes == ("saturated",)
-    assert report.companions.directionless_samples == 0
+    assert report.companions.zero_gradient_samples == 0
     assert report.companions.gradient_per_unit_error is not None
     plain = diagnose(model=trained_network(), eval_batches=in_batches(x, y)).companions.gradient_per_unit_error
     assert plain is not None

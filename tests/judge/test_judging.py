@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_fadiag import Accuracy, AuditError, Control, DiagnosticReport, DiagnosticThresholds
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Status, select
-from pytest_fadiag.judge.records import Companions, Measurement
+from pytest_fadiag.judge.records import AuxiliaryStatistics, Measurement
 
 HEALTHY: dict[str, Any] = {
     "method_name": "bp",
@@ -78,10 +78,10 @@ def test_cumulative_growth_is_selectable_and_both_forms_are_printed() -> None:
     assert "cumulative growth (max ‖h_l‖/‖h_0‖): 1.6e+03" in text
 
 
-SATURATED = Companions(gradient_per_unit_error=5e-3, output_error_norm=2.5e-5)
-COLLAPSED = Companions(gradient_per_unit_error=1.4e-8, output_error_norm=0.9)
-BIASED = Companions(sample_invariance=0.03, output_error_drift=0.55)
-ONE_CLASS = Companions(sample_invariance=0.17, output_error_drift=0.95)
+SATURATED = AuxiliaryStatistics(gradient_per_unit_error=5e-3, output_error_norm=2.5e-5)
+COLLAPSED = AuxiliaryStatistics(gradient_per_unit_error=1.4e-8, output_error_norm=0.9)
+BIASED = AuxiliaryStatistics(sample_invariance=0.03, output_error_drift=0.55)
+ONE_CLASS = AuxiliaryStatistics(sample_invariance=0.17, output_error_drift=0.95)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_what_was_excused_is_said_with_the_companions_number() -> None:
         ({"residual_norms": [1.0, math.inf]}, "a"),
         ({"residual_norms": [0.0, 0.0]}, "a"),
         ({"residual_norms": [0.0, 1.0]}, "a"),
-        ({"companions": Companions(nonfinite_states=(0, 1))}, "a"),
+        ({"companions": AuxiliaryStatistics(nonfinite_states=(0, 1))}, "a"),
         ({"bp_grad_norms": [math.nan, 1.0]}, "b"),
         ({"bp_grad_norms": [1.0, math.inf]}, "b"),
         ({"bp_grad_norms": [0.0, 0.0]}, "b"),
-        ({"companions": Companions(nonfinite_gradients=(0, 0, 3))}, "bc"),
+        ({"companions": AuxiliaryStatistics(nonfinite_gradients=(0, 0, 3))}, "bc"),
         ({"cross_batch_stability": math.nan}, "c"),
-        ({"companions": Companions(nonfinite_logits=2)}, "d"),
-        ({"companions": Companions(nonfinite_logits=2), "frozen_baseline_acc": None}, "d"),
+        ({"companions": AuxiliaryStatistics(nonfinite_logits=2)}, "d"),
+        ({"companions": AuxiliaryStatistics(nonfinite_logits=2), "frozen_baseline_acc": None}, "d"),
     ],
 )
 @pytest.mark.parametrize("confounds", ["excuse", "flag"])
@@ -179,9 +179,9 @@ def test_diagnostics_are_selected_by_key() -> None:
 
 
 def test_an_accuracy_at_chance_is_named() -> None:
-    at_chance = report(headline_acc=0.103, companions=Companions(classes=10), accuracy=Accuracy(0.103, 10_000))
+    at_chance = report(headline_acc=0.103, companions=AuxiliaryStatistics(classes=10), accuracy=Accuracy(0.103, 10_000))
     assert "accuracy is at chance (1/10)" in str(at_chance)
-    above = report(headline_acc=0.12, companions=Companions(classes=10), accuracy=Accuracy(0.12, 10_000))
+    above = report(headline_acc=0.12, companions=AuxiliaryStatistics(classes=10), accuracy=Accuracy(0.12, 10_000))
     assert "at chance" not in str(above)
 
 
@@ -232,7 +232,7 @@ norms = st.lists(
 )
 companion_numbers = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
 companions = st.builds(
-    Companions,
+    AuxiliaryStatistics,
     batches=st.one_of(st.none(), st.integers(2, 20)),
     gradient_per_unit_error=companion_numbers,
     output_error_norm=companion_numbers,
@@ -315,7 +315,7 @@ def test_property_json_round_trip_is_exact(judged: DiagnosticReport) -> None:
 
 @given(norms, norms, companions, accuracies, st.one_of(st.floats(-1, 1), st.just(math.nan)))
 def test_property_a_measurement_round_trips_through_json(
-    states: list[float], gradients: list[float], beside: Companions, accuracy: Accuracy, drift: float
+    states: list[float], gradients: list[float], beside: AuxiliaryStatistics, accuracy: Accuracy, drift: float
 ) -> None:
     measured = Measurement(tuple(states), tuple(gradients), 1, drift, beside, accuracy, {"torch": "2", "threads": 1})
     written = json.dumps(measured.to_dict(), allow_nan=False)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_fadiag import DiagnosticReport, DiagnosticThresholds, Trajectory
 from pytest_fadiag.judge.bounds import segments
 from pytest_fadiag.judge.diagnostics import Status
-from pytest_fadiag.judge.records import Companions
+from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.judge.trajectory import Point
 from pytest_fadiag.show.audit import COLUMNS
 
@@ -206,14 +206,14 @@ def test_the_batch_size_of_the_training_is_an_assumption() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, -math.inf])
 def test_a_companion_that_is_not_finite_excuses_nothing(value: float) -> None:
-    companions = Companions(gradient_per_unit_error=value, sample_invariance=value)
+    companions = AuxiliaryStatistics(gradient_per_unit_error=value, sample_invariance=value)
     judged = report(bp_grad_norms=(None, None, 7e-8), cross_batch_stability=0.9, companions=companions)
     assert judged.finding("b").status is Status.FIRE
     assert judged.finding("c").status is Status.FIRE
 
 
 def test_a_companion_in_the_log_excuses_as_ever() -> None:
-    saturated = report(bp_grad_norms=(None, None, 7e-8), companions=Companions(gradient_per_unit_error=5e-3))
+    saturated = report(bp_grad_norms=(None, None, 7e-8), companions=AuxiliaryStatistics(gradient_per_unit_error=5e-3))
     assert saturated.finding("b").outcome == "pass (saturated)"
 
 
@@ -288,7 +288,7 @@ def trajectory() -> Trajectory:
             Point(5, (9.0, None, 1e5), (None, 1e-6, None), accuracy=0.36, drift=math.nan),
             Point(
                 9, (9.0, None, math.inf), (None, 1e-9, None), accuracy=0.40,
-                companions=Companions(samples=1280, nonfinite_states=(0, 0, 7), sample_invariance=0.2),
+                companions=AuxiliaryStatistics(samples=1280, nonfinite_states=(0, 0, 7), sample_invariance=0.2),
             ),
         )
     )  # fmt: skip
@@ -323,14 +323,14 @@ def test_other_thresholds_judge_every_epoch_anew() -> None:
 @pytest.mark.parametrize(
     ("companions", "key"),
     [
-        (Companions(nonfinite_states=(0, 7)), "a"),
-        (Companions(nonfinite_gradients=(0, 7)), "b"),
-        (Companions(nonfinite_logits=7), "d"),
-        (Companions(sample_invariance=0.2), "c"),
-        (Companions(gradient_per_unit_error=5e-3), ""),
+        (AuxiliaryStatistics(nonfinite_states=(0, 7)), "a"),
+        (AuxiliaryStatistics(nonfinite_gradients=(0, 7)), "b"),
+        (AuxiliaryStatistics(nonfinite_logits=7), "d"),
+        (AuxiliaryStatistics(sample_invariance=0.2), "c"),
+        (AuxiliaryStatistics(gradient_per_unit_error=5e-3), ""),
     ],
 )
-def test_an_epoch_keeps_the_companions_that_decide(companions: Companions, key: str) -> None:
+def test_an_epoch_keeps_the_companions_that_decide(companions: AuxiliaryStatistics, key: str) -> None:
     """Each changes what fires in an epoch whose norms, cosine and accuracy alone would not say."""
     gradient = 1e-8 if companions.gradient_per_unit_error else 1e-3
     beside = replace(companions, sample_invariance=companions.sample_invariance or 0.01)
@@ -358,7 +358,7 @@ def test_a_report_written_before_there_were_partial_ones_is_read() -> None:
 
 
 def test_a_trajectory_keeps_a_companion_that_is_zero_in_every_epoch() -> None:
-    companions = Companions(sample_invariance=0.0)
+    companions = AuxiliaryStatistics(sample_invariance=0.0)
     course = Trajectory(tuple(Point(epoch, (9.0, 9.0), (1e-3, 1e-3), 0.9, 0.4, companions) for epoch in (1, 2)))
     judged = report(residual_norms=(9.0, 9.0), bp_grad_norms=(1e-3, 1e-3), cross_batch_stability=0.9, companions=companions,
                     trajectory=course, frozen_baseline_acc=0.3)  # fmt: skip

@@ -254,6 +254,12 @@ def test_what_is_not_finite_is_read_and_fires(write: Write) -> None:
     assert report.companions.nonfinite_logits == 3
 
 
+def test_a_recorded_log_with_the_names_before_is_read(write: Write) -> None:
+    before = {"directionless_samples": 7, "unread_tokens": [0, 16], "tokens": 17}
+    companions = read_log(write([{**LISTS, "stability_layer": 1, "drift": 0.1, "companions": before}])).report().companions
+    assert (companions.zero_gradient_samples, companions.tokens_without_gradient, companions.tokens) == (7, (0, 16), 17)
+
+
 def test_the_number_of_images_gives_the_margin_an_interval(write: Write) -> None:
     report = read_log(write(penalised(images=10_000))).report(0.349)
     assert "binomial, 10,000 images" in str(report)

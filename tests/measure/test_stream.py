@@ -377,7 +377,7 @@ def test_a_vision_transformer(data: tuple[Tensor, Tensor]) -> None:
         return net.heads(net.encoder.ln(hidden[-1])[:, 0]), hidden  # type: ignore[union-attr,operator]
 
     assert_measured(vit, states, torch.randn(300, 3, 32, 32), data[1])
-    assert measure(vit, in_batches(torch.randn(300, 3, 32, 32), data[1])).companions.unread_tokens[-1] == 16
+    assert measure(vit, in_batches(torch.randn(300, 3, 32, 32), data[1])).companions.tokens_without_gradient[-1] == 16
 
 
 def test_vit_b_16_has_twelve_blocks_and_the_output_of_the_last() -> None:

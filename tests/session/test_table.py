@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_fadiag import DiagnosticReport
-from pytest_fadiag.judge.records import Companions
+from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.judge.seeds import SeedMargin
 from pytest_fadiag.judge.statistics import Interval
 from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow, MarginRow, mean_rows
@@ -73,8 +73,8 @@ def rows() -> list[AuditRow]:
         row("no-control", None, frozen_baseline_acc=None),
         row("not-finite", 1, growth=float("nan")),
         partly,
-        row("saturated", 1, g=3.1e-9, companions=Companions(gradient_per_unit_error=2e-5, output_error_norm=1e-4)),
-        row("varied", 1, drift=0.41, companions=Companions(sample_invariance=0.02)),
+        row("saturated", 1, g=3.1e-9, companions=AuxiliaryStatistics(gradient_per_unit_error=2e-5, output_error_norm=1e-4)),
+        row("varied", 1, drift=0.41, companions=AuxiliaryStatistics(sample_invariance=0.02)),
         row("waiting", 1, outcome="not run"),
         row("early", 1, partial=True, drift=None),
         row("later", 1, partial=True, drift=None, g=1.3e-8),

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pytest_fadiag.judge.records import Companions
+from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.show.audit import Audit, AuditRow
 from pytest_fadiag.show.changes import environment_notes, moves
 from pytest_fadiag.show.document import document
@@ -120,7 +120,7 @@ def test_a_number_that_came_or_went_is_shown(audits: Audits) -> None:
 
 
 def test_another_number_of_probe_batches_is_named(audits: Audits) -> None:
-    now, then = {"companions": Companions(batches=10)}, {"companions": Companions(batches=2)}
+    now, then = {"companions": AuxiliaryStatistics(batches=10)}, {"companions": AuxiliaryStatistics(batches=2)}
     row = compared(audits, then, now)
     assert environment_notes([row]) == ["runs/bp_sNone.pt: probe batches were 2 when recorded and are 10 now"]
     assert environment_notes([compared(audits, now, now)]) == environment_notes([compared(audits, {}, now)]) == []

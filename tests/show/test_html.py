@@ -17,7 +17,7 @@ import pytest
 
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Column
 from pytest_fadiag.judge.diagnostics.frozen_margin import FrozenMargin
-from pytest_fadiag.judge.records import Companions
+from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.show import changes, standing
 from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow, Checklist, MarginRow
 from pytest_fadiag.show.document import audit_of, document
@@ -359,7 +359,7 @@ def test_margins_over_seeds_are_counted_beside_the_results(audits: Audits) -> No
 def test_a_number_that_is_excused_says_so(audits: Audits) -> None:
     row = audits["usual"]().rows[0]
     assert row.report is not None
-    saturated = Companions(gradient_per_unit_error=1e-5, output_error_norm=1e-4)
+    saturated = AuxiliaryStatistics(gradient_per_unit_error=1e-5, output_error_norm=1e-4)
     excused = replace(row.report, bp_grad_norms=[1e-9] * 5, companions=saturated)
     (cells,) = table(parsed(Audit([replace(row, report=excused)])))
     assert cells["b‖g_L‖"].text == "1.0e-09excused" and "excused" not in cells["acc"].text

@@ -17,6 +17,7 @@ from pytest_fadiag.show.document import FORMAT_VERSION, audit_of, document, read
 
 SCHEMA: dict[str, Any] = json.loads((files("pytest_fadiag.show") / "audit.schema.json").read_text("utf-8"))
 VERSION_1 = Path(__file__).with_name("audit_v1.json")
+NAMES_BEFORE = {"zero_gradient_samples": "directionless_samples", "tokens_without_gradient": "unread_tokens"}
 Audits = dict[str, Callable[[], Audit]]
 
 
@@ -130,4 +131,19 @@ def test_a_document_of_version_1_is_still_read_and_written_as_version_2() -> Non
     now = document(audit, "0.3")
     assert errors(now) == []
     for name, report in recorded["reports"].items():
+        report["companions"] = {new: report["companions"].pop(old) for new, old in NAMES_BEFORE.items()} | report["companions"]
         assert within(report, now["reports"][name]) == report
+
+
+def test_a_document_with_the_names_before_is_read_and_validates(audits: Audits) -> None:
+    values = document(audits["usual"](), "0.3")
+    whole = values["reports"]["runs/bp_s42.pt"]["companions"]
+    whole |= {"zero_gradient_samples": 7, "tokens_without_gradient": [0, 16]}
+    now = document(audit_of(values), "0.3")
+    for report in values["reports"].values():
+        for new, old in NAMES_BEFORE.items():
+            report["companions"][old] = report["companions"].pop(new)
+    assert errors(values) == []
+    assert document(audit_of(values), "0.3") == now
+    whole["unread_tokens"] = 16
+    assert errors(values)

@@ -88,8 +88,8 @@ class DirectionDrift(Diagnostic):
                 f"sample invariance (mean cosine of per-sample gradients): {cosine(companions.sample_invariance)}    "
                 f"output-error drift: {cosine(companions.output_error_drift)}"
             )
-        if companions.directionless_samples:
-            lines.append(f"{count(companions.directionless_samples, 'sample')} without a direction (zero gradient) left out")
+        if companions.zero_gradient_samples:
+            lines.append(f"{count(companions.zero_gradient_samples, 'sample')} without a direction (zero gradient) left out")
         if companions.batches is not None and companions.batches < ENOUGH_BATCHES:
             lines.append(f"only {companions.batches} batches of 128: fewer than {ENOUGH_BATCHES} make this cosine uncertain")
         if report.partial and (value is None or _doubts(report)):

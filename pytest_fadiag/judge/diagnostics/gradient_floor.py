@@ -89,9 +89,10 @@ class GradientFloor(Diagnostic):
                 f"gradient per unit error (median ‖g_L‖/‖e‖): {figure(companions.gradient_per_unit_error)}    "
                 f"median output error ‖e‖: {figure(_or_nan(companions.output_error_norm))}"
             )
-        if any(companions.unread_tokens):
+        if any(companions.tokens_without_gradient):
+            without = companions.tokens_without_gradient[-1]
             lines.append(
-                f"medians over the tokens that the head reads: {companions.unread_tokens[-1]} of {companions.tokens} tokens "
+                f"medians over the tokens that the head reads: {without} of {companions.tokens} tokens "
                 "have no gradient at h_L in any sample and are left out"
             )
         return lines + (_of_the_log(report) if report.partial else [])
