@@ -17,7 +17,8 @@ from ..judge.records import BATCH, BATCHES, Accuracy, AuxiliaryStatistics, Measu
 from ..judge.wording import count
 from .batches import Batch, regrouped
 from .output_error import Loss, cross_entropy, output_error
-from .stream.find import Stream, find_stream, logits_of
+from .stream.find import find_stream
+from .stream.sites import Stream, logits_of
 from .tally import DirectionTally, NormTally, Rows, median, pairwise_cosine, row_norms
 
 Progress = Callable[[int], None]

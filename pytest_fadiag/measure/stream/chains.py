@@ -17,18 +17,18 @@ AUXILIARY = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSN
 
 
 @dataclass(frozen=True, eq=False)
-class Glimpse:
+class TensorVersion:
     """A tensor as it was at one moment: a later write in place makes the same object another value."""
 
     tensor: Tensor
     version: int
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Glimpse:
+    def of(cls, tensor: Tensor) -> TensorVersion:
         """The tensor as it is now."""
         return cls(tensor, _version(tensor))
 
-    def same(self, other: Glimpse | None) -> bool:
+    def same(self, other: TensorVersion | None) -> bool:
         """Whether both show one tensor with one value."""
         return other is not None and self.tensor is other.tensor and self.version == other.version
 
@@ -45,26 +45,26 @@ class Call:
     name: str
     module: nn.Module
     start: int
-    inputs: tuple[Glimpse, ...]
+    inputs: tuple[TensorVersion, ...]
     number: int = 0
     """How many calls of the same module came before it in this forward pass."""
     end: int = -1
-    left: Glimpse | None = None
+    output: TensorVersion | None = None
     container: str = ""
     siblings: tuple[str, ...] = field(default=(), repr=False)
 
     @property
-    def entered(self) -> Tensor:
+    def input_tensor(self) -> Tensor:
         """The tensor that entered first; calls without one never become blocks."""
         return self.inputs[0].tensor
 
     @property
     def takes_tensor(self) -> bool:
         """Whether a tensor entered and a tensor left."""
-        return bool(self.inputs) and self.left is not None
+        return bool(self.inputs) and self.output is not None
 
     @property
-    def learns(self) -> bool:
+    def has_parameters(self) -> bool:
         """Whether the module has parameters: an activation between two layers is no block."""
         return next(self.module.parameters(), None) is not None
 
@@ -101,16 +101,16 @@ class Chain:
 
 def candidate_chains(calls: Sequence[Call]) -> list[Chain]:
     """The chains of two or more blocks, outermost only, longest first."""
-    held = [
+    contained = [
         call
         for call in calls
         if call.container
         and call.takes_tensor
-        and call.entered.ndim > 1
-        and call.learns
+        and call.input_tensor.ndim > 1
+        and call.has_parameters
         and not isinstance(call.module, AUXILIARY)
     ]
-    chains = [chain for chain in _chains(held, calls) if len(chain.blocks) > 1]
+    chains = [chain for chain in _chains(contained, calls) if len(chain.blocks) > 1]
     outer = [chain for chain in chains if not any(_inside(chain, other) for other in chains if other is not chain)]
     return sorted(outer, key=lambda chain: -len(chain.blocks))
 
@@ -125,19 +125,20 @@ def last_state(chain: Chain, calls: Sequence[Call]) -> tuple[Call, End] | None:
     last = chain.blocks[-1]
     pairs = [(before, after, between(before, after, calls)) for before, after in itertools.pairwise(chain.blocks)]
     if not pairs:
-        return _after_one(last, calls)
-    operated = [pair for pair in pairs if _led(*pair) is None]
-    if not operated:
-        steps, end = pairs[-1][2], _led(*pairs[-1])
-        own = (last, *(_likewise(steps, last, calls) or ()))
-        return own[end if end is not None and end < len(own) else 0], "output"
-    added = all(_is_sum(before, after.inputs[0], steps) for before, after, steps in operated)
-    own = (last, *(_likewise(operated[-1][2], last, calls) or ()))
-    following = _next(own[-1], calls)
-    if following is not None and not _made(following, own) and not following.inputs[0].same(last.inputs[0]):
-        fits = following.entered.shape == last.entered.shape and (not added or _is_sum(last, following.inputs[0], own[1:]))
+        return _last_state_of_one(last, calls)
+    with_operator = [pair for pair in pairs if _index_of_maker(*pair) is None]
+    if not with_operator:
+        steps, end = pairs[-1][2], _index_of_maker(*pairs[-1])
+        unit = (last, *(_same_steps_behind(steps, last, calls) or ()))
+        return unit[end if end is not None and end < len(unit) else 0], "output"
+    adds_residual = all(_is_sum(before, after.inputs[0], steps) for before, after, steps in with_operator)
+    unit = (last, *(_same_steps_behind(with_operator[-1][2], last, calls) or ()))
+    following = _next_call(unit[-1], calls)
+    if following is not None and not _receives_from(following, unit) and not following.inputs[0].same(last.inputs[0]):
+        same_shape = following.input_tensor.shape == last.input_tensor.shape
+        fits = same_shape and (not adds_residual or _is_sum(last, following.inputs[0], unit[1:]))
         return (following, "input") if fits else None
-    return None if added else (own[-1], "output")
+    return None if adds_residual else (unit[-1], "output")
 
 
 def between(before: Call, after: Call, calls: Sequence[Call]) -> tuple[Call, ...]:
@@ -145,47 +146,47 @@ def between(before: Call, after: Call, calls: Sequence[Call]) -> tuple[Call, ...
     return _outermost(call for call in calls if before.end < call.start and -1 < call.end < after.start)
 
 
-def _after_one(block: Call, calls: Sequence[Call]) -> tuple[Call, End] | None:
+def _last_state_of_one(block: Call, calls: Sequence[Call]) -> tuple[Call, End] | None:
     """h_L of a single block: the sum with what entered it where a module takes that, else its own output."""
     steps = _outermost(call for call in calls if call.start > block.end and call.takes_tensor)
     for index, call in enumerate(steps):
-        if not _made(call, (block, *steps[:index])) and call.entered.shape == block.entered.shape:
+        if not _receives_from(call, (block, *steps[:index])) and call.input_tensor.shape == block.input_tensor.shape:
             return (call, "input") if _is_sum(block, call.inputs[0], steps[:index]) else None
-    return (block, "output") if steps and _made(steps[0], (block,)) else None
+    return (block, "output") if steps and _receives_from(steps[0], (block,)) else None
 
 
-def _led(before: Call, after: Call, steps: Sequence[Call]) -> int | None:
+def _index_of_maker(before: Call, after: Call, steps: Sequence[Call]) -> int | None:
     """Which of a block and the steps behind it made the next block's input, if modules alone lead there."""
-    reached = [before]
+    descendants = [before]
     for step in steps:
-        if any(_made(step, (maker,)) for maker in reached):
-            reached.append(step)
-    makers = [index for index, call in enumerate((before, *steps)) if call in reached and _made(after, (call,))]
+        if any(_receives_from(step, (maker,)) for maker in descendants):
+            descendants.append(step)
+    makers = [index for index, call in enumerate((before, *steps)) if call in descendants and _receives_from(after, (call,))]
     return makers[-1] if makers else None
 
 
-def _made(call: Call, makers: Sequence[Call]) -> bool:
+def _receives_from(call: Call, makers: Sequence[Call]) -> bool:
     """Whether one of the makers returned a tensor that entered this call."""
-    return any(seen.same(maker.left) for maker in makers for seen in call.inputs)
+    return any(seen.same(maker.output) for maker in makers for seen in call.inputs)
 
 
-def _is_sum(block: Call, state: Glimpse, steps: Sequence[Call]) -> bool:
+def _is_sum(block: Call, state: TensorVersion, steps: Sequence[Call]) -> bool:
     """Whether a state is what entered the block plus what left it, or left one of the steps behind it."""
-    if block.inputs[0].overwritten or state.overwritten or block.entered.shape != state.tensor.shape:
+    if block.inputs[0].overwritten or state.overwritten or block.input_tensor.shape != state.tensor.shape:
         return False
-    branches = [call.left.tensor for call in (block, *steps) if call.left is not None]
+    branches = [call.output.tensor for call in (block, *steps) if call.output is not None]
     same_shape = (branch for branch in branches if branch.shape == state.tensor.shape)
-    return any(torch.allclose(block.entered + branch, state.tensor, equal_nan=True) for branch in same_shape)
+    return any(torch.allclose(block.input_tensor + branch, state.tensor, equal_nan=True) for branch in same_shape)
 
 
-def _likewise(steps: Sequence[Call], last: Call, calls: Sequence[Call]) -> tuple[Call, ...] | None:
+def _same_steps_behind(steps: Sequence[Call], last: Call, calls: Sequence[Call]) -> tuple[Call, ...] | None:
     """The modules behind the last block, if they are of the same classes as those behind the one before it."""
     behind = _outermost(call for call in calls if call.start > last.end)[: len(steps)]
     same = [type(call.module) for call in behind] == [type(call.module) for call in steps]
     return behind if same else None
 
 
-def _next(call: Call, calls: Sequence[Call]) -> Call | None:
+def _next_call(call: Call, calls: Sequence[Call]) -> Call | None:
     return next((other for other in calls if other.start > call.end and other.takes_tensor), None)
 
 
@@ -197,11 +198,11 @@ def _outermost(calls: Iterable[Call]) -> tuple[Call, ...]:
     return tuple(kept)
 
 
-def _chains(held: Sequence[Call], calls: Sequence[Call]) -> list[Chain]:
+def _chains(contained: Sequence[Call], calls: Sequence[Call]) -> list[Chain]:
     chains: list[Chain] = []
-    for kind in dict.fromkeys(type(call.module) for call in held):
+    for kind in dict.fromkeys(type(call.module) for call in contained):
         run: list[Call] = []
-        for call in [call for call in held if type(call.module) is kind]:
+        for call in [call for call in contained if type(call.module) is kind]:
             if run and not _follows(run[-1], call):
                 chains += _trimmed(run, calls)
                 run = []
@@ -217,7 +218,7 @@ def _follows(before: Call, after: Call) -> bool:
     """
     if after.start <= before.end or after.inputs[0].same(before.inputs[0]):
         return False
-    return after.inputs[0].same(before.left) or before.container == after.container
+    return after.inputs[0].same(before.output) or before.container == after.container
 
 
 def _trimmed(run: list[Call], calls: Sequence[Call]) -> list[Chain]:
@@ -225,18 +226,18 @@ def _trimmed(run: list[Call], calls: Sequence[Call]) -> list[Chain]:
     if not run or not type(run[0].module).__module__.startswith("torch.nn"):
         return [Chain(tuple(run))]
     layer = isinstance(run[-1].module, (nn.Linear, nn.modules.conv._ConvNd))
-    if layer and not any(call.learns and call.start > run[-1].end for call in calls):
+    if layer and not any(call.has_parameters and call.start > run[-1].end for call in calls):
         run = run[:-1]  # the last layer with weights is the head, whatever its width
     steps = [between(before, after, calls) for before, after in itertools.pairwise(run)]
-    steps += [_likewise(steps[-1], run[-1], calls) or ()] if steps else [()] * len(run)
+    steps += [_same_steps_behind(steps[-1], run[-1], calls) or ()] if steps else [()] * len(run)
     grouped = itertools.groupby(zip(run, steps, strict=True), key=_keeps_shape)
     return [Chain(tuple(block for block, _ in units)) for keeps_shape, units in grouped if keeps_shape]
 
 
 def _keeps_shape(unit: tuple[Call, tuple[Call, ...]]) -> bool:
     block, steps = unit
-    left = (block, *steps)[-1].left
-    return left is not None and left.tensor.shape == block.entered.shape
+    output = (block, *steps)[-1].output
+    return output is not None and output.tensor.shape == block.input_tensor.shape
 
 
 def _inside(chain: Chain, other: Chain) -> bool:

@@ -1,75 +1,24 @@
-"""Where the residual stream h_0 … h_L of a network can be seen, and the hooks that see it."""
+"""The search for the residual stream of a network: by name, as the model returns it, or as its longest chain of blocks."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...judge.errors import AuditError
-from .chains import Call, Chain, End, Glimpse, candidate_chains, last_state
-
-Observer = Callable[[int, Tensor], None]
+from .chains import Call, Chain, End, TensorVersion, candidate_chains, last_state
+from .sites import Site, Stream, first_tensor, logits_of, tensors_in
 
 REMEDY = (
     "name the blocks and the module that takes h_L with stream='BLOCKS.* -> MODULE' (--fa-stream), "
     "or let the network answer model(x, return_hidden=True) with (logits, [h_0, …, h_L])"
 )
-
-
-@dataclass(frozen=True)
-class Site:
-    """One hidden state: the tensor that enters or leaves a module in one of its calls."""
-
-    module: str
-    end: End = "input"
-    call: int = 0
-    copied: bool = False
-    """Whether what comes after gets a copy, since it writes in place to the state, which autograd then loses sight of."""
-
-    @classmethod
-    def at(cls, call: Call, end: End = "input") -> Site:
-        """The site at one end of a module call."""
-        seen = call.inputs[0] if end == "input" else call.left
-        return cls(call.name, end, call.number, seen is not None and seen.overwritten)
-
-    @property
-    def place(self) -> tuple[str, End, int]:
-        """Where the site is."""
-        return self.module, self.end, self.call
-
-
-@dataclass(frozen=True)
-class Stream:
-    """The sites of h_0 … h_L in the order in which they run; none where the model returns its states itself."""
-
-    sites: tuple[Site, ...]
-    batch_dim: int = 0
-    source: str = ""
-
-    @property
-    def returned(self) -> bool:
-        """Whether ``model(x, return_hidden=True)`` gives the states."""
-        return not self.sites
-
-    def run(self, model: nn.Module, x: Tensor, observe: Observer) -> Tensor:
-        """Forward ``x``, showing each state to ``observe`` as it appears; returns the logits."""
-        if self.returned:
-            # A clone: autograd lets nobody write in place to a leaf, and some networks write to their input.
-            x = x.detach().requires_grad_().clone() if torch.is_grad_enabled() else x
-            logits, states = model(x, return_hidden=True)
-            for layer, state in enumerate(states):
-                observe(layer, state)
-            return logits_of(logits)
-        with _hooked(model, self.sites, observe):
-            return logits_of(model(x))
 
 
 def find_stream(model: nn.Module, x: Tensor, spec: str | None = None) -> Stream:
@@ -78,35 +27,12 @@ def find_stream(model: nn.Module, x: Tensor, spec: str | None = None) -> Stream:
     ``x`` is a handful of samples: one forward pass shows which modules run, and in which order.
     """
     try:
-        # Of a clone: a network may write to its input in place.
-        return _named(model, x.clone(), spec) if spec is not None else _returned(model, x) or _detected(model, x.clone())
+        # With a clone: a network may write to its input in place.
+        if spec is not None:
+            return _stream_named(model, x.clone(), spec)
+        return _stream_returned(model, x) or _stream_detected(model, x.clone())
     except _AsManyTokensAsSamples:
         return find_stream(model, x[:-1], spec)
-
-
-def logits_of(output: Any) -> Tensor:
-    """The logits in whatever a model returns: a tensor, the first of a tuple, or something with ``logits``."""
-    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
-    if isinstance(logits, (tuple, list)) and logits:
-        logits = logits[0]
-    if not isinstance(logits, Tensor):
-        raise AuditError(
-            f"the network returned {type(output).__name__}, which holds no logits; let it return a tensor [B, classes]"
-        )
-    return logits
-
-
-def first_tensor(*values: Any) -> Tensor | None:
-    """The first tensor among the arguments or results of a module."""
-    return next((tensor for value in values for tensor in _tensors(value)), None)
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, (Mapping, tuple, list)):
-        items = values.values() if isinstance(values, Mapping) else values
-        yield from (item for item in items if isinstance(item, Tensor))
 
 
 def batch_dim_of(state: Tensor, batch: int) -> int:
@@ -125,7 +51,7 @@ class _AsManyTokensAsSamples(Exception):
     """A state whose sizes do not tell tokens from samples: fewer samples do."""
 
 
-def _returned(model: nn.Module, x: Tensor) -> Stream | None:
+def _stream_returned(model: nn.Module, x: Tensor) -> Stream | None:
     """The stream of a model that answers ``return_hidden=True`` with states that the loss can be differentiated by."""
     try:
         parameters = inspect.signature(model.forward).parameters
@@ -152,7 +78,7 @@ def _differentiable(logits: Tensor, states: Sequence[Any]) -> bool:
     return all(gradient is not None for gradient in torch.autograd.grad(logits.sum(), states, allow_unused=True))
 
 
-def _named(model: nn.Module, x: Tensor, spec: str) -> Stream:
+def _stream_named(model: nn.Module, x: Tensor, spec: str) -> Stream:
     left, arrow, right = (part.strip() for part in spec.partition("->"))
     calls = _trace(model, x)
     blocks = _matching(model, calls, left, spec)
@@ -165,20 +91,20 @@ def _named(model: nn.Module, x: Tensor, spec: str) -> Stream:
     return _stream_of(model, x, chain, (ends[0], "input"), f"named {spec!r}")
 
 
-def _detected(model: nn.Module, x: Tensor) -> Stream:
+def _stream_detected(model: nn.Module, x: Tensor) -> Stream:
     calls = _trace(model, x)
     chains = candidate_chains(calls)
     if not chains:
         raise AuditError(
             "no residual stream found: no chain of two or more same-class blocks of a ModuleList or Sequential runs in this "
-            f"network. Modules that ran: {_ran(calls)}.\nTo audit it, {REMEDY}"
+            f"network. Modules that ran: {_modules_that_ran(calls)}.\nTo audit it, {REMEDY}"
         )
     longest = max(len(chain.blocks) for chain in chains)
     best = [chain for chain in chains if len(chain.blocks) == longest]
     if len(best) > 1:
         raise AuditError(
             f"cannot tell which of {len(best)} chains of {longest} blocks is the residual stream. "
-            "Name one with stream=… (--fa-stream):\n" + "\n".join(f"  {_spelled(chain, calls)}" for chain in chains)
+            "Name one with stream=… (--fa-stream):\n" + "\n".join(f"  {_as_option(chain, calls)}" for chain in chains)
         )
     return _stream_of(model, x, best[0], last_state(best[0], calls), f"detected {best[0].describe()}")
 
@@ -191,7 +117,7 @@ def _stream_of(model: nn.Module, x: Tensor, chain: Chain, last: tuple[Call, End]
             f"adding the residual, and no module takes h_L as it is after the last one. To audit this network, {REMEDY}"
         )
     sites = (*(Site.at(block) for block in chain.blocks), Site.at(*last))
-    stream = Stream(sites, batch_dim_of(chain.blocks[0].entered, len(x)), source)
+    stream = Stream(sites, batch_dim_of(chain.blocks[0].input_tensor, len(x)), source)
     overwritten = next((site for site in sites if site.copied), None)
     if overwritten is not None and not _copies_suffice(model, x, stream):
         raise AuditError(
@@ -203,9 +129,9 @@ def _stream_of(model: nn.Module, x: Tensor, chain: Chain, last: tuple[Call, End]
 
 def _copies_suffice(model: nn.Module, x: Tensor, stream: Stream) -> bool:
     """Whether giving copies to what writes in place leaves the logits as they were, and the states unwritten."""
-    states: list[Glimpse] = []
+    states: list[TensorVersion] = []
     with torch.no_grad():
-        copied = stream.run(model, x.clone(), lambda layer, state: states.append(Glimpse.of(state)))
+        copied = stream.run(model, x.clone(), lambda layer, state: states.append(TensorVersion.of(state)))
         same = torch.allclose(copied, logits_of(model(x.clone())), equal_nan=True)
     return same and not any(state.overwritten for state in states)
 
@@ -219,15 +145,15 @@ def _trace(model: nn.Module, x: Tensor) -> list[Call]:
     times: Counter[nn.Module] = Counter()
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        entered = tuple(Glimpse.of(tensor) for tensor in (*_tensors(args), *_tensors(kwargs)))
-        call = Call(names[module], module, next(clock), entered, times[module])
+        inputs = tuple(TensorVersion.of(tensor) for tensor in (*tensors_in(args), *tensors_in(kwargs)))
+        call = Call(names[module], module, next(clock), inputs, times[module])
         times[module] += 1
         running.append(call)
         calls.append(call)
 
     def leave(module: nn.Module, _args: Any, output: Any) -> None:
-        call, left = running.pop(), first_tensor(output)
-        call.end, call.left = next(clock), None if left is None else Glimpse.of(left)
+        call, tensor = running.pop(), first_tensor(output)
+        call.end, call.output = next(clock), None if tensor is None else TensorVersion.of(tensor)
 
     handles = []
     try:
@@ -251,94 +177,28 @@ def _matching(model: nn.Module, calls: Sequence[Call], patterns: str, spec: str)
         if any(_fits(name.split("."), parts) for parts in wanted)
     }
     if not named:
-        known = ", ".join(name for name, _ in model.named_children()) or "none"
+        top_level = ", ".join(name for name, _ in model.named_children()) or "none"
         raise AuditError(
             f"stream {spec!r}: no module matches {patterns!r} (* stands for one part of a dotted name); "
-            f"the network's top-level modules are: {known}"
+            f"the network's top-level modules are: {top_level}"
         )
     modules = set(named.values())
-    found = [call for call in calls if call.module in modules and call.takes_tensor]
-    if not found:
+    on_tensors = [call for call in calls if call.module in modules and call.takes_tensor]
+    if not on_tensors:
         raise AuditError(f"stream {spec!r}: {patterns!r} matches {', '.join(named)}, but none of them ran on a tensor")
-    return found
+    return on_tensors
 
 
 def _fits(name: Sequence[str], pattern: Sequence[str]) -> bool:
     return len(name) == len(pattern) and all(part in ("*", own) for own, part in zip(name, pattern, strict=True))
 
 
-def _spelled(chain: Chain, calls: Sequence[Call]) -> str:
+def _as_option(chain: Chain, calls: Sequence[Call]) -> str:
     last = last_state(chain, calls)
     arrow = f" -> {last[0].name}" if last is not None and last[1] == "input" else ""
     return f"{chain.pattern()}{arrow}    ({chain.describe()})"
 
 
-def _ran(calls: Sequence[Call], most: int = 12) -> str:
+def _modules_that_ran(calls: Sequence[Call], most: int = 12) -> str:
     shown = [f"{call.name} ({type(call.module).__name__})" for call in calls]
     return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "") if shown else "none"
-
-
-@contextmanager
-def _hooked(model: nn.Module, sites: Sequence[Site], observe: Observer) -> Iterator[None]:
-    """Show each site's tensor as it passes; a site that does not come in its turn is an error, not a wrong layer."""
-    seen = 0
-    places = {site.place: site for site in sites}
-    times: Counter[tuple[str, End]] = Counter()
-
-    def arrived(module: str, end: End, tensor: Tensor | None) -> Tensor | None:
-        """Show the tensor if this is a site; the copy that shall go on in its place, if any."""
-        nonlocal seen
-        site = places.get((module, end, times[module, end]))
-        times[module, end] += 1
-        if site is None:
-            return None
-        if sites[seen] != site:
-            raise AuditError(
-                f"the network does not run as it did when its stream was found: the {end} of {module!r} came where "
-                f"the {sites[seen].end} of {sites[seen].module!r} was expected"
-            )
-        if tensor is None:
-            raise AuditError(f"the {end} of {module!r} is no tensor, so it is no state of the stream")
-        seen += 1
-        observe(seen - 1, tensor)
-        return tensor.clone() if site.copied else None
-
-    def before(name: str) -> Callable[[nn.Module, Any, Any], Any]:
-        def hook(_module: nn.Module, args: Any, kwargs: Any) -> Any:
-            tensor = first_tensor(args, kwargs)
-            copy = arrived(name, "input", tensor)
-            return None if copy is None else (_replaced(args, tensor, copy), _replaced(kwargs, tensor, copy))
-
-        return hook
-
-    def behind(name: str) -> Callable[[nn.Module, Any, Any], Any]:
-        def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
-            tensor = first_tensor(output)
-            copy = arrived(name, "output", tensor)
-            return None if copy is None else _replaced(output, tensor, copy)
-
-        return hook
-
-    handles = []
-    try:
-        for name, end in dict.fromkeys((site.module, site.end) for site in sites):
-            module = model.get_submodule(name)
-            if end == "input":
-                handles.append(module.register_forward_pre_hook(before(name), with_kwargs=True))
-            else:
-                handles.append(module.register_forward_hook(behind(name)))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-    if seen != len(sites):
-        raise AuditError(f"only {seen} of {len(sites)} states of the stream were seen in one forward pass")
-
-
-def _replaced(values: Any, old: Tensor | None, new: Tensor) -> Any:
-    """The arguments or results of a module with one tensor in the place of another."""
-    if isinstance(values, dict):
-        return {key: new if value is old else value for key, value in values.items()}
-    if isinstance(values, (tuple, list)):
-        return type(values)(new if value is old else value for value in values)
-    return new if values is old else values
