@@ -83,7 +83,7 @@ class Recorder:
                 loss=self.loss,
                 batch_size=self.batch_size,
             )
-            if acc is None:
+            if acc is None and measurement.accuracy is not None:
                 entry |= {"acc_eval": measurement.accuracy.value, "images": measurement.accuracy.images}
             entry |= _numbers(measurement)
         self.recording.write(entry)

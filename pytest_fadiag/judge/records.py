@@ -19,6 +19,12 @@ BATCH = 128
 BATCHES = 10
 """How many disjoint batches the protocol measures."""
 
+FIELD_OBSERVERS = {"states": 1, "gradients": 1, "directions": 1, "output-error": 1, "accuracy": 1}
+"""The observers whose results are fields of a measurement, each with its version, raised when one of its definitions changes.
+
+They stand here because a kept result is found again, or not, without torch.
+"""
+
 
 @dataclass(frozen=True)
 class AuxiliaryStatistics:
@@ -95,15 +101,24 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Every number the diagnostics need, independent of thresholds, method name and control."""
+    """What was measured of a network, independent of thresholds, method name and control; empty or ``None`` is what was not."""
 
-    residual_norms: tuple[float, ...]
-    bp_grad_norms: tuple[float, ...]
-    stability_layer: int
-    cross_batch_stability: float
-    companions: AuxiliaryStatistics
-    accuracy: Accuracy
+    residual_norms: tuple[float, ...] = ()
+    bp_grad_norms: tuple[float, ...] = ()
+    stability_layer: int | None = None
+    cross_batch_stability: float | None = None
+    companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
+    accuracy: Accuracy | None = None
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
+    extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What other observers computed, by their names, as plain JSON values."""
+
+    @classmethod
+    def of(cls, results: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str | int | bool]) -> Measurement:
+        """The measurement that the results of some observers make, as they computed them or as JSON kept them."""
+        fields = {key: value for name in FIELD_OBSERVERS for key, value in results.get(name, {}).items()}
+        extra = {name: to_plain(result) for name, result in results.items() if name not in FIELD_OBSERVERS}
+        return cls._of_fields({**fields, "companions": fields, "environment": environment, "extra": extra})
 
     def to_dict(self) -> dict[str, Any]:
         """The measurement as plain JSON values."""
@@ -115,14 +130,20 @@ class Measurement:
         version = values.get("protocol_version")
         if version != PROTOCOL_VERSION:
             raise AuditError(f"a measurement of protocol version {version!r} cannot be read by version {PROTOCOL_VERSION}")
+        return cls._of_fields(values)
+
+    @classmethod
+    def _of_fields(cls, values: Mapping[str, Any]) -> Measurement:
+        accuracy = values.get("accuracy")
         return cls(
-            residual_norms=numbers(values["residual_norms"]),
-            bp_grad_norms=numbers(values["bp_grad_norms"]),
-            stability_layer=int(values["stability_layer"]),
-            cross_batch_stability=float(number(values["cross_batch_stability"])),
+            residual_norms=numbers(values.get("residual_norms", ())),
+            bp_grad_norms=numbers(values.get("bp_grad_norms", ())),
+            stability_layer=values.get("stability_layer"),
+            cross_batch_stability=number(values.get("cross_batch_stability")),
             companions=AuxiliaryStatistics.from_dict(values["companions"]),
-            accuracy=Accuracy(**values["accuracy"]),
+            accuracy=None if accuracy is None else Accuracy(**accuracy),
             environment=dict(values["environment"]),
+            extra=dict(values.get("extra", {})),
         )
 
 

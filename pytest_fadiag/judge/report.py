@@ -87,7 +87,9 @@ class DiagnosticReport:
         if isinstance(thresholds, Mapping):
             thresholds = DiagnosticThresholds().replace(**thresholds)
         accuracy = measurement.accuracy
-        if headline_acc is not None and abs(headline_acc - accuracy.value) * (accuracy.images or 0) >= 0.5:
+        if headline_acc is not None and (
+            accuracy is None or abs(headline_acc - accuracy.value) * (accuracy.images or 0) >= 0.5
+        ):
             accuracy = Accuracy(headline_acc)  # of another set of images, whose number is not known
         return cls(
             method_name=method_name,
@@ -95,7 +97,7 @@ class DiagnosticReport:
             bp_grad_norms=measurement.bp_grad_norms,
             stability_layer=measurement.stability_layer,
             cross_batch_stability=measurement.cross_batch_stability,
-            headline_acc=accuracy.value,
+            headline_acc=None if accuracy is None else accuracy.value,
             frozen_baseline_acc=None if control is None else control.accuracy.value,
             thresholds=thresholds or DiagnosticThresholds(),
             companions=measurement.companions,

@@ -14,8 +14,11 @@ from ..judge.records import BATCH
 Batch = tuple[Tensor, Tensor]
 
 
-def regrouped(batches: Iterable[Any], groups: int) -> Iterator[tuple[int | None, Batch]]:
-    """The first ``groups`` times 128 samples in numbered groups of exactly 128, then the rest, unnumbered, as it comes."""
+def regrouped(batches: Iterable[Any], groups: int, *, rest: bool = True) -> Iterator[tuple[int | None, Batch]]:
+    """The first ``groups`` times 128 samples in numbered groups of exactly 128, then the rest, unnumbered, as it comes.
+
+    Without the ``rest`` nothing behind the last group is loaded; samples that fill no group come all the same.
+    """
     held: list[Batch] = []
     number = 0
     if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
@@ -29,6 +32,8 @@ def regrouped(batches: Iterable[Any], groups: int) -> Iterator[tuple[int | None,
             group, held = _split(held)
             yield number, group
             number += 1
+        if number == groups and not rest:
+            return
         if number == groups:
             yield from ((None, part) for part in held)
             held = []

@@ -15,6 +15,7 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..judge.wording import count, fraction
 from .batches import Batch
 from .measure import measure
+from .observe import observe
 
 
 def diagnose(
@@ -52,9 +53,9 @@ def diagnose(
     )
 
 
-def _differs(headline_acc: float | None, measured: Accuracy) -> str:
+def _differs(headline_acc: float | None, measured: Accuracy | None) -> str:
     """A note where the accuracy that was given cannot be that of the network that was measured, sampling apart."""
-    if headline_acc is None or not measured.images:
+    if headline_acc is None or measured is None or not measured.images:
         return ""
     error = math.sqrt(max(headline_acc * (1 - headline_acc), 0.01) / measured.images)
     if abs(headline_acc - measured.value) <= max(0.005, 3 * error):
@@ -67,14 +68,18 @@ def _differs(headline_acc: float | None, measured: Accuracy) -> str:
 
 def residual_norms(model: nn.Module, eval_batches: Iterable[Batch], **options: Any) -> list[float]:
     """The median ‖h_l‖ of every layer."""
-    return list(measure(model, eval_batches, **options).residual_norms)
+    return list(_observed(model, eval_batches, "states", options)["residual_norms"])
 
 
 def bp_grad_norms(model: nn.Module, eval_batches: Iterable[Batch], **options: Any) -> list[float]:
     """The median ‖g_l‖ of every layer, scaled as for a mean loss over batches of 128."""
-    return list(measure(model, eval_batches, **options).bp_grad_norms)
+    return list(_observed(model, eval_batches, "gradients", options)["bp_grad_norms"])
 
 
 def cross_batch_direction_stability(model: nn.Module, eval_batches: Iterable[Batch], **options: Any) -> float:
     """The mean pairwise cosine, over disjoint batches of 128, of the batch-mean gradient at layer L//2."""
-    return measure(model, eval_batches, **options).cross_batch_stability
+    return float(_observed(model, eval_batches, "directions", options)["cross_batch_stability"])
+
+
+def _observed(model: nn.Module, eval_batches: Iterable[Batch], name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    return observe(model, eval_batches, [name], **options).results[name]

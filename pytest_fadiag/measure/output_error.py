@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..judge.errors import AuditError
-from .tally import row_norms, wide_dtype
+from .vectors import row_norms, wide_dtype
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -43,6 +43,7 @@ def _softmax_error(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return error / norms, (torch.exp(largest) * norms).squeeze(1)
 
 
+@torch.enable_grad()
 def _differentiated(logits: Tensor, targets: Tensor, loss: Loss) -> Tensor:
     """∂ℓ/∂logits by autograd, in float64 unless the loss itself holds float32 tensors, such as class weights."""
     wide = logits.detach().to(wide_dtype(logits)).requires_grad_()

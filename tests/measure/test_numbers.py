@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 from pytest_fadiag import Measurement, ResidualMLP, measure
 from pytest_fadiag.judge.statistics import margin_interval
 from pytest_fadiag.measure.measure import evaluate
-from pytest_fadiag.measure.tally import DirectionTally, median, pairwise_cosine, row_norms
+from pytest_fadiag.measure.observers.base import Gradient, OutputError, Samples, Setup
+from pytest_fadiag.measure.observers.directions import GradientDirections
+from pytest_fadiag.measure.vectors import median, pairwise_cosine, row_norms
 
 
 def assert_close(measured: Measurement, model: ResidualMLP, x: Tensor, y: Tensor) -> None:
@@ -27,6 +30,7 @@ def assert_close(measured: Measurement, model: ResidualMLP, x: Tensor, y: Tensor
     assert measured.cross_batch_stability == pytest.approx(expected.cross_batch_stability, rel=1e-5, abs=1e-6)
     assert companions.sample_invariance == pytest.approx(expected.sample_invariance, rel=1e-5, abs=1e-6)
     assert companions.output_error_drift == pytest.approx(expected.output_error_drift, rel=1e-5, abs=1e-6)
+    assert measured.accuracy is not None
     assert measured.accuracy.value == expected.accuracy
 
 
@@ -92,6 +96,14 @@ def test_only_ten_full_batches_are_probed_and_every_sample_counts_for_the_accura
     assert_close(measured, model, x, y)
 
 
+@pytest.mark.parametrize(("blocks", "layer"), [(1, 0), (2, 1), (3, 1), (5, 2)])
+def test_directions_are_those_at_half_depth(blocks: int, layer: int, data: tuple[Tensor, Tensor]) -> None:
+    model = network(blocks=blocks)
+    measured = measure(model, in_batches(*data))
+    assert measured.stability_layer == layer
+    assert_close(measured, model, *data)
+
+
 def test_a_rest_below_128_is_dropped_from_the_probe(trained_network: Callable[[], ResidualMLP]) -> None:
     x, y = clustered(128 * 3 + 127)
     measured = measure(trained_network(), in_batches(x, y))
@@ -119,7 +131,7 @@ def test_the_gradient_agrees_with_finite_differences() -> None:
         moved = torch.cat([h + step * torch.eye(16), h - step * torch.eye(16)])
         losses = nn.functional.cross_entropy(model.out_head(model.out_ln(moved)), label.expand(32), reduction="none")
         norms.append(((losses[:16] - losses[16:]) / (2 * step)).norm().item() / 128)
-    # The median needs all probe samples; the per-sample norms of the first 64 are compared through the tally itself.
+    # The median needs all probe samples; the per-sample norms of the first 64 are compared by themselves.
     h_leaf = state[:64].detach().requires_grad_()
     loss = nn.functional.cross_entropy(model.out_head(model.out_ln(h_leaf)), y[:64], reduction="sum")
     (gradient,) = torch.autograd.grad(loss, h_leaf)
@@ -144,13 +156,22 @@ def test_a_hand_built_stream_has_the_norms_that_were_built_in() -> None:
     assert measured.residual_norms[2:] == pytest.approx([measured.residual_norms[2]] * 3)
 
 
+def directions(gradients: Tensor) -> dict[str, Any]:
+    """What is observed of the directions of these gradients at layer 1 of 2, each sample with an error of norm 1."""
+    observer = GradientDirections(Setup(nn.Identity(), batches=-(-len(gradients) // 128)))
+    for batch, part in enumerate(gradients.split(128)):
+        samples = Samples(torch.zeros(len(part)), 128 * batch, in_probe=True)
+        error = OutputError(samples, torch.ones(len(part), 1), torch.ones(len(part), dtype=torch.float64))
+        for layer in (2, 1, 0):
+            observer.update(Gradient(samples, layer, 2, part if layer == 1 else torch.full_like(part, math.nan), error))
+    return observer.compute()
+
+
 def test_sample_invariance_is_the_mean_over_all_pairs() -> None:
     vectors = torch.randn(50, 7, generator=torch.Generator().manual_seed(1)) + 0.3
-    tally = DirectionTally(1)
-    tally.add(0, vectors, torch.ones(50))
     units = nn.functional.normalize(vectors.double(), dim=1)
     pairs = [float(units[i] @ units[j]) for i in range(50) for j in range(50) if i != j]
-    assert tally.invariance() == pytest.approx(sum(pairs) / len(pairs), rel=1e-9)
+    assert directions(vectors)["sample_invariance"] == pytest.approx(sum(pairs) / len(pairs), rel=1e-9)
 
 
 @pytest.mark.parametrize("rho", [0.0034, 0.1, 0.5])
@@ -161,11 +182,9 @@ def test_the_cross_batch_cosine_of_samples_with_a_common_part_follows_its_closed
     common = nn.functional.normalize(torch.randn(d, generator=generator, dtype=torch.float64), dim=0)
     own = nn.functional.normalize(torch.randn(groups * n, d, generator=generator, dtype=torch.float64), dim=1)
     samples = math.sqrt(rho) * common + math.sqrt(1 - rho) * own
-    tally = DirectionTally(groups)
-    for group, part in enumerate(samples.split(n)):
-        tally.add(group, part, torch.ones(n))
-    assert pairwise_cosine(tally.sums(groups)) == pytest.approx(n * rho / (1 - rho + n * rho), abs=0.02)
-    assert tally.invariance() == pytest.approx(rho, abs=0.001)
+    measured = directions(samples)
+    assert measured["cross_batch_stability"] == pytest.approx(n * rho / (1 - rho + n * rho), abs=0.02)
+    assert measured["sample_invariance"] == pytest.approx(rho, abs=0.001)
 
 
 def test_cosines_are_not_clamped_by_an_epsilon() -> None:

@@ -78,6 +78,8 @@ class Diagnostic(ABC):
     question: ClassVar[str]
     threshold: ClassVar[str]
     """The field of the thresholds that decides."""
+    observers: ClassVar[tuple[str, ...]]
+    """The names of the observers that measure what it judges."""
     walk_back: ClassVar[str]
     """What the verdict says when this diagnostic fired."""
     columns: ClassVar[tuple[Column, ...]]

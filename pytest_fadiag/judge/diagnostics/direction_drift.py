@@ -23,6 +23,7 @@ class DirectionDrift(Diagnostic):
     name = "direction-drift"
     question = "is the direction of the BP gradient mere drift?"
     threshold = "stability_drift_ceiling"
+    observers = ("gradients", "directions", "output-error")
     walk_back = "BP grad direction is drift-dominated"
     columns = (Column("drift", lambda report: report.cross_batch_stability, cosine, priority=5),)
 

@@ -33,6 +33,7 @@ class FrozenMargin(Diagnostic):
     name = "frozen-margin"
     question = "do the deep blocks beat a frozen-random control?"
     threshold = "frozen_acc_margin_pp"
+    observers = ("accuracy",)
     walk_back = "deep blocks fail to beat frozen-random baseline"
     columns = (
         Column("frozen", lambda report: report.frozen_baseline_acc, fraction, priority=6),

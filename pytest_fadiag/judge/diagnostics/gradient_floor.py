@@ -25,6 +25,7 @@ class GradientFloor(Diagnostic):
     name = "gradient-floor"
     question = "is the BP gradient at its numerical floor?"
     threshold = "g_norm_floor"
+    observers = ("gradients", "output-error")
     walk_back = "BP grad at numerical floor"
     columns = (Column("‖g_L‖", lambda report: report.bp_grad_norms[-1], figure, priority=3),)
 

@@ -43,6 +43,7 @@ class ResidualGrowth(Diagnostic):
     name = "residual-growth"
     question = "does the residual stream explode?"
     threshold = "h_norm_explosion_ratio"
+    observers = ("states",)
     walk_back = "residual stream exploded"
     columns = (
         Column("‖h_L‖", lambda report: report.residual_norms[-1], figure, priority=4),

@@ -1,0 +1,112 @@
+"""Samples on their way through a network, shown to whoever watches; no state and no gradient is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..judge.errors import AuditError
+from .backward import Backward
+from .inputs import Inputs
+from .observers import Event, Gradient, Observer, Output, OutputError, Samples, State
+from .output_error import Loss, output_error
+from .stream.find import find_stream
+from .stream.sites import Stream, logits_of
+
+LOOK = 3
+"""How many samples one forward pass takes to find the stream."""
+
+T = TypeVar("T")
+
+
+class Forward:
+    """A network, those who watch samples go through it, and its stream, looked for when somebody first watches it."""
+
+    def __init__(self, network: nn.Module, observers: Sequence[Observer[Any]], spec: str | None, loss: Loss) -> None:
+        self.network, self.observers, self.spec, self.loss = network, observers, spec, loss
+        self.inputs = Inputs(network)
+        self.stream: Stream | None = None
+
+    def run(self, x: Tensor, y: Tensor, start: int, *, in_probe: bool) -> None:
+        """Forward some samples, and back to the stream where somebody watches its gradients."""
+        x, labels = self.inputs.on_device(x, y)
+        samples = Samples(labels, start, in_probe)
+        backward = Backward(self._show, self._find_stream(x).batch_dim) if self._watching(Gradient, samples) else None
+        with torch.set_grad_enabled(backward is not None):
+            logits = _guarded(x, lambda: self._logits(x, samples, backward))
+            self.inputs.check_logits(logits, labels)
+            self._show(Output(samples, logits.detach()))
+            if backward is None and not self._watching(OutputError, samples):
+                return
+            error = OutputError(samples, *output_error(logits, labels, self.loss))
+            self._show(error)
+            if backward is not None:
+                self._differentiate(x, logits, error, backward)
+
+    def _logits(self, x: Tensor, samples: Samples, backward: Backward | None) -> Tensor:
+        """The logits, and on the way to them the states, for those who watch them or their gradients."""
+        if backward is None and not self._watching(State, samples):
+            return logits_of(self.network(x))
+        stream, depth = self._find_stream(x), 0
+
+        def on_state(layer: int, state: Tensor) -> None:
+            nonlocal depth
+            depth = layer
+            if backward is not None:
+                backward.attach(layer, state)
+            self._show(State(samples, layer, state.detach().movedim(stream.batch_dim, 0)))
+
+        logits = stream.run(self.network, x, on_state)
+        if depth == 0:
+            raise AuditError("the network has no blocks: with h_0 alone there is no residual stream to audit")
+        return logits
+
+    def _differentiate(self, x: Tensor, logits: Tensor, error: OutputError, backward: Backward) -> None:
+        _guarded(x, lambda: backward.run(logits, error))
+        if backward.unreached:
+            raise AuditError(
+                f"no gradient of the loss reaches h_{backward.unreached[-1]} of the stream ({self._find_stream(x).source}); "
+                "check the stream (--fa-stream) and the loss"
+            )
+
+    def _find_stream(self, x: Tensor) -> Stream:
+        if self.stream is None:
+            look = x[:LOOK]
+            self.stream = _guarded(look, lambda: find_stream(self.network, look, self.spec))
+        return self.stream
+
+    def _watching(self, kind: type[Event], samples: Samples) -> list[Observer[Any]]:
+        """Who watches this kind of event at these samples; gradients are taken on the probe alone."""
+        return [
+            observer
+            for observer in self.observers
+            if kind in observer.watches and (samples.in_probe or (observer.every_batch and kind is not Gradient))
+        ]
+
+    def _show(self, event: Event) -> None:
+        for observer in self._watching(type(event), event.samples):
+            try:
+                observer.update(event)
+            except (AuditError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:  # most of this runs inside the network, which is not to blame
+                raise AuditError(f"the observer {observer.name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _guarded(x: Tensor, run: Callable[[], T]) -> T:
+    """What a network computes; its failure as an error that says with which inputs."""
+    try:
+        return run()
+    except AuditError:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise AuditError(
+            f"out of memory with {len(x)} samples at once; lower the batch size (--fa-batch-size): {error}"
+        ) from error
+    except Exception as error:
+        raise AuditError(
+            f"the network failed on inputs of shape {tuple(x.shape)} ({x.dtype}): {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,63 @@
+"""The accuracy over every sample, image by image, and what is odd about the predictions."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...judge.records import FIELD_OBSERVERS, Accuracy
+from .base import Observer, Output, Setup
+
+
+class Classification(Observer[Output]):
+    """Which samples are classified correctly; one whose logits are not finite is not."""
+
+    name = "accuracy"
+    version = FIELD_OBSERVERS[name]
+    watches = (Output,)
+    every_batch = True
+
+    def __init__(self, setup: Setup) -> None:
+        self.network, self.data_digest = setup.network, setup.data_digest
+        self.classes = 0
+        self.labels: list[Tensor] = []
+        self.hits: list[Tensor] = []
+        self.predictions: list[Tensor] = []
+        self.nonfinite: list[Tensor] = []
+        self.largest: list[Tensor] = []
+
+    def update(self, seen: Output) -> None:
+        logits, labels = seen.logits, seen.samples.labels
+        finite, predicted = torch.isfinite(logits).all(1), logits.argmax(1)
+        self.classes = logits.shape[1]
+        self.labels.append(labels)
+        self.hits.append((predicted == labels) & finite)
+        self.predictions.append(torch.bincount(predicted, minlength=self.classes))
+        self.nonfinite.append((~finite).sum())
+        self.largest.append(logits.abs().amax())
+
+    def compute(self) -> dict[str, Any]:
+        hits = torch.cat(self.hits).tolist() if self.hits else []
+        order = hashlib.sha256(torch.cat(self.labels).cpu().numpy().tobytes() if self.labels else b"").hexdigest()
+        accuracy = Accuracy.of(hits, order, self.data_digest)
+        predictions = torch.stack(self.predictions).sum(0)
+        return {
+            "accuracy": asdict(accuracy),
+            "classes": self.classes,
+            "predicted_class_share": float(predictions.max() / predictions.sum()),
+            "largest_logit": float(torch.stack(self.largest).max()),
+            "nonfinite_logits": int(torch.stack(self.nonfinite).sum()),
+            "nonfinite_weights": _nonfinite_weights(self.network),
+        }
+
+
+def _nonfinite_weights(network: nn.Module) -> list[str]:
+    tensors = [(name, value) for name, value in network.state_dict().items() if value.is_floating_point()]
+    if not tensors:
+        return []
+    nonfinite = torch.stack([(~torch.isfinite(value)).any() for _, value in tensors]).tolist()
+    return [name for (name, _), broken in zip(tensors, nonfinite, strict=True) if broken]

@@ -1,0 +1,29 @@
+"""The output error: how large it is, and whether disjoint batches agree on its direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...judge.records import BATCH, FIELD_OBSERVERS
+from ..accumulators import GroupSums, Rows
+from ..vectors import median
+from .base import Observer, OutputError, Setup
+
+
+class OutputErrors(Observer[OutputError]):
+    """The median ‖e‖, and the mean pairwise cosine of the batch-mean output errors."""
+
+    name = "output-error"
+    version = FIELD_OBSERVERS[name]
+    watches = (OutputError,)
+
+    def __init__(self, setup: Setup) -> None:
+        self.norms = Rows(setup.batches * BATCH)
+        self.batch_sums = GroupSums(setup.batches)
+
+    def update(self, seen: OutputError) -> None:
+        self.norms.add(seen.norms)
+        self.batch_sums.add(seen.samples.batch, seen.units, seen.norms)
+
+    def compute(self) -> dict[str, Any]:
+        return {"output_error_norm": median(self.norms.all()), "output_error_drift": self.batch_sums.cosine()}
