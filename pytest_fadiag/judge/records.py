@@ -91,12 +91,9 @@ class Accuracy:
         digits = -(-len(hits) // 4)
         return cls(sum(hits) / len(hits), len(hits), f"{int(bits.ljust(4 * digits, '0'), 2):0{digits}x}", order, data)
 
-    def hits(self) -> list[bool] | None:
-        """The per-image outcomes, or ``None`` where only the accuracy is known."""
-        if self.correct is None or self.images is None:
-            return None
-        bits = f"{int(self.correct, 16):0{4 * len(self.correct)}b}"
-        return [bit == "1" for bit in bits[: self.images]]
+    def bits(self) -> int | None:
+        """The per-image outcomes as the bits of one number, or ``None`` where only the accuracy is known."""
+        return None if self.correct is None or not self.images else int(self.correct, 16)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from .statistics import at_chance
 from .wording import count, fraction
 
 if TYPE_CHECKING:
@@ -38,3 +38,10 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
             "check the data and its normalisation"
         )
     return remarks
+
+
+def at_chance(accuracy: float, classes: int, images: int | None) -> bool:
+    """Whether an accuracy is within two standard errors of guessing; within one point if the number of images is unknown."""
+    chance = 1 / classes
+    slack = 2 * math.sqrt(chance * (1 - chance) / images) if images else 0.01
+    return abs(accuracy - chance) <= slack

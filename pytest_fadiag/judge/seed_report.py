@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .diagnostics.frozen_margin import margin
 from .errors import AuditError
+from .margins import SeedMargin, SeedVerdict, seed_margin
 from .records import Accuracy
 from .report import DiagnosticReport
-from .seeds import FEW_SEEDS, SeedMargin, SeedVerdict, seed_margin_of_accuracies
 from .wording import count, fraction, limit, points
 
 MEANING = {
@@ -20,8 +20,7 @@ MEANING = {
     "minimum.",
 }
 
-MANY_SEEDS = 10
-"""Up to here the report says that few seeds make the interval too narrow: with ten it covers about 90 % instead of 95 %."""
+TWO_SEEDS = "two seeds rarely decide; a third may narrow the interval to a third of its width"
 
 
 @dataclass(frozen=True)
@@ -33,16 +32,10 @@ class SeedReport:
     margin: SeedMargin
 
     @classmethod
-    def of(
-        cls,
-        reports: Sequence[DiagnosticReport],
-        minimum: float,
-        keep: Callable[[Callable[[], SeedMargin]], SeedMargin] = lambda make: make(),
-    ) -> SeedReport:
+    def of(cls, reports: Sequence[DiagnosticReport], minimum: float) -> SeedReport:
         """The report of networks that differ in their seeds alone; each must have its accuracy and its control's.
 
-        One network under several names is refused: it would count as several seeds that agree. ``keep`` may answer from a
-        cache instead of resampling.
+        One network under several names is refused: it would count as several seeds that agree.
         """
         methods = sorted({report.method_name for report in reports})
         if len(methods) > 1:
@@ -54,21 +47,20 @@ class SeedReport:
         ordered = tuple(sorted(reports, key=lambda report: -1 if report.seed is None else report.seed))
         ours = [_accuracy(report) for report in ordered]
         theirs = [_control(report) for report in ordered]
-        return cls(methods[0], ordered, keep(lambda: seed_margin_of_accuracies(ours, theirs, minimum)))
+        return cls(methods[0], ordered, seed_margin(ours, theirs, minimum))
 
     @property
     def headline(self) -> str:
         """The verdict with its numbers, short enough for a summary line."""
-        found = self.margin
-        sign = {SeedVerdict.PASS: ">=", SeedVerdict.FIRE: "<", SeedVerdict.INCONCLUSIVE: "around"}[found.verdict]
-        bounds = f"[{points(found.interval.low)}, {points(found.interval.high)}]"
-        return (
-            f"{found.verdict.value}: margin {points(found.margin)} pp {bounds} {sign} {limit(found.minimum)}, n={found.seeds}"
-        )
+        result = self.margin
+        sign = {SeedVerdict.PASS: ">=", SeedVerdict.FIRE: "<", SeedVerdict.INCONCLUSIVE: "around"}[result.verdict]
+        bounds = f"[{points(result.interval.low)}, {points(result.interval.high)}]"
+        margin_pp = f"margin {points(result.margin)} pp {bounds}"
+        return f"{result.verdict.value}: {margin_pp} {sign} {limit(result.minimum)}, n={result.seeds}"
 
     def __str__(self) -> str:
-        found = self.margin
-        lines = [f"FA seed margin: {self.method}, {count(found.seeds, 'seed')}"]
+        result = self.margin
+        lines = [f"FA seed margin: {self.method}, {count(result.seeds, 'seed')}"]
         shared = len({report.control for report in self.reports}) < len(self.reports)
         for report in self.reports:
             value = margin(report)
@@ -80,20 +72,19 @@ class SeedReport:
         if shared:
             lines.append("    note: several seeds share one control, whose own spread over seeds is not seen")
         lines += [
-            f"    mean margin {points(found.margin)} pp, sample sd over seeds {found.seed_sd:.2f} pp",
-            f"    95 % interval {points(found.interval.low)} to {points(found.interval.high)} pp ({found.interval.kind})",
-            f"    minimum {limit(found.minimum)} pp",
-            f"    {count(found.seeds, 'seed')}: a sign-flip test over them cannot reach p < {found.least_p:.3g}",
+            f"    mean margin {points(result.margin)} pp, sample sd over seeds {result.seed_sd:.2f} pp",
+            f"    95 % interval {points(result.interval.low)} to {points(result.interval.high)} pp ({result.interval.kind})",
+            f"    minimum {limit(result.minimum)} pp",
         ]
-        if found.seeds <= MANY_SEEDS:
-            lines.append(f"    {FEW_SEEDS}")
-        if found.caveat:
-            lines.append(f"    note: {found.caveat}")
-        if found.verdict is not SeedVerdict.PASS:
-            lines.append(f"    FLAG: {self.headline}. {MEANING[found.verdict]}")
-        if found.verdict is SeedVerdict.INCONCLUSIVE:
-            lines.append(f"    to decide: {found.needed()}")
-        return "\n".join([*lines, f"VERDICT: {found.verdict.value}"])
+        if result.seeds == 2:
+            lines.append(f"    {TWO_SEEDS}")
+        if result.caveat:
+            lines.append(f"    note: {result.caveat}")
+        if result.verdict is not SeedVerdict.PASS:
+            lines.append(f"    FLAG: {self.headline}. {MEANING[result.verdict]}")
+        if result.verdict is SeedVerdict.INCONCLUSIVE:
+            lines.append(f"    to decide: {result.needed()}")
+        return "\n".join([*lines, f"VERDICT: {result.verdict.value}"])
 
 
 def _check_distinct(reports: Sequence[DiagnosticReport]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..judge.diagnostics import select
 from ..judge.errors import AuditError
+from ..judge.margins import SeedVerdict
 from ..judge.report import DiagnosticReport
-from ..judge.seeds import SeedVerdict
 from ..show.document import read_json
 from .seedgroups import SEED_MARGIN
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +17,12 @@ from .seedgroups import SEED_MARGIN, SeedGroup, seed_groups
 if TYPE_CHECKING:
     from ..judge.report import DiagnosticReport
     from ..judge.seed_report import SeedReport
-    from ..judge.seeds import SeedMargin
     from .auditor import Auditor
     from .targets import Target
 
 GROUP: pytest.StashKey[SeedGroup] = pytest.StashKey()
 SEEDS: pytest.StashKey[SeedReport] = pytest.StashKey()
 EXPECTED: pytest.StashKey[str] = pytest.StashKey()
-MARGIN_VERSION = 2
-"""Raised when the statistics of a margin over seeds change, so that kept ones are not reused."""
 NO_CONTROL = (
     "no frozen-random control was supplied; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or control checkpoints"
 )
@@ -112,25 +108,13 @@ def _judged(request: pytest.FixtureRequest, auditor: Auditor, group: SeedGroup) 
         if report.headline_acc is None:
             pytest.skip(f"{target.id} has no accuracy")
         reports.append(report)
-    minimum = reports[0].thresholds.frozen_acc_margin_pp
-    return SeedReport.of(reports, minimum, lambda make: _kept(auditor, reports, minimum, make))
-
-
-def _kept(auditor: Auditor, reports: list[DiagnosticReport], minimum: float, make: Callable[[], SeedMargin]) -> SeedMargin:
-    """A margin from the cache where it is known: resampling takes longer than all the rest of a run that measures nothing."""
-    from ..show.document import margin_of, margin_values
-    from .cache import key_of
-
-    pairs = [(report.seed, report.headline_acc, report.accuracy, report.control) for report in reports]
-    key = key_of({"kind": "seed-margin", "record": MARGIN_VERSION, "pairs": repr(pairs)})
-    kept = margin_of(auditor.cache.get_or_make(key, lambda: margin_values(make())))
-    return replace(kept, minimum=minimum)  # the minimum decides the verdict, not the interval
+    return SeedReport.of(reports, reports[0].thresholds.frozen_acc_margin_pp)
 
 
 def check(request: pytest.FixtureRequest, auditor: Auditor, group: SeedGroup, report: SeedReport) -> None:
     """Raise unless the margin clears the minimum, or is what somebody recorded of it."""
     __tracebackhide__ = True
-    from ..judge.seeds import SeedVerdict
+    from ..judge.margins import SeedVerdict
 
     found = report.margin.verdict
     expected = _expected(auditor, group, report)
@@ -161,7 +145,7 @@ def _expected(auditor: Auditor, group: SeedGroup, report: SeedReport) -> str | N
 
 
 def _headline(report: SeedReport) -> str:
-    from ..judge.seeds import SeedVerdict
+    from ..judge.margins import SeedVerdict
 
     decide = f"; {report.margin.needed()}" if report.margin.verdict is SeedVerdict.INCONCLUSIVE else ""
     return f"{report.headline}{decide}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..judge.diagnostics import DIAGNOSTICS, Column, Status
+from ..judge.margins import SeedMargin
 from ..judge.report import DiagnosticReport
-from ..judge.seeds import SeedMargin
 from ..judge.wording import fraction
 
 ACCURACY = Column("acc", lambda report: report.headline_acc, fraction, priority=0)

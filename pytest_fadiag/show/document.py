@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ..judge.errors import AuditError
+from ..judge.margins import ASSUMED_IMAGES, Interval, SeedMargin, Variance
 from ..judge.plain import known_fields, number, to_plain
 from ..judge.report import DiagnosticReport
-from ..judge.seeds import SeedMargin
-from ..judge.statistics import Interval
 from .audit import COLUMNS, Audit, AuditRow, Checklist, MarginRow, mean_rows
 from .changes import moves
 
 FORMAT = "pytest-fadiag audit"
-FORMAT_VERSION = 2
-"""1 had neither seed margins, nor logs, nor a checklist; it is still read."""
+FORMAT_VERSION = 3
+"""1 had neither seed margins, nor logs, nor a checklist; 2 had margins whose intervals were resampled. Both are still read."""
 
 
 def document(audit: Audit, version: str) -> dict[str, Any]:
@@ -135,7 +134,7 @@ def _margin(row: MarginRow) -> dict[str, Any]:
 
 def margin_values(margin: SeedMargin) -> dict[str, Any]:
     """A margin over seeds and what follows from it, as plain JSON values."""
-    derived = {"verdict": margin.verdict.value, "needed": margin.needed(), "least_p": margin.least_p}
+    derived = {"verdict": margin.verdict.value, "needed": margin.needed(), "seed_sd": margin.seed_sd}
     plain: dict[str, Any] = to_plain({**asdict(margin), **derived})
     return plain
 
@@ -147,9 +146,18 @@ def margin_row(values: Mapping[str, Any]) -> MarginRow:
 
 
 def margin_of(values: Mapping[str, Any]) -> SeedMargin:
-    """The margin that :func:`margin_values` wrote."""
-    known = {name: number(value) for name, value in known_fields(SeedMargin, values).items()}
-    return SeedMargin(**{**known, "interval": Interval(**values["interval"])})
+    """The margin that :func:`margin_values` wrote, in this version or an earlier one."""
+    fields = {name: number(value) for name, value in known_fields(SeedMargin, values).items()}
+    parts = values.get("variance")
+    variance = _variance_of_version_2(values) if parts is None else Variance(**known_fields(Variance, parts))
+    return SeedMargin(**{**fields, "interval": Interval(**values["interval"]), "variance": variance})
+
+
+def _variance_of_version_2(values: Mapping[str, Any]) -> Variance:
+    """Version 2 has the standard deviations from seed to seed, from image to image, and of each seed on each image."""
+    seeds, images = values["seeds"], values["images"] or values.get("assumed_images") or ASSUMED_IMAGES
+    by_seed, by_image, rest = (values.get(name) or 0.0 for name in ("seed_sd", "image_sd", "specific_part"))
+    return Variance(by_seed**2 / seeds, by_image**2 / images, rest**2 / (seeds * images))
 
 
 def _by_column(values: Sequence[float | None]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ..judge.seeds import SeedVerdict
+from ..judge.margins import SeedVerdict
 from ..judge.wording import count
 from .audit import Audit, Checklist
 from .standing import Standing, standing

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..judge.diagnostics import DIAGNOSTICS
-from ..judge.seeds import SeedVerdict
+from ..judge.margins import SeedVerdict
 from ..judge.wording import figure, points
 from .audit import COLUMNS, Audit, AuditRow, MarginRow, MeanRow, mean_rows
 from .changes import POINTS, moves

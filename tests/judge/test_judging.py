@@ -325,7 +325,9 @@ def test_property_a_measurement_round_trips_through_json(
 
 @given(st.lists(st.booleans(), min_size=1, max_size=300))
 def test_property_per_image_outcomes_are_packed_without_loss(hits: list[bool]) -> None:
-    assert Accuracy.of(hits).hits() == hits
+    packed = Accuracy.of(hits)
+    assert packed.correct is not None and len(packed.correct) == -(-len(hits) // 4)
+    assert [bit == "1" for bit in f"{packed.bits():0{4 * len(packed.correct)}b}"][: len(hits)] == hits
 
 
 def test_a_hand_written_report_needs_only_the_published_fields() -> None:

@@ -12,7 +12,7 @@ from support import clustered, in_batches, network, reference, trained
 from torch import Tensor, nn
 
 from pytest_fadiag import Measurement, ResidualMLP, measure
-from pytest_fadiag.judge.statistics import margin_interval
+from pytest_fadiag.judge.margins import margin_interval
 from pytest_fadiag.measure.measure import evaluate
 from pytest_fadiag.measure.observers.base import Gradient, OutputError, Samples, Setup
 from pytest_fadiag.measure.observers.directions import GradientDirections

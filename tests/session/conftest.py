@@ -81,7 +81,7 @@ def _measure_once(folder: Path) -> None:
     )
     shutil.rmtree(folder / ".pytest_cache" / "v")  # what failed there is no test's business
     kept = list((folder / ".pytest_cache" / "d" / "fadiag").glob("*.json"))
-    assert len(kept) == 6, "three checkpoints, two controls, and a margin over two seeds"
+    assert len(kept) == 5, "three checkpoints and two controls"
 
 
 class Repo:

@@ -53,7 +53,7 @@ def test_junit_of_what_was_skipped_or_could_not_be_read(repo: Any) -> None:
 
 def test_json_holds_reports_that_can_be_read_back(repo: Any) -> None:
     document = repo.audit("--fa-checkpoint=runs", CONTROLS)
-    assert (document["format"], document["format_version"]) == ("pytest-fadiag audit", 2)
+    assert (document["format"], document["format_version"]) == ("pytest-fadiag audit", 3)
     assert sorted(document["reports"]) == ["runs/bp_s123.pt", "runs/bp_s42.pt", "runs/dfa_s42.pt"]
     report = DiagnosticReport.from_dict(document["reports"]["runs/dfa_s42.pt"])
     assert report.fired == "abd" and report.verdict.startswith("needs walk-back: residual stream exploded; ")

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from pytest_fadiag.judge.student_t import t95
+
 BP = "--fa-checkpoint=runs/bp_*.pt"
 CONTROL = "--fa-frozen=controls/frozen_bp_s42.pt"
 TEST = "bp::seed-margin"
 
 
 def margin(repo: Any, *args: str) -> dict[str, Any]:
-    (found,) = repo.audit(BP, CONTROL, *args)["seed_margins"]
-    assert isinstance(found, dict)
-    return found
+    (row,) = repo.audit(BP, CONTROL, *args)["seed_margins"]
+    assert isinstance(row, dict)
+    return row
 
 
 def weaker_seed(repo: Any) -> None:
@@ -43,29 +45,29 @@ def test_the_margin_clears_the_minimum_and_the_table_says_so_with_the_number_of_
     result.stdout.re_match_lines([r"bp +n=2 .* seeds PASS \[\+\d+\.\d, \+\d+\.\d\]"])
 
 
-def test_the_numbers_are_those_of_a_bootstrap_written_apart_from_it(repo: Any) -> None:
+def test_the_numbers_are_those_of_the_formula_written_apart_from_it(repo: Any) -> None:
     weaker_seed(repo)
     document = repo.audit(BP, CONTROL)
-    found = document["seed_margins"][0]["margin"]
-    reports = document["reports"].values()
+    over_seeds = document["seed_margins"][0]["margin"]
 
     def outcomes(accuracy: dict[str, Any]) -> np.ndarray:
         bits = np.array([int(b) for digit in accuracy["correct"] for b in f"{int(digit, 16):04b}"])
         return bits[: accuracy["images"]].astype(float)
 
-    differences = np.stack([outcomes(r["accuracy"]) - outcomes(r["control"]["accuracy"]) for r in reports])
-    assert found["margin"] == pytest.approx(100 * differences.mean())
-    assert found["seed_sd"] == pytest.approx(100 * differences.mean(1).std(ddof=1))
-    generator = np.random.default_rng(7)
-    seeds, images = differences.shape
-    drawn = [
-        100 * differences[generator.integers(0, seeds, seeds)][:, generator.integers(0, images, images)].mean()
-        for _ in range(4000)
-    ]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    width = high - low
-    assert found["interval"]["low"] == pytest.approx(low, abs=0.08 * width)
-    assert found["interval"]["high"] == pytest.approx(high, abs=0.08 * width)
+    d = 100 * np.stack([outcomes(r["accuracy"]) - outcomes(r["control"]["accuracy"]) for r in document["reports"].values()])
+    n, images = d.shape
+    v_s, v_i = d.mean(1).var(ddof=1) / n, d.mean(0).var(ddof=1) / images
+    rest = d - d.mean(1, keepdims=True) - d.mean(0) + d.mean()
+    v_e = (rest**2).sum() / ((n - 1) * (images - 1)) / (n * images)
+    v = max(v_s + v_i - v_e, v_i)
+    df = v**2 / (v_s**2 / (n - 1) + v_i**2 / (images - 1))
+    half = t95(df) * v**0.5
+    low, high = max(d.mean() - half, -100), min(d.mean() + half, 100)
+    assert over_seeds["margin"] == pytest.approx(d.mean())
+    assert over_seeds["seed_sd"] == pytest.approx(d.mean(1).std(ddof=1))
+    assert over_seeds["variance"] == pytest.approx({"over_seeds": v_s, "over_images": v_i, "residual": v_e})
+    assert over_seeds["degrees_of_freedom"] == pytest.approx(df)
+    assert (over_seeds["interval"]["low"], over_seeds["interval"]["high"]) == (pytest.approx(low), pytest.approx(high))
 
 
 def test_a_margin_below_the_minimum_fires_with_its_report(repo: Any) -> None:
@@ -80,7 +82,7 @@ def test_a_margin_below_the_minimum_fires_with_its_report(repo: Any) -> None:
             r"    mean margin \S+ pp, sample sd over seeds \S+ pp",
             r"    95 % interval \S+ to \S+ pp \(.*\)",
             r"    minimum 99 pp",
-            r"    2 seeds: a sign-flip test over them cannot reach p < 0.25",
+            r"    two seeds rarely decide; .*",
             r"    FLAG: FIRE: margin .*",
             r"VERDICT: FIRE",
             r"bp +n=2 .* seeds FIRE .*",

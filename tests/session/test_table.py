@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_fadiag import DiagnosticReport
+from pytest_fadiag.judge.margins import Interval, SeedMargin, Variance
 from pytest_fadiag.judge.records import AuxiliaryStatistics
-from pytest_fadiag.judge.seeds import SeedMargin
-from pytest_fadiag.judge.statistics import Interval
 from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow, MarginRow, mean_rows
 from pytest_fadiag.show.document import document
 from pytest_fadiag.show.markdown import markdown
@@ -191,7 +190,9 @@ def test_a_number_that_crosses_its_threshold_and_passes_is_marked(rows: list[Aud
 
 
 def margin(name: str, mean: float, low: float, high: float) -> MarginRow:
-    return MarginRow(name, name, margin=SeedMargin(3, 10_000, mean, Interval(low, high, "bootstrap"), 2.0, 1.2, 50.0))
+    return MarginRow(
+        name, name, margin=SeedMargin(3, 10_000, mean, Interval(low, high, "over 3 seeds"), 2.0, Variance(0.5, 0.2))
+    )
 
 
 def test_a_margin_over_seeds_alone_has_its_number_and_its_interval() -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_fadiag.judge.control import Control
+from pytest_fadiag.judge.margins import Interval, SeedMargin, Variance
 from pytest_fadiag.judge.records import Accuracy
 from pytest_fadiag.judge.report import DiagnosticReport
-from pytest_fadiag.judge.seeds import SeedMargin
-from pytest_fadiag.judge.statistics import Interval
 from pytest_fadiag.judge.trajectory import Point, Trajectory
 from pytest_fadiag.show.audit import Audit, AuditRow, Checklist, MarginRow
 
@@ -83,8 +82,10 @@ def row(made: DiagnosticReport, **changes: Any) -> AuditRow:
 
 def margin(method: str, seeds: int = 3, **changes: Any) -> MarginRow:
     """A margin that falls short."""
-    found = SeedMargin(seeds, 10_000, -10.7, Interval(-11.5, -9.9, f"bootstrap over {seeds} seeds"), 2.0, 1.2, 50.0)
-    return MarginRow(**{"name": method, "method": method, "margin": found, "outcome": "failed", **changes})
+    over_seeds = SeedMargin(
+        seeds, 10_000, -10.7, Interval(-11.5, -9.9, f"over {seeds} seeds"), 2.0, Variance(0.1, 0.05, 0.01), 8.5
+    )
+    return MarginRow(**{"name": method, "method": method, "margin": over_seeds, "outcome": "failed", **changes})
 
 
 def usual() -> Audit:

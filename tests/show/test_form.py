@@ -37,7 +37,7 @@ def test_identification_and_headline_numbers(audits: Audits) -> None:
     assert "| seeds | 42, 123, 456 (n = 3) |" in text
     assert "| audited | checkpoints: runs/dfa_s42.pt, runs/dfa_s123.pt, runs/dfa_s456.pt |" in text
     assert "| accuracy | 0.6530 ± 0 (n = 3) |" in text and "| accuracy of the control | 0.7600 ± 0 (n = 3) |" in text
-    assert "**FIRE**: -10.70 pp, 95 % interval -11.50 to -9.90 (bootstrap over 3 seeds), minimum 2 pp, n = 3" in text
+    assert "**FIRE**: -10.70 pp, 95 % interval -11.50 to -9.90 (over 3 seeds), minimum 2 pp, n = 3" in text
     assert "| margin over seeds | not tested |" in part(form(audits["usual"](), "0.3"), "bp")
     assert "0.9000 (n = 1, no spread)" in form(audits["one"](), "0.3")
 

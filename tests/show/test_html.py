@@ -315,7 +315,7 @@ def test_margins_over_seeds_say_what_would_decide(audits: Audits) -> None:
     fired, undecided, skipped = (line.text for line in root.one("table", id="margins").one("tbody").all("tr"))
     assert fired == "dfan=3-10.70-11.50 to -9.902◂✗FIRE"
     assert undecided.startswith("epn=3-10.70-11.00 to +3.002?INCONCLUSIVEexpected")
-    assert row.margin.needed() in undecided and undecided.endswith("unpaired")
+    assert open_one.needed() and open_one.needed() in undecided and undecided.endswith("unpaired")
     assert skipped == "bplogskipped: no control"
 
 

@@ -1,10 +1,11 @@
-"""The published schema of the JSON document, and documents of the version before."""
+"""The published schema of the JSON document, and documents of the versions before."""
 
 from __future__ import annotations
 
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from pytest_fadiag.judge.seed_report import SeedReport
 from pytest_fadiag.show.audit import Audit
 from pytest_fadiag.show.document import FORMAT_VERSION, audit_of, document, read_document
 
 SCHEMA: dict[str, Any] = json.loads((files("pytest_fadiag.show") / "audit.schema.json").read_text("utf-8"))
-VERSION_1 = Path(__file__).with_name("audit_v1.json")
+VERSION_1, VERSION_2 = (Path(__file__).with_name(f"audit_v{version}.json") for version in (1, 2))
 NAMES_BEFORE = {"zero_gradient_samples": "directionless_samples", "tokens_without_gradient": "unread_tokens"}
 Audits = dict[str, Callable[[], Audit]]
 
@@ -62,6 +64,7 @@ def test_the_schema_names_every_field_that_is_written(audits: Audits) -> None:
         "mean": values["means"][0],
         "seed_margin_row": values["seed_margins"][0],
         "seed_margin": values["seed_margins"][0]["margin"],
+        "variance": values["seed_margins"][0]["margin"]["variance"],
         "checklist": values["checklist"],
     }
     assert set(values) == set(SCHEMA["properties"])
@@ -78,7 +81,7 @@ def edits() -> dict[str, Callable[[dict[str, Any]], object]]:
     return {
         "no reports": lambda values: values.pop("reports"),
         "another format": lambda values: values.update(format="something"),
-        "another version": lambda values: values.update(format_version=3),
+        "another version": lambda values: values.update(format_version=FORMAT_VERSION + 1),
         "a list of reports": lambda values: values.update(reports=[]),
         "a negative norm": lambda values: first(values).update(residual_norms=[-1.0, 2.0]),
         "no norms": lambda values: first(values).update(bp_grad_norms=[]),
@@ -95,6 +98,7 @@ def edits() -> dict[str, Callable[[dict[str, Any]], object]]:
         "a row without method": lambda values: values["summary"][0].pop("method"),
         "a mean of one seed": lambda values: values["means"][0].update(seeds=1),
         "a margin without interval": lambda values: values["seed_margins"][0]["margin"].pop("interval"),
+        "a margin without variance": lambda values: values["seed_margins"][0]["margin"].pop("variance"),
         "an unknown seed verdict": lambda values: values["seed_margins"][0]["margin"].update(verdict="MAYBE"),
         "a pitfall without a line": lambda values: values["checklist"]["findings"][0].pop("line"),
         "a seventh pitfall": lambda values: values["checklist"]["findings"][0].update(number=7),
@@ -118,7 +122,7 @@ def test_fields_of_a_newer_writer_do_no_harm(audits: Audits) -> None:
     assert len(audit_of(values).rows) == 12
 
 
-def test_a_document_of_version_1_is_still_read_and_written_as_version_2() -> None:
+def test_a_document_of_version_1_is_still_read_and_written_as_this_version() -> None:
     recorded = json.loads(VERSION_1.read_text("utf-8"))
     assert recorded["format_version"] == 1 and errors(recorded)
     audit = read_document(VERSION_1)
@@ -147,3 +151,25 @@ def test_a_document_with_the_names_before_is_read_and_validates(audits: Audits) 
     assert document(audit_of(values), "0.3") == now
     whole["unread_tokens"] = 16
     assert errors(values)
+
+
+def test_a_document_of_version_2_is_still_read_with_the_margins_that_it_records() -> None:
+    recorded = json.loads(VERSION_2.read_text("utf-8"))
+    assert recorded["format_version"] == 2 and errors(recorded)
+    audit = read_document(VERSION_2)
+    now = document(audit, "0.3")
+    assert errors(now) == []
+    for before, after in zip(recorded["seed_margins"], now["seed_margins"], strict=True):
+        for name in ("seeds", "images", "margin", "interval", "minimum", "verdict", "needed"):
+            assert after["margin"][name] == before["margin"][name]
+        assert after["margin"]["seed_sd"] == pytest.approx(before["margin"]["seed_sd"])
+        assert after["margin"]["degrees_of_freedom"] is None, "its interval was resampled"
+
+
+def test_the_spread_that_version_2_records_is_that_of_its_reports() -> None:
+    audit = read_document(VERSION_2)
+    anew = SeedReport.of([row.report for row in audit.rows if row.report is not None], 2.0).margin
+    (recorded,) = [row.margin for row in audit.margins if row.name == "fa" and row.margin is not None]
+    assert recorded.interval.kind.startswith("bootstrap") and anew.interval.kind.endswith("paired")
+    assert asdict(recorded.variance) == pytest.approx(asdict(anew.variance))
+    assert (recorded.margin, recorded.seed_sd) == (anew.margin, pytest.approx(anew.seed_sd))

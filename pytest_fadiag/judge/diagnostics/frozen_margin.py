@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..statistics import Interval, margin_interval
+from ..margins import Interval, margin_interval
 from ..wording import beside, count, fraction, limit, points
 from .base import Column, Diagnostic, Finding, Status
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from ...judge.diagnostics import DIAGNOSTICS, Diagnostic
-from ...judge.seeds import SeedMargin, SeedVerdict
+from ...judge.margins import SeedMargin, SeedVerdict
 from ...judge.thresholds import DiagnosticThresholds
 from ...judge.wording import count, limit, points
 from ..audit import Audit, AuditRow, Checklist, MarginRow
