@@ -207,7 +207,7 @@ class DiagnosticReport:
             "bp_grad_at_floor": self.bp_grad_at_floor,
             "reference_drift_dominated": self.reference_drift_dominated,
             "frozen_baseline_undercut": self.frozen_baseline_undercut,
-            "findings": [{**asdict(finding), "status": finding.status.value} for finding in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
             "remarks": self.remarks,
             "verdict": self.verdict,
         }

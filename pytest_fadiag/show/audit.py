@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..judge.diagnostics import DIAGNOSTICS, Column, Status
@@ -58,12 +58,9 @@ class AuditRow:
 
     @property
     def excused(self) -> str:
-        """The keys that pass although their number crosses its threshold: those that would fire if nothing were excused."""
-        if self.report is None or not any(finding.causes and not finding.fired for finding in self.report.findings):
-            return ""
-        # Without its epochs, which would all be judged again.
-        strict = replace(self.report, thresholds=self.report.thresholds.replace(confounds="flag"), trajectory=None)
-        return "".join(key for key in strict.fired if key in self.judged and key not in self.report.fired)
+        """The keys that pass although their number crosses its threshold."""
+        findings = () if self.report is None else self.report.findings
+        return "".join(finding.key for finding in findings if finding.excused and finding.key in self.judged)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..statistics import Interval, margin_interval
 from ..wording import beside, count, fraction, limit, points
 from .base import Column, Diagnostic, Finding, Status
+from .cause import Cause, CauseKind
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -49,7 +50,7 @@ class FrozenMargin(Diagnostic):
                 value,
                 f"logits are not finite ({count(broken, 'image')})",
                 "The network gives no prediction for these images, which count as errors; its accuracy is no headline.",
-                ("non-finite",),
+                (Cause(CauseKind.NON_FINITE),),
             )
         if value is None:
             missing = "no frozen-random control was supplied"
@@ -58,7 +59,7 @@ class FrozenMargin(Diagnostic):
             return self.finding(report, Status.NOT_MEASURED, None, missing)
         bounds = interval(report)
         unresolved = bounds is not None and minimum in bounds
-        causes = ("not resolved by one test set",) if unresolved else ()
+        causes = (Cause(CauseKind.UNRESOLVED),) if unresolved else ()
         if value < minimum:
             return self.finding(
                 report,
