@@ -72,7 +72,7 @@ class SeedReport:
         shared = len({report.control for report in self.reports}) < len(self.reports)
         for report in self.reports:
             value = margin(report)
-            source = "" if report.control is None else f" ({report.control.describe(report.method_name)})"
+            source = "" if report.control is None else f" ({report.control.describe(report.method_name, report.seed)})"
             lines.append(
                 f"    seed {report.seed}: accuracy {fraction(_accuracy(report).value)}, "
                 f"control {fraction(_control(report).value)}{source}, margin {points(value or 0.0)} pp"

@@ -69,10 +69,10 @@ class AuditRow:
             return ()
         notes = [f"{self.checkpoint}: {remark}" for remark in self.report.remarks]
         control = self.report.control
-        if control is not None and control.method not in (None, self.method):
-            notes.append(f"{self.method}: control of another method: {control.method}")
-        if control is not None and control.seed not in (None, self.seed):
-            notes.append(f"{self.checkpoint}: control of another seed: {control.seed}")
+        if control is not None and (another := control.another_method(self.method)):
+            notes.append(f"{self.method}: {another}")
+        if control is not None and (another := control.another_seed(self.seed)):
+            notes.append(f"{self.checkpoint}: {another}")
         return tuple(notes)
 
     @property

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_fadiag import Accuracy, AuditError, Control, DiagnosticReport, DiagnosticThresholds
+from pytest_fadiag.judge.control import ControlKind
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Cause, CauseKind, Status, select
 from pytest_fadiag.judge.records import Companions, Measurement
 
@@ -247,8 +248,28 @@ def test_without_the_controls_images_the_interval_is_binomial() -> None:
 
 def test_a_control_of_another_method_is_labelled() -> None:
     control = Control(Accuracy(0.349), "frozen_bp_s42.pt", method="bp", seed=42)
-    text = str(report(method_name="dfa", control=control))
-    assert "frozen_bp_s42.pt, seed 42, control of another method: bp, not dfa" in text
+    text = str(report(method_name="dfa", seed=42, control=control))
+    assert "frozen-random control 0.3490 (frozen_bp_s42.pt, seed 42, control of another method: bp, not dfa)" in text
+
+
+@pytest.mark.parametrize(
+    ("seed", "own", "said"), [(42, 42, "seed 42"), (42, 7, "control of another seed: 42"), (42, None, "seed 42"), (None, 7, "")]
+)
+def test_a_control_of_another_seed_is_labelled_where_both_seeds_are_known(seed: int | None, own: int | None, said: str) -> None:
+    control = Control(Accuracy(0.349), "x.pt", seed=seed)
+    assert f"({', '.join(filter(None, ['x.pt', said]))})" in str(report(seed=own, control=control))
+
+
+def test_the_kind_of_a_control_is_one_of_three() -> None:
+    shallow, unmarked = (Control(Accuracy(0.7), "x.pt", kind=ControlKind(name)) for name in ("shallow", "unmarked"))
+    text = str(report(control=shallow, frozen_baseline_acc=0.7))
+    assert "shallow control 0.7000 (x.pt)" in text and "with no blocks is better by 9.10 pp" in text
+    assert "frozen-random control 0.7000 (x.pt, nothing in its name or config says" in str(
+        report(control=unmarked, frozen_baseline_acc=0.7)
+    )
+    assert shallow.to_dict()["kind"] == "shallow" and Control.from_dict(shallow.to_dict()) == shallow
+    with pytest.raises(AuditError, match="the kind of a control is frozen, shallow, unmarked, not 'deep'"):
+        Control.from_dict({**shallow.to_dict(), "kind": "deep"})
 
 
 norms = st.lists(
