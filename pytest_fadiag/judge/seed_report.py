@@ -115,9 +115,8 @@ def _check_distinct(reports: Sequence[DiagnosticReport]) -> None:
 
 
 def _named(report: DiagnosticReport) -> str:
-    """The file that a report's notes begin with, else its method and seed."""
-    first = report.notes.partition("\n")[0].partition(";")[0]
-    return first or f"{report.method_name}, seed {report.seed}"
+    """The file of a report, else its method and seed."""
+    return report.checkpoint or f"{report.method_name}, seed {report.seed}"
 
 
 def _accuracy(report: DiagnosticReport) -> Accuracy:

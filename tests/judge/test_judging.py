@@ -431,5 +431,5 @@ def test_outcomes_on_other_images_are_not_paired() -> None:
 
 
 def test_text_that_looks_like_a_number_stays_text() -> None:
-    judged = report(method_name="NaN", notes="Infinity")
+    judged = report(method_name="NaN", notes="Infinity", checkpoint="-Infinity")
     assert DiagnosticReport.from_dict(judged.to_dict()) == judged
