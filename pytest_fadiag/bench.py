@@ -100,6 +100,7 @@ def audit(
         control=control,
         thresholds=thresholds,
         claimed_acc=checkpoint.test_acc,
+        checkpoint=Path(path).name,
         notes="; ".join(filter(None, [f"{Path(path).name} on {loaded.name}", loaded.note, unfit])),
     )
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pytest_fadiag import AuditError, DiagnosticReport, ResidualMLP, audit, diagnose, measure
+from pytest_fadiag.judge.diagnostics import Cause, CauseKind
 
 X, Y = clustered(300)
 DATA = [(X, Y)]
@@ -249,7 +250,7 @@ def test_nan_or_inf_in_the_weights(name: str, keys: str, value: float) -> None:
     model = changed(lambda net: net.get_parameter(name).view(-1).narrow(0, 0, 1).fill_(value))
     report = report_on(model)
     assert fired(report) == keys
-    assert all("non-finite" in finding.causes for finding in report.findings if finding.fired)
+    assert all(Cause(CauseKind.NON_FINITE) in finding.causes for finding in report.findings if finding.fired)
     assert f"1 weight tensor with NaN or inf: {name}" in str(report)
 
 

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .errors import AuditError
 from .records import Accuracy
 
-UNMARKED = "unmarked"
-"""The kind of a control file that neither its name nor its config calls frozen or shallow."""
+
+class ControlKind(str, enum.Enum):
+    """What a control has in place of trained blocks."""
+
+    FROZEN = "frozen"
+    SHALLOW = "shallow"
+    UNMARKED = "unmarked"
+    """A file that neither its name nor its config calls frozen or shallow; it is taken for frozen."""
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def words(self) -> str:
+        """What the report calls such a control."""
+        return "shallow" if self is ControlKind.SHALLOW else "frozen-random"
+
+    @property
+    def blocks(self) -> str:
+        """What stands in the place of trained blocks."""
+        return "no blocks" if self is ControlKind.SHALLOW else "random blocks"
 
 
 @dataclass(frozen=True)
@@ -20,22 +41,36 @@ class Control:
     source: str = "given as a number"
     method: str | None = None
     seed: int | None = None
-    kind: str = "frozen"
+    kind: ControlKind = ControlKind.FROZEN
 
-    def describe(self, audited_method: str) -> str:
-        """The provenance in words; a control trained by another method is said to be one."""
-        parts = [self.source]
-        if self.kind == UNMARKED:
-            parts.append("nothing in its name or config says that its blocks are frozen")
-        if self.seed is not None:
-            parts.append(f"seed {self.seed}")
-        if self.method is not None and self.method != audited_method:
-            parts.append(f"control of another method: {self.method}, not {audited_method}")
-        return ", ".join(parts)
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "kind", ControlKind(self.kind))
+        except ValueError:
+            raise AuditError(f"the kind of a control is {', '.join(ControlKind)}, not {self.kind!r}") from None
+
+    def another_method(self, audited: str) -> str:
+        """«control of another method: bp», or nothing where it is a control of the audited method or of none."""
+        return "" if self.method in (None, audited) else f"control of another method: {self.method}"
+
+    def another_seed(self, audited: int | None) -> str:
+        """«control of another seed: 42», or nothing where it is of the audited seed or one of the two is not known."""
+        return "" if None in (self.seed, audited) or self.seed == audited else f"control of another seed: {self.seed}"
+
+    def describe(self, method: str, seed: int | None) -> str:
+        """The provenance in words, for a network of this method and seed."""
+        another_method = self.another_method(method)
+        parts = [
+            self.source,
+            "nothing in its name or config says that its blocks are frozen" if self.kind is ControlKind.UNMARKED else "",
+            self.another_seed(seed) or ("" if self.seed is None else f"seed {self.seed}"),
+            f"{another_method}, not {method}" if another_method else "",
+        ]
+        return ", ".join(filter(None, parts))
 
     def to_dict(self) -> dict[str, Any]:
         """The control as plain JSON values."""
-        return asdict(self)
+        return {**asdict(self), "kind": self.kind.value}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Control:

@@ -32,6 +32,8 @@ class DiagnosticReport:
     headline_acc: float | None
     frozen_baseline_acc: float | None = None
     notes: str = ""
+    checkpoint: str | None = None
+    """The name of the file that was audited, a checkpoint or a log."""
     thresholds: DiagnosticThresholds = field(default_factory=DiagnosticThresholds)
     seed: int | None = None
     companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
@@ -209,7 +211,7 @@ class DiagnosticReport:
             "bp_grad_at_floor": self.bp_grad_at_floor,
             "reference_drift_dominated": self.reference_drift_dominated,
             "frozen_baseline_undercut": self.frozen_baseline_undercut,
-            "findings": [{**asdict(finding), "status": finding.status.value} for finding in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
             "remarks": self.remarks,
             "verdict": self.verdict,
         }
@@ -250,9 +252,9 @@ _REQUIRED_FIELDS = (
     "cross_batch_stability",
     "headline_acc",
 )
-_TEXT_FIELDS = ("method_name", "notes", "caveats")
+_TEXT_FIELDS = ("method_name", "notes", "checkpoint", "caveats")
 _LOG_FIELDS = ("partial", "gradient_batch", "assumed_batch", "depth_known", "caveats")
-_PLAIN_FIELDS = (*_REQUIRED_FIELDS, "frozen_baseline_acc", "notes", "seed", "claimed_acc", *_LOG_FIELDS)
+_PLAIN_FIELDS = (*_REQUIRED_FIELDS, "frozen_baseline_acc", "notes", "checkpoint", "seed", "claimed_acc", *_LOG_FIELDS)
 
 
 def _changed(finding: Finding, recorded: str | None) -> str:

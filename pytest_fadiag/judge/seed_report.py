@@ -64,7 +64,7 @@ class SeedReport:
         shared = len({report.control for report in self.reports}) < len(self.reports)
         for report in self.reports:
             value = margin(report)
-            source = "" if report.control is None else f" ({report.control.describe(report.method_name)})"
+            source = "" if report.control is None else f" ({report.control.describe(report.method_name, report.seed)})"
             lines.append(
                 f"    seed {report.seed}: accuracy {fraction(_accuracy(report).value)}, "
                 f"control {fraction(_control(report).value)}{source}, margin {points(value or 0.0)} pp"
@@ -106,9 +106,8 @@ def _check_distinct(reports: Sequence[DiagnosticReport]) -> None:
 
 
 def _named(report: DiagnosticReport) -> str:
-    """The file that a report's notes begin with, else its method and seed."""
-    first = report.notes.partition("\n")[0].partition(";")[0]
-    return first or f"{report.method_name}, seed {report.seed}"
+    """The file of a report, else its method and seed."""
+    return report.checkpoint or f"{report.method_name}, seed {report.seed}"
 
 
 def _accuracy(report: DiagnosticReport) -> Accuracy:

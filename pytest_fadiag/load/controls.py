@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..judge.control import UNMARKED, Control
+from ..judge.control import Control, ControlKind
 from ..judge.errors import AuditError
 from ..judge.records import Accuracy, check_accuracy
 from ..judge.report import DiagnosticReport
@@ -28,26 +28,26 @@ class ControlFile:
     path: Path
     method: str | None
     seed: int | None
-    kind: str = "frozen"
+    kind: ControlKind = ControlKind.FROZEN
 
     @classmethod
     def named(cls, path: Path) -> ControlFile:
         """What ``frozen_<method>_s<seed>``, ``<method>-frozen_s<seed>`` or ``frozen_s<seed>`` say."""
         stem, seed = identify(path)
         method, kind = method_and_kind(stem)
-        return cls(path, method, seed, kind or UNMARKED)
+        return cls(path, method, seed, kind or ControlKind.UNMARKED)
 
 
-def method_and_kind(name: str) -> tuple[str | None, str | None]:
+def method_and_kind(name: str) -> tuple[str | None, ControlKind | None]:
     """The method and the kind of control that a name like ``frozen_dfa`` or ``dfa-shallow`` gives, where it gives them."""
     kind = _KIND.search(name)
-    return (_KIND.sub("", name).strip("-_") or None, kind[1]) if kind else (name, None)
+    return (_KIND.sub("", name).strip("-_") or None, ControlKind(kind[1])) if kind else (name, None)
 
 
 def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy) -> Control:
     """A measured or logged control, labelled by its own ``config`` where that tells more than the file's name."""
-    kind = next((kind for kind in ("shallow", "frozen") if config.get(kind)), None)
-    if kind is None and config.get("frozen") is False and file.kind == UNMARKED:
+    kind = next((kind for kind in (ControlKind.SHALLOW, ControlKind.FROZEN) if config.get(kind.value)), None)
+    if kind is None and config.get("frozen") is False and file.kind is ControlKind.UNMARKED:
         raise AuditError(
             f"control {file.path.name}: its config says frozen: False, so it is a trained network and no control; "
             "train one with its blocks left at their random initialisation"
@@ -206,7 +206,7 @@ def _from_log(log: TrainingLog) -> Reported:
     if log.accuracy is None:
         raise AuditError(f"control: the log has no accuracy; put final_test_acc or acc_eval into it\n  {log.path}")
     method, kind = method_and_kind(log.method)
-    file = ControlFile(log.path, method, log.seed, kind or UNMARKED)
+    file = ControlFile(log.path, method, log.seed, kind or ControlKind.UNMARKED)
     control = control_of(file, {**log.config, "method": log.method}, log.accuracy)
     return Reported(control, control.method, control.seed, log.path)
 

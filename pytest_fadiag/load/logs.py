@@ -100,6 +100,7 @@ class TrainingLog:
             trajectory=Trajectory(self.points),
             caveats=self.caveats,
             expected=expected,
+            checkpoint=self.path.name,
             notes=f"{self.path.name}, a training log: {_epochs(self.epochs)}" if notes is None else notes,
         )
 

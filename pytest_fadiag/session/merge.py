@@ -181,7 +181,7 @@ def _facts(report: DiagnosticReport) -> dict[str, object]:
         "the seed": report.seed,
         "the layer of the drift": report.stability_layer,
         "the number of test images": None if report.accuracy is None else report.accuracy.images,
-        "the control": None if control is None else (control.kind, control.method, control.seed),
+        "the control": None if control is None else (control.kind.value, control.method, control.seed),
         "the digest of the test data": report.environment.get("data_sha256"),
         **{name: getattr(report.companions, name) for name in EXACT},
     }

@@ -69,6 +69,7 @@ class Measured:
             control=control,
             thresholds=thresholds,
             notes=record["notes"],
+            checkpoint=Path(self.target.path).name,
         )
 
 

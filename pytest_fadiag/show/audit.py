@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..judge.diagnostics import DIAGNOSTICS, Column, Status
@@ -58,12 +58,9 @@ class AuditRow:
 
     @property
     def excused(self) -> str:
-        """The keys that pass although their number crosses its threshold: those that would fire if nothing were excused."""
-        if self.report is None or not any(finding.causes and not finding.fired for finding in self.report.findings):
-            return ""
-        # Without its epochs, which would all be judged again.
-        strict = replace(self.report, thresholds=self.report.thresholds.replace(confounds="flag"), trajectory=None)
-        return "".join(key for key in strict.fired if key in self.judged and key not in self.report.fired)
+        """The keys that pass although their number crosses its threshold."""
+        findings = () if self.report is None else self.report.findings
+        return "".join(finding.key for finding in findings if finding.excused and finding.key in self.judged)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -72,10 +69,10 @@ class AuditRow:
             return ()
         notes = [f"{self.checkpoint}: {remark}" for remark in self.report.remarks]
         control = self.report.control
-        if control is not None and control.method not in (None, self.method):
-            notes.append(f"{self.method}: control of another method: {control.method}")
-        if control is not None and control.seed not in (None, self.seed):
-            notes.append(f"{self.checkpoint}: control of another seed: {control.seed}")
+        if control is not None and (another := control.another_method(self.method)):
+            notes.append(f"{self.method}: {another}")
+        if control is not None and (another := control.another_seed(self.seed)):
+            notes.append(f"{self.checkpoint}: {another}")
         return tuple(notes)
 
     @property

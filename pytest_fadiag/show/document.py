@@ -73,7 +73,7 @@ def audit_of(values: Any) -> Audit:
         raise AuditError(
             f"an audit of format version {version!r}, and this pytest-fadiag reads up to {FORMAT_VERSION}: update pytest-fadiag"
         )
-    reports = {name: DiagnosticReport.from_dict(report) for name, report in values["reports"].items()}
+    reports = {name: _report(name, report) for name, report in values["reports"].items()}
     found = values.get("checklist")
     return Audit(
         [_row(row, reports.get(row["checkpoint"])) for row in values["summary"]],
@@ -81,6 +81,11 @@ def audit_of(values: Any) -> Audit:
         None if found is None else Checklist(**known_fields(Checklist, found)),
         None if values.get("shard") is None else (int(values["shard"][0]), int(values["shard"][1])),
     )
+
+
+def _report(name: str, values: Mapping[str, Any]) -> DiagnosticReport:
+    """A report behind its JSON object; where an older version did not write the name of its file, its id ends in it."""
+    return DiagnosticReport.from_dict({"checkpoint": name.rpartition("/")[2], **values})
 
 
 def _summary(row: AuditRow) -> dict[str, Any]:

@@ -207,9 +207,11 @@ def _control(group: MethodGroup) -> list[str]:
         if row.report is None or row.report.frozen_baseline_acc is None:
             continue
         control, value = row.report.control, fraction(row.report.frozen_baseline_acc)
-        kind, source = ("not said", AUTHOR) if control is None else (control.kind, _text(control.describe(group.method)))
-        images = "not known" if control is None or not control.accuracy.images else f"{control.accuracy.images:,}"
-        rows.append((_seed(row), _text(kind), value, images, source))
+        if control is None:
+            rows.append((_seed(row), "not said", value, "not known", AUTHOR))
+            continue
+        images = f"{control.accuracy.images:,}" if control.accuracy.images else "not known"
+        rows.append((_seed(row), control.kind.value, value, images, _text(control.describe(row.method, row.seed))))
     if not rows:
         return [f"No control was supplied, so (d) is not measured: {AUTHOR}."] if group.reports else []
     lines = cells(("seed", "kind", "accuracy", "test images", "provenance"), rows)

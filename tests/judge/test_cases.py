@@ -11,6 +11,7 @@ from support import clustered, in_batches, network
 from torch import nn
 
 from pytest_fadiag import DiagnosticReport, DiagnosticThresholds, ResidualMLP, diagnose
+from pytest_fadiag.judge.diagnostics import Cause, CauseKind
 
 Make = Callable[[ResidualMLP], ResidualMLP]
 
@@ -122,14 +123,14 @@ def test_exactly_the_right_diagnostics_fire(
 def test_the_saturated_network_is_said_to_be_saturated(trained_network: Callable[[], ResidualMLP]) -> None:
     report = report_of(saturated, trained_network, "excuse")
     assert report.bp_grad_norms[-1] < 1e-7
-    assert report.finding("b").causes == ("saturated",)
+    assert report.finding("b").causes == (Cause(CauseKind.SATURATED),)
 
 
 def test_the_biased_network_is_said_to_be_biased(trained_network: Callable[[], ResidualMLP]) -> None:
     report = report_of(biased, trained_network, "excuse")
     causes = report.finding("c").causes
-    assert causes[0] == "not sample-invariant"
-    assert causes[1].startswith("biased output 0.")
+    assert [cause.kind for cause in causes] == [CauseKind.NOT_SAMPLE_INVARIANT, CauseKind.BIASED_OUTPUT]
+    assert causes[1].text.startswith("biased output 0.")
 
 
 def test_an_undercut_network_fires_d(trained_network: Callable[[], ResidualMLP]) -> None:
@@ -195,7 +196,7 @@ def test_a_network_of_any_confidence_is_excused_by_its_gradient_per_unit_error(
         model.out_head.weight.mul_(factor)
         model.out_head.bias.mul_(factor)
     report = diagnose(model=model, eval_batches=in_batches(x, y))
-    assert report.finding("b").causes == ("saturated",)
+    assert report.finding("b").causes == (Cause(CauseKind.SATURATED),)
     assert report.companions.zero_gradient_samples == 0
     assert report.companions.gradient_per_unit_error is not None
     plain = diagnose(model=trained_network(), eval_batches=in_batches(x, y)).companions.gradient_per_unit_error

@@ -7,26 +7,14 @@ import math
 from typing import Any
 
 import pytest
+from builders import BP, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_fadiag import Accuracy, AuditError, Control, DiagnosticReport, DiagnosticThresholds
-from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Status, select
+from pytest_fadiag.judge.control import ControlKind
+from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Cause, CauseKind, Status, select
 from pytest_fadiag.judge.records import AuxiliaryStatistics, Measurement
-
-HEALTHY: dict[str, Any] = {
-    "method_name": "bp",
-    "residual_norms": [255.0, 226.0, 211.0, 205.0, 203.0],
-    "bp_grad_norms": [4e-4] * 5,
-    "stability_layer": 2,
-    "cross_batch_stability": 0.099,
-    "headline_acc": 0.609,
-    "frozen_baseline_acc": 0.349,
-}
-
-
-def report(**changes: Any) -> DiagnosticReport:
-    return DiagnosticReport(**{**HEALTHY, **changes})
 
 
 def fired(judged: DiagnosticReport) -> str:
@@ -79,6 +67,7 @@ def test_cumulative_growth_is_selectable_and_both_forms_are_printed() -> None:
 
 
 SATURATED = AuxiliaryStatistics(gradient_per_unit_error=5e-3, output_error_norm=2.5e-5)
+UNSATURATED = AuxiliaryStatistics(gradient_per_unit_error=5e-3, output_error_norm=0.5)
 COLLAPSED = AuxiliaryStatistics(gradient_per_unit_error=1.4e-8, output_error_norm=0.9)
 BIASED = AuxiliaryStatistics(sample_invariance=0.03, output_error_drift=0.55)
 ONE_CLASS = AuxiliaryStatistics(sample_invariance=0.17, output_error_drift=0.95)
@@ -89,12 +78,16 @@ ONE_CLASS = AuxiliaryStatistics(sample_invariance=0.17, output_error_drift=0.95)
     [
         pytest.param({"bp_grad_norms": [7e-8, 7e-8], "companions": SATURATED}, "", "b", id="saturated"),
         pytest.param({"bp_grad_norms": [4e-9, 4e-9], "companions": COLLAPSED}, "b", "b", id="collapsed"),
+        pytest.param({"bp_grad_norms": [7e-8, 7e-8], "companions": UNSATURATED}, "", "b", id="above the floor per error"),
+        pytest.param({"bp_grad_norms": [7e-8, 7e-8], "companions": SATURATED, "partial": True}, "", "b", id="likely saturated"),
         pytest.param({"cross_batch_stability": 0.35, "companions": BIASED}, "", "c", id="biased output"),
         pytest.param({"cross_batch_stability": 0.93, "companions": ONE_CLASS}, "c", "c", id="one class only"),
     ],
 )
 def test_confounds_are_excused_or_flagged(changes: dict[str, Any], excused: str, flagged: str) -> None:
-    assert fired(report(**changes)) == excused
+    judged = report(**changes)
+    assert fired(judged) == excused
+    assert {finding.key for finding in judged.findings if finding.excused} == set(flagged) - set(excused)
     assert fired(report(**changes, thresholds=DiagnosticThresholds(confounds="flag"))) == flagged
 
 
@@ -105,6 +98,38 @@ def test_what_was_excused_is_said_with_the_companions_number() -> None:
     biased = report(cross_batch_stability=0.35, companions=BIASED)
     assert "(c) direction-drift: pass (not sample-invariant; biased output 0.550)" in str(biased)
     assert "sample invariance (mean cosine of per-sample gradients): 0.030" in str(biased)
+
+
+LOG: dict[str, Any] = {"partial": True, "gradient_batch": 128}
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "kinds", "text"),
+    [
+        ("b", {"bp_grad_norms": [7e-8] * 2, "companions": SATURATED}, [CauseKind.SATURATED], "pass (saturated)"),
+        ("b", {"bp_grad_norms": [7e-8] * 2, "companions": UNSATURATED},
+         [CauseKind.ABOVE_FLOOR_PER_ERROR], "pass (above the floor per unit error)"),
+        ("c", {"cross_batch_stability": 0.35, "companions": BIASED},
+         [CauseKind.NOT_SAMPLE_INVARIANT, CauseKind.BIASED_OUTPUT], "pass (not sample-invariant; biased output 0.550)"),
+        ("d", {"accuracy": Accuracy(0.609, 10), "control": Control(Accuracy(0.349, 10))}, [CauseKind.UNRESOLVED],
+         "pass (not resolved by one test set)"),
+        ("a", {"residual_norms": [1.0, math.inf]}, [CauseKind.NON_FINITE], "fire (non-finite)"),
+        ("a", {"residual_norms": [1.0, 0.0]}, [CauseKind.ZERO_STREAM], "fire (all-zero stream)"),
+        ("b", {"bp_grad_norms": [1.0, 0.0]}, [CauseKind.ZERO_GRADIENT], "fire (all-zero gradient)"),
+        ("c", {"cross_batch_stability": math.nan}, [CauseKind.UNDEFINED], "fire (undefined)"),
+        ("a", {**LOG, "residual_norms": [1.0, None, 2.0]}, [CauseKind.BOUND], "likely pass (a bound)"),
+        ("b", {**LOG, "bp_grad_norms": [None, 1e-3, None]}, [CauseKind.PROXY], "likely pass (‖g_1‖ stands in for ‖g_L‖)"),
+        ("b", {"partial": True}, [CauseKind.BATCH_ASSUMED], "likely pass (batch size 128 assumed)"),
+        ("b", {"partial": True, "assumed_batch": 1024}, [CauseKind.TRAINING_BATCH_ASSUMED],
+         "likely pass (batch size 1,024 assumed, that of the training)"),
+        ("c", {**LOG, "gradient_batch": 1024}, [CauseKind.OTHER_BATCHES], "likely pass (batches of 1,024, not 128)"),
+        ("c", {"partial": True}, [CauseKind.UNKNOWN_BATCHES], "likely pass (batches of unknown size, not 128)"),
+    ],
+)  # fmt: skip
+def test_every_cause_is_a_value_with_its_words(key: str, changes: dict[str, Any], kinds: list[CauseKind], text: str) -> None:
+    finding = report(**changes).finding(key)
+    assert [cause.kind for cause in finding.causes] == kinds and finding.outcome == text
+    assert finding.to_dict()["causes"] == [cause.text for cause in finding.causes]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +237,7 @@ def test_a_paired_interval_uses_the_discordant_images() -> None:
     )
     assert fired(judged) == "d"
     assert "95 % interval +0.32 to +2.48 (paired over 10,000 images)" in str(judged)
-    assert judged.finding("d").causes == ("not resolved by one test set",)
+    assert judged.finding("d").causes == (Cause(CauseKind.UNRESOLVED),)
 
 
 def test_without_the_controls_images_the_interval_is_binomial() -> None:
@@ -223,8 +248,28 @@ def test_without_the_controls_images_the_interval_is_binomial() -> None:
 
 def test_a_control_of_another_method_is_labelled() -> None:
     control = Control(Accuracy(0.349), "frozen_bp_s42.pt", method="bp", seed=42)
-    text = str(report(method_name="dfa", control=control))
-    assert "frozen_bp_s42.pt, seed 42, control of another method: bp, not dfa" in text
+    text = str(report(method_name="dfa", seed=42, control=control))
+    assert "frozen-random control 0.3490 (frozen_bp_s42.pt, seed 42, control of another method: bp, not dfa)" in text
+
+
+@pytest.mark.parametrize(
+    ("seed", "own", "said"), [(42, 42, "seed 42"), (42, 7, "control of another seed: 42"), (42, None, "seed 42"), (None, 7, "")]
+)
+def test_a_control_of_another_seed_is_labelled_where_both_seeds_are_known(seed: int | None, own: int | None, said: str) -> None:
+    control = Control(Accuracy(0.349), "x.pt", seed=seed)
+    assert f"({', '.join(filter(None, ['x.pt', said]))})" in str(report(seed=own, control=control))
+
+
+def test_the_kind_of_a_control_is_one_of_three() -> None:
+    shallow, unmarked = (Control(Accuracy(0.7), "x.pt", kind=ControlKind(name)) for name in ("shallow", "unmarked"))
+    text = str(report(control=shallow, frozen_baseline_acc=0.7))
+    assert "shallow control 0.7000 (x.pt)" in text and "with no blocks is better by 9.10 pp" in text
+    assert "frozen-random control 0.7000 (x.pt, nothing in its name or config says" in str(
+        report(control=unmarked, frozen_baseline_acc=0.7)
+    )
+    assert shallow.to_dict()["kind"] == "shallow" and Control.from_dict(shallow.to_dict()) == shallow
+    with pytest.raises(AuditError, match="the kind of a control is frozen, shallow, unmarked, not 'deep'"):
+        Control.from_dict({**shallow.to_dict(), "kind": "deep"})
 
 
 norms = st.lists(
@@ -285,6 +330,13 @@ def test_property_non_finite_never_passes(judged: DiagnosticReport) -> None:
     assert (judged.verdict == "trustworthy") == (not fired(judged))
 
 
+@given(reports)
+def test_property_what_is_excused_would_fire_if_nothing_were(judged: DiagnosticReport) -> None:
+    strict = report(judged, thresholds=judged.thresholds.replace(confounds="flag"))
+    excused = {finding.key for finding in judged.findings if finding.excused}
+    assert excused == set(fired(strict)) - set(fired(judged))
+
+
 @given(reports, st.data())
 def test_property_every_threshold_is_monotone(judged: DiagnosticReport, data: st.DataObject) -> None:
     """Making a threshold stricter never turns a fire into a pass; no other diagnostic changes."""
@@ -331,7 +383,9 @@ def test_property_per_image_outcomes_are_packed_without_loss(hits: list[bool]) -
 
 
 def test_a_hand_written_report_needs_only_the_published_fields() -> None:
-    given_fields = {**HEALTHY, "notes": "", "thresholds": {"g_norm_floor": 1e-6}}
+    published = ("method_name", "notes", "residual_norms", "bp_grad_norms", "stability_layer", "cross_batch_stability",
+                 "headline_acc", "frozen_baseline_acc")  # fmt: skip
+    given_fields = {**{name: BP.to_dict()[name] for name in published}, "thresholds": {"g_norm_floor": 1e-6}}
     judged = DiagnosticReport.from_dict(given_fields)
     assert judged.thresholds.g_norm_floor == 1e-6
     assert judged.thresholds.h_norm_explosion_ratio == 50.0
@@ -379,5 +433,5 @@ def test_outcomes_on_other_images_are_not_paired() -> None:
 
 
 def test_text_that_looks_like_a_number_stays_text() -> None:
-    judged = report(method_name="NaN", notes="Infinity")
+    judged = report(method_name="NaN", notes="Infinity", checkpoint="-Infinity")
     assert DiagnosticReport.from_dict(judged.to_dict()) == judged

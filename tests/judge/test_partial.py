@@ -6,8 +6,10 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import builders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,21 +21,7 @@ from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.judge.trajectory import Point
 from pytest_fadiag.show.audit import COLUMNS
 
-PENALISED: dict[str, Any] = {
-    "method_name": "dfa-lam",
-    "residual_norms": (9.0, None, None, None, 4e4),
-    "bp_grad_norms": (None, None, 1e-6, None, None),
-    "stability_layer": 2,
-    "cross_batch_stability": None,
-    "headline_acc": 0.363,
-    "frozen_baseline_acc": 0.349,
-    "partial": True,
-    "gradient_batch": 128,
-}
-
-
-def report(**changes: Any) -> DiagnosticReport:
-    return DiagnosticReport(**{**PENALISED, **changes})
+report = partial(builders.report, builders.PENALISED)
 
 
 def statuses(judged: DiagnosticReport) -> list[Status]:

@@ -349,17 +349,15 @@ def of_seed(seed: int | None, digest: str = "", **changes: Any) -> DiagnosticRep
 def test_one_training_under_several_names_is_not_several_seeds() -> None:
     assert SeedReport.of([of_seed(1), of_seed(2)], 2.0).margin.seeds == 2
     assert SeedReport.of([of_seed(1, "a"), of_seed(2, "b")], 2.0).margin.seeds == 2
-    with pytest.raises(
-        AuditError, match=r"fa_s1\.pt on CIFAR-10 and fa_s2\.pt on CIFAR-10 are the same file under two names.*leave"
-    ):
+    with pytest.raises(AuditError, match=r"fa_s1\.pt and fa_s2\.pt are the same file under two names.*leave"):
         SeedReport.of(
-            [of_seed(1, "a", notes="fa_s1.pt on CIFAR-10; note"), of_seed(2, "a", notes="fa_s2.pt on CIFAR-10"), of_seed(3)],
+            [of_seed(1, "a", checkpoint="fa_s1.pt"), of_seed(2, "a", checkpoint="fa_s2.pt"), of_seed(3)],
             2.0,
         )
     with pytest.raises(
         AuditError, match=r"fa, seed 1 and copy\.pt are both of seed 1 by their config or name.*correct the seed"
     ):
-        SeedReport.of([of_seed(1, "a"), of_seed(1, "b", notes="copy.pt")], 2.0)
+        SeedReport.of([of_seed(1, "a"), of_seed(1, "b", checkpoint="copy.pt")], 2.0)
 
 
 def test_the_report_states_the_number_of_seeds_and_that_two_rarely_decide() -> None:

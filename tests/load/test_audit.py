@@ -38,6 +38,7 @@ def test_the_report_of_a_file_is_that_of_the_network_in_memory(learned: Path, ar
     assert report.bp_grad_norms == pytest.approx(memory.bp_grad_norms, rel=1e-6)
     assert report.headline_acc == memory.headline_acc
     assert report.notes == "dfa_s42.pt on data.pt"
+    assert report.checkpoint == "dfa_s42.pt"
 
 
 def test_a_claim_that_the_measurement_does_not_bear_out_is_said(learned: Path, archive: str) -> None:

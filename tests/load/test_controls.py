@@ -60,7 +60,7 @@ def test_a_number_is_the_control_of_every_network() -> None:
     for controls in (Controls.of(0.349), parse_controls(["0.349"])):
         assert chosen(controls, "dfa").accuracy == Accuracy(0.349)
         assert chosen(controls, "bp", None).accuracy.value == 0.349
-        assert chosen(controls, "bp").describe("bp") == "given as a number"
+        assert chosen(controls, "bp").describe("bp", 42) == "given as a number"
 
 
 def test_numbers_by_method_come_before_the_number() -> None:
@@ -187,7 +187,7 @@ def test_an_earlier_report_on_a_control_network_gives_its_accuracy(write: Write)
     path = write(report("frozen_dfa", accuracy=Accuracy(0.6, 1000)).to_dict())
     control = chosen(parse_controls([path]), "dfa")
     assert (control.accuracy, control.method, control.seed, control.kind) == (Accuracy(0.6, 1000), "dfa", 42, "frozen")
-    assert control.describe("dfa") == "earlier report controls.json, seed 42"
+    assert control.describe("dfa", 42) == "earlier report controls.json, seed 42"
 
 
 def test_a_report_written_by_hand_gives_the_control_that_it_states(write: Write) -> None:

@@ -62,7 +62,9 @@ def statuses(report: DiagnosticReport) -> list[str]:
 def test_the_penalised_run_from_its_published_log(batch: dict[str, int], write: Write) -> None:
     content = penalised()
     content["config"] |= batch
-    report = read_log(write(content)).report(0.349)
+    path = write(content)
+    report = read_log(path).report(0.349)
+    assert report.checkpoint == path.name
     assert statuses(report) == ["likely pass", "likely pass", "not measured", "fire"]
     assert "up to 2 of 4 blocks could still exceed 50" in report.finding("a").headline
     assert report.finding("b").value == pytest.approx(1e-6 * batch.get("grad_batch_size", 128) / 128)

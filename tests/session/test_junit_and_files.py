@@ -56,6 +56,7 @@ def test_json_holds_reports_that_can_be_read_back(repo: Any) -> None:
     assert (document["format"], document["format_version"]) == ("pytest-fadiag audit", 3)
     assert sorted(document["reports"]) == ["runs/bp_s123.pt", "runs/bp_s42.pt", "runs/dfa_s42.pt"]
     report = DiagnosticReport.from_dict(document["reports"]["runs/dfa_s42.pt"])
+    assert report.checkpoint == "dfa_s42.pt"
     assert report.fired == "abd" and report.verdict.startswith("needs walk-back: residual stream exploded; ")
 
 

@@ -108,7 +108,7 @@ def hostile(audits: Audits) -> Audit:
             made.report,
             method_name=EVIL,
             notes=f"{EVIL}\n{EVIL}",
-            control=replace(made.report.control, source=EVIL, method=EVIL, kind=EVIL),
+            control=replace(made.report.control, source=EVIL, method=EVIL),
             environment={EVIL: EVIL},
             caveats=[EVIL],
         )

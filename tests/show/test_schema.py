@@ -132,6 +132,7 @@ def test_a_document_of_version_1_is_still_read_and_written_as_this_version() -> 
         ("dfa", 123, "abd"),
     ]
     assert not audit.margins and audit.checklist is None and not any(row.partial for row in audit.rows)
+    assert [row.report.checkpoint for row in audit.rows if row.report] == ["bp_s42.pt", "dfa_s42.pt", "dfa_s123.pt"]
     now = document(audit, "0.3")
     assert errors(now) == []
     for name, report in recorded["reports"].items():

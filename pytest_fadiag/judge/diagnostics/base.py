@@ -5,8 +5,11 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..plain import to_plain
+from .cause import EXCUSES, Cause
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -35,8 +38,8 @@ class Finding:
     """The number against its threshold, short enough for a summary line."""
     explanation: str = ""
     """Under what fired: the meaning, in words that can go into the paper."""
-    causes: tuple[str, ...] = ()
-    """Why a number that crosses its threshold was excused, or why one fired that does not."""
+    causes: tuple[Cause, ...] = ()
+    """Why a number that crosses its threshold was excused, why one fired that does not, or why it is only likely."""
 
     @property
     def fired(self) -> bool:
@@ -54,9 +57,21 @@ class Finding:
         return self.status in (Status.PASS, Status.FIRE)
 
     @property
+    def excused(self) -> bool:
+        """Whether it passes although its number crosses its threshold."""
+        return not self.fired and any(cause.kind in EXCUSES for cause in self.causes)
+
+    @property
     def outcome(self) -> str:
         """The status with what was excused or is odd about it: «pass (saturated)»."""
-        return f"{self.status.value} ({'; '.join(self.causes)})" if self.causes else self.status.value
+        causes = "; ".join(cause.text for cause in self.causes)
+        return f"{self.status.value} ({causes})" if causes else self.status.value
+
+    def to_dict(self) -> dict[str, Any]:
+        """The finding as plain JSON values; its causes in words."""
+        values = {**asdict(self), "status": self.status.value, "causes": [cause.text for cause in self.causes]}
+        plain: dict[str, Any] = to_plain(values)
+        return plain
 
 
 @dataclass(frozen=True)
@@ -99,7 +114,7 @@ class Diagnostic(ABC):
         value: float | None,
         headline: str,
         explanation: str = "",
-        causes: tuple[str, ...] = (),
+        causes: tuple[Cause, ...] = (),
     ) -> Finding:
         """A finding of this diagnostic against the report's own threshold."""
         threshold = float(getattr(report.thresholds, self.threshold))

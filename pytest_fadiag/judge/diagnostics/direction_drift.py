@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..records import BATCH
 from ..wording import beside, cosine, count, limit
 from .base import Column, Diagnostic, Finding, Status
+from .cause import Cause, CauseKind
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -43,7 +44,7 @@ class DirectionDrift(Diagnostic):
                 value,
                 f"BP gradient is not finite at layer {_layer(report)} ({count(broken, 'sample')})",
                 "The gradient has no direction; Γ cannot be reported.",
-                ("non-finite",),
+                (Cause(CauseKind.NON_FINITE),),
             )
         if not math.isfinite(value):
             return self.finding(
@@ -52,15 +53,15 @@ class DirectionDrift(Diagnostic):
                 value,
                 f"cross-batch cosine is undefined at layer {_layer(report)}",
                 "A zero gradient has no direction, so neither drift nor Γ is defined.",
-                ("undefined",),
+                (Cause(CauseKind.UNDEFINED),),
             )
         if value <= ceiling:
             shown = f"cross-batch cosine {beside(cosine, value, ceiling)} <= {limit(ceiling)}"
             return self.finding(report, Status.LIKELY_PASS if doubts else Status.PASS, value, shown, causes=doubts)
         headline = f"cross-batch cosine {beside(cosine, value, ceiling)} > {limit(ceiling)}"
         companions = report.companions
-        biased = companions.output_error_drift is not None and companions.output_error_drift > ceiling
-        bias = (f"biased output {cosine(companions.output_error_drift or 0.0)}",) if biased else ()
+        error_drift = companions.output_error_drift
+        bias = (Cause(CauseKind.BIASED_OUTPUT, error_drift),) if error_drift is not None and error_drift > ceiling else ()
         invariance, minimum = companions.sample_invariance, report.thresholds.sample_invariance_minimum
         if report.thresholds.confounds == "excuse" and invariance is not None and -math.inf < invariance < minimum:
             return self.finding(
@@ -68,7 +69,7 @@ class DirectionDrift(Diagnostic):
                 Status.LIKELY_PASS if doubts else Status.PASS,
                 value,
                 f"{headline}, but sample invariance {cosine(invariance)} < {limit(minimum)}",
-                causes=("not sample-invariant", *bias, *doubts),
+                causes=(Cause(CauseKind.NOT_SAMPLE_INVARIANT), *bias, *doubts),
             )
         return self.finding(
             report,
@@ -102,12 +103,13 @@ def _layer(report: DiagnosticReport) -> str:
     return "L//2" if report.stability_layer is None else str(report.stability_layer)
 
 
-def _doubts(report: DiagnosticReport) -> tuple[str, ...]:
+def _doubts(report: DiagnosticReport) -> tuple[Cause, ...]:
     """Means over more samples agree more: the cosine of a log that was made with other batches is only a hint."""
     if not report.partial or report.gradient_batch == BATCH:
         return ()
-    taken = "of unknown size" if report.gradient_batch is None else f"of {report.gradient_batch:,}"
-    return (f"batches {taken}, not {BATCH}",)
+    if report.gradient_batch is None:
+        return (Cause(CauseKind.UNKNOWN_BATCHES),)
+    return (Cause(CauseKind.OTHER_BATCHES, report.gradient_batch),)
 
 
 def _count_at(counts: tuple[int, ...], layer: int | None) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..control import ControlKind
 from ..margins import Interval, margin_interval
 from ..wording import beside, count, fraction, limit, points
 from .base import Column, Diagnostic, Finding, Status
+from .cause import Cause, CauseKind
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -50,7 +52,7 @@ class FrozenMargin(Diagnostic):
                 value,
                 f"logits are not finite ({count(broken, 'image')})",
                 "The network gives no prediction for these images, which count as errors; its accuracy is no headline.",
-                ("non-finite",),
+                (Cause(CauseKind.NON_FINITE),),
             )
         if value is None:
             missing = "no frozen-random control was supplied"
@@ -59,7 +61,7 @@ class FrozenMargin(Diagnostic):
             return self.finding(report, Status.NOT_MEASURED, None, missing)
         bounds = interval(report)
         unresolved = bounds is not None and minimum in bounds
-        causes = ("not resolved by one test set",) if unresolved else ()
+        causes = (Cause(CauseKind.UNRESOLVED),) if unresolved else ()
         if value < minimum:
             return self.finding(
                 report,
@@ -78,9 +80,9 @@ class FrozenMargin(Diagnostic):
         lines = [f"accuracy {shown}" + self._images(report)]
         if report.frozen_baseline_acc is None:
             return [*lines, "frozen-random control: none supplied, margin not measured"]
-        source = f" ({report.control.describe(report.method_name)})" if report.control is not None else ""
-        kind = "frozen-random" if report.control is None or report.control.kind != "shallow" else "shallow"
-        lines.append(f"{kind} control {fraction(report.frozen_baseline_acc)}{source}")
+        control = report.control
+        source = "" if control is None else f" ({control.describe(report.method_name, report.seed)})"
+        lines.append(f"{_kind(report).words} control {fraction(report.frozen_baseline_acc)}{source}")
         value = margin(report)
         if value is None:
             return [*lines, "margin not measured: the log has no accuracy"]
@@ -97,8 +99,11 @@ class FrozenMargin(Diagnostic):
 
     @staticmethod
     def _compared(report: DiagnosticReport, value: float) -> str:
-        shallow = report.control is not None and report.control.kind == "shallow"
-        without = "no blocks" if shallow else "random blocks"
+        without = _kind(report).blocks
         if value < 0:
             return f"The same network with {without} is better by {-value:.2f} pp than with trained ones"
         return f"Trained blocks add {value:.2f} pp over {without}"
+
+
+def _kind(report: DiagnosticReport) -> ControlKind:
+    return ControlKind.FROZEN if report.control is None else report.control.kind

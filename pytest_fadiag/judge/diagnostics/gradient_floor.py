@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..records import BATCH
 from ..wording import beside, figure, limit, per_site, site
 from .base import Column, Diagnostic, Finding, Status
+from .cause import Cause, CauseKind
 from .residual_growth import not_finite
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class GradientFloor(Diagnostic):
                 value,
                 f"BP gradient is not finite ({broken})",
                 "There is no BP gradient to compare a credit signal with; Γ cannot be reported.",
-                ("non-finite",),
+                (Cause(CauseKind.NON_FINITE),),
             )
         if value is None:
             missing = "no ‖g_l‖ was logged: put g_L_norm, or bp_grad_norms of every layer, into the log's epochs"
@@ -65,7 +66,7 @@ class GradientFloor(Diagnostic):
                 value,
                 f"{symbol} is exactly 0",
                 "No credit reaches the stream; Γ against this gradient is undefined and cannot be reported.",
-                ("all-zero gradient",),
+                (Cause(CauseKind.ZERO_GRADIENT),),
             )
         return self.finding(
             report,
@@ -77,10 +78,10 @@ class GradientFloor(Diagnostic):
         )
 
     @staticmethod
-    def _excuse(report: DiagnosticReport) -> str:
+    def _excuse(report: DiagnosticReport) -> Cause:
         """«saturated» where the output error is small; a gradient just above the floor per unit error is only that."""
         error = report.companions.output_error_norm
-        return "saturated" if error is None or error < SMALL_ERROR else "above the floor per unit error"
+        return Cause(CauseKind.SATURATED if error is None or error < SMALL_ERROR else CauseKind.ABOVE_FLOOR_PER_ERROR)
 
     def lines(self, report: DiagnosticReport) -> list[str]:
         companions = report.companions
@@ -108,16 +109,17 @@ def _deepest(report: DiagnosticReport) -> tuple[str, float | None]:
     return f"‖g_{site(known[-1], norms, depth_known=report.depth_known)}‖", norms[known[-1]]
 
 
-def _doubts(report: DiagnosticReport) -> tuple[str, ...]:
+def _doubts(report: DiagnosticReport) -> tuple[Cause, ...]:
     """What keeps the comparison with the floor from being exact."""
     if not report.partial:
         return ()
     symbol, _ = _deepest(report)
-    proxy = () if symbol == "‖g_L‖" else (f"{symbol} stands in for ‖g_L‖",)
+    proxy = () if symbol == "‖g_L‖" else (Cause(CauseKind.PROXY, symbol),)
     if report.gradient_batch is not None:
         return proxy
-    training = "" if report.assumed_batch is None else ", that of the training"
-    return (*proxy, f"batch size {report.assumed_batch or BATCH:,} assumed{training}")
+    if report.assumed_batch is None:
+        return (*proxy, Cause(CauseKind.BATCH_ASSUMED, BATCH))
+    return (*proxy, Cause(CauseKind.TRAINING_BATCH_ASSUMED, report.assumed_batch))
 
 
 def _of_the_log(report: DiagnosticReport) -> list[str]:

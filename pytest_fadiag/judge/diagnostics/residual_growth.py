@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..bounds import SLACK, Segment, ratio, segments
 from ..wording import beside, count, figure, limit, listed, per_site, site
 from .base import Column, Diagnostic, Finding, Status
+from .cause import Cause, CauseKind
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -61,7 +62,7 @@ class ResidualGrowth(Diagnostic):
                 value,
                 f"residual stream is not finite ({broken})",
                 "The stream overflows or holds NaN, so no hidden-layer number of this network can be reported.",
-                ("non-finite",),
+                (Cause(CauseKind.NON_FINITE),),
             )
         if 0 in norms:
             return self.finding(
@@ -70,7 +71,7 @@ class ResidualGrowth(Diagnostic):
                 value,
                 f"residual stream is all zero at layer {site(norms.index(0), norms, depth_known=report.depth_known)}",
                 "The network passes no signal there; neither accuracy nor Γ describes a trained network.",
-                ("all-zero stream",),
+                (Cause(CauseKind.ZERO_STREAM),),
             )
         if value is None:
             return self._bounded(report)
@@ -106,11 +107,13 @@ class ResidualGrowth(Diagnostic):
         if unnumbered is not None:
             shown = f"{unnumbered.text} {beside(figure, unnumbered.growth, most)} <= {limit(most)}"
             headline = f"{shown}; {_left_open(report)}"
-            return self.finding(report, Status.LIKELY_PASS, unnumbered.growth, headline, causes=("a bound",))
+            return self.finding(report, Status.LIKELY_PASS, unnumbered.growth, headline, causes=(Cause(CauseKind.BOUND),))
         if value > most or math.isclose(value, most, rel_tol=SLACK):
             value = most  # a root of an exact power of the ratio, a rounding away from it
         shown = f"{form} at least {beside(figure, value, most)} <= {limit(most)}"
-        return self.finding(report, Status.LIKELY_PASS, value, f"{shown}; {_left_open(report)}", causes=("a bound",))
+        return self.finding(
+            report, Status.LIKELY_PASS, value, f"{shown}; {_left_open(report)}", causes=(Cause(CauseKind.BOUND),)
+        )
 
     def lines(self, report: DiagnosticReport) -> list[str]:
         norms = report.residual_norms

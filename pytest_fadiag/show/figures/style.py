@@ -67,8 +67,7 @@ def mark_of(row: AuditRow, key: str) -> Mark:
     if row.report is None or key not in row.judged:
         return UNJUDGED
     finding = row.report.finding(key)
-    excused = finding.status is Status.PASS and bool(finding.causes) and key != "d"  # of (d) it says that it is not resolved
-    return EXCUSED if excused else _MARKS[finding.status]
+    return EXCUSED if finding.excused else _MARKS[finding.status]
 
 
 _MARKS = {

@@ -82,4 +82,4 @@ def _control(report: DiagnosticReport) -> str:
         return shown
     images = report.control.accuracy.images
     over = f" over {count(images, 'image')}" if images else ""
-    return f"{shown}{over}, {report.control.kind}: {report.control.describe(report.method_name)}"
+    return f"{shown}{over}, {report.control.kind}: {report.control.describe(report.method_name, report.seed)}"
