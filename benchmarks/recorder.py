@@ -23,8 +23,7 @@ from methods.progress import Progress  # noqa: E402
 from methods.samples import Samples  # noqa: E402
 from methods.settings import Settings  # noqa: E402
 
-from pytest_fadiag import Recorder  # noqa: E402
-from pytest_fadiag.load.data import load_data  # noqa: E402
+from pytest_fadiag import Recorder, load_data  # noqa: E402
 
 
 def repeated(images: int) -> Samples:

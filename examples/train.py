@@ -21,8 +21,8 @@ from methods.loop import Training, TrainingStopped
 from methods.settings import Settings
 
 from pytest_fadiag import AuditError
-from pytest_fadiag.load.data import KINDS
 from pytest_fadiag.load.residual_mlp import ACTIVATIONS
+from pytest_fadiag.load.sources import ACCEPTED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="methods: " + "; ".join(f"{name} = {rule.summary}" for name, rule in METHODS.items()),
     )
     p.add_argument("--method", required=True, choices=METHODS, help="the learning rule")
-    p.add_argument("--data", required=True, metavar="SPEC", help=KINDS)
+    p.add_argument("--data", required=True, metavar="SPEC", help=ACCEPTED)
     p.add_argument("--out", required=True, type=Path, metavar="FILE", help="the checkpoint; FILE.log.jsonl is the log")
     p.add_argument("--seed", type=_natural, default=42, help="initialisation, feedback and data order (default: 42)")
     p.add_argument("--epochs", type=_positive_int, default=15, help="passes over the training data (default: 15)")

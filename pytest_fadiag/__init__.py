@@ -8,40 +8,60 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .bench import Bench as Bench
     from .bench import audit as audit
     from .judge.control import Control as Control
+    from .judge.diagnostics import Diagnostic as Diagnostic
+    from .judge.diagnostics import Finding as Finding
+    from .judge.diagnostics import Status as Status
     from .judge.errors import AuditError as AuditError
     from .judge.records import Accuracy as Accuracy
     from .judge.records import Measurement as Measurement
     from .judge.report import DiagnosticReport as DiagnosticReport
     from .judge.thresholds import DiagnosticThresholds as DiagnosticThresholds
     from .judge.trajectory import Trajectory as Trajectory
+    from .load.checkpoints import Checkpoint as Checkpoint
+    from .load.data import DataSet as DataSet
     from .load.logs import TrainingLog as TrainingLog
     from .load.logs import read_log as read_log
     from .load.logs import read_logs as read_logs
     from .load.residual_mlp import ResidualMLP as ResidualMLP
+    from .load.setup import Setup as Setup
+    from .load.sources import load_data as load_data
     from .measure.diagnose import bp_grad_norms as bp_grad_norms
     from .measure.diagnose import cross_batch_direction_stability as cross_batch_direction_stability
     from .measure.diagnose import diagnose as diagnose
     from .measure.diagnose import residual_norms as residual_norms
     from .measure.measure import measure as measure
     from .recorder import Recorder as Recorder
+    from .session.undertest import CheckpointUnderTest as CheckpointUnderTest
+    from .session.undertest import DiagnosticUnderTest as DiagnosticUnderTest
 
 _HOMES = {
     "Accuracy": "judge.records",
     "AuditError": "judge.errors",
+    "Bench": "bench",
+    "Checkpoint": "load.checkpoints",
+    "CheckpointUnderTest": "session.undertest",
     "Control": "judge.control",
+    "DataSet": "load.data",
+    "Diagnostic": "judge.diagnostics",
     "DiagnosticReport": "judge.report",
     "DiagnosticThresholds": "judge.thresholds",
+    "DiagnosticUnderTest": "session.undertest",
+    "Finding": "judge.diagnostics",
     "Measurement": "judge.records",
     "Recorder": "recorder",
     "ResidualMLP": "load.residual_mlp",
+    "Setup": "load.setup",
+    "Status": "judge.diagnostics",
     "TrainingLog": "load.logs",
     "Trajectory": "judge.trajectory",
     "audit": "bench",
     "bp_grad_norms": "measure.diagnose",
     "cross_batch_direction_stability": "measure.diagnose",
     "diagnose": "measure.diagnose",
+    "load_data": "load.sources",
     "measure": "",  # the folder of that name, which can be called
     "read_log": "load.logs",
     "read_logs": "load.logs",

@@ -1,74 +1,238 @@
-"""From a checkpoint on disk to its report: load, measure, judge."""
+"""From a path to a record: load, measure, keep; the one way, for ``audit()`` and for the plugin."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-
+from .cache import Parts, ResultCache, key_of
 from .judge.control import Control
+from .judge.diagnostics import DIAGNOSTICS, Diagnostic
 from .judge.errors import AuditError
-from .judge.records import BATCH, BATCHES, Measurement
+from .judge.observers import ACCURACY, ObserverSpec
+from .judge.plain import to_plain
+from .judge.records import Measurement
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds
-from .load.checkpoints import Checkpoint, load_checkpoint
-from .load.controls import ControlFile, Controls
-from .load.controls import control_of as control_of  # noqa: PLC0414 (evaluating a control ends with its label)
-from .load.data import DataSet, load_data
-from .load.networks import build_network, wants_flat
-from .measure.measure import evaluate, measure
+from .judge.wording import count
+from .load.controls import ControlFile, Controls, control_of
+from .load.digests import file_digest, network_digest
+from .load.setup import NOTHING_GIVEN, Given, Setup
+from .load.sources import DataSpec
 
-Progress = Callable[[int, int], None]
+if TYPE_CHECKING:
+    from .load.data import DataSet
+    from .workshop import Progress, Workshop
+
+FACTS = "checkpoint"
+"""The part of a record that the checkpoint itself tells: method, seed, what it claims."""
+RECORD_VERSION = 4
+"""Raised when a kept record gains something that a run relies on."""
+ProgressOf = Callable[[str], AbstractContextManager["Progress"]]
+"""What shows how far the measurement of a file is."""
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What every checkpoint of an audit is measured with."""
+class Record:
+    """Everything about a checkpoint that no threshold and no control changes."""
 
-    data: DataSet
-    model: str | nn.Module | None = None
-    stream: str | None = None
-    batches: int = BATCHES
-    batch_size: int = BATCH
-    device: str = "auto"
-    threads: int | None = None
-    unsafe: bool = False
-    progress: Progress | None = None
+    checkpoint: str
+    """The name of the file."""
+    method: str
+    seed: int | None
+    claimed_acc: float | None
+    notes: str
+    measurement: Measurement
 
-    def measure(self, path: Path) -> tuple[Checkpoint, Measurement]:
-        """Load one checkpoint and measure it; the tensors of the checkpoint are let go."""
-        checkpoint, network, batches = self._prepared(path)
-        measurement = measure(
-            network,
-            batches,
-            stream=self.stream,
-            batches=self.batches,
-            batch_size=self.batch_size,
-            threads=self.threads,
-            progress=self._told(),
+    def judge(
+        self,
+        control: Control | None,
+        thresholds: DiagnosticThresholds | Mapping[str, Any] | None,
+        diagnostics: Sequence[Diagnostic] = DIAGNOSTICS,
+    ) -> DiagnosticReport:
+        """The report of the diagnostics that were asked for."""
+        return DiagnosticReport.from_measurement(
+            self.measurement,
+            method_name=self.method,
+            seed=self.seed,
+            claimed_acc=self.claimed_acc,
+            control=control,
+            thresholds=thresholds,
+            notes=self.notes,
+            checkpoint=self.checkpoint,
+            diagnostics=tuple(diagnostic.name for diagnostic in diagnostics),
         )
-        return _released(checkpoint), measurement
 
-    def evaluate(self, file: ControlFile) -> Control:
-        """The accuracy of a control checkpoint on the same images."""
-        checkpoint, network, batches = self._prepared(file.path)
-        accuracy = evaluate(network, batches, batch_size=self.batch_size, threads=self.threads, progress=self._told())
-        return control_of(file, checkpoint.config, accuracy)
 
-    def _prepared(self, path: Path) -> tuple[Checkpoint, Any, Any]:
-        checkpoint = load_checkpoint(path, unsafe=self.unsafe)
-        network = build_network(checkpoint, self.model).to(choose_device(self.device))
-        data = self.data.for_checkpoint(checkpoint.config)
-        return checkpoint, network, data.batches(self.batch_size, flatten=wants_flat(network, data.x[0]))
+def observers_of(diagnostics: Iterable[Diagnostic]) -> list[ObserverSpec]:
+    """What must be observed for some diagnostics; the accuracy always is, for it is what a result claims."""
+    needed = {observer: None for diagnostic in diagnostics for observer in diagnostic.observers}
+    return list({**needed, ACCURACY: None})
 
-    def _told(self) -> Callable[[int], None] | None:
-        progress = self.progress
-        return None if progress is None else lambda done: progress(done, len(self.data))
+
+class Bench:
+    """Measures checkpoints with one setup, each number once: in this process, and with a cache on disk in all of them."""
+
+    def __init__(self, setup: Setup, *, cache: ResultCache | None = None, progress: ProgressOf | None = None) -> None:
+        self.setup = setup
+        self.cache = cache or ResultCache()
+        self.progress = progress or (lambda name: nullcontext(lambda done, total: None))
+        self._errors: dict[str, AuditError] = {}
+
+    @cached_property
+    def workshop(self) -> Workshop:
+        """What loads and measures; made when something is not known yet, for it imports torch."""
+        from .workshop import Workshop
+
+        return Workshop(self.setup)
+
+    def record(
+        self,
+        path: Path,
+        diagnostics: Sequence[Diagnostic] = DIAGNOSTICS,
+        given: Given = NOTHING_GIVEN,
+        *,
+        seed: int | None = None,
+    ) -> Record:
+        """What is known of a checkpoint, measured now or earlier; ``seed`` is its seed where neither config nor name tells."""
+        observers = observers_of(diagnostics)
+        parts = self._parts(path, observers, given, control=False)
+        facts = parts[FACTS]
+        results = {observer.name: parts[self._part(observer)] for observer in observers}
+        environment = {name: value for result in results.values() for name, value in result["environment"].items()}
+        measurement = Measurement.of({name: result["result"] for name, result in results.items()}, environment)
+        return Record(
+            checkpoint=path.name,
+            method=str(facts["method"]),
+            seed=seed if facts["seed"] is None else facts["seed"],
+            claimed_acc=facts["claimed"],
+            notes="; ".join(filter(None, [facts["title"], facts["note"]])),
+            measurement=replace(measurement, environment={**environment, **facts["environment"]}),
+        )
+
+    def control(self, chosen: Control | ControlFile | None, given: Given = NOTHING_GIVEN) -> Control | None:
+        """A control with its accuracy; a control checkpoint is evaluated once, on the images of the audited network."""
+        if not isinstance(chosen, ControlFile):
+            return chosen
+        parts = self._parts(chosen.path, [ACCURACY], given, control=True)
+        measurement = Measurement.of({ACCURACY.name: parts[self._part(ACCURACY)]["result"]}, {})
+        broken = measurement.companions.nonfinite_logits
+        if broken or measurement.accuracy is None:
+            raise AuditError(
+                f"control {chosen.path.name}: the logits are not finite for {count(broken, 'image')}, so this network has no "
+                "accuracy"
+            )
+        return control_of(chosen, parts[FACTS]["config"], measurement.accuracy)
+
+    def _parts(self, path: Path, observers: Sequence[ObserverSpec], given: Given, *, control: bool) -> Parts:
+        """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
+        memory = key_of({"path": str(path), "given": given.identity, "control": control})
+        if memory in self._errors:
+            raise AuditError(str(self._errors[memory])) from self._errors[memory]
+        wanted = [FACTS, *map(self._part, observers)]
+        try:
+            # What a caller supplies has no digest, so such a measurement lasts for this process only.
+            key = None if given.identity else self._key(path)
+            return self.cache.parts(
+                key or memory,
+                wanted,
+                lambda absent: self._measure(path, [o for o in observers if self._part(o) in absent], given, control),
+                keep=key is not None,
+            )
+        except AuditError as error:
+            said = AuditError(f"control {error}") if control and not str(error).startswith("control ") else error
+            self._errors[memory] = said
+            raise said from error
+
+    def _measure(self, path: Path, observers: Sequence[ObserverSpec], given: Given, control: bool) -> Parts:
+        """What these observers see of a file, from one pass, and what the file itself tells."""
+        if not given.at_hand:
+            raise NotAtHand
+        with self.progress(path.name) as progress:
+            checkpoint = self.workshop.checkpoint(path)
+            network = (self.workshop.control_network if control else self.workshop.network)(checkpoint, given)
+            batches = self.workshop.batches(checkpoint, network, given)
+            digest = None if given.own_data else self._data_digest()
+            observations = self.workshop.observe(network, batches, observers, progress, digest)
+            self.workshop.release(path)
+        name = getattr(batches, "name", "")
+        facts = {
+            "method": checkpoint.method,
+            "seed": checkpoint.seed,
+            "claimed": checkpoint.test_acc,
+            "title": f"{path.name} on {name}" if name else path.name,
+            "note": getattr(batches, "note", ""),
+            "config": _label(checkpoint.config),
+            "environment": {
+                "feedback_saved": checkpoint.feedback is not None,
+                "checkpoint_sha256": _digest(path),
+                **({} if digest is None else {"data_sha256": digest}),
+            },
+        }
+        made: Parts = {FACTS: facts}
+        for observer in observers:
+            made[self._part(observer)] = {
+                "result": observations.results[observer.name],
+                "environment": observations.environment,
+            }
+        plain: Parts = to_plain(made)
+        return plain
+
+    def _part(self, observer: ObserverSpec) -> str:
+        """The name of an observer's result within a record: it has its own version, and its own share of the setup."""
+        own = {"stream": self.setup.stream, "batches": self.setup.batches} if observer.probe else {}
+        return f"{observer.name}-{observer.version}-{key_of(own)[:8]}"
+
+    def _key(self, path: Path) -> str | None:
+        """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
+        data, network = self._data_digest(strict=True), self._network_digest()
+        if data is None or network is None:
+            return None
+        return key_of(
+            {
+                "record": RECORD_VERSION,
+                "file": _digest(path),
+                "name": path.name,
+                "data": data,
+                "data_name": self._data.name,
+                "network": network,
+                "device": self.setup.device,
+                "threads": self.setup.threads,
+                "torch": _torch_version(),
+            }
+        )
+
+    @cached_property
+    def _data(self) -> DataSpec:
+        if not isinstance(self.setup.data, str):
+            return DataSpec("")
+        return DataSpec.parse(self.setup.data)
+
+    def _data_digest(self, *, strict: bool = False) -> str | None:
+        """The digest of the test data, if it has one: what a caller or a factory gives has none."""
+        try:
+            return self._data.digest()
+        except OSError as error:
+            if not strict:
+                return None
+            raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
+
+    def _network_digest(self) -> str | None:
+        if self.setup.model is not None and not isinstance(self.setup.model, str):
+            return None
+        try:
+            return network_digest(self.setup.model)
+        except OSError as error:
+            raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
+
+
+class NotAtHand(Exception):
+    """Something would have to be measured with what the caller cannot supply now."""
 
 
 def audit(
@@ -77,53 +241,43 @@ def audit(
     data: str | DataSet,
     frozen: float | Mapping[str, float] | Control | str | Path | None = None,
     thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
-    **bench: Any,
+    progress: Progress | None = None,
+    **setup: Any,
 ) -> DiagnosticReport:
     """The report of a checkpoint on disk.
 
     ``data`` is a SPEC such as ``fashion-mnist:ROOT``; ``frozen`` the control: an accuracy, a mapping by method, a control
-    checkpoint or a JSON file. ``bench`` takes ``model``, ``stream``, ``batches``, ``batch_size``, ``device``, ``threads``,
-    ``unsafe``.
+    checkpoint or a JSON file. The rest goes to :class:`Setup`: ``model``, ``stream``, ``batches``, ``batch_size``, ``device``,
+    ``threads``, ``unsafe``.
     """
     controls = Controls.of(frozen)  # first: a percentage is rejected before the measurement, not after it
-    loaded = load_data(data) if isinstance(data, str) else data
-    setup = Bench(loaded, **bench)
-    checkpoint, measurement = setup.measure(Path(path))
-    control = frozen if isinstance(frozen, Control) else controls.choose(checkpoint.method, checkpoint.seed)
-    if isinstance(control, ControlFile):
-        control = setup.evaluate(control)
-    unfit = f"none of the controls supplied is for {checkpoint.method}" if controls and control is None else ""
-    return DiagnosticReport.from_measurement(
-        measurement,
-        method_name=checkpoint.method,
-        seed=checkpoint.seed,
-        control=control,
-        thresholds=thresholds,
-        claimed_acc=checkpoint.test_acc,
-        checkpoint=Path(path).name,
-        notes="; ".join(filter(None, [f"{Path(path).name} on {loaded.name}", loaded.note, unfit])),
-    )
+    bench = Bench(Setup(data, **setup), progress=None if progress is None else lambda name: nullcontext(progress))
+    record = bench.record(Path(path))
+    chosen = frozen if isinstance(frozen, Control) else controls.choose(record.method, record.seed)
+    report = record.judge(bench.control(chosen), thresholds)
+    if controls and chosen is None:
+        report = replace(report, notes=f"{report.notes}; none of the controls supplied is for {record.method}")
+    return report
 
 
-def choose_device(name: str) -> torch.device:
-    """The device of a name; ``auto`` is the first GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+def _label(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config says of a control, as far as it is plain."""
+    names = ("method", "seed", "frozen", "shallow")
+    return {name: config[name] for name in names if isinstance(config.get(name), (str, int, float, bool))}
+
+
+def _digest(path: Path) -> str:
     try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise AuditError(f"unknown device {name!r}; accepted: auto, cpu, cuda, cuda:N, mps") from error
-    if device.type not in ("cpu", "cuda", "mps"):
-        raise AuditError(f"device {name!r} is not supported; accepted: auto, cpu, cuda, cuda:N, mps")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise AuditError(f"device {name!r} was asked for, but {torch.cuda.device_count()} CUDA devices are visible")
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise AuditError("device 'mps' was asked for, but this build of torch has none")
-    return device
+        return file_digest(path)
+    except OSError as error:
+        raise AuditError(
+            f"{path}: cannot be read: {error.strerror or error}; was it moved or deleted since collection?"
+        ) from error
 
 
-def _released(checkpoint: Checkpoint) -> Checkpoint:
-    gc.collect()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.empty_cache()
-    return replace(checkpoint, state_dict={}, feedback=None)
+def _torch_version() -> str:
+    """By the installed package's own record: importing torch to ask would cost more than the rest of a run from the cache."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""

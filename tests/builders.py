@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_fadiag.judge.control import Control
-from pytest_fadiag.judge.margins import Interval, SeedMargin
+from pytest_fadiag.judge.margins import Interval, SeedMargin, Variance
 from pytest_fadiag.judge.records import Accuracy
 from pytest_fadiag.judge.report import DiagnosticReport
 from pytest_fadiag.judge.trajectory import Point, Trajectory

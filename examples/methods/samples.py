@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pytest_fadiag import AuditError
-from pytest_fadiag.load.data import DataSet, load_data
+from pytest_fadiag import AuditError, DataSet, load_data
 
 PAD = 4
 

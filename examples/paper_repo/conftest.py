@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from paper.network import PaperNet
 
-from pytest_fadiag.session.handle import CheckpointUnderTest
+from pytest_fadiag import CheckpointUnderTest
 
 
 @pytest.fixture

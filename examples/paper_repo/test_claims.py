@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_fadiag import DiagnosticReport
-from pytest_fadiag.session.outcome import DiagnosticUnderTest
+from pytest_fadiag import DiagnosticReport, DiagnosticUnderTest
 
 pytestmark = pytest.mark.fa_protocol(margin_pp=2.0)
 

@@ -12,7 +12,7 @@ import torch
 from paper.network import PaperNet
 from torch import nn
 
-from pytest_fadiag.load.data import load_data
+from pytest_fadiag import load_data
 
 
 def main() -> None:

@@ -13,3 +13,11 @@ class AuditFailure(AssertionError):
 
 class AuditError(ValueError):
     """Says what was wrong, where, and what to do; the text is meant for the person who typed the command."""
+
+
+class AuditChange(AssertionError):
+    """A verdict is not the one that was recorded; no :class:`AuditFailure`, so that nothing that expects one excuses it."""
+
+    def __init__(self, text: str, headline: str) -> None:
+        super().__init__(text)
+        self.headline = headline

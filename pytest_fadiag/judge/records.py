@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .errors import AuditError
+from .observers import FIELD_OBSERVERS
 from .plain import known_fields, number, numbers, to_plain
 
 PROTOCOL_VERSION = 1
@@ -18,12 +19,6 @@ BATCH = 128
 
 BATCHES = 10
 """How many disjoint batches the protocol measures."""
-
-FIELD_OBSERVERS = {"states": 1, "gradients": 1, "directions": 1, "output-error": 1, "accuracy": 1}
-"""The observers whose results are fields of a measurement, each with its version, raised when one of its definitions changes.
-
-They stand here because a kept result is found again, or not, without torch.
-"""
 
 
 @dataclass(frozen=True)
@@ -113,8 +108,9 @@ class Measurement:
     @classmethod
     def of(cls, results: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str | int | bool]) -> Measurement:
         """The measurement that the results of some observers make, as they computed them or as JSON kept them."""
-        fields = {key: value for name in FIELD_OBSERVERS for key, value in results.get(name, {}).items()}
-        extra = {name: to_plain(result) for name, result in results.items() if name not in FIELD_OBSERVERS}
+        own = [observer.name for observer in FIELD_OBSERVERS]
+        fields = {key: value for name in own for key, value in results.get(name, {}).items()}
+        extra = {name: to_plain(result) for name, result in results.items() if name not in own}
         return cls._of_fields({**fields, "companions": fields, "environment": environment, "extra": extra})
 
     def to_dict(self) -> dict[str, Any]:
@@ -144,13 +140,13 @@ class Measurement:
         )
 
 
-def check_norms(values: Any, name: str) -> tuple[float | None, ...]:
+def check_norms(values: Any, name: str, *, empty: bool = False) -> tuple[float | None, ...]:
     """The norms as a tuple of floats, ``None`` for a layer that was not logged, or an error that says what is wrong."""
     try:
         norms = tuple(None if value is None else float(value) for value in values)
     except (TypeError, ValueError):
         raise AuditError(f"{name} must be a list of numbers, not {values!r}") from None
-    if not norms:
+    if not norms and not empty:
         raise AuditError(f"{name} is empty: nothing was measured, so there is nothing to judge")
     negative = [norm for norm in norms if norm is not None and norm < 0 and not math.isnan(norm)]
     if negative:

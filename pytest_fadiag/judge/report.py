@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from .control import Control
-from .diagnostics import DIAGNOSTICS, Finding, Status
+from .diagnostics import DIAGNOSTICS, Diagnostic, Finding, GradientFloor, ResidualGrowth, Status
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
 from .plain import number, numbers_or_holes, to_plain
@@ -52,16 +52,20 @@ class DiagnosticReport:
     trajectory: Trajectory | None = None
     caveats: Sequence[str] = ()
     """What reading the log brought to light, such as a last line that was cut."""
+    diagnostics: tuple[str, ...] = tuple(diagnostic.name for diagnostic in DIAGNOSTICS)
+    """Those that were asked for, by name; what another one needs need not have been measured."""
     expected: str | None = None
     """The diagnostics that are expected to fire, where somebody recorded them; not part of the report's data."""
 
     def __post_init__(self) -> None:
-        states = check_norms(self.residual_norms, "residual_norms")
-        if len(states) < 2:
+        states = check_norms(self.residual_norms, "residual_norms", empty=ResidualGrowth.name not in self.diagnostics)
+        if len(states) == 1:
             only = "" if states[0] is None else f" ({states[0]:g})"
             raise AuditError(f"residual_norms has one entry{only}: a network without blocks has no stream to audit")
+        gradients = check_norms(self.bp_grad_norms, "bp_grad_norms", empty=GradientFloor.name not in self.diagnostics)
         object.__setattr__(self, "residual_norms", states)
-        object.__setattr__(self, "bp_grad_norms", check_norms(self.bp_grad_norms, "bp_grad_norms"))
+        object.__setattr__(self, "bp_grad_norms", gradients)
+        object.__setattr__(self, "diagnostics", tuple(self.diagnostics))
         object.__setattr__(self, "caveats", tuple(self.caveats))
         if None in (*self.residual_norms, *self.bp_grad_norms, self.headline_acc) or not self.depth_known:
             object.__setattr__(self, "partial", True)
@@ -111,8 +115,12 @@ class DiagnosticReport:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """One finding per diagnostic, in the order of the registry."""
-        return tuple(diagnostic.judge(self) for diagnostic in DIAGNOSTICS)
+        """One finding per diagnostic that was asked for, in the order of the registry."""
+        return tuple(diagnostic.judge(self) for diagnostic in self._asked)
+
+    @property
+    def _asked(self) -> tuple[Diagnostic, ...]:
+        return tuple(diagnostic for diagnostic in DIAGNOSTICS if diagnostic.name in self.diagnostics)
 
     def finding(self, key: str) -> Finding:
         """The finding of one diagnostic, by its key or its name."""
@@ -122,31 +130,34 @@ class DiagnosticReport:
         raise KeyError(key)
 
     @property
-    def residual_stream_exploded(self) -> bool:
-        """Whether (a) fired."""
-        return self.finding("a").fired
+    def residual_stream_exploded(self) -> bool | None:
+        """Whether (a) fired; ``None`` where it was not asked for."""
+        return self._fired("a")
 
     @property
-    def bp_grad_at_floor(self) -> bool:
-        """Whether (b) fired."""
-        return self.finding("b").fired
+    def bp_grad_at_floor(self) -> bool | None:
+        """Whether (b) fired; ``None`` where it was not asked for."""
+        return self._fired("b")
 
     @property
-    def reference_drift_dominated(self) -> bool:
-        """Whether (c) fired."""
-        return self.finding("c").fired
+    def reference_drift_dominated(self) -> bool | None:
+        """Whether (c) fired; ``None`` where it was not asked for."""
+        return self._fired("c")
 
     @property
     def frozen_baseline_undercut(self) -> bool | None:
         """Whether (d) fired; ``None`` without a control or an accuracy."""
-        return None if margin(self) is None else self.finding("d").fired
+        return None if margin(self) is None else self._fired("d")
+
+    def _fired(self, key: str) -> bool | None:
+        return next((finding.fired for finding in self.findings if finding.key == key), None)
 
     @property
     def verdict(self) -> str:
         """«trustworthy», or «needs walk-back: …» with what fired; a partial audit says what it could not decide."""
         flags = [
             d.walk_back + ("" if finding.exact else " (likely)")
-            for d, finding in zip(DIAGNOSTICS, self.findings, strict=True)
+            for d, finding in zip(self._asked, self.findings, strict=True)
             if finding.fired
         ]
         if flags:
@@ -154,10 +165,11 @@ class DiagnosticReport:
         undecided = [finding for finding in self.findings if not finding.exact]
         # Without a control (d) is not measured in any audit, and says so itself: that alone makes none partial.
         lacks = [finding for finding in undecided if finding.key != "d" or self.frozen_baseline_acc is not None]
-        if not self.partial or not (lacks or self.headline_acc is None):
+        absent = [f"{d.name} not asked for" for d in DIAGNOSTICS if d not in self._asked]
+        if not absent and not (self.partial and (lacks or self.headline_acc is None)):
             return "trustworthy"
         open_ones = [f"{f.name} {'not measured' if f.status is Status.NOT_MEASURED else 'likely'}" for f in undecided]
-        return "nothing fired, but the audit is partial: " + "; ".join(open_ones)
+        return "nothing fired, but the audit is partial: " + "; ".join([*open_ones, *absent])
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -188,7 +200,7 @@ class DiagnosticReport:
         lines += folded("  note: ", self.remarks)
         if self.trajectory is not None:
             lines += folded("  ", filter(None, [self.trajectory.line(self.fired)]))
-        for diagnostic, finding in zip(DIAGNOSTICS, self.findings, strict=True):
+        for diagnostic, finding in zip(self._asked, self.findings, strict=True):
             lines.append(f"({diagnostic.key}) {diagnostic.name}: {finding.outcome}")
             lines += folded("    ", diagnostic.lines(self))
             if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
@@ -199,6 +211,7 @@ class DiagnosticReport:
         """The fields, then what follows from them, as plain JSON values."""
         values = {
             **{name: getattr(self, name) for name in _PLAIN_FIELDS},
+            "diagnostics": self.diagnostics,
             "thresholds": self.thresholds.to_dict(),
             "companions": asdict(self.companions),
             "accuracy": None if self.accuracy is None else asdict(self.accuracy),
@@ -241,6 +254,8 @@ class DiagnosticReport:
             given["control"] = Control.from_dict(values["control"])
         if values.get("trajectory") is not None:
             given["trajectory"] = Trajectory.from_dict(values["trajectory"])
+        if values.get("diagnostics") is not None:
+            given["diagnostics"] = tuple(values["diagnostics"])
         return cls(**given, environment=dict(values.get("environment") or {}))
 
 

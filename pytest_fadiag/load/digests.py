@@ -11,33 +11,11 @@ from pathlib import Path
 
 from .specs import is_factory
 
-DATA_FILES = {
-    "fashion-mnist": ("**/t10k-images-idx3-ubyte*", "**/t10k-labels-idx1-ubyte*"),
-    "cifar10": ("**/test_batch",),
-}
-
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a file's bytes, computed once as long as its size and time stay the same."""
     status = path.stat()
     return _digest(str(path), status.st_size, status.st_mtime_ns)
-
-
-def data_digest(spec: str) -> str | None:
-    """What identifies the data of a SPEC, or ``None`` where only running a factory would tell."""
-    kind, colon, rest = spec.partition(":")
-    if colon and kind in DATA_FILES:
-        root = Path(rest).expanduser()
-        files = sorted({path for pattern in DATA_FILES[kind] for path in root.glob(pattern) if path.is_file()})
-        return _joined(f"{path.relative_to(root)} {file_digest(path)}" for path in files) if files else None
-    if colon and kind == "folder":
-        root = Path(rest).expanduser()
-        stamps = sorted(
-            (str(p.relative_to(root)), p.stat().st_size, p.stat().st_mtime_ns) for p in root.rglob("*") if p.is_file()
-        )
-        return _joined(map(str, stamps)) if stamps else None
-    path = Path(spec).expanduser()
-    return file_digest(path) if path.is_file() else None
 
 
 def network_digest(spec: str | None) -> str | None:
@@ -57,10 +35,11 @@ def network_digest(spec: str | None) -> str | None:
     packaged = found.submodule_search_locations
     folder = Path(next(iter(packaged))) if packaged else Path(str(found.origin)).parent
     sources = sorted(folder.rglob("*.py") if packaged else folder.glob("*.py"))
-    return _joined([spec, *(f"{path.relative_to(folder)} {file_digest(path)}" for path in sources)])
+    return joined([spec, *(f"{path.relative_to(folder)} {file_digest(path)}" for path in sources)])
 
 
-def _joined(parts: Iterable[str]) -> str:
+def joined(parts: Iterable[str]) -> str:
+    """One digest of many lines."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -29,6 +29,23 @@ def build_network(checkpoint: Checkpoint, spec: str | nn.Module | None = None) -
     return network
 
 
+def choose_device(name: str) -> torch.device:
+    """The device of a name; ``auto`` is the first GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise AuditError(f"unknown device {name!r}; accepted: auto, cpu, cuda, cuda:N, mps") from error
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise AuditError(f"device {name!r} is not supported; accepted: auto, cpu, cuda, cuda:N, mps")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise AuditError(f"device {name!r} was asked for, but {torch.cuda.device_count()} CUDA devices are visible")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise AuditError("device 'mps' was asked for, but this build of torch has none")
+    return device
+
+
 def wants_flat(network: nn.Module, sample: Tensor) -> bool:
     """Whether the network's first layer with weights is a Linear as wide as a whole sample."""
     first = next((m for m in network.modules() if isinstance(m, (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding))), None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..judge.errors import AuditError
+from ..judge.files import write_atomically
 from ..judge.plain import to_plain
 from ..judge.records import BATCH
 from .logformats import FORMAT_VERSION, RECORDER
@@ -101,15 +102,7 @@ class Recording:
 
     def _replace(self, content: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_atomically(self.path, content, durable=True)
 
 
 def _identity(header: dict[str, Any]) -> tuple[Any, Any]:

@@ -93,7 +93,7 @@ class Forward:
             except (AuditError, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # most of this runs inside the network, which is not to blame
-                raise AuditError(f"the observer {observer.name!r} failed: {type(error).__name__}: {error}") from error
+                raise AuditError(f"the observer {observer.spec.name!r} failed: {type(error).__name__}: {error}") from error
 
 
 def _guarded(x: Tensor, run: Callable[[], T]) -> T:

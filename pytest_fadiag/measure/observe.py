@@ -14,7 +14,7 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES
 from .batches import Batch, regrouped
 from .forward import Forward
-from .observers import Gradient, ObserverMaker, Setup, make_observers
+from .observers import Gradient, ObserverMaker, PassInfo, make_observers
 from .output_error import Loss, cross_entropy
 from .undisturbed import computing_threads, undisturbed
 
@@ -50,7 +50,7 @@ def observe(
     """
     _check(model, batches, batch_size)
     with computing_threads(threads), undisturbed(model) as (network, dtype):
-        watching = make_observers(observers, Setup(network, batches, data_digest))
+        watching = make_observers(observers, PassInfo(network, batches, data_digest))
         forward = Forward(network, watching, stream, loss)
         every_batch = any(observer.every_batch for observer in watching)
         samples = probed = 0
@@ -70,7 +70,7 @@ def observe(
         forward.inputs.check_values()
         if every_batch:  # the probe of data that is sorted by class may well hold one class only
             forward.inputs.check_classes(samples)
-        results = {observer.name: observer.compute() for observer in watching}
+        results = {observer.spec.name: observer.compute() for observer in watching}
         return Observations(results, _environment(forward, dtype))
 
 

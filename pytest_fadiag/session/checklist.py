@@ -5,71 +5,66 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ..judge.errors import AuditError, AuditFailure
 from ..judge.wording import count
+from ..lint import PITFALLS, Pitfall, Scan, scan
+from ..show.audit import Checklist
 from ..show.printable import one_line, printable
-from .settings import MARKER, Settings, resolved
-from .targets import plain
+from .outcome import HEADLINE, failure_text
+from .settings import MARKER, Settings
+from .targets import plain_id
 
 if TYPE_CHECKING:
-    from ..lint import Pitfall, Scan
-    from ..show.audit import Checklist
-    from .auditor import Auditor
+    from .run import Run
 
 
 class Readings:
     """What was read of all paths of --fa-checklist, by their names as tests show them."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        from ..lint import scan
-
+    def __init__(self, settings: Settings) -> None:
         self.scans: dict[str, Scan] = {}
         for path in settings.checklist:
-            whole = resolved(config, "checklist", settings, path)
+            whole = settings.path("checklist", path)
             try:
-                self.scans[_shown(config, whole)] = scan(whole)
+                self.scans[_shown(settings.root, whole)] = scan(whole)
             except AuditError as error:
                 raise AuditError(f"--fa-checklist: {error}") from None
 
     def findings(self) -> Iterable[tuple[str, Pitfall]]:
         """Every finding, with the file as it is seen from the root folder."""
-        for name, scan in self.scans.items():
-            for found in scan.findings:
+        for name, reading in self.scans.items():
+            for pitfall in reading.findings:
                 # A folder's files are named below it; a file names itself.
-                yield (name if name.endswith(".py") else f"{name}/{found.file}".removeprefix("./")), found
+                yield (name if name.endswith(".py") else f"{name}/{pitfall.file}".removeprefix("./")), pitfall
 
     def checklist(self) -> Checklist:
         """The findings as plain values, for the summary and the files."""
-        from ..show.audit import Checklist
-
-        findings = [{**asdict(found), "file": file} for file, found in self.findings()]
-        return Checklist(sum(len(scan.files) for scan in self.scans.values()), tuple(findings))
+        findings = [{**asdict(pitfall), "file": file} for file, pitfall in self.findings()]
+        return Checklist(sum(len(reading.files) for reading in self.scans.values()), tuple(findings))
 
 
-def collected(session: pytest.Session, auditor: Auditor) -> list[PitfallCollector]:
+def collectors(session: pytest.Session, run: Run) -> list[PitfallCollector]:
     """The tests of a run's checklist."""
-    readings = auditor.readings
-    if readings is None:
+    if run.readings is None:
         return []
-    from ..lint import PITFALLS
-
-    collectors: list[PitfallCollector] = []
-    findings = list(readings.findings())
-    lines = [(file, found.line, found.number) for file, found in findings]
-    for file, found in findings:
-        column = f":{found.column}" if lines.count((file, found.line, found.number)) > 1 else ""
-        collectors.append(PitfallCollector.made(session, f"{file}:{found.line}{column}", found.number, file, found))
-    for name, scan in readings.scans.items():
-        for number in sorted(set(PITFALLS) - {found.number for found in scan.findings}):
-            collectors.append(PitfallCollector.made(session, name, number, name, None, len(scan.files)))
-        for number, problem in enumerate(scan.problems, 1):
-            collectors.append(PitfallCollector.made(session, f"{name}:unread-{number}", 0, name, problem))
-    asked = auditor.targets.pitfalls
-    return [c for c in collectors if asked is None or f"{c.nodeid}::{_name(c.child[0])}" in asked]
+    tests: list[PitfallCollector] = []
+    findings = list(run.readings.findings())
+    lines = [(file, pitfall.line, pitfall.number) for file, pitfall in findings]
+    for file, pitfall in findings:
+        column = f":{pitfall.column}" if lines.count((file, pitfall.line, pitfall.number)) > 1 else ""
+        tests.append(PitfallCollector.of(session, f"{file}:{pitfall.line}{column}", pitfall.number, file, pitfall))
+    for name, reading in run.readings.scans.items():
+        for number in sorted(set(PITFALLS) - {pitfall.number for pitfall in reading.findings}):
+            tests.append(PitfallCollector.of(session, name, number, name, None))
+        for number, problem in enumerate(reading.problems, 1):
+            tests.append(PitfallCollector.of(session, f"{name}:unread-{number}", 0, name, problem))
+    asked = run.targets.pitfalls
+    return [test for test in tests if asked is None or f"{test.nodeid}::{_name(test.number)}" in asked]
 
 
 def _name(number: int) -> str:
@@ -79,23 +74,21 @@ def _name(number: int) -> str:
 class PitfallCollector(pytest.Collector):
     """One place in evaluation code; its only child is the pitfall that was found there, or was not."""
 
-    child: tuple[int, str, Any, int]
+    number: int
+    file: str
+    pitfall: Pitfall | str | None
 
     @classmethod
-    def made(
-        cls, session: pytest.Session, place: str, number: int, file: str, found: Pitfall | str | None, files: int = 0
-    ) -> PitfallCollector:
+    def of(cls, session: pytest.Session, place: str, number: int, file: str, pitfall: Pitfall | str | None) -> PitfallCollector:
         """A collector whose id is the place."""
-        path = session.config.rootpath
-        name = plain(place)
-        collector: PitfallCollector = cls.from_parent(session, name=name, nodeid=name, path=path)
-        collector.child = (number, file, found, files)
+        name = plain_id(place)
+        collector: PitfallCollector = cls.from_parent(session, name=name, nodeid=name, path=session.config.rootpath)
+        collector.number, collector.file, collector.pitfall = number, file, pitfall
         return collector
 
     def collect(self) -> Iterable[pytest.Item]:
-        number, file, found, files = self.child
-        item: PitfallItem = PitfallItem.from_parent(self, name=_name(number))
-        item.file, item.found, item.files = file, found, files
+        item: PitfallItem = PitfallItem.from_parent(self, name=_name(self.number))
+        item.file, item.pitfall = self.file, self.pitfall
         item.add_marker(getattr(pytest.mark, MARKER))
         yield item
 
@@ -104,56 +97,53 @@ class PitfallItem(pytest.Item):
     """Fails with what is wrong, where, and what to write instead."""
 
     file: str
-    found: Pitfall | str | None
-    files: int
-    fa_headline = ""
-    """The line of a failure in the summary, which its report carries from a worker."""
+    pitfall: Pitfall | str | None
+    """A finding, what kept a file from being read, or nothing."""
 
     def runtest(self) -> None:
         """Fail for a finding, skip for one that somebody lets stand, pass where there is none."""
-        if self.found is None:
+        if self.pitfall is None:
             return
-        if isinstance(self.found, str):
-            raise AuditError(self.found)
-        if self.found.silenced is not None:
-            pytest.skip(f"let stand: {one_line(self.found.silenced)}")
-        raise AuditFailure(text_of(self.file, self.found), f"{self.found.title}: {one_line(self.found.code)}")
+        if isinstance(self.pitfall, str):
+            raise AuditError(self.pitfall)
+        if self.pitfall.silenced is not None:
+            pytest.skip(f"let stand: {one_line(self.pitfall.silenced)}")
+        raise AuditFailure(text_of(self.file, self.pitfall), f"{self.pitfall.title}: {one_line(self.pitfall.code)}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The finding alone, without a traceback into this plugin."""
-        from .outcome import ReportText
-
-        error = excinfo.value
-        if isinstance(error, (AuditFailure, AuditError)):
-            headline = error.headline if isinstance(error, AuditFailure) else str(error).partition("\n")[0]
-            self.fa_headline = headline
-            brief = self.config.getoption("tbstyle", "auto") == "line"
-            return ReportText(str(error), headline, self.nodeid, brief=brief)
-        return super().repr_failure(excinfo)
+        return failure_text(self, excinfo.value) or super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
         return self.path, 0, self.nodeid.replace("::", " ")
 
 
-def text_of(file: str, found: Pitfall) -> str:
+def annotate(report: pytest.TestReport) -> None:
+    """Let the report of a finding carry its one line from a worker."""
+    if report.failed:
+        setattr(report, HEADLINE, getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
+
+
+def text_of(file: str, pitfall: Pitfall) -> str:
     """A finding in full."""
     return printable(
-        f"{file}:{found.line}: pitfall {found.number}, {found.title}\n"
-        f"    {found.code}\n"
-        f"  {found.message}\n"
-        f"  fix: {found.fix}\n"
+        f"{file}:{pitfall.line}: pitfall {pitfall.number}, {pitfall.title}\n"
+        f"    {pitfall.code}\n"
+        f"  {pitfall.message}\n"
+        f"  fix: {pitfall.fix}\n"
         f"  or, if it is right here, say why: # fadiag: ok REASON"
     )
 
 
 def summary_line(checklist: Checklist) -> str:
     """The checklist in one line."""
-    standing = sum(finding["silenced"] is not None for finding in checklist.findings)
-    found = len(checklist.findings) - standing
-    silenced = f", {standing} let stand" if standing else ""
-    return f"FA checklist of {count(checklist.files, 'file')}: {count(found, 'pitfall')}{silenced}"
+    let_stand = sum(finding["silenced"] is not None for finding in checklist.findings)
+    silenced = f", {let_stand} let stand" if let_stand else ""
+    return (
+        f"FA checklist of {count(checklist.files, 'file')}: {count(len(checklist.findings) - let_stand, 'pitfall')}{silenced}"
+    )
 
 
-def _shown(config: pytest.Config, path: Any) -> str:
-    relative = os.path.relpath(path, config.rootpath).replace(os.sep, "/")
+def _shown(root: Path, path: Path) -> str:
+    relative = os.path.relpath(path, root).replace(os.sep, "/")
     return str(path) if relative.startswith("../..") else relative

@@ -10,9 +10,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from ..judge.diagnostics import DIAGNOSTICS
-from .auditor import AUDITOR
 from .gpus import visible_gpus
-from .seedgroups import SEED_MARGIN
+from .targets import SEED_MARGIN
 
 NAMES = {*(diagnostic.name for diagnostic in DIAGNOSTICS), SEED_MARGIN}
 
@@ -66,19 +65,15 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> CheckpointScheduling | None:
-    """The scheduler of an audit, unless the user chose how tests are distributed."""
+    """A scheduler for an audit, unless the user chose how tests are distributed."""
     # -d chooses nothing: it is how --tx is switched on.
     given = [*config.getini("addopts"), *os.environ.get("PYTEST_ADDOPTS", "").split(), *config.invocation_params.args]
     chosen = any(str(argument).startswith("--dist") for argument in given)
-    if chosen or config.getoption("dist") != "load" or not config.stash[AUDITOR].in_play:
-        return None
-    return CheckpointScheduling(config, log)
+    return None if chosen or config.getoption("dist") != "load" else CheckpointScheduling(config, log)
 
 
-def prepare_workers(config: pytest.Config, specs: Sequence[Any]) -> None:
+def prepare_workers(specs: Sequence[Any]) -> None:
     """Give each worker its GPU and its share of the cores, before it starts; a replaced worker inherits both."""
-    if not config.stash[AUDITOR].in_play:
-        return
     gpus = visible_gpus()
     threads = str(max(1, (os.cpu_count() or 1) // max(1, len(specs))))
     for number, spec in enumerate(specs):
@@ -88,11 +83,3 @@ def prepare_workers(config: pytest.Config, specs: Sequence[Any]) -> None:
             spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpus[number % len(gpus)])
         if "OMP_NUM_THREADS" not in os.environ:
             spec.env.setdefault("OMP_NUM_THREADS", threads)
-
-
-def auto_workers(config: pytest.Config) -> int | None:
-    """As many workers as GPUs for an audit; otherwise xdist's own answer."""
-    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
-        return None
-    asked = config.getoption("fa_checkpoint", None) or config.getini("fa_checkpoint")  # logs and merged audits need no GPU
-    return (len(visible_gpus()) or None) if asked else None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from .. import __version__
 from ..judge.errors import AuditError
-from .cache import write_atomically
-from .settings import Settings, resolved
+from ..judge.files import write_atomically
+from ..show.document import json_text
+from .settings import Settings
 
 if TYPE_CHECKING:
     from ..show.audit import Audit
@@ -21,11 +20,20 @@ if TYPE_CHECKING:
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 
 
-def destination(config: pytest.Config, settings: Settings, kind: str, name: str) -> Path | None:
+def check_destinations(settings: Settings) -> None:
+    """Refuse reports that cannot be written, or would overwrite each other, before the run."""
+    written: dict[Path, str] = {}
+    for kind, name in settings.report:
+        path = destination(settings, kind, name)
+        if path is not None and written.setdefault(path.resolve(), kind) != kind:
+            raise AuditError(f"--fa-report: {written[path.resolve()]} and {kind} would be written to one file\n  {path}")
+
+
+def destination(settings: Settings, kind: str, name: str) -> Path | None:
     """The file of a report, or ``None`` where a variable in its name is not set, as $GITHUB_STEP_SUMMARY outside of CI."""
     if unset_variable(name):
         return None
-    path = resolved(config, "report", settings, os.path.expandvars(name))
+    path = settings.path("report", os.path.expandvars(name))
     nearest = next(folder for folder in (path, *path.parents) if folder.exists() and (kind == "figures" or folder != path))
     if kind == "figures" and path.is_file():
         raise AuditError(f"--fa-report={kind}: is a file; name a folder for the figures\n  {path}")
@@ -72,24 +80,14 @@ def _draw(audit: Audit, folder: Path) -> list[str]:
     return notes
 
 
-def json_text(audit: Audit) -> str:
-    """The JSON document of an audit."""
-    from ..show.document import document
-
-    return json.dumps(document(audit, __version__), indent=1, allow_nan=False) + "\n"
-
-
 def _text(kind: str, audit: Audit) -> str:
-    if kind == "json":
-        return json_text(audit)
-    if kind == "html":
-        from ..show.html import html
+    """The text of a report; its module is imported when such a report is written."""
+    from ..show import form, html, markdown
 
-        return html(audit, __version__)
-    if kind == "form":
-        from ..show.form import form
-
-        return form(audit, __version__)
-    from ..show.markdown import markdown
-
-    return markdown(audit)
+    writers: dict[str, Callable[[Audit], str]] = {
+        "json": json_text,
+        "html": lambda audit: html.html(audit, __version__),
+        "form": lambda audit: form.form(audit, __version__),
+        "markdown": markdown.markdown,
+    }
+    return writers[kind](audit)

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 
+import pytest
+
 
 def visible_gpus() -> list[str]:
     """The entries of ``CUDA_VISIBLE_DEVICES`` as they stand (ordinals, UUIDs, MIG names), else what nvidia-smi lists."""
@@ -22,3 +24,11 @@ def visible_gpus() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [str(number) for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
+
+
+def auto_workers(config: pytest.Config) -> int | None:
+    """As many workers as GPUs for an audit; otherwise xdist's own answer."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return None
+    asked = config.getoption("fa_checkpoint", None) or config.getini("fa_checkpoint")  # logs and merged audits need no GPU
+    return (len(visible_gpus()) or None) if asked else None

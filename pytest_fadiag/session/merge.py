@@ -8,15 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import pytest
-
+from ..judge.control import Control
+from ..judge.diagnostics import DIAGNOSTICS, Diagnostic
 from ..judge.errors import AuditError
+from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
+from ..judge.thresholds import DiagnosticThresholds
 from ..show.audit import AuditRow, Checklist
 from ..show.document import read_document
+from ..show.printable import one_line
 from .expect import short_by_letters
-from .settings import Settings, resolved
-from .targets import Target
+from .settings import Settings
+from .targets import Kind, Target
 
 SAME = 0.01
 """Norms of one checkpoint from two machines are the same measurement as far as this, relative; cosines absolutely."""
@@ -38,9 +41,58 @@ class Merged:
     """What was expected of margins over seeds, by the names of their tests."""
     checklist: Checklist | None = None
 
-    def expected_margin(self, name: str, rows: Sequence[AuditRow]) -> str | None:
+    def expected_margin(self, name: str, reports: Sequence[DiagnosticReport]) -> str | None:
         """What the merged audits expected of a margin over seeds: the verdict, or that it falls short as each seed does."""
-        return self.margins.get(name) or short_by_letters([row.expected for row in rows])
+        return self.margins.get(name) or short_by_letters([report.expected for report in reports])
+
+
+@dataclass(frozen=True)
+class RecordedRow:
+    """A row of an earlier audit, judged again."""
+
+    row: AuditRow
+    settings: Settings
+
+    @property
+    def method(self) -> str:
+        """As recorded."""
+        return self.row.method
+
+    @property
+    def seed(self) -> int | None:
+        """As recorded."""
+        return self.row.seed
+
+    @property
+    def control(self) -> Control | None:
+        """The control that the row was compared with."""
+        report = self.row.report
+        if report is None or report.frozen_baseline_acc is None:
+            return None
+        return report.control or Control(Accuracy(report.frozen_baseline_acc), "recorded")
+
+    @property
+    def expected(self) -> str | None:
+        """The diagnostics that were expected to fire."""
+        return self.row.expected
+
+    @property
+    def problems(self) -> Mapping[str, BaseException]:
+        """A diagnostic that the recorded run could not judge is not judged by merging it."""
+        unjudged = [d for d in DIAGNOSTICS if self.row.outcomes.get(d.key) in ("error", "not run")]
+        why = self.row.reason or self.row.verdict
+        return {d.key: AuditError(f"{d.name} was not judged in the recorded audit: {why}") for d in unjudged}
+
+    def judge(
+        self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
+    ) -> DiagnosticReport:
+        """The recorded numbers by the recorded thresholds, but for what this command changes."""
+        report = self.row.report
+        if report is None:
+            raise AuditError(self.row.reason or f"{self.row.checkpoint} was not judged in the recorded audit")
+        accuracy = None if control is None else control.accuracy.value
+        judged_by = self.settings.judged_by(report.thresholds)
+        return replace(report, control=control, frozen_baseline_acc=accuracy, thresholds=judged_by)
 
 
 @dataclass(frozen=True)
@@ -54,13 +106,13 @@ class _Source:
         return None if report is None else str(report.environment.get("checkpoint_sha256") or "") or None
 
 
-def merge(config: pytest.Config, settings: Settings) -> Merged:
+def merge(settings: Settings) -> Merged:
     """Everything that the files of --fa-merge hold."""
     sources: list[_Source] = []
     margins: dict[str, str] = {}
     checklists: list[Checklist] = []
     shards: dict[Path, tuple[int, int]] = {}
-    for path in _files(config, settings):
+    for path in _files(settings):
         try:
             audit = read_document(path)
         except AuditError as error:
@@ -89,11 +141,11 @@ def merge(config: pytest.Config, settings: Settings) -> Merged:
     return Merged(rows, sorted(targets, key=lambda target: target.id), margins, checklist)
 
 
-def _files(config: pytest.Config, settings: Settings) -> list[Path]:
+def _files(settings: Settings) -> list[Path]:
     """The files that the option names, globs expanded, each once."""
     files: list[Path] = []
     for name in settings.merge:
-        path = resolved(config, "merge", settings, name)
+        path = settings.path("merge", name)
         found = sorted(glob.glob(str(path))) if glob.has_magic(str(path)) and not path.exists() else [str(path)]
         if not found:
             raise AuditError(f"--fa-merge: the glob matches no file\n  {path}")
@@ -103,7 +155,17 @@ def _files(config: pytest.Config, settings: Settings) -> list[Path]:
 
 def _target(path: str, row: AuditRow) -> Target:
     skipped = row.report is None and bool(row.outcomes) and set(row.outcomes.values()) == {"skipped"}
-    return Target(path, row.checkpoint, skipped, "recorded", row.partial, row.method, row.seed, row.group)
+    return Target(
+        path,
+        row.checkpoint,
+        Kind.RECORDED,
+        skip=f"skipped in the recorded audit: {one_line(row.checkpoint)}" if skipped else "",
+        partial=row.partial,
+        method=row.method,
+        seed=row.seed,
+        group=row.group,
+        keys="".join(row.outcomes) or None,
+    )
 
 
 def _check_parts(shards: Mapping[Path, tuple[int, int]], settings: Settings) -> None:

@@ -12,6 +12,8 @@ from ..judge.diagnostics import DIAGNOSTICS, select
 from ..judge.errors import AuditError
 from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
 
+CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
+"""How the names of checkpoint files end."""
 REPORTS = {"json": "audit.json", "markdown": "audit.md", "html": "audit.html", "figures": "figures", "form": "form.md"}
 """The types of report, and where one goes for which no destination is named."""
 
@@ -41,7 +43,12 @@ class Option(NamedTuple):
     @property
     def key(self) -> str:
         """The name of the ini twin, and of the parsed attribute."""
-        return "fa_" + self.name.replace("-", "_")
+        return f"fa_{self.field}"
+
+    @property
+    def field(self) -> str:
+        """The name of its value among the settings of a run."""
+        return self.name.replace("-", "_")
 
 
 def _seeds(text: str) -> tuple[int, ...]:
@@ -125,6 +132,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 _DEFAULTS = DiagnosticThresholds().to_dict()
 _NUMBERS = [name for name in threshold_names(short=True) if name not in ("growth", "confounds")]
+_ALL_KEYS = "".join(diagnostic.key for diagnostic in DIAGNOSTICS)
 _DIAGNOSTICS = ", ".join(f"{diagnostic.key} {diagnostic.name}" for diagnostic in DIAGNOSTICS)
 
 OPTIONS = (
@@ -218,7 +226,7 @@ OPTIONS = (
         _one_of(*CONFOUND_RULES),
         metavar="|".join(CONFOUND_RULES),
     ),
-    Option("diagnostics", f"Which diagnostics are run (default: all). {_DIAGNOSTICS}", _keys, "abcd", "KEYS"),
+    Option("diagnostics", f"Which diagnostics are run (default: all). {_DIAGNOSTICS}", _keys, _ALL_KEYS, "KEYS"),
     Option(
         "inconclusive",
         "What a margin over seeds is whose interval holds the minimum: fail, or skip (default: fail)",
@@ -299,3 +307,18 @@ def _kept(option: Option) -> Callable[[str], str]:
 
     check.__name__ = option.metavar  # argparse names the type by it in its own messages
     return check
+
+
+def is_asked_for(config: pytest.Config) -> bool:
+    """Whether this call of pytest names something to audit, or has workers that may: those of a written test's marker do."""
+    if hasattr(config, "workerinput") or config.getoption("dist", "no") != "no":
+        return True
+    arguments = (str(argument).partition("::")[0] for argument in config.args)
+    if any(argument.endswith(CHECKPOINTS) for argument in arguments):
+        return True
+    given = (config.getoption(option.key, None) for option in OPTIONS)
+    try:
+        ini = [config.getini(option.key) for option in OPTIONS if option.ini]
+    except (TypeError, ValueError):  # before pytest 9.2 a value of the wrong type: whoever reads the settings says so
+        return True
+    return any(value not in (None, False, "", []) for value in (*given, *ini))

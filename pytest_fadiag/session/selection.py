@@ -1,63 +1,65 @@
-"""What a run audits: the checkpoints and logs of the options, or those named among the arguments as if they were test files."""
+"""What a run audits: what the options name, or what stands among the arguments as if it were a test file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.errors import AuditError
-from .seedgroups import SEED_MARGIN, grouped, seed_groups
-from .settings import Settings, base_folder
-from .targets import SUFFIXES, Target, expand
+from .settings import Settings
+from .targets import SEED_MARGIN, SUFFIXES, Kind, Target, expand, seed_groups, with_groups
 
-if TYPE_CHECKING:
-    from ..load.controls import Controls
-
-Selection = dict[str, list[str] | None]
-"""Checkpoints that the command line names as if they were test files, and which of their diagnostics."""
+NAMING = ("checkpoint", "log", "merge")
+"""The options that name what to audit: who types one of them means nothing else of the ini file."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The checkpoints that written tests run over, those that get generated tests, and which diagnostics of them."""
+    """Everything that a run audits, and which tests of it."""
 
-    all: Sequence[Target] = ()
-    generated: Sequence[Target] = ()
-    selection: Selection | None = None
-    margins: Sequence[str] | None = None
+    written: tuple[Target, ...] = ()
+    """Those that written tests run over."""
+    generated: tuple[Target, ...] = ()
+    """Those that get tests of their own."""
+    named: tuple[Target, ...] = ()
+    """Everything that the options name, whether or not it gets tests: the seeds of ``margins``."""
+    only: Mapping[str, tuple[str, ...] | None] | None = None
+    """By path the names of the diagnostics that the arguments ask for (``None``: all), where they name any checkpoint."""
+    margins: tuple[str, ...] | None = None
     """The methods whose margin over seeds is tested; ``None`` for every one that has several seeds among the generated."""
-    known: Sequence[Target] = ()
-    """Everything that the options name, whether or not it gets tests of its own: the seeds of ``margins``."""
-    pitfalls: Sequence[str] | None = None
+    pitfalls: tuple[str, ...] | None = None
     """The tests of evaluation code that the arguments name; ``None`` for all."""
 
-    def without_controls(self, controls: Controls) -> Targets:
+    def without(self, paths: Sequence[Path]) -> Targets:
         """These targets without the files that serve as controls: a folder often holds both."""
-        used = {str(path) for path in controls.paths} - set(self.selection or ())
-        kept = [[target for target in targets if target.path not in used] for targets in (self.all, self.generated, self.known)]
-        if self.generated and not kept[1]:
+        controls = {str(path) for path in paths} - set(self.only or ())
+        written, generated, named = (
+            tuple(target for target in targets if target.path not in controls)
+            for targets in (self.written, self.generated, self.named)
+        )
+        if self.generated and not generated:
             raise AuditError(
                 "everything to audit also serves as a control (--fa-frozen), so that nothing is left:\n  "
                 + "\n  ".join(target.path for target in self.generated[:5])
             )
-        return replace(self, all=kept[0], generated=kept[1], known=kept[2])
+        return replace(self, written=written, generated=generated, named=named)
 
     def shard(self, number: int, count: int) -> Targets:
         """One of several parts of about the same number of bytes, the same on every machine that has the same files.
 
         A margin over seeds needs all of them, so it is left to the run that merges the parts.
         """
-        if self.selection:
+        if self.only:
             raise AuditError(
                 "--fa-shard divides what --fa-checkpoint and --fa-log name; leave the paths among the arguments out"
             )
-        if any(target.kind == "recorded" for target in self.generated):
+        if any(target.kind is Kind.RECORDED for target in self.generated):
             raise AuditError("--fa-shard and --fa-merge exclude each other: parts are cut from checkpoints, not from audits")
         if not self.generated:
             raise AuditError("--fa-shard: nothing to divide; name checkpoints with --fa-checkpoint or logs with --fa-log")
@@ -66,140 +68,165 @@ class Targets:
                 f"--fa-shard={number}/{count}: part {count} would be empty, for there are {len(self.generated)} checkpoints to "
                 f"audit; divide them into at most {len(self.generated)}"
             )
-        sizes = {target.path: 0 if target.missing else os.path.getsize(target.path) for target in self.generated}
+        sizes = {target.path: 0 if target.file is None else os.path.getsize(target.path) for target in self.generated}
         loads = [(0, 0, index) for index in range(count)]
         parts: list[set[str]] = [set() for _ in range(count)]
         for target in sorted(self.generated, key=lambda target: (-sizes[target.path], target.id)):
             size, files, lightest = min(loads)
             parts[lightest].add(target.path)
             loads[lightest] = (size + sizes[target.path], files + 1, lightest)
-        mine = parts[number - 1]
-        return replace(
-            self,
-            all=[target for target in self.all if target.path in mine],
-            generated=[target for target in self.generated if target.path in mine],
-            margins=(),
+        written, generated = (
+            tuple(target for target in targets if target.path in parts[number - 1])
+            for targets in (self.written, self.generated)
         )
+        return replace(self, written=written, generated=generated, margins=())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for xdist's workers."""
-        return {
-            "all": [target.to_dict() for target in self.all],
-            "generated": [target.to_dict() for target in self.generated],
-            "selection": self.selection,
-            "margins": None if self.margins is None else list(self.margins),
-            "known": [target.to_dict() for target in self.known],
-            "pitfalls": None if self.pitfalls is None else list(self.pitfalls),
-        }
+        lists = {name: [target.to_dict() for target in getattr(self, name)] for name in ("written", "generated", "named")}
+        only = None if self.only is None else {path: None if n is None else list(n) for path, n in self.only.items()}
+        return {**lists, "only": only, "margins": _list(self.margins), "pitfalls": _list(self.pitfalls)}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Targets:
-        """The targets that the controller found."""
-        every, generated, known = ([Target(**target) for target in values[name]] for name in ("all", "generated", "known"))
-        return cls(every, generated, values["selection"], values["margins"], known, values["pitfalls"])
+    def from_dict(cls, values: Mapping[str, Any]) -> Targets:
+        """The targets that the controller sent."""
+        lists = {name: tuple(map(Target.from_dict, values[name])) for name in ("written", "generated", "named")}
+        only = values["only"]
+        return cls(
+            **lists,
+            only=None if only is None else {path: None if names is None else tuple(names) for path, names in only.items()},
+            margins=None if values["margins"] is None else tuple(values["margins"]),
+            pitfalls=None if values["pitfalls"] is None else tuple(values["pitfalls"]),
+        )
 
 
-def find_targets(config: pytest.Config, settings: Settings, recorded: Sequence[Target] = ()) -> Targets:
+def _list(names: tuple[str, ...] | None) -> list[str] | None:
+    return None if names is None else list(names)
+
+
+def find_targets(config: pytest.Config, settings: Settings, recorded: Sequence[Target]) -> Targets:
     """What to audit, expanded once; what is named among the arguments wins, and is taken out of them."""
-    typed = any(name in settings.from_command_line for name in ("checkpoint", "log", "merge"))
-    written = _named_by(config, settings, "checkpoint")
-    fresh = [*written, *_named_by(config, settings, "log")]
+    written = _named_by(settings, "checkpoint", Kind.CHECKPOINT)
+    fresh = [*written, *_named_by(settings, "log", Kind.LOG)]
     ids = {target.id for target in fresh}
-    generated = grouped([*fresh, *(target for target in recorded if target.id not in ids)])
-    if recorded:
-        generated = [_as_recorded(target, recorded) for target in generated]
-    picked, selection, margins, pitfalls, rest = _among_arguments(config, generated)
-    if picked or margins or pitfalls:
-        config.args = rest
-        known = {target.path: target for target in (*generated, *picked)}
-        chosen = grouped(picked) if not set(picked) <= set(generated) else picked
-        if pitfalls and not (picked or margins):
-            return Targets(written, [], {}, (), list(known.values()), pitfalls)
-        return Targets(written or picked, chosen, selection, margins or None, list(known.values()), pitfalls or ())
-    if typed or config.args_source is not pytest.Config.ArgsSource.ARGS:
-        return Targets(written, generated, known=generated)
-    # The ini file's checkpoints belong to a run of everything, as testpaths do: «pytest tests/test_x.py» means that file,
-    # «pytest .» and «pytest runs» mean what lies below.
-    folders = [os.path.abspath(config.invocation_params.dir / argument) for argument in config.args]
-    below = [t for t in generated if any(_below(t.path, f) or _below(config.rootpath, f) for f in folders)]
-    return Targets(written, below, known=generated)
+    named = tuple(_as_recorded(with_groups([*fresh, *(target for target in recorded if target.id not in ids)]), recorded))
+    asked = Arguments.parse(config, named)
+    if asked:
+        config.args = list(asked.rest)
+        return asked.targets(tuple(written), named)
+    typed = not settings.typed.isdisjoint(NAMING)
+    generated = named
+    if not typed and config.args_source is pytest.Config.ArgsSource.ARGS:
+        # The ini file's checkpoints belong to a run of everything, as testpaths do: «pytest tests/test_x.py» means that file,
+        # «pytest .» and «pytest runs» mean what lies below.
+        folders = [os.path.abspath(settings.cwd / argument) for argument in config.args]
+        generated = tuple(t for t in named if any(_below(t.path, f) or _below(settings.root, f) for f in folders))
+    return Targets(tuple(written), generated, named)
 
 
-def _as_recorded(target: Target, recorded: Sequence[Target]) -> Target:
-    """A recorded row in the group that its own run told, among files that this machine need not have."""
-    own = next((other for other in recorded if other.path == target.path), None)
-    return target if own is None or own.group is None else replace(target, group=own.group or None)
+def _as_recorded(targets: Sequence[Target], recorded: Sequence[Target]) -> list[Target]:
+    """Recorded rows in the group that their own run told, among files that this machine need not have."""
+    groups = {target.path: target.group for target in recorded if target.group is not None}
+    return [replace(t, group=groups[t.path] or None) if t.path in groups else t for t in targets]
 
 
-def _named_by(config: pytest.Config, settings: Settings, option: str) -> list[Target]:
+def _named_by(settings: Settings, option: str, kind: Kind) -> list[Target]:
     """The files of --fa-checkpoint or --fa-log; who types one of these, or --fa-merge, means no other of the ini file."""
-    patterns = settings.values[option]
-    typed = option in settings.from_command_line
-    other = any(name in settings.from_command_line for name in ("checkpoint", "log", "merge"))
-    if not patterns or (other and not typed):
+    patterns: tuple[str, ...] = getattr(settings, option)
+    typed = option in settings.typed
+    if not patterns or (not typed and not settings.typed.isdisjoint(NAMING)):
         return []
     seeds = settings.seeds
     every = [*settings.checkpoint, *settings.log]
     if not any("{seed}" in pattern for pattern in patterns) and (
-        any("{seed}" in pattern for pattern in every) or (typed and "seeds" not in settings.from_command_line)
+        any("{seed}" in pattern for pattern in every) or (typed and "seeds" not in settings.typed)
     ):
         seeds = None  # they belong to the other option, or the ini file's to the ini file's checkpoints
     return expand(
         patterns,
-        base_folder(config, option, settings),
-        config.rootpath,
+        settings.base(option),
+        settings.root,
         seeds=seeds,
         missing=settings.missing,
-        what=f"--fa-{option}" if typed else f"fa_{option} in the ini file",
-        kind=option,
+        what=settings.source(option),
+        kind=kind,
     )
 
 
-def _among_arguments(
-    config: pytest.Config, known: Sequence[Target]
-) -> tuple[list[Target], Selection, list[str], list[str], list[str]]:
-    picked: dict[str, Target] = {}
-    selection: Selection = {}
-    margins: list[str] = []
-    pitfalls: list[str] = []
-    rest: list[str] = []
-    groups = {group.name for group in seed_groups(known)}
-    for argument in config.args:
-        name, _, test = argument.rpartition("::")
-        # From another folder pytest prints an id as if it were a path.
-        ids = (name, Path(os.path.relpath(config.invocation_params.dir / name, config.rootpath)).as_posix())
-        if test == SEED_MARGIN and groups.intersection(ids):
-            margins += groups.intersection(ids)
-            continue
-        if test.startswith("pitfall-"):
-            pitfalls += [f"{place}::{test}" for place in ids]
-            continue
-        target, parts = _named(config, argument, known)
-        if target is None:
-            rest.append(argument)
-            continue
-        unknown = [part for part in parts if part not in {d.name for d in DIAGNOSTICS}]
-        if unknown:
-            raise AuditError(
-                f"{argument}: no diagnostic {unknown[0]!r}; there are "
-                f"{', '.join(diagnostic.name for diagnostic in DIAGNOSTICS)}"
-            )
-        picked[target.path] = target
-        earlier = selection.get(target.path, [])
-        selection[target.path] = [*earlier, *parts] if parts and earlier is not None else None
-    return list(picked.values()), selection, margins, pitfalls, rest
+@dataclass(frozen=True)
+class Arguments:
+    """What the arguments of pytest name of an audit: by path or by an id as pytest prints it."""
+
+    picked: Mapping[str, Target]
+    only: Mapping[str, tuple[str, ...] | None]
+    margins: tuple[str, ...]
+    pitfalls: tuple[str, ...]
+    rest: tuple[str, ...]
+    """What is left for pytest."""
+
+    def __bool__(self) -> bool:
+        return bool(self.picked or self.margins or self.pitfalls)
+
+    @classmethod
+    def parse(cls, config: pytest.Config, named: Sequence[Target]) -> Arguments:
+        """Each argument by what it names; a diagnostic that does not exist is an error."""
+        picked: dict[str, Target] = {}
+        only: dict[str, tuple[str, ...] | None] = {}
+        margins: list[str] = []
+        pitfalls: list[str] = []
+        rest: list[str] = []
+        groups = {group.name for group in seed_groups(named)}
+        for argument in config.args:
+            name, _, test = argument.rpartition("::")
+            ids = _ids_of(config, name)
+            if test == SEED_MARGIN and groups.intersection(ids):
+                margins += groups.intersection(ids)
+                continue
+            if test.startswith("pitfall-"):
+                pitfalls += [f"{place}::{test}" for place in ids]
+                continue
+            target = _target(config, argument.split("::")[0], named)
+            if target is None:
+                rest.append(argument)
+                continue
+            names = _diagnostics(argument)
+            earlier = only.get(target.path, ())
+            only[target.path] = (*earlier, *names) if names and earlier is not None else None
+            picked[target.path] = target
+        return cls(picked, only, tuple(margins), tuple(pitfalls), tuple(rest))
+
+    def targets(self, written: tuple[Target, ...], named: tuple[Target, ...]) -> Targets:
+        """What these arguments select of all that the options name, and beside it."""
+        if self.pitfalls and not (self.picked or self.margins):
+            return Targets(written, (), named, {}, (), self.pitfalls)
+        picked = tuple(self.picked.values())
+        everything = tuple({target.path: target for target in (*named, *picked)}.values())
+        chosen = picked if set(picked) <= set(named) else tuple(with_groups(picked))
+        return Targets(written or picked, chosen, everything, self.only, self.margins or None, self.pitfalls or ())
 
 
-def _named(config: pytest.Config, argument: str, known: Sequence[Target]) -> tuple[Target | None, list[str]]:
-    """The checkpoint that an argument names, by a path or by an id as pytest prints it, and the diagnostics behind «::»."""
-    name, *parts = argument.split("::")
-    path = os.path.abspath(config.invocation_params.dir / name)
-    # From a sub-folder pytest prints an id as if it were a path: ../dfa_s42.pt for a checkpoint outside the root folder.
-    ids = (name, Path(os.path.relpath(path, config.rootpath)).as_posix())
-    target = next((t for t in known if t.id in ids or t.path == path), None)
-    if target is None and path.endswith(SUFFIXES) and os.path.isfile(path):
+def _diagnostics(argument: str) -> list[str]:
+    """The diagnostics behind «::»."""
+    _, *names = argument.split("::")
+    available = [diagnostic.name for diagnostic in DIAGNOSTICS]
+    unknown = [name for name in names if name not in available]
+    if unknown:
+        raise AuditError(f"{argument}: no diagnostic {unknown[0]!r}; there are {', '.join(available)}")
+    return names
+
+
+def _target(config: pytest.Config, name: str, named: Sequence[Target]) -> Target | None:
+    """The checkpoint that an argument names, among those of the options or beside them."""
+    path, ids = os.path.abspath(config.invocation_params.dir / name), _ids_of(config, name)
+    target = next((target for target in named if target.id in ids or target.path == path), None)
+    if target is None and path.endswith(SUFFIXES[Kind.CHECKPOINT]) and os.path.isfile(path):
         target = expand([path], config.rootpath, config.rootpath, what="checkpoint")[0]
-    return target, parts
+    return target
+
+
+def _ids_of(config: pytest.Config, name: str) -> tuple[str, str]:
+    """An id as it stands, and as seen from the root folder: from another one pytest prints ids as if they were paths."""
+    return name, Path(os.path.relpath(config.invocation_params.dir / name, config.rootpath)).as_posix()
 
 
 def _below(path: str | Path, folder: str) -> bool:

@@ -17,36 +17,58 @@ from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_name
 from .options import OPTIONS, Option
 
 MARKER = "fa_protocol"
-MEASURING = ("checkpoint", "log", "data", "model", "frozen", "threshold", "growth", "confounds", "diagnostics", "checklist")
-"""What the ini file says of measuring and judging; a merge keeps what the merged audits say, perhaps where no file is."""
 MARKER_KEYS = ("checkpoint", "seeds", "diagnostics", "expect")
+MEASURING = ("checkpoint", "log", "data", "model", "frozen", "threshold", "growth", "confounds", "diagnostics", "checklist")
+"""What the ini file says of measuring and judging; a merge keeps what the merged audits say, also where these files are not."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The options of a run as one object; ``given`` are those that somebody set."""
+    """The options of a run, with the folders that their paths start from."""
 
-    values: Mapping[str, Any]
+    root: Path
+    cwd: Path
     given: frozenset[str]
-    from_command_line: frozenset[str]
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        try:
-            return self.values[name]
-        except KeyError:
-            raise AttributeError(name) from None
+    """The options that somebody set."""
+    typed: frozenset[str]
+    """Those that stand on the command line."""
+    checkpoint: tuple[str, ...]
+    log: tuple[str, ...]
+    log_batch: int | None
+    merge: tuple[str, ...]
+    shard: tuple[int, int] | None
+    seeds: tuple[int, ...] | None
+    missing: str
+    model: str | None
+    stream: str | None
+    data: str | None
+    batches: int
+    batch_size: int
+    frozen: tuple[str, ...]
+    threshold: tuple[tuple[str, float], ...]
+    growth: str | None
+    confounds: str | None
+    diagnostics: str
+    inconclusive: str
+    checklist: tuple[str, ...]
+    device: str
+    threads: int
+    report: tuple[tuple[str, str], ...]
+    expect: str | None
+    update_expect: bool
+    update_expect_on_ci: bool
+    no_cache: bool
+    unsafe_load: bool
 
     @classmethod
     def of(cls, config: pytest.Config) -> Settings:
         """Command line over ini over default, decided by ``is not None`` here and nowhere else."""
         values: dict[str, Any] = {}
         given: set[str] = set()
-        typed = {option.key.removeprefix("fa_") for option in OPTIONS if config.getoption(option.key, None) is not None}
+        typed = {option.field for option in OPTIONS if config.getoption(option.key, None) is not None}
         unmeant = MEASURING if "merge" in typed and "checkpoint" not in typed else ()
         for option in OPTIONS:
-            name = option.key.removeprefix("fa_")
+            name = option.field
             line = config.getoption(option.key, None)
             ini = _ini(config, option) if name not in unmeant else None
             ini = None if ini in ("", []) else ini
@@ -56,16 +78,19 @@ class Settings:
             if chosen is not None and chosen is not False:
                 given.add(name)
             values[name] = _read(option, chosen, from_ini=line is None)
-        return cls(values, frozenset(given), frozenset(typed))
+        return cls(
+            **values,
+            root=config.rootpath,
+            cwd=config.invocation_params.dir,
+            given=frozenset(given),
+            typed=frozenset(typed),
+        )
 
     @classmethod
-    def defaults(cls) -> Settings:
+    def defaults(cls, config: pytest.Config) -> Settings:
         """What holds where nobody set anything."""
-        return cls(
-            {option.key.removeprefix("fa_"): _read(option, None, from_ini=False) for option in OPTIONS},
-            frozenset(),
-            frozenset(),
-        )
+        values = {option.field: _read(option, None, from_ini=False) for option in OPTIONS}
+        return cls(**values, root=config.rootpath, cwd=config.invocation_params.dir, given=frozenset(), typed=frozenset())
 
     def thresholds(self, marked: Mapping[str, Any] | None = None) -> DiagnosticThresholds:
         """The thresholds of the command line and ini, then those of a marker."""
@@ -75,7 +100,7 @@ class Settings:
     @property
     def updates_expect(self) -> bool:
         """Whether this run records what it finds instead of comparing with what was recorded."""
-        return bool(self.update_expect or self.update_expect_on_ci)
+        return self.update_expect or self.update_expect_on_ci
 
     def judged_by(self, recorded: DiagnosticThresholds) -> DiagnosticThresholds:
         """The thresholds that an earlier audit was judged by, but for those that this command changes."""
@@ -83,8 +108,20 @@ class Settings:
 
     def threshold_changes(self) -> dict[str, Any]:
         """The thresholds that the command line or the ini file set, by name."""
-        chosen = {name: self.values[name] for name in ("growth", "confounds") if self.values[name] is not None}
-        return {**dict(self.threshold or ()), **chosen}
+        rules = {"growth": self.growth, "confounds": self.confounds}
+        return {**dict(self.threshold), **{name: rule for name, rule in rules.items() if rule is not None}}
+
+    def base(self, option: str) -> Path:
+        """Where a relative path starts: the invocation's folder for what was typed, the root folder for ini and markers."""
+        return self.cwd if option in self.typed else self.root
+
+    def path(self, option: str, text: str) -> Path:
+        """A path of an option, made absolute; a shell does not expand the ~ of --fa-expect=~/audit.json."""
+        return self.base(option) / os.path.expanduser(text)
+
+    def source(self, option: str) -> str:
+        """How a message names an option: by where it stands."""
+        return f"--fa-{option}" if option in self.typed else f"fa_{option} in the ini file"
 
 
 def _ini(config: pytest.Config, option: Option) -> Any:
@@ -95,10 +132,10 @@ def _ini(config: pytest.Config, option: Option) -> Any:
 
 
 def _read(option: Option, chosen: Any, *, from_ini: bool) -> Any:
-    if chosen is None:
-        return option.default if not option.many else ()
     if option.flag:
         return bool(chosen)
+    if chosen is None:
+        return option.default if not option.many else ()
     # A TOML file may hold numbers, and a list where a comma would do: fa_frozen = [0.349], fa_seeds = [42, 123].
     texts = [str(value) for value in chosen] if isinstance(chosen, (list, tuple)) else [str(chosen)]
     try:
@@ -112,19 +149,19 @@ def marked(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
     """The keywords of the markers on a test, its class and its module; the closest wins, key by key."""
     merged: dict[str, Any] = {}
     for marker in reversed(list(node.iter_markers(MARKER))):
-        merged.update(marker_keywords(marker))
+        merged.update(_keywords(marker))
     return merged
 
 
-def marker_keywords(marker: pytest.Mark) -> dict[str, Any]:
-    """The keywords of one marker, checked; an unknown one fails with the known ones named."""
-    known = (*threshold_names(short=True), *MARKER_KEYS)
+def _keywords(marker: pytest.Mark) -> dict[str, Any]:
+    """The keywords of one marker, checked; an unknown one fails with the accepted ones named."""
+    accepted = (*threshold_names(short=True), *MARKER_KEYS)
     if marker.args:
-        raise AuditError(f"@pytest.mark.{MARKER} takes keywords only, not {marker.args[0]!r}; known: {', '.join(known)}")
+        raise AuditError(f"@pytest.mark.{MARKER} takes keywords only, not {marker.args[0]!r}; known: {', '.join(accepted)}")
     keywords = dict(marker.kwargs)
-    unknown = sorted(set(keywords) - set(known))
+    unknown = sorted(set(keywords) - set(accepted))
     if unknown:
-        raise AuditError(f"@pytest.mark.{MARKER}: unknown keyword {unknown[0]!r}; known: {', '.join(known)}")
+        raise AuditError(f"@pytest.mark.{MARKER}: unknown keyword {unknown[0]!r}; known: {', '.join(accepted)}")
     try:
         DiagnosticThresholds().replace(**{name: value for name, value in keywords.items() if name not in MARKER_KEYS})
         _check_choice(keywords)
@@ -149,13 +186,3 @@ def _check_choice(keywords: Mapping[str, Any]) -> None:
     listed = paths if isinstance(paths, (list, tuple)) else [paths]
     if paths is not None and not all(isinstance(path, (str, os.PathLike)) for path in listed):
         raise AuditError(f"checkpoint must be a path, a glob or a list of them, not {paths!r}")
-
-
-def base_folder(config: pytest.Config, name: str, settings: Settings) -> Path:
-    """Where a relative path starts: the invocation's folder for what was typed, the root folder for ini and markers."""
-    return config.invocation_params.dir if name in settings.from_command_line else config.rootpath
-
-
-def resolved(config: pytest.Config, name: str, settings: Settings, path: str) -> Path:
-    """A path of a setting, made absolute; a shell does not expand the ~ of --fa-expect=~/audit.json."""
-    return base_folder(config, name, settings) / os.path.expanduser(path)

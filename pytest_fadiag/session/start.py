@@ -1,68 +1,204 @@
-"""The start of a run: settings resolved and checked, checkpoints found, roles registered."""
+"""The start of a run: everything that it names is found once and checked, before a test runs; no checkpoint is opened."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..bench import Bench
+from ..cache import ResultCache
 from ..judge.errors import AuditError
-from ..show.printable import printable
-from .auditor import AUDITOR, Auditor
-from .dataspec import FILE_DATA, NAMED_DATA
+from ..load.controls import Controls, parse_controls
+from ..load.setup import Setup
+from ..load.sources import DataSpec
+from ..load.specs import is_factory
+from ..show.progress import Progress
+from .checklist import Readings
+from .expect import Expectations, check_record
+from .files import check_destinations
+from .merge import merge
+from .run import Run
 from .selection import Targets, find_targets
-from .settings import Settings, resolved
-from .targets import Target
+from .settings import Settings
+from .targets import expand
 
-INFORMATION = ("help", "version", "markers", "cacheshow", "showfixtures")
-"""Options of pytest that print something and end: they work whatever the ini file says of checkpoints."""
+SHARED: pytest.StashKey[str] = pytest.StashKey()
 
 
-def start(config: pytest.Config) -> None:
-    """Prepare this process's auditor; the controller, or the only process, also keeps the summary."""
-    if only_informs(config):
-        config.stash[AUDITOR] = Auditor(config, Settings.defaults(), Targets())
-        return
+def make_run(config: pytest.Config) -> Run:
+    """Everything that the command and the ini file ask for, found once and checked; no checkpoint is opened."""
+    settings = Settings.of(config)
     received = getattr(config, "workerinput", {}).get("fadiag")
-    try:
-        settings = Settings.of(config)
-        if received is None:
-            targets = _found(config, settings)
-        else:
-            targets = Targets.from_dict(received["targets"])
-            config.args = list(received["args"])
-        config.stash[AUDITOR] = auditor = Auditor(config, settings, targets)
-        _make_importable(config, settings)
-        if received is None:
-            _check(config, auditor)
-    except AuditError as error:
-        raise pytest.UsageError(printable(str(error))) from None
+    merged = merge(settings) if settings.merge else None
+    controls = _controls(settings) if settings.frozen else Controls()
     if received is None:
-        from .summary import Summary
+        targets = find_targets(config, settings, merged.targets if merged else ()).without(controls.paths)
+        targets = targets if settings.shard is None else targets.shard(*settings.shard)
+        _check(config, settings)
+    else:
+        targets = Targets.from_dict(received["targets"])
+        config.args = list(received["args"])
+    run = Run(
+        settings,
+        targets,
+        _bench(config, settings),
+        controls,
+        _expectations(settings),
+        merged,
+        Readings(settings) if _reads_code(config, settings) else None,
+    )
+    if any(spec is not None and is_factory(spec) for spec in (settings.model, settings.data)):
+        # package.module:factory means the repo's own package also when pytest is started in a sub-folder of it.
+        sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)
+    return run
 
-        config.pluginmanager.register(Summary(auditor), "fadiag-summary")
+
+def _expectations(settings: Settings) -> Expectations | None:
+    if settings.expect is None or settings.updates_expect:
+        return None
+    return Expectations.read(settings.path("expect", settings.expect))
 
 
-def only_informs(config: pytest.Config) -> bool:
-    """Whether this call of pytest runs no tests by its nature, such as ``pytest --fixtures``."""
-    return any(config.getoption(name, None) for name in INFORMATION)
+def idle_run(config: pytest.Config) -> Run:
+    """The run of a call of pytest that runs no tests."""
+    settings = Settings.defaults(config)
+    return Run(settings, Targets(), Bench(Setup()))
 
 
-def for_worker(config: pytest.Config) -> dict[str, Any]:
+def _bench(config: pytest.Config, settings: Settings) -> Bench:
+    data = None if settings.data is None else _data_spec(settings).text
+    setup = Setup(
+        data,
+        settings.model,
+        settings.stream,
+        settings.batches,
+        settings.batch_size,
+        settings.device,
+        settings.threads,
+        settings.unsafe_load,
+    )
+    plugin = config.pluginmanager.get_plugin  # asked later: the reporter is not there yet when a run is configured
+    return Bench(
+        setup,
+        cache=_cache(config, settings),
+        progress=lambda name: Progress(plugin("terminalreporter"), plugin("capturemanager"), name),
+    )
+
+
+def _cache(config: pytest.Config, settings: Settings) -> ResultCache:
+    """In pytest's cache folder; where there is none or it is not wanted, what the workers of the run share while it lasts."""
+    provider = getattr(config, "cache", None)
+    if not settings.no_cache and provider is not None:
+        return ResultCache(lambda: provider.mkdir("fadiag"), _warn)
+    shared = getattr(config, "workerinput", {}).get("fadiag", {}).get("shared")
+    return ResultCache(None if shared is None else lambda: _made(Path(shared)), _warn)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)  # a worker on another host has none yet
+    return folder
+
+
+def _warn(text: str) -> None:
+    """Warn; where warnings are errors too, for a checkpoint is not to blame for a full disk."""
+    warning = pytest.PytestWarning(f"fadiag: {text}")
+    try:
+        warnings.warn(warning, stacklevel=3)
+    except pytest.PytestWarning:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn(warning, stacklevel=3)
+
+
+def _controls(settings: Settings) -> Controls:
+    """The controls of --fa-frozen, with their globs expanded."""
+    base, what = settings.base("frozen"), settings.source("frozen")
+
+    def files(value: str) -> list[Path]:
+        return [Path(target.path) for target in expand([value], base, settings.root, what=what)]
+
+    def absolute(value: str) -> str:
+        return str(settings.path("frozen", value)) if value.endswith(".json") else value
+
+    try:
+        return parse_controls([absolute(value) for value in settings.frozen], files)
+    except AuditError as error:
+        raise AuditError(str(error) if str(error).startswith(what) else f"{what}: {error}") from None
+
+
+def _reads_code(config: pytest.Config, settings: Settings) -> bool:
+    """Whether this run reads evaluation code; that of the ini file belongs to a run of everything, as testpaths do."""
+    whole = "checklist" in settings.typed or config.args_source is not pytest.Config.ArgsSource.ARGS
+    return bool(settings.checklist) and whole
+
+
+def _check(config: pytest.Config, settings: Settings) -> None:
+    """What is wrong with the command ends the run before a test does."""
+    _check_update(settings)
+    settings.thresholds()
+    if settings.data is not None:
+        _data_spec(settings, check=True)
+    if settings.model is not None:
+        _check_model(settings.model)
+    check_destinations(settings)
+    if "--fa-checkpoint" in [str(argument) for argument in config.invocation_params.args]:
+        config.issue_config_time_warning(
+            pytest.PytestConfigWarning(
+                "write --fa-checkpoint=PATH with '=': behind a space pytest also takes PATH for a test path when it looks for "
+                "its root folder, and may miss your ini file"
+            ),
+            stacklevel=2,
+        )
+
+
+def _data_spec(settings: Settings, *, check: bool = False) -> DataSpec:
+    try:
+        spec = DataSpec.parse(settings.data or "", settings.base("data"))
+        if check:
+            spec.check()
+    except AuditError as error:
+        raise AuditError(f"--fa-data: {error}") from None
+    return spec
+
+
+def _check_update(settings: Settings) -> None:
+    """Recording what is found needs a file, and must be meant: on CI it would turn every change green."""
+    if not settings.updates_expect:
+        return
+    if settings.expect is None:
+        raise AuditError("--fa-update-expect: name the file to write with --fa-expect=FILE")
+    if os.environ.get("CI", "").lower() not in ("", "0", "false") and not settings.update_expect_on_ci:
+        raise AuditError(
+            "--fa-update-expect: refused, since CI is set and a record renewed there would hide every change; renew it on your "
+            "machine, or say --fa-update-expect-on-ci"
+        )
+    try:
+        check_record(settings.path("expect", settings.expect))
+    except AuditError as error:
+        raise AuditError(f"--fa-update-expect: {error}") from None
+
+
+def _check_model(spec: str) -> None:
+    if not spec.startswith("torchvision:") and not is_factory(spec):
+        where = f"; it is a file, so did you mean --fa-checkpoint={spec}?" if os.path.exists(spec) else ""
+        raise AuditError(f"--fa-model: unknown network {spec!r}; accepted: package.module:factory, torchvision:NAME{where}")
+
+
+def for_worker(config: pytest.Config, run: Run) -> dict[str, Any]:
     """What a worker needs of the controller's: plain values."""
-    targets = config.stash[AUDITOR].targets
-    for target in (*targets.all, *targets.generated):
+    for target in (*run.targets.written, *run.targets.generated):
         if not _is_text(target.path):
             raise pytest.UsageError(f"xdist cannot send a file name that is not UTF-8 to its workers; rename\n  {target.id}")
-    sent: dict[str, Any] = {"targets": targets.to_dict(), "args": [str(argument) for argument in config.args]}
-    if config.stash[AUDITOR].in_play and (config.stash[AUDITOR].settings.no_cache or not hasattr(config, "cache")):
-        from .cache import folder_of_the_run
-
-        sent["shared"] = folder_of_the_run(config)
+    sent: dict[str, Any] = {"targets": run.targets.to_dict(), "args": [str(argument) for argument in config.args]}
+    if run.in_play and (run.settings.no_cache or not hasattr(config, "cache")):
+        sent["shared"] = _folder_of_the_run(config)
     return sent
 
 
@@ -74,99 +210,9 @@ def _is_text(path: str) -> bool:
     return True
 
 
-def _found(config: pytest.Config, settings: Settings) -> Targets:
-    recorded: Sequence[Target] = ()
-    if settings.merge:
-        from .merge import merge
-
-        recorded = merge(config, settings).targets
-    found = find_targets(config, settings, recorded)
-    if found.generated and settings.frozen:
-        from .controls import find_controls
-
-        found = found.without_controls(find_controls(config, settings))
-    return found if settings.shard is None else found.shard(*settings.shard)
-
-
-def _make_importable(config: pytest.Config, settings: Settings) -> None:
-    """Let package.module:factory mean the repo's own package also when pytest is started in a sub-folder of it."""
-    from ..load.specs import is_factory
-
-    factories = [spec for spec in (settings.model, settings.data) if spec is not None and is_factory(spec)]
-    if factories and str(config.rootpath) not in sys.path:
-        sys.path.append(str(config.rootpath))
-
-
-def _check(config: pytest.Config, auditor: Auditor) -> None:
-    """What is wrong with the command ends the run before a test does."""
-    settings = auditor.settings
-    if not (settings.given or auditor.targets.all):
-        return
-    _check_update(config, settings)
-    settings.thresholds()
-    if settings.frozen:
-        _ = auditor.controls
-    _ = auditor.expectations
-    _ = auditor.readings
-    if settings.data is not None:
-        _check_data(auditor.data_spec)
-    if settings.model is not None:
-        _check_model(settings.model)
-    if settings.report:
-        from .files import destination
-
-        written: dict[Path, str] = {}
-        for kind, name in settings.report:
-            path = destination(config, settings, kind, name)
-            if path is not None and written.setdefault(path.resolve(), kind) != kind:
-                raise AuditError(f"--fa-report: {written[path.resolve()]} and {kind} would be written to one file\n  {path}")
-    if "--fa-checkpoint" in [str(argument) for argument in config.invocation_params.args]:
-        config.issue_config_time_warning(
-            pytest.PytestConfigWarning(
-                "write --fa-checkpoint=PATH with '=': behind a space pytest also takes PATH for a test path when it looks for "
-                "its root folder, and may miss your ini file"
-            ),
-            stacklevel=2,
-        )
-
-
-def _check_update(config: pytest.Config, settings: Settings) -> None:
-    """Recording what is found needs a file, and must be meant: on CI it would turn every change green."""
-    if not settings.updates_expect:
-        return
-    if settings.expect is None:
-        raise AuditError("--fa-update-expect: name the file to write with --fa-expect=FILE")
-    if os.environ.get("CI", "").lower() not in ("", "0", "false") and not settings.update_expect_on_ci:
-        raise AuditError(
-            "--fa-update-expect: refused, since CI is set and a record renewed there would hide every change; renew it on your "
-            "machine, or say --fa-update-expect-on-ci"
-        )
-    from .renew import check_record
-
-    try:
-        check_record(resolved(config, "expect", settings, settings.expect))
-    except AuditError as error:
-        raise AuditError(f"--fa-update-expect: {error}") from None
-
-
-def _check_data(spec: str) -> None:
-    from ..load.specs import is_factory
-
-    kind, colon, rest = spec.partition(":")
-    named = bool(colon) and kind in NAMED_DATA
-    path = Path(rest if named else spec)
-    if named and not rest:
-        raise AuditError(f"--fa-data={spec}: names no folder; write {kind}:ROOT")
-    if (named or path.suffix in FILE_DATA) and not path.exists():
-        raise AuditError(f"--fa-data: no such file or folder\n  {path}")
-    if not named and path.suffix not in FILE_DATA and not is_factory(spec):
-        kinds = ", ".join([*(f"{name}:PATH" for name in NAMED_DATA), f"a file with x and y ({', '.join(FILE_DATA)})"])
-        raise AuditError(f"--fa-data: unknown data {spec!r}; accepted: {kinds}, package.module:factory")
-
-
-def _check_model(spec: str) -> None:
-    from ..load.specs import is_factory
-
-    if not spec.startswith("torchvision:") and not is_factory(spec):
-        where = f"; it is a file, so did you mean --fa-checkpoint={spec}?" if os.path.exists(spec) else ""
-        raise AuditError(f"--fa-model: unknown network {spec!r}; accepted: package.module:factory, torchvision:NAME{where}")
+def _folder_of_the_run(config: pytest.Config) -> str:
+    """A folder for what the workers of one run share and nobody keeps; made by the controller, which removes it."""
+    if SHARED not in config.stash:
+        config.stash[SHARED] = tempfile.mkdtemp(prefix="fadiag-")
+        config.add_cleanup(lambda: shutil.rmtree(config.stash[SHARED], ignore_errors=True))
+    return config.stash[SHARED]

@@ -7,24 +7,25 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.errors import AuditError
+from ..judge.report import DiagnosticReport
+from ..load.identity import identify
+from ..show.audit import Audit, AuditRow, Checklist
+from ..show.document import margin_row
 from ..show.printable import printable
-from .seedgroups import SEED_MARGIN, seed_groups
+from ..show.terminal import LEFT, one_line, write_table
+from .checklist import summary_line
+from .expect import renew
+from .files import destination, unset_variable, write
+from .outcome import HEADLINE, MARGIN, ROW, revive
+from .run import Run
+from .targets import SEED_MARGIN, seed_groups
 
-if TYPE_CHECKING:
-    from ..judge.report import DiagnosticReport
-    from ..show.audit import Audit, AuditRow, Checklist
-    from .auditor import Auditor
-
-ROW = "fa_row"
-"""The attribute of a test report that carries its row; plain values, so that it crosses from xdist's workers."""
-MARGIN = "fa_margin"
-"""The same of a margin over seeds."""
 WORSE = ("not run", "passed", "skipped", "xfailed", "failed", "error")
 """Outcomes of one diagnostic in several tests or phases: the later in this list stays."""
 
@@ -32,17 +33,17 @@ WORSE = ("not run", "passed", "skipped", "xfailed", "failed", "error")
 class Summary:
     """Collects rows from test reports, in this process or from workers; prints and writes once, at the end."""
 
-    def __init__(self, auditor: Auditor) -> None:
-        self.auditor = auditor
+    def __init__(self, config: pytest.Config, run: Run) -> None:
+        self.config, self.run = config, run
         self.rows: dict[str, dict[str, Any]] = {}
         self.margins: dict[str, dict[str, Any]] = {}
         self.notes: list[str] = []
 
     def expect(self, nodeids: Iterable[str]) -> None:
         """Note which generated tests are to run, so that one that never does still has its row."""
-        targets = self.auditor.targets
+        targets = self.run.targets
         paths = {target.id: target.path for target in targets.generated}
-        groups = {group.name: group for group in seed_groups(targets.known)}
+        groups = {group.name: group for group in seed_groups(targets.named)}
         for nodeid in nodeids:
             checkpoint, key = _parts(nodeid)
             if checkpoint in paths and key is not None:
@@ -68,12 +69,8 @@ class Summary:
             return  # pytest-rerunfailures runs it once more, and only the last time counts
         # Taken off the report: pytest keeps every report to the end, and a row is most of what one weighs.
         row, margin = report.__dict__.pop(ROW, None), report.__dict__.pop(MARGIN, None)
-        headline = getattr(report, "fa_headline", "")
-        found: dict[str, Any] | None = ({"reason": headline} if headline else margin) if row is None else row
-        if found is not None:
-            from .outcome import revive
-
-            revive(report, found, brief=self.auditor.config.getoption("tbstyle", "auto") == "line")
+        reasons = [row and row["reason"], margin and margin["reason"], getattr(report, HEADLINE, "")]
+        revive(self.config, report, next(filter(None, reasons), ""))
         if row is not None:
             self._take(row)
         elif margin is not None:
@@ -83,7 +80,7 @@ class Summary:
 
     def _take(self, row: dict[str, Any]) -> None:
         kept = self._row(row["checkpoint"], row["path"])
-        if row["report"] is not None and _fired(row["report"]) >= _fired(kept["report"]):
+        if row["report"] is not None and _weight(row["report"]) >= _weight(kept["report"]):
             # Of two tests with different thresholds the one that found more is shown, whichever came last.
             kept["report"], kept["expected"] = row["report"], row["expected"]
         if row["reason"] and row["outcome"] == "error":
@@ -108,22 +105,18 @@ class Summary:
         empty: dict[str, Any] = {"checkpoint": checkpoint, "outcomes": {}, "report": None, "reason": "", "expected": None}
         return self.rows.setdefault(path, empty)
 
+    @cached_property
     def audit(self) -> Audit:
-        """What the run found so far."""
-        from ..show.audit import Audit
-        from ..show.document import margin_row
-
+        """What the run found, put together once, when it is over."""
         margins = [margin_row(values) for _, values in sorted({**self._left_to_the_merge(), **self.margins}.items())]
-        return Audit(self._audit_rows(), margins, self._checklist(), self.auditor.settings.shard)
+        return Audit(self._audit_rows(), margins, self._checklist(), self.run.settings.shard)
 
     def _left_to_the_merge(self) -> dict[str, dict[str, Any]]:
         """The margins over seeds of which a part of an audit sees some seeds only, and what is expected of them."""
-        if self.auditor.settings.shard is None:
+        if self.run.settings.shard is None:
             return {}
-        from .terminal import LEFT
-
-        mine = {target.group for target in self.auditor.targets.generated}
-        recorded = {} if self.auditor.expectations is None else self.auditor.expectations.margins
+        mine = {target.group for target in self.run.targets.generated}
+        recorded = {} if self.run.expectations is None else self.run.expectations.margins
         return {
             group.name: {
                 "name": group.name,
@@ -132,29 +125,25 @@ class Summary:
                 "outcome": LEFT,
                 "expected": recorded.get(group.name),
             }
-            for group in seed_groups(self.auditor.targets.known)
+            for group in seed_groups(self.run.targets.named)
             if group.name in mine
         }
 
     @cached_property
     def groups(self) -> dict[str, str]:
         """The test of the margin over seeds that each path belongs to."""
-        return {target.path: group.name for group in seed_groups(self.auditor.targets.known) for target in group.targets}
+        return {target.path: group.name for group in seed_groups(self.run.targets.named) for target in group.targets}
 
     def _checklist(self) -> Checklist | None:
         """What was read of evaluation code in this run, else in the audits that it merges."""
-        if self.auditor.readings is not None:
-            return self.auditor.readings.checklist()
-        return self.auditor.merged.checklist if self.auditor.settings.merge else None
+        if self.run.readings is not None:
+            return self.run.readings.checklist()
+        return None if self.run.merged is None else self.run.merged.checklist
 
     def _audit_rows(self) -> list[AuditRow]:
         """The rows sorted by method and seed, then by id."""
         if not self.rows:
             return []
-        from ..judge.report import DiagnosticReport
-        from ..load.identity import identify
-        from ..show.audit import AuditRow
-
         rows = []
         uses = Counter(kept["checkpoint"] for kept in self.rows.values())
         for path, kept in self.rows.items():
@@ -168,38 +157,32 @@ class Summary:
 
     def _recorded(self, path: str, name: str, method: str, seed: int | None) -> DiagnosticReport | None:
         """What a row is compared with: the record of --fa-expect, else what a merged audit compared it with."""
-        if self.auditor.expectations is not None:
-            return self.auditor.expectations.recorded(name, method, seed)
-        merged = self.auditor.merged.rows.get(path) if self.auditor.settings.merge else None
+        if self.run.expectations is not None:
+            return self.run.expectations.recorded(name, method, seed)
+        merged = None if self.run.merged is None else self.run.merged.rows.get(path)
         return None if merged is None else merged.recorded
 
     def _gone(self, rows: Sequence[AuditRow]) -> list[str]:
         """A note on recorded checkpoints that a run of everything does not have: its green is not theirs."""
-        auditor = self.auditor
-        if auditor.expectations is None or auditor.targets.selection is not None or auditor.settings.shard is not None:
+        run = self.run
+        if run.expectations is None or run.targets.only is not None or run.settings.shard is not None:
             return []
-        gone = auditor.expectations.absent(
-            [*((row.checkpoint, row.method, row.seed) for row in rows), *((t.id, *t.named) for t in auditor.targets.generated)]
+        gone = run.expectations.absent(
+            [*((row.checkpoint, row.method, row.seed) for row in rows), *((t.id, *t.identity) for t in run.targets.generated)]
         )
         more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
-        return (
-            [f"recorded in {auditor.expectations.path.name} and not in this run: {', '.join(gone[:3])}{more}"] if gone else []
-        )
+        return [f"recorded in {run.expectations.path.name} and not in this run: {', '.join(gone[:3])}{more}"] if gone else []
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
         """Print the audit table, or with -q one line."""
-        from .terminal import one_line, write_table
-
-        audit = None if _ran_nothing(config, exitstatus) else self.audit()
+        audit = None if _ran_nothing(config, exitstatus) else self.audit
         if audit and (audit.rows or audit.margins) and config.get_verbosity() < 0:
             terminalreporter.write_line(one_line(audit, terminalreporter._tw.fullwidth))
         elif audit and (audit.rows or audit.margins):
             terminalreporter.write_sep("=", "FA audit")
             write_table(terminalreporter._tw, audit, self._gone(audit.rows))
         if audit and audit.checklist:
-            from .checklist import summary_line
-
             terminalreporter.write_line(summary_line(audit.checklist))
         for note in self.notes:
             terminalreporter.write_line(note, red=note.startswith("ERROR"))
@@ -209,10 +192,10 @@ class Summary:
         """Write the files that --fa-report asks for; one that cannot be written costs the exit code, not the summary."""
         if _ran_nothing(session.config, session.exitstatus):
             return
-        audit = self.audit()
-        if self.auditor.settings.updates_expect:
+        audit = self.audit
+        if self.run.settings.updates_expect:
             self._renew(session, audit)
-        for kind, name in self.auditor.settings.report if audit.rows or audit.margins or audit.checklist else ():
+        for kind, name in self.run.settings.report if audit.rows or audit.margins or audit.checklist else ():
             try:
                 self._write(kind, name, audit)
             except Exception as error:  # whatever is wrong with one file, the others and the summary are not lost
@@ -224,19 +207,15 @@ class Summary:
 
     def _renew(self, session: pytest.Session, audit: Audit) -> None:
         """Record what was found for --fa-expect; an audit with something missing is not recorded."""
-        from .renew import renew
-
         try:
-            self._note(renew(self.auditor, audit))
+            self._note(renew(self.run.settings, audit))
         except (AuditError, OSError) as error:
             self._note(f"ERROR: --fa-update-expect: nothing is written: {printable(str(error))}")
             if session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def _write(self, kind: str, name: str, audit: Audit) -> None:
-        from .files import destination, unset_variable, write
-
-        path = destination(self.auditor.config, self.auditor.settings, kind, name)
+        path = destination(self.run.settings, kind, name)
         if path is None:
             self._note(f"FA audit: no {kind} report is written, since {unset_variable(name)} is not set")
         else:
@@ -247,7 +226,7 @@ class Summary:
     def _note(self, text: str) -> None:
         """Say something at the end of the run, also where pytest has no terminal."""
         self.notes.append(text)
-        if not self.auditor.config.pluginmanager.has_plugin("terminalreporter"):
+        if not self.config.pluginmanager.has_plugin("terminalreporter"):
             print(text, file=sys.stderr)
 
 
@@ -263,9 +242,9 @@ def _parts(nodeid: str) -> tuple[str, str | None]:
     return checkpoint, next((diagnostic.key for diagnostic in DIAGNOSTICS if diagnostic.name == name), None)
 
 
-def _fired(report: dict[str, Any] | None) -> tuple[int, str]:
-    """How much a report found, for comparison; no report at all is less than nothing."""
+def _weight(report: dict[str, Any] | None) -> tuple[int, int, str]:
+    """How much a report says, for comparison: what fired, then how much was judged; no report at all is less than nothing."""
     if report is None:
-        return -1, ""
+        return -1, 0, ""
     keys = "".join(finding["key"] for finding in report["findings"] if finding["status"] in ("fire", "likely fire"))
-    return len(keys), keys
+    return len(keys), len(report["findings"]), keys

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import enum
 import glob
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..judge.errors import AuditError
 from ..load.identity import identify
 from ..show.printable import one_line
+from .options import CHECKPOINTS
 
-SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors")
-LOG_SUFFIXES = (".json", ".jsonl")
+SEED_MARGIN = "seed-margin"
+"""The name of the test of a method over its seeds."""
+
+
+class Kind(str, enum.Enum):
+    """What a target is: a checkpoint, a training log, or a row of an earlier audit, whose path is its place there."""
+
+    CHECKPOINT = "checkpoint"
+    LOG = "log"
+    RECORDED = "recorded"
+
+
+SUFFIXES = {Kind.CHECKPOINT: CHECKPOINTS, Kind.LOG: (".json", ".jsonl")}
 
 
 @dataclass(frozen=True)
 class Target:
-    """One checkpoint or log to audit, by its path and the id under which its tests run."""
+    """One checkpoint, log or recorded row to audit, by its path and the id under which its tests run."""
 
     path: str
     id: str
-    missing: bool = False
-    kind: str = "checkpoint"
-    """checkpoint, log, or recorded: a row of an earlier audit, whose path is its place there."""
+    kind: Kind = Kind.CHECKPOINT
+    skip: str = ""
+    """Why its tests are skipped, such as a file that does not exist where --fa-missing=skip lets it."""
     partial: bool = False
     method: str | None = None
     """Of a recorded row its method; else the file's name tells."""
@@ -34,18 +47,30 @@ class Target:
     """Of a recorded row its seed, else what {seed} in its path stood for."""
     group: str | None = None
     """The test of the margin over seeds to which it belongs, told among all that a run names."""
+    keys: str | None = None
+    """Of a recorded row the diagnostics that were run; ``None`` for all."""
 
     @property
-    def named(self) -> tuple[str, int | None]:
-        """Method and seed as far as they are known without opening the file."""
+    def identity(self) -> tuple[str, int | None]:
+        """Method and seed as far as they are told without opening the file."""
         if self.method is not None:
             return self.method, self.seed
         method, seed = identify(Path(self.path))
         return method, seed if self.seed is None else self.seed
 
+    @property
+    def file(self) -> Path | None:
+        """The file behind it, if there is one on this machine."""
+        return None if self.skip or self.kind is Kind.RECORDED else Path(self.path)
+
     def to_dict(self) -> dict[str, Any]:
         """The target as plain values, for xdist's workers."""
-        return asdict(self)
+        return {**asdict(self), "kind": self.kind.value}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Target:
+        """The target that the controller sent."""
+        return cls(**{**values, "kind": Kind(values["kind"])})
 
 
 def expand(
@@ -56,20 +81,32 @@ def expand(
     seeds: Sequence[int] | None = None,
     missing: str = "error",
     what: str,
-    kind: str = "checkpoint",
+    kind: Kind = Kind.CHECKPOINT,
 ) -> list[Target]:
     """The files behind paths, globs and folders, sorted, with ids; what matches nothing is an error unless it may."""
-    found: dict[str, tuple[bool, int | None]] = {}
-    suffixes = SUFFIXES if kind == "checkpoint" else LOG_SUFFIXES
+    seed_by_path: dict[str, int | None] = {}
+    absent: set[str] = set()
     for pattern, seed in _seeded(list(patterns), seeds, what):
-        files = _files(pattern, base, suffixes)
+        files = _files(pattern, base, SUFFIXES[kind])
         if not files and missing == "error":
-            raise AuditError(_nothing(pattern, base, what, suffixes))
-        absent = os.path.abspath(base / os.path.expanduser(pattern))
-        for path in files or [absent]:
-            found.setdefault(path, (not files, seed))
-    ids = _ids(list(found), root)
-    targets = [Target(path, ids[path], gone, kind, partial=kind == "log", seed=seed) for path, (gone, seed) in found.items()]
+            raise AuditError(_nothing(pattern, base, what, kind))
+        if not files:
+            files = [os.path.abspath(base / os.path.expanduser(pattern))]
+            absent.update(files)
+        for path in files:
+            seed_by_path.setdefault(path, seed)
+    ids = _ids(list(seed_by_path), root)
+    targets = [
+        Target(
+            path,
+            ids[path],
+            kind,
+            skip=f"{kind.value} does not exist: {one_line(path)}" if path in absent else "",
+            partial=kind is Kind.LOG,
+            seed=seed,
+        )
+        for path, seed in seed_by_path.items()
+    ]
     return sorted(targets, key=lambda target: target.id)
 
 
@@ -101,14 +138,13 @@ def _files(pattern: str, base: Path, suffixes: tuple[str, ...]) -> list[str]:
     return sorted(os.path.abspath(file) for file in glob.glob(str(path), recursive=True) if os.path.isfile(file))
 
 
-def _nothing(pattern: str, base: Path, what: str, suffixes: tuple[str, ...]) -> str:
+def _nothing(pattern: str, base: Path, what: str, kind: Kind) -> str:
     path = base / os.path.expanduser(pattern)
     if path.is_dir():
-        noun = "log" if suffixes is LOG_SUFFIXES else "checkpoint"
-        return f"{what}: no {noun} ({', '.join(suffixes)}) in the folder\n  {path}"
-    kind = "the glob matches no file" if glob.has_magic(pattern) else "no such file"
+        return f"{what}: no {kind.value} ({', '.join(SUFFIXES[kind])}) in the folder\n  {path}"
+    problem = "the glob matches no file" if glob.has_magic(pattern) else "no such file"
     hint = "\nIf it may be absent, add --fa-missing=skip" if "checkpoint" in what or "log" in what else ""
-    return f"{what}: {kind}\n  {path}{hint}"
+    return f"{what}: {problem}\n  {path}{hint}"
 
 
 def _ids(paths: Sequence[str], root: Path) -> dict[str, str]:
@@ -117,7 +153,7 @@ def _ids(paths: Sequence[str], root: Path) -> dict[str, str]:
     outside: list[str] = []
     for path in paths:
         try:
-            ids[path] = plain(Path(path).relative_to(root).as_posix())
+            ids[path] = plain_id(Path(path).relative_to(root).as_posix())
         except ValueError:
             outside.append(path)
     parts = {path: PurePosixPath(Path(path).as_posix()).parts for path in outside}
@@ -125,12 +161,68 @@ def _ids(paths: Sequence[str], root: Path) -> dict[str, str]:
         for length in range(1, len(parts[path]) + 1):
             suffix = parts[path][-length:]
             same = Counter(other[-length:] for other in parts.values())[suffix]
-            if same == 1 and plain("/".join(suffix)) not in ids.values():
+            if same == 1 and plain_id("/".join(suffix)) not in ids.values():
                 break
-        ids[path] = plain("/".join(suffix))
+        ids[path] = plain_id("/".join(suffix))
     return ids
 
 
-def plain(text: str) -> str:
+def plain_id(text: str) -> str:
     """An id without what would break a terminal or be read as a separator: control characters and «::»."""
     return one_line(text).replace("::", ":\\x3a")
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """The seeds of one method, and the name under which their margin is tested."""
+
+    name: str
+    method: str
+    targets: tuple[Target, ...]
+
+    @property
+    def partial(self) -> bool:
+        """Whether these are logs."""
+        return self.targets[0].partial
+
+
+def with_groups(targets: Iterable[Target]) -> list[Target]:
+    """The targets, each with its group: a method with two or more seeds, in each folder if its seeds occur in several.
+
+    A group is told among everything that a run names, so that a part of it and the merge of all parts have the same groups.
+    """
+    targets = list(targets)
+    by_method: dict[tuple[str, bool], list[Target]] = {}
+    for target in targets:
+        method, seed = target.identity
+        if seed is not None and not target.skip:
+            by_method.setdefault((method, target.partial), []).append(target)
+    names: dict[str, str] = {}
+    for (method, partial), members in by_method.items():
+        suffix = " (log)" if partial else ""
+        if _distinct_seeds(members):
+            names |= {target.path: plain_id(f"{method}{suffix}") for target in members}
+            continue
+        by_folder: dict[str, list[Target]] = {}
+        for target in members:
+            by_folder.setdefault(str(PurePosixPath(target.id).parent), []).append(target)
+        for folder, there in by_folder.items():
+            if _distinct_seeds(there):
+                names |= {target.path: plain_id(f"{folder}/{method}{suffix}") for target in there}
+    sizes = Counter(names.values())
+    groups = {path: name for path, name in names.items() if sizes[name] > 1}
+    return [replace(target, group=groups.get(target.path)) for target in targets]
+
+
+def seed_groups(targets: Iterable[Target]) -> list[SeedGroup]:
+    """The groups with two or more members among these targets."""
+    by_name: dict[str, list[Target]] = {}
+    for target in targets:
+        if target.group is not None and not target.skip:
+            by_name.setdefault(target.group, []).append(target)
+    groups = [SeedGroup(name, members[0].identity[0], tuple(members)) for name, members in sorted(by_name.items())]
+    return [group for group in groups if len(group.targets) > 1]
+
+
+def _distinct_seeds(targets: Sequence[Target]) -> bool:
+    return len({target.identity[1] for target in targets}) == len(targets)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..judge.errors import AuditError
 from ..judge.margins import ASSUMED_IMAGES, Interval, SeedMargin, Variance
 from ..judge.plain import known_fields, number, to_plain
@@ -42,6 +43,11 @@ def document(audit: Audit, version: str) -> dict[str, Any]:
         "seed_margins": [_margin(margin) for margin in audit.margins],
         "checklist": None if audit.checklist is None else to_plain(asdict(audit.checklist)),
     }
+
+
+def json_text(audit: Audit) -> str:
+    """The JSON document of an audit as a file holds it."""
+    return json.dumps(document(audit, __version__), indent=1, allow_nan=False) + "\n"
 
 
 def read_document(path: Path) -> Audit:

@@ -39,23 +39,24 @@ def die(where, name):
 
 def pytest_configure(config):
     if WORKER and (WHERE == "measure" or os.environ.get("COUNT")):
-        import pytest_fadiag.measure.measure as module
-        module.measure = watched(module.measure)
+        watch()
     elif os.environ.get("COUNT") and not config.getoption("numprocesses", None) and not config.getoption("tx", None):
-        import pytest_fadiag.measure.measure as module
-        module.measure = watched(module.measure)
+        watch()
     if WHERE == "judge":
-        import pytest_fadiag.session.seedtests as module
+        import pytest_fadiag.session.seeds as module
         original = module.check
         module.check = lambda *args: (die("judge", CURRENT), original(*args))
 
-def watched(original):
-    def measure(*args, **options):
-        with open(f"measured-{os.getpid()}.txt", "a") as file:
-            file.write(CURRENT + "\\n")
-        progress = options.pop("progress")
-        return original(*args, progress=lambda done: (die("measure", CURRENT), progress(done)), **options)
-    return measure
+def watch():
+    from pytest_fadiag.workshop import Workshop
+    original = Workshop.observe
+    def observe(self, network, batches, observers, progress, digest):
+        if len(observers) > 1:
+            with open(f"measured-{os.getpid()}.txt", "a") as file:
+                file.write(CURRENT + "\\n")
+        told = lambda done, total: (die("measure", CURRENT), progress(done, total))
+        return original(self, network, batches, observers, told, digest)
+    Workshop.observe = observe
 
 def pytest_collection_modifyitems():
     die("collection", WORKER or "")

@@ -220,7 +220,7 @@ def test_checkpoint_says_how_it_was_trained(run):
 
 
 def test_checkpoint_accuracy_is_that_of_its_network_on_the_test_split(run, fashion):
-    from pytest_fadiag.load.data import load_data
+    from pytest_fadiag import load_data
 
     checkpoint = load_checkpoint(run("bp"))
     data = load_data(fashion)

@@ -225,8 +225,14 @@ def test_class_weights_in_float32_are_no_hindrance(trained_network: Callable[[],
     x, y = clustered(300)
     weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0]), reduction="none")
     report = diagnose(model=trained_network(), eval_batches=in_batches(x, y), loss=weighted)
-    plain = diagnose(model=trained_network(), eval_batches=in_batches(x, y))
-    assert report.bp_grad_norms[-1] >= plain.bp_grad_norms[-1]
+    probe = (x[:256].double(), y[:256])
+    model = trained_network().double()
+    state = model.hidden(probe[0])[-1].requires_grad_()
+    logits = model.out_head(model.out_ln(state))
+    weights = torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0], dtype=torch.float64)
+    nn.functional.cross_entropy(logits, probe[1], weight=weights, reduction="sum").backward()
+    assert state.grad is not None
+    assert report.bp_grad_norms[-1] == pytest.approx(float(state.grad.norm(dim=1).quantile(0.5)) / 128, rel=1e-5)
 
 
 def test_autocast_around_the_call_does_not_make_it_half_precision(trained_network: Callable[[], ResidualMLP]) -> None:

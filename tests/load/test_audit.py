@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,13 @@ from support import clustered, network, trained
 from torch import nn
 
 from pytest_fadiag import Accuracy, AuditError, Control, audit, diagnose
-from pytest_fadiag.bench import Bench, choose_device, control_of
-from pytest_fadiag.load.controls import ControlFile
-from pytest_fadiag.load.data import DataSet, load_data
+from pytest_fadiag.bench import Bench
+from pytest_fadiag.load.controls import ControlFile, control_of
+from pytest_fadiag.load.data import DataSet
+from pytest_fadiag.load.digests import file_digest
+from pytest_fadiag.load.networks import choose_device
+from pytest_fadiag.load.setup import Setup
+from pytest_fadiag.load.sources import load_data
 from pytest_fadiag.load.vision import import_torchvision
 
 Save = Callable[..., Path]
@@ -51,7 +56,7 @@ def test_a_control_checkpoint_is_evaluated_on_the_same_images(learned: Path, arc
     x, y = clustered(300)
     hits = (network()(x).argmax(1) == y).tolist()
     assert report.control is not None
-    assert report.control.accuracy == Accuracy.of(hits, report.control.accuracy.order)
+    assert report.control.accuracy == Accuracy.of(hits, report.control.accuracy.order, file_digest(Path(archive)))
     assert re.search(r"95 % interval .* \(paired over 300 images\)", str(report))
     assert "(frozen_dfa_s42.pt, seed 42)" in str(report)
 
@@ -142,14 +147,15 @@ def test_a_checkpoint_that_is_partly_half_precision_is_said_to_be(save: Save, ar
 
 def test_progress_tells_the_samples_done_and_their_number(learned: Path, archive: str) -> None:
     told: list[tuple[int, int]] = []
-    Bench(load_data(archive), progress=lambda done, total: told.append((done, total))).measure(learned)
+    audit(learned, data=archive, progress=lambda done, total: told.append((done, total)))
     assert told == [(128, 300), (256, 300), (300, 300)]
 
 
 def test_the_tensors_of_a_measured_checkpoint_are_let_go(learned: Path, archive: str) -> None:
-    checkpoint, _ = Bench(load_data(archive)).measure(learned)
-    assert checkpoint.state_dict == {}
-    assert checkpoint.method == "dfa"
+    bench = Bench(Setup(archive))
+    held = weakref.ref(bench.workshop.checkpoint(learned).state_dict["embed.weight"])
+    assert bench.record(learned).method == "dfa"
+    assert held() is None
 
 
 def test_a_torchvision_network_from_a_file(save: Save) -> None:

@@ -20,8 +20,10 @@ from torch import Tensor
 
 from pytest_fadiag import AuditError
 from pytest_fadiag.load import folder
-from pytest_fadiag.load.data import CIFAR10, FASHION_MNIST, IMAGENET, DataSet, load_data
+from pytest_fadiag.load.data import DataSet
 from pytest_fadiag.load.networks import wants_flat
+from pytest_fadiag.load.readers import CIFAR10, FASHION_MNIST, IMAGENET
+from pytest_fadiag.load.sources import load_data
 
 
 @pytest.fixture
@@ -521,7 +523,7 @@ def test_a_data_factory_that_needs_an_argument_is_an_error(factory: Callable[...
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("cifar10", "unknown data 'cifar10'; accepted: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz"),
+        ("cifar10", "unknown data 'cifar10'; accepted: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a file with x and y"),
         ("cifar10:", "names no folder; write cifar10:ROOT"),
         ("cifar100:data", "unknown data 'cifar100:data', and no module 'cifar100' to import; accepted: fashion-mnist:ROOT"),
         ("data.csv", "unknown data 'data.csv'"),

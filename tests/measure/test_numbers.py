@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pytest_fadiag import Measurement, ResidualMLP, measure
 from pytest_fadiag.judge.margins import margin_interval
 from pytest_fadiag.measure.measure import evaluate
-from pytest_fadiag.measure.observers.base import Gradient, OutputError, Samples, Setup
+from pytest_fadiag.measure.observers.base import Gradient, OutputError, PassInfo, Samples
 from pytest_fadiag.measure.observers.directions import GradientDirections
 from pytest_fadiag.measure.vectors import median, pairwise_cosine, row_norms
 
@@ -158,7 +158,7 @@ def test_a_hand_built_stream_has_the_norms_that_were_built_in() -> None:
 
 def directions(gradients: Tensor) -> dict[str, Any]:
     """What is observed of the directions of these gradients at layer 1 of 2, each sample with an error of norm 1."""
-    observer = GradientDirections(Setup(nn.Identity(), batches=-(-len(gradients) // 128)))
+    observer = GradientDirections(PassInfo(nn.Identity(), batches=-(-len(gradients) // 128)))
     for batch, part in enumerate(gradients.split(128)):
         samples = Samples(torch.zeros(len(part)), 128 * batch, in_probe=True)
         error = OutputError(samples, torch.ones(len(part), 1), torch.ones(len(part), dtype=torch.float64))

@@ -23,7 +23,7 @@ from pytest_fadiag.judge.records import FIELD_OBSERVERS, AuxiliaryStatistics
 from pytest_fadiag.measure import forward
 from pytest_fadiag.measure.measure import evaluate
 from pytest_fadiag.measure.observe import observe
-from pytest_fadiag.measure.observers import OBSERVERS, Gradient, Observer, Output, OutputError, Setup, State
+from pytest_fadiag.measure.observers import OBSERVERS, Gradient, Observer, Output, OutputError, PassInfo, State
 
 X, Y = clustered(1500)
 ALL = tuple(OBSERVERS)
@@ -266,8 +266,8 @@ class Everything(Observer[Output | State | OutputError | Gradient]):
     watches = (Output, State, OutputError, Gradient)
     every_batch = True
 
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
+    def __init__(self, info: PassInfo) -> None:
+        self.info = info
         self.kinds: list[str] = []
         self.seen: dict[Any, list[Tensor]] = {}
         self.starts: list[tuple[int, int, bool]] = []
@@ -340,7 +340,7 @@ def test_samples_come_first_in_the_states_of_a_sequence_first_network() -> None:
     class Shapes(Observer[State | Gradient]):
         name, version, watches = "shapes", 1, (State, Gradient)
 
-        def __init__(self, setup: Setup) -> None:
+        def __init__(self, info: PassInfo) -> None:
             self.shapes: set[tuple[int, ...]] = set()
 
         def update(self, seen: State | Gradient) -> None:
@@ -360,7 +360,7 @@ class Largest(Observer[Output]):
     version = 1
     watches = (Output,)
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, info: PassInfo) -> None:
         self.value, self.samples = -math.inf, 0
 
     def update(self, seen: Output) -> None:
@@ -393,8 +393,8 @@ def test_an_observer_that_is_named_twice_observes_once(monkeypatch: pytest.Monke
     observers: list[Observer[Any]] = []
 
     class Counted(Largest):
-        def __init__(self, setup: Setup) -> None:
-            super().__init__(setup)
+        def __init__(self, info: PassInfo) -> None:
+            super().__init__(info)
             observers.append(self)
 
     monkeypatch.setitem(OBSERVERS, "largest", Counted)

@@ -23,6 +23,7 @@ from support import clustered, network, trained
 
 import pytest_fadiag
 from pytest_fadiag import ResidualMLP
+from pytest_fadiag.workshop import Workshop
 
 # Runs in this process drop the modules that they were the first to import; loaded here, they are not loaded again each time.
 for module in pkgutil.walk_packages(pytest_fadiag.__path__, "pytest_fadiag."):
@@ -138,15 +139,13 @@ def repo(pytester: pytest.Pytester, zoo: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """One entry for each measurement that is really made in this process."""
-    import pytest_fadiag.measure.measure as module
-
+    """The observers of each pass over a network that is really made in this process."""
     calls: list[str] = []
-    original = module.measure
+    original = Workshop.observe
 
-    def counted(*args: Any, **options: Any) -> Any:
-        calls.append("measured")
-        return original(*args, **options)
+    def counted(self: Workshop, network: Any, batches: Any, observers: Any, *rest: Any) -> Any:
+        calls.append(" ".join(observer.name for observer in observers))
+        return original(self, network, batches, observers, *rest)
 
-    monkeypatch.setattr(module, "measure", counted)
+    monkeypatch.setattr(Workshop, "observe", counted)
     yield calls

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pytest_fadiag.session.cache
+import pytest_fadiag.cache
+from pytest_fadiag.judge.files import write_atomically
 
 BP = "--fa-checkpoint=runs/bp_s42.pt"
 DFA = "--fa-checkpoint=runs/dfa_s42.pt"
@@ -72,15 +73,28 @@ def test_thresholds_are_not_part_of_the_key(cold: Any, measured: list[str]) -> N
     assert len(measured) == 1
 
 
-def test_a_control_checkpoint_is_evaluated_once(cold: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pytest_fadiag.measure.measure as module
-
-    calls: list[str] = []
-    original = module.evaluate
-    monkeypatch.setattr(module, "evaluate", lambda *args, **options: (calls.append("evaluated"), original(*args, **options))[1])
+def test_a_control_checkpoint_is_evaluated_once(cold: Any, measured: list[str]) -> None:
     for _ in range(2):
         cold.run("--fa-checkpoint=runs/bp_*.pt", "--fa-frozen=controls/frozen_bp_s42.pt").assert_outcomes(passed=9)
-    assert calls == ["evaluated"]
+    assert measured.count("accuracy") == 1 and len(measured) == 3
+
+
+def test_another_diagnostic_does_not_measure_the_old_numbers_again(cold: Any, measured: list[str]) -> None:
+    cold.run(BP, "--fa-diagnostics=a")
+    cold.run(BP, "--fa-diagnostics=ac")
+    cold.run(BP)
+    assert measured == ["states accuracy", "gradients directions output-error"]
+
+
+def test_the_margin_alone_needs_neither_a_stream_nor_a_backward_pass(cold: Any, measured: list[str]) -> None:
+    cold.write("plain_net.py", "import torch\ndef make(): return torch.nn.Sequential(torch.nn.Linear(20, 5))\n")
+    import torch
+
+    torch.save(torch.nn.Sequential(torch.nn.Linear(20, 5)).state_dict(), cold.path / "plain.pt")
+    options = ("--fa-checkpoint=plain.pt", "--fa-model=plain_net:make", "--fa-frozen=0.01")
+    cold.run(*options, "--fa-diagnostics=d").assert_outcomes(passed=1)
+    assert measured == ["accuracy"]
+    cold.run(*options).assert_outcomes(errors=4)
 
 
 def test_without_a_digest_of_the_data_a_run_still_measures_once(cold: Any, measured: list[str]) -> None:
@@ -125,12 +139,24 @@ def test_what_counts_is_measured_again(cold: Any, measured: list[str], change: A
 
 
 @pytest.mark.parametrize(
-    "option", ["--fa-batches=2", "--fa-batch-size=50", "--fa-stream=blocks.* -> out_ln", "--fa-device=cpu"]
+    ("option", "again"),
+    [
+        ("--fa-batches=2", "states gradients output-error directions"),
+        ("--fa-stream=blocks.* -> out_ln", "states gradients output-error directions"),
+        ("--fa-device=cpu", "states gradients output-error directions accuracy"),
+        ("--fa-threads=2", "states gradients output-error directions accuracy"),
+    ],
 )
-def test_how_it_is_measured_counts(cold: Any, measured: list[str], option: str) -> None:
+def test_how_it_is_measured_counts_for_what_depends_on_it(cold: Any, measured: list[str], option: str, again: str) -> None:
     cold.run(BP)
     cold.run(BP, option)
-    assert len(measured) == 2
+    assert measured[1:] == [again]
+
+
+def test_how_many_samples_are_forwarded_at_once_does_not_count(cold: Any, measured: list[str]) -> None:
+    cold.run(BP)
+    cold.run(BP, "--fa-batch-size=50")
+    assert len(measured) == 1
 
 
 def test_where_it_lies_does_not_count(cold: Any, measured: list[str]) -> None:
@@ -178,13 +204,13 @@ def test_a_run_without_an_audit_leaves_no_folder(cold: Any) -> None:
     assert not (cold.path / ".pytest_cache" / "d").exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "null"], ids=repr)
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "{}", '{"checkpoint": 1}'], ids=repr)
 def test_a_damaged_record_is_measured_anew(cold: Any, measured: list[str], content: str) -> None:
     cold.run(BP)
     records(cold)[0].write_text(content)
     cold.run(BP).assert_outcomes(passed=3, skipped=1)
     assert len(measured) == 2
-    assert json.loads(records(cold)[0].read_text())["method"] == "bp", "and mended"
+    assert json.loads(records(cold)[0].read_text())["checkpoint"]["method"] == "bp", "and mended"
 
 
 def test_a_cache_folder_that_cannot_be_made_costs_a_warning(cold: Any, measured: list[str]) -> None:
@@ -200,7 +226,7 @@ def test_a_full_disk_costs_a_warning(cold: Any, measured: list[str], monkeypatch
     def full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(pytest_fadiag.session.cache, "write_atomically", full)
+    monkeypatch.setattr(pytest_fadiag.cache, "write_atomically", full)
     result = cold.run(BP, DFA)
     result.assert_outcomes(passed=4, failed=2, skipped=2, warnings=1)
     result.stdout.fnmatch_lines(["*PytestWarning: fadiag: measurements are not kept for the next run: *No space left*"])
@@ -208,12 +234,11 @@ def test_a_full_disk_costs_a_warning(cold: Any, measured: list[str], monkeypatch
 
 
 def test_an_atomic_write_leaves_the_old_file_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = pytest_fadiag.session.cache.write_atomically
     path = tmp_path / "record.json"
-    write(path, "old")
+    write_atomically(path, "old")
     with monkeypatch.context() as patched, pytest.raises(OSError):
         patched.setattr(os, "replace", lambda *names: (_ for _ in ()).throw(OSError(errno.EIO, "input/output error")))
-        write(path, "new")
+        write_atomically(path, "new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path], "and nothing beside it"
     umask = os.umask(0)
     os.umask(umask)
@@ -252,7 +277,7 @@ def test_collection_imports_no_torch(repo: Any) -> None:
 
 SLOW = """
 import time, pytest
-import pytest_fadiag.session.progress as progress
+import pytest_fadiag.show.progress as progress
 progress.PATIENCE = 0.2
 @pytest.fixture
 def fa_eval_batches(fa_eval_batches):
@@ -298,22 +323,21 @@ def test_on_a_terminal_a_long_measurement_shows_how_far_it_is_and_takes_it_back(
 
 
 def test_without_a_terminal_there_is_no_progress(cold: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_fadiag.session.progress.PATIENCE", 2.0)  # put back what the conftest changes in this process
+    monkeypatch.setattr("pytest_fadiag.show.progress.PATIENCE", 2.0)  # put back what the conftest changes in this process
     cold.write("conftest.py", SLOW)
     result = cold.run(DFA, "--fa-diagnostics=a")
     assert "measuring" not in result.stdout.str() and "\x1b" not in result.stdout.str()
 
 
 def test_progress_waits_two_seconds_and_leaves_a_narrow_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pytest_fadiag.session.progress as module
+    import pytest_fadiag.show.progress as module
 
     now = 0.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     written = io.StringIO()
     writer = SimpleNamespace(fullwidth=80, width_of_current_line=20, _file=written)
     reporter = SimpleNamespace(isatty=True, _tw=writer)
-    plugins = SimpleNamespace(get_plugin={"terminalreporter": reporter}.get)
-    with module.Progress(SimpleNamespace(pluginmanager=plugins), "ev\x1b[2Jil.pt") as progress:
+    with module.Progress(reporter, None, "ev\x1b[2Jil.pt") as progress:
         now = 1.9
         progress(64, 400)
         assert written.getvalue() == ""

@@ -151,7 +151,7 @@ def test_fa_test_data_alone(repo: Any, made: str) -> None:
     repo.ini()
     repo.write(
         "conftest.py",
-        "import numpy, pytest, torch\nfrom pytest_fadiag.load.data import DataSet\n"
+        "import numpy, pytest, torch\nfrom pytest_fadiag import DataSet\n"
         "@pytest.fixture(scope='session')\ndef fa_test_data():\n"
         "    data = numpy.load('data.npz')\n    x, y = torch.tensor(data['x'][:300]), torch.tensor(data['y'][:300])\n"
         f"    return {made}\n",

@@ -50,7 +50,8 @@ def test_a_failure_shows_the_report_and_nothing_else(repo: Any) -> None:
     ]
     assert shown[0].strip("_ ") == "runs/dfa_s42.pt residual-growth"
     assert shown[2] == "  dfa_s42.pt on data.npz"
-    assert shown[-1] == "VERDICT: needs walk-back: residual stream exploded; BP grad at numerical floor"
+    assert shown[-1] == "VERDICT: needs walk-back: residual stream exploded"
+    assert not [line for line in shown if line.startswith("(b)")], "what nobody asked for is not measured"
     assert not [line for line in shown if "Error" in line or ".py" in line or line.startswith((">", "E  "))]
 
 
@@ -147,9 +148,9 @@ def test_deselect(repo: Any) -> None:
 
 
 def test_x_stops_and_the_rest_is_shown_as_not_run(repo: Any) -> None:
-    rows = repo.summary(*BOTH, "-x", "--fa-checkpoint=runs/bp_s123.pt", "-k", "dfa or bp_s42", "--deselect=runs/bp_s42.pt::a")
+    rows = repo.summary(*BOTH, "-x", "-k", "dfa or bp_s42", "--deselect=runs/bp_s42.pt::gradient-floor")
     assert rows["runs/dfa_s42.pt"]["outcomes"] == {"a": "failed", "b": "not run", "c": "not run", "d": "not run"}
-    assert rows["runs/bp_s42.pt"]["outcomes"]["a"] == "passed"
+    assert rows["runs/bp_s42.pt"]["outcomes"] == {"a": "passed", "c": "passed", "d": "skipped"}
     result = repo.run("--fa-checkpoint=runs/dfa_s42.pt", "-x")
     result.stdout.fnmatch_lines(["dfa *walk-back a not run b c d"])
 

@@ -120,9 +120,9 @@ def test_without_a_control_it_is_skipped(repo: Any) -> None:
 def test_it_measures_what_is_not_measured_yet_and_waits_for_nothing(repo: Any, measured: list[str]) -> None:
     repo.forget()
     repo.run(BP, CONTROL, TEST).assert_outcomes(passed=1)
-    assert len(measured) == 2
+    assert measured == ["accuracy"] * 3, "two checkpoints and their control; a margin needs nothing else"
     repo.run(BP, CONTROL).assert_outcomes(passed=9)
-    assert len(measured) == 2, "the tests of the checkpoints find what it measured"
+    assert measured[3:] == ["states gradients output-error directions"] * 2, "the rest, on the probe alone"
 
 
 def test_a_pasted_id_runs_it_alone(repo: Any) -> None:

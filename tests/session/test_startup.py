@@ -43,26 +43,6 @@ def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-COST = """
-import time, pytest, _pytest.config
-start = time.perf_counter()
-import pytest_fadiag.plugin
-print(1e3 * (time.perf_counter() - start))
-"""
-
-
-def test_the_entry_point_is_imported_in_milliseconds(tmp_path: Any) -> None:
-    import os
-
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    times = [
-        float(subprocess.run([sys.executable, "-c", COST], capture_output=True, text=True, check=True, env=environment).stdout)
-        for _ in range(4)
-    ]
-    assert min(times) < 10, "beyond pytest, with compiled modules"
-
-
 def test_unused_the_modules_that_do_the_work_are_not_imported(plain: Any) -> None:
     plain.write(
         "conftest.py",
@@ -71,12 +51,8 @@ def test_unused_the_modules_that_do_the_work_are_not_imported(plain: Any) -> Non
     )
     plain.spawn("-p", "no:xdist")
     loaded = (plain.path / "loaded.txt").read_text().split()
-    for name in (
-        "judge.report",
-        "session.cache",
-        "session.outcome",
-        "session.collection",
-        "load.controls",
-        "show.audit",
-    ):
-        assert f"pytest_fadiag.{name}" not in loaded
+    working = [
+        name for name in loaded if name.partition(".")[2].startswith(("load", "measure", "show", "lint", "bench", "cache"))
+    ]
+    assert working == []
+    assert {name.rpartition(".")[2] for name in loaded if ".session." in name} == {"fixtures", "gpus", "options"}

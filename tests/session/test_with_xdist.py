@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -40,15 +41,18 @@ def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread(repo:
     repo.forget()
     repo.write(
         "conftest.py",
-        "import os, pytest\nimport pytest_fadiag.measure.measure as module\noriginal = module.measure\n"
-        "def counted(*args, **options):\n"
-        "    with open(f'measured-{os.getpid()}.txt', 'a') as file:\n        file.write('x')\n"
-        "    return original(*args, **options)\n"
-        "module.measure = counted\n",
+        "import os\nfrom pytest_fadiag.workshop import Workshop\noriginal = Workshop.observe\n"
+        "def counted(self, network, batches, observers, *rest):\n"
+        "    with open(f'measured-{os.getpid()}.txt', 'a') as file:\n"
+        "        file.write(''.join(f'{observer.name}\\n' for observer in observers))\n"
+        "    return original(self, network, batches, observers, *rest)\n"
+        "Workshop.observe = counted\n",
     )
     result = repo.spawn(*OPTIONS, "-n2", "--dist=load", "--maxschedchunk=1")
     result.assert_outcomes(passed=10, failed=3)
-    assert sum(len(file.read_text()) for file in repo.path.glob("measured-*.txt")) == 3
+    seen = Counter(name for file in repo.path.glob("measured-*.txt") for name in file.read_text().splitlines())
+    assert seen.pop("accuracy") == 5, "three checkpoints and two controls"
+    assert set(seen.values()) == {3} and len(seen) == 4
 
 
 def test_a_pasted_id_and_brief_tracebacks_work_with_workers(repo: Any) -> None:

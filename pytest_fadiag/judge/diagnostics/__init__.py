@@ -10,10 +10,25 @@ from .frozen_margin import FrozenMargin
 from .gradient_floor import GradientFloor
 from .residual_growth import ResidualGrowth
 
-__all__ = ["DIAGNOSTICS", "Cause", "CauseKind", "Column", "Diagnostic", "Finding", "Status", "select"]
+__all__ = [
+    "CONTROLLED",
+    "DIAGNOSTICS",
+    "Cause",
+    "CauseKind",
+    "Column",
+    "Diagnostic",
+    "Finding",
+    "GradientFloor",
+    "ResidualGrowth",
+    "Status",
+    "select",
+]
 
 DIAGNOSTICS: tuple[Diagnostic, ...] = (ResidualGrowth(), GradientFloor(), DirectionDrift(), FrozenMargin())
 """The registry: items, table, files and help texts are made from it."""
+
+CONTROLLED = FrozenMargin.key
+"""The key of the diagnostic that compares with a control."""
 
 
 def select(keys: str) -> tuple[Diagnostic, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..observers import ObserverSpec
 from ..plain import to_plain
 from .cause import EXCUSES, Cause
 
@@ -93,8 +94,8 @@ class Diagnostic(ABC):
     question: ClassVar[str]
     threshold: ClassVar[str]
     """The field of the thresholds that decides."""
-    observers: ClassVar[tuple[str, ...]]
-    """The names of the observers that measure what it judges."""
+    observers: ClassVar[tuple[ObserverSpec, ...]]
+    """Those that measure what it judges."""
     walk_back: ClassVar[str]
     """What the verdict says when this diagnostic fired."""
     columns: ClassVar[tuple[Column, ...]]

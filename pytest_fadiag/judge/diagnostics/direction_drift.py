@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ..observers import DIRECTIONS, GRADIENTS, OUTPUT_ERROR
 from ..records import BATCH
 from ..wording import beside, cosine, count, limit
 from .base import Column, Diagnostic, Finding, Status
@@ -24,7 +25,7 @@ class DirectionDrift(Diagnostic):
     name = "direction-drift"
     question = "is the direction of the BP gradient mere drift?"
     threshold = "stability_drift_ceiling"
-    observers = ("gradients", "directions", "output-error")
+    observers = (GRADIENTS, DIRECTIONS, OUTPUT_ERROR)
     walk_back = "BP grad direction is drift-dominated"
     columns = (Column("drift", lambda report: report.cross_batch_stability, cosine, priority=5),)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..control import ControlKind
 from ..margins import Interval, margin_interval
+from ..observers import ACCURACY
 from ..wording import beside, count, fraction, limit, points
 from .base import Column, Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
@@ -35,7 +36,7 @@ class FrozenMargin(Diagnostic):
     name = "frozen-margin"
     question = "do the deep blocks beat a frozen-random control?"
     threshold = "frozen_acc_margin_pp"
-    observers = ("accuracy",)
+    observers = (ACCURACY,)
     walk_back = "deep blocks fail to beat frozen-random baseline"
     columns = (
         Column("frozen", lambda report: report.frozen_baseline_acc, fraction, priority=6),

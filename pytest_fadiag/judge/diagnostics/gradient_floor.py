@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ..observers import GRADIENTS, OUTPUT_ERROR
 from ..records import BATCH
 from ..wording import beside, figure, limit, per_site, site
 from .base import Column, Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
-from .residual_growth import not_finite
+from .residual_growth import deepest, not_finite
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -26,9 +27,9 @@ class GradientFloor(Diagnostic):
     name = "gradient-floor"
     question = "is the BP gradient at its numerical floor?"
     threshold = "g_norm_floor"
-    observers = ("gradients", "output-error")
+    observers = (GRADIENTS, OUTPUT_ERROR)
     walk_back = "BP grad at numerical floor"
-    columns = (Column("‖g_L‖", lambda report: report.bp_grad_norms[-1], figure, priority=3),)
+    columns = (Column("‖g_L‖", lambda report: deepest(report.bp_grad_norms), figure, priority=3),)
 
     def judge(self, report: DiagnosticReport) -> Finding:
         floor = report.thresholds.g_norm_floor

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..bounds import SLACK, Segment, ratio, segments
+from ..observers import STATES
 from ..wording import beside, count, figure, limit, listed, per_site, site
 from .base import Column, Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
@@ -18,9 +19,14 @@ if TYPE_CHECKING:
 MEANING = "hidden-layer norms and Γ describe scale, not credit."
 
 
+def deepest(norms: Sequence[float | None]) -> float | None:
+    """The norm at the last state, or ``None`` where none was measured."""
+    return norms[-1] if norms else None
+
+
 def growth(report: DiagnosticReport) -> float | None:
     """The growth that the report's thresholds select, or ``None`` where not every norm is known."""
-    if not _complete(report):
+    if not report.residual_norms or not _complete(report):
         return None
     select = cumulative_growth if report.thresholds.growth == "cumulative" else per_block_growth
     return select(report.residual_norms)
@@ -44,10 +50,10 @@ class ResidualGrowth(Diagnostic):
     name = "residual-growth"
     question = "does the residual stream explode?"
     threshold = "h_norm_explosion_ratio"
-    observers = ("states",)
+    observers = (STATES,)
     walk_back = "residual stream exploded"
     columns = (
-        Column("‖h_L‖", lambda report: report.residual_norms[-1], figure, priority=4),
+        Column("‖h_L‖", lambda report: deepest(report.residual_norms), figure, priority=4),
         Column("growth", growth, figure, priority=2),
     )
 

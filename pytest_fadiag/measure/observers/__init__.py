@@ -7,7 +7,7 @@ from typing import Any
 
 from ...judge.errors import AuditError
 from .accuracy import Classification
-from .base import Event, Gradient, Observer, Output, OutputError, Samples, Setup, State
+from .base import Event, Gradient, Observer, Output, OutputError, PassInfo, Samples, State
 from .directions import GradientDirections
 from .gradients import GradientNorms
 from .output_error import OutputErrors
@@ -21,25 +21,25 @@ __all__ = [
     "ObserverMaker",
     "Output",
     "OutputError",
+    "PassInfo",
     "Samples",
-    "Setup",
     "State",
     "make_observers",
 ]
 
 OBSERVERS: dict[str, type[Observer[Any]]] = {
-    observer.name: observer for observer in (StateNorms, GradientNorms, GradientDirections, OutputErrors, Classification)
+    observer.spec.name: observer for observer in (StateNorms, GradientNorms, GradientDirections, OutputErrors, Classification)
 }
 """The registry, by name."""
 
-ObserverMaker = Callable[[Setup], Observer[Any]]
+ObserverMaker = Callable[[PassInfo], Observer[Any]]
 
 
-def make_observers(observers: Iterable[str | ObserverMaker], setup: Setup) -> list[Observer[Any]]:
+def make_observers(observers: Iterable[str | ObserverMaker], info: PassInfo) -> list[Observer[Any]]:
     """New observers for one pass, from names of the registry or from classes; one that is named twice observes once."""
     wanted = list(dict.fromkeys(observers))
     unknown = [name for name in wanted if isinstance(name, str) and name not in OBSERVERS]
     if unknown or not wanted:
         missing = f"unknown observer {unknown[0]!r}" if unknown else "no observer was named, so there is nothing to measure"
         raise AuditError(f"{missing}; known: {', '.join(OBSERVERS)}")
-    return [(OBSERVERS[maker] if isinstance(maker, str) else maker)(setup) for maker in wanted]
+    return [(OBSERVERS[maker] if isinstance(maker, str) else maker)(info) for maker in wanted]

@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...judge.records import FIELD_OBSERVERS, Accuracy
-from .base import Observer, Output, Setup
+from ...judge.observers import ACCURACY
+from ...judge.records import Accuracy
+from .base import Observer, Output, PassInfo
 
 
 class Classification(Observer[Output]):
     """Which samples are classified correctly; one whose logits are not finite is not."""
 
-    name = "accuracy"
-    version = FIELD_OBSERVERS[name]
+    spec = ACCURACY
     watches = (Output,)
     every_batch = True
 
-    def __init__(self, setup: Setup) -> None:
-        self.network, self.data_digest = setup.network, setup.data_digest
+    def __init__(self, info: PassInfo) -> None:
+        self.network, self.data_digest = info.network, info.data_digest
         self.classes = 0
         self.labels: list[Tensor] = []
         self.hits: list[Tensor] = []

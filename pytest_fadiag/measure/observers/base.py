@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor, nn
 
+from ...judge.observers import ObserverSpec
 from ...judge.records import BATCH
 
 
@@ -69,7 +70,7 @@ Watched = TypeVar("Watched", bound=Event)
 
 
 @dataclass(frozen=True)
-class Setup:
+class PassInfo:
     """What an observer can know before the first samples."""
 
     network: nn.Module
@@ -85,15 +86,13 @@ class Observer(ABC, Generic[Watched]):
     the tensors. Its numbers depend on no other observer, and whatever is watched by none is not computed.
     """
 
-    name: ClassVar[str]
-    version: ClassVar[int]
-    """Raised when a definition changes, so that results kept under the old one are not reused."""
+    spec: ClassVar[ObserverSpec]
     watches: ClassVar[tuple[type[Event], ...]]
     every_batch: ClassVar[bool] = False
     """Whether it watches samples beyond the probe too; gradients are taken on the probe alone."""
 
     @abstractmethod
-    def __init__(self, setup: Setup) -> None: ...
+    def __init__(self, info: PassInfo) -> None: ...
 
     @abstractmethod
     def update(self, seen: Watched) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...judge.records import BATCH, FIELD_OBSERVERS
+from ...judge.observers import DIRECTIONS
+from ...judge.records import BATCH
 from ..accumulators import GroupSums
 from ..vectors import row_norms, wide_dtype
-from .base import Gradient, Observer, Setup
+from .base import Gradient, Observer, PassInfo
 
 CHUNK = 1 << 21
 """How many gradient entries are widened to float64 at once, so that little memory is needed beside the network's."""
@@ -20,12 +21,11 @@ CHUNK = 1 << 21
 class GradientDirections(Observer[Gradient]):
     """The mean pairwise cosine of the batch-mean gradients, and that of the samples' unit gradients."""
 
-    name = "directions"
-    version = FIELD_OBSERVERS[name]
+    spec = DIRECTIONS
     watches = (Gradient,)
 
-    def __init__(self, setup: Setup) -> None:
-        self.batch_sums = GroupSums(setup.batches)
+    def __init__(self, info: PassInfo) -> None:
+        self.batch_sums = GroupSums(info.batches)
         self.unit_sum: Tensor | None = None
         self.with_direction: Tensor | None = None
         self.layer = self.samples = 0

@@ -6,21 +6,21 @@ from typing import Any
 
 from torch import Tensor
 
-from ...judge.records import BATCH, FIELD_OBSERVERS
+from ...judge.observers import GRADIENTS
+from ...judge.records import BATCH
 from ..accumulators import LayerNorms, Rows
 from ..vectors import median, row_norms
-from .base import Gradient, Observer, Setup
+from .base import Gradient, Observer, PassInfo
 
 
 class GradientNorms(Observer[Gradient]):
     """The median ‖g_l‖ of every layer over the samples and the tokens that the head reads, and median(‖g_L‖/‖e‖)."""
 
-    name = "gradients"
-    version = FIELD_OBSERVERS[name]
+    spec = GRADIENTS
     watches = (Gradient,)
 
-    def __init__(self, setup: Setup) -> None:
-        samples = setup.batches * BATCH
+    def __init__(self, info: PassInfo) -> None:
+        samples = info.batches * BATCH
         self.norms = LayerNorms(samples)
         self.error_norms, self.unit_norms = Rows(samples), Rows(samples)
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...judge.records import BATCH, FIELD_OBSERVERS
+from ...judge.observers import OUTPUT_ERROR
+from ...judge.records import BATCH
 from ..accumulators import GroupSums, Rows
 from ..vectors import median
-from .base import Observer, OutputError, Setup
+from .base import Observer, OutputError, PassInfo
 
 
 class OutputErrors(Observer[OutputError]):
     """The median ‖e‖, and the mean pairwise cosine of the batch-mean output errors."""
 
-    name = "output-error"
-    version = FIELD_OBSERVERS[name]
+    spec = OUTPUT_ERROR
     watches = (OutputError,)
 
-    def __init__(self, setup: Setup) -> None:
-        self.norms = Rows(setup.batches * BATCH)
-        self.batch_sums = GroupSums(setup.batches)
+    def __init__(self, info: PassInfo) -> None:
+        self.norms = Rows(info.batches * BATCH)
+        self.batch_sums = GroupSums(info.batches)
 
     def update(self, seen: OutputError) -> None:
         self.norms.add(seen.norms)

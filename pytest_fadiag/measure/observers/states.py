@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...judge.records import BATCH, FIELD_OBSERVERS
+from ...judge.observers import STATES
+from ...judge.records import BATCH
 from ..accumulators import LayerNorms
 from ..vectors import median
-from .base import Observer, Setup, State
+from .base import Observer, PassInfo, State
 
 
 class StateNorms(Observer[State]):
     """The median ‖h_l‖ of every layer over samples and tokens."""
 
-    name = "states"
-    version = FIELD_OBSERVERS[name]
+    spec = STATES
     watches = (State,)
 
-    def __init__(self, setup: Setup) -> None:
-        self.norms = LayerNorms(setup.batches * BATCH)
+    def __init__(self, info: PassInfo) -> None:
+        self.norms = LayerNorms(info.batches * BATCH)
 
     def update(self, seen: State) -> None:
         self.norms.add(seen.layer, seen.value)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
-
-from ..show.printable import one_line
+from .printable import one_line
 
 PATIENCE = 2.0
 """Seconds before anything is shown."""
@@ -16,10 +14,9 @@ PATIENCE = 2.0
 class Progress:
     """Writes behind pytest's own line and takes it back; silent where the output is no terminal."""
 
-    def __init__(self, config: pytest.Config, name: str) -> None:
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
+    def __init__(self, reporter: Any, capture: Any, name: str) -> None:
         self.reporter: Any = reporter if getattr(reporter, "isatty", False) else None
-        self.capture: Any = config.pluginmanager.get_plugin("capturemanager")
+        self.capture = capture
         self.name = one_line(name)
         self.began = self.shown = time.monotonic()
         self.visible = False

@@ -9,10 +9,10 @@ from typing import Any
 
 from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.wording import count
-from ..show.audit import Audit, AuditRow
-from ..show.notes import legend, notes_of
-from ..show.printable import printable
-from ..show.table import render
+from .audit import Audit, AuditRow
+from .notes import legend, notes_of
+from .printable import printable
+from .table import render
 
 LEFT = "left to --fa-merge"
 """What became of a margin over seeds in a part of an audit."""

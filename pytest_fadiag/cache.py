@@ -1,0 +1,114 @@
+"""Results kept by content: whole files under a lock, so that all processes of a run measure each thing once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .judge.files import write_atomically
+
+Parts = dict[str, Any]
+"""The named parts of one record, such as the result of each observer; plain JSON values."""
+
+
+def key_of(values: Mapping[str, Any]) -> str:
+    """The key of what a record, or a part of one, depends on."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:40]
+
+
+class ResultCache:
+    """Records of named parts in a folder; without a usable one they last as long as the process."""
+
+    def __init__(self, folder: Callable[[], Path] | None = None, warn: Callable[[str], None] = warnings.warn) -> None:
+        self._make_folder, self._warn = folder, warn
+        self._memory: dict[str, Parts] = {}
+
+    def parts(self, key: str, wanted: Sequence[str], make: Callable[[Sequence[str]], Parts], *, keep: bool = True) -> Parts:
+        """A record with the parts that are wanted; those it lacks are made by at most one process at a time.
+
+        What is not to be kept, because nothing identifies it beyond this run, stays in the memory of this process.
+        """
+        if not keep:
+            record = self._memory.setdefault(key, {})
+            absent = [name for name in wanted if name not in record]
+            record.update(make(absent) if absent else {})
+            return record
+        if not _lacks(self._read(key), wanted):
+            return self._memory[key]
+        with self._locked(key):
+            record = self._read(key)
+            absent = _lacks(record, wanted)
+            if absent:
+                record = {**record, **make(absent)}
+                self._write(key, record)
+        return record
+
+    @property
+    def _folder(self) -> Path | None:
+        """Where records are kept, made when the first one is asked for: a run without an audit leaves no folder."""
+        if self._make_folder is None:
+            return None
+        try:
+            return self._make_folder()
+        except OSError as error:
+            self._give_up(error)
+            return None
+
+    def _give_up(self, error: Exception) -> None:
+        """Go on without files, and say so once."""
+        self._make_folder = None
+        self._warn(f"measurements are not kept for the next run: {error}")
+
+    def _read(self, key: str) -> Parts:
+        """The record as it is known, in this process and in the file that others may have written to."""
+        record = self._memory.get(key, {})
+        folder = self._folder
+        if folder is not None:
+            try:
+                kept = json.loads((folder / f"{key}.json").read_text("utf-8"))
+            except (OSError, ValueError):
+                kept = {}
+            record = {**(kept if isinstance(kept, dict) else {}), **record}
+        self._memory[key] = record
+        return record
+
+    def _write(self, key: str, record: Parts) -> None:
+        self._memory[key] = record
+        folder = self._folder
+        if folder is None:
+            return
+        try:
+            write_atomically(folder / f"{key}.json", json.dumps(record, allow_nan=False))
+        except OSError as error:
+            self._give_up(error)
+
+    @contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        folder = self._folder
+        lock = None
+        if folder is not None:
+            from filelock import FileLock
+
+            logging.getLogger("filelock").setLevel(logging.WARNING)  # its debug lines would show in captured logs
+            try:
+                lock = FileLock(folder / f"{key}.lock")
+                lock.acquire()
+            except (OSError, NotImplementedError) as error:  # the latter where a file system knows no locks
+                self._give_up(error)
+                lock = None
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
+
+
+def _lacks(record: Parts, wanted: Sequence[str]) -> list[str]:
+    """The parts that a record does not have, or has damaged: each is a JSON object."""
+    return [name for name in wanted if not isinstance(record.get(name), dict)]

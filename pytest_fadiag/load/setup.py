@@ -1,0 +1,61 @@
+"""How checkpoints are measured, and what a caller may put in the place of what would be loaded; free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..judge.records import BATCH, BATCHES
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .data import DataSet
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every checkpoint of an audit is measured with; thresholds are no part of it."""
+
+    data: str | DataSet | None = None
+    """A SPEC such as ``cifar10:ROOT``, or the data itself."""
+    model: str | nn.Module | None = None
+    """``package.module:factory``, ``torchvision:NAME``, a network to fill; else the reference ResidualMLP."""
+    stream: str | None = None
+    batches: int = BATCHES
+    """How many batches of 128 are probed."""
+    batch_size: int = BATCH
+    """How many samples are forwarded at once; changes no number."""
+    device: str = "auto"
+    threads: int | None = 1
+    """CPU threads; another number may change last digits, so it does not follow the machine."""
+    unsafe: bool = False
+    """Whether a checkpoint's pickle may run code."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a caller supplies instead of what the setup would load, each made when it is needed."""
+
+    network: Callable[[], nn.Module] | None = None
+    batches: Callable[[], Iterable[Any]] | None = None
+    data: Callable[[], Any] | None = None
+    device: Callable[[], str] | None = None
+    identity: tuple[str, ...] = ()
+    """What tells one set of supplied values from another, within one process; empty where nothing is supplied."""
+    at_hand: bool = True
+    """Whether these can be made now; a test over several checkpoints has a fixture's value for none of them."""
+
+    def without(self, part: str) -> Given:
+        """These but for one, which is then loaded as the setup says."""
+        changes: dict[str, Any] = {part: None}
+        return replace(self, **changes)
+
+    @property
+    def own_data(self) -> bool:
+        """Whether what is measured on is supplied."""
+        return self.batches is not None or self.data is not None
+
+
+NOTHING_GIVEN = Given()

@@ -1,0 +1,148 @@
+"""The kinds of evaluation data: how each is named, what identifies it, and who reads it; told without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..judge.errors import AuditError
+from .digests import file_digest, joined
+from .specs import is_factory
+
+if TYPE_CHECKING:
+    from .data import DataSet
+
+
+@dataclass(frozen=True)
+class DataKind:
+    """One kind of data."""
+
+    name: str
+    """What stands before the colon, or how the name of its file ends."""
+    reader: str
+    """``module:function`` of this folder, imported when data is read: ``(path, split) -> DataSet``."""
+    digest: Callable[[Path], str | None]
+    """What identifies the data below a path; ``None`` where nothing of it is there."""
+    written: str
+    """The kind as a SPEC in help and errors."""
+
+
+def _of_files(*patterns: str) -> Callable[[Path], str | None]:
+    """By the content of the files that match, and where they lie below the root."""
+
+    def digest(root: Path) -> str | None:
+        files = sorted({path for pattern in patterns for path in root.glob(pattern) if path.is_file()})
+        return joined(f"{path.relative_to(root)} {file_digest(path)}" for path in files) if files else None
+
+    return digest
+
+
+def _of_stamps(root: Path) -> str | None:
+    """By name, size and time of every file: reading all images to know whether they changed would take as long as the audit."""
+    paths = [path for path in root.rglob("*") if path.is_file()]
+    stamps = sorted((str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
+    return joined(map(str, stamps)) if stamps else None
+
+
+def _of_file(path: Path) -> str | None:
+    return file_digest(path) if path.is_file() else None
+
+
+NAMED = {
+    kind.name: kind
+    for kind in (
+        DataKind(
+            "fashion-mnist",
+            "readers:fashion_mnist",
+            _of_files("**/t10k-images-idx3-ubyte*", "**/t10k-labels-idx1-ubyte*"),
+            "fashion-mnist:ROOT",
+        ),
+        DataKind("cifar10", "readers:cifar10", _of_files("**/test_batch"), "cifar10:ROOT"),
+        DataKind("folder", "readers:image_folder", _of_stamps, "folder:PATH"),
+    )
+}
+"""By what stands before the colon of a SPEC."""
+FILES = {ending: DataKind(ending, "readers:arrays", _of_file, ending) for ending in (".npz", ".pt", ".pth", ".safetensors")}
+"""By how a file's name ends."""
+ACCEPTED = (
+    f"{', '.join(kind.written for kind in NAMED.values())}, a file with x and y ({', '.join(FILES)}), package.module:factory"
+)
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """A SPEC taken apart: a kind of data and where it lies, or a factory of the user's."""
+
+    text: str
+    kind: DataKind | None = None
+    path: Path | None = None
+
+    @classmethod
+    def parse(cls, text: str, base: Path | None = None) -> DataSpec:
+        """The data that a SPEC names; relative paths start at ``base``, so that a working folder does not count any more."""
+        prefix, colon, rest = text.partition(":")
+        if colon and prefix in NAMED:
+            if not rest:
+                raise AuditError(f"data {text!r} names no folder; write {NAMED[prefix].written}")
+            path = _absolute(rest, base)
+            return cls(f"{prefix}:{path}", NAMED[prefix], path)
+        kind = FILES.get(Path(text).suffix)
+        if kind is not None:
+            path = _absolute(text, base)
+            return cls(str(path), kind, path)
+        if not is_factory(text):
+            raise AuditError(f"unknown data {text!r}; accepted: {ACCEPTED}")
+        return cls(text)
+
+    @property
+    def name(self) -> str:
+        """What a report calls the data: a kind, or the name of a file wherever it lies."""
+        if self.kind is None or self.path is None:
+            return self.text
+        return self.kind.name if self.kind.name in NAMED else self.path.name
+
+    def check(self) -> None:
+        """Refuse a path where nothing is, before a run begins."""
+        if self.path is not None and not self.path.exists():
+            raise AuditError(f"no such file or folder\n  {self.path}")
+
+    def digest(self) -> str | None:
+        """What identifies the data, or ``None`` where only running a factory would tell."""
+        return None if self.kind is None or self.path is None else self.kind.digest(self.path)
+
+    def load(self, split: str = "test") -> DataSet:
+        """The data, decoded."""
+        if self.kind is None or self.path is None:
+            return self._made()
+        data: DataSet = _reader(self.kind.reader)(self.path, split)
+        return data
+
+    def _made(self) -> DataSet:
+        """What a factory gives; a SPEC whose module does not exist is rather a kind of data that was misspelled."""
+        try:
+            data: DataSet = _reader("readers:from_factory")(self.text)
+        except AuditError as error:
+            module = self.text.partition(":")[0]
+            if "." in module or not isinstance(error.__cause__, ModuleNotFoundError):
+                raise
+            raise AuditError(f"unknown data {self.text!r}, and no module {module!r} to import; accepted: {ACCEPTED}") from error
+        return data
+
+
+def load_data(spec: str, split: str = "test") -> DataSet:
+    """The data behind a SPEC such as ``cifar10:ROOT``, decoded."""
+    return DataSpec.parse(spec).load(split)
+
+
+def _reader(place: str) -> Any:
+    """A reader by its place in this folder; importing it imports torch."""
+    module, _, function = place.partition(":")
+    return getattr(import_module(f".{module}", __package__), function)
+
+
+def _absolute(text: str, base: Path | None) -> Path:
+    path = Path(text).expanduser()
+    return path if base is None else base / path

@@ -1,0 +1,150 @@
+"""Tests made from checkpoints: generated items, and written tests that run over all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..judge.diagnostics import DIAGNOSTICS, Diagnostic, select
+from ..judge.errors import AuditError
+from ..show.printable import printable
+from . import checklist, seeds
+from .outcome import KEY, TARGET
+from .run import Run
+from .settings import MARKER, marked
+from .targets import Target, expand
+
+if TYPE_CHECKING:
+    from .undertest import DiagnosticUnderTest
+
+WRONG: pytest.StashKey[list[str]] = pytest.StashKey()
+"""What is wrong with the markers of written tests."""
+SEEDS_USED: pytest.StashKey[bool] = pytest.StashKey()
+"""Whether a marker's path has a {seed} for which --fa-seeds stands."""
+
+
+@pytest.mark.fa_protocol
+def audit(fa_diagnostic: DiagnosticUnderTest) -> None:
+    """The body of every generated test."""
+    __tracebackhide__ = True
+    fa_diagnostic.check()
+
+
+class CheckpointCollector(pytest.Collector):
+    """One checkpoint or log; its children are its diagnostics."""
+
+    target: Target
+    diagnostics: Sequence[Diagnostic]
+
+    @classmethod
+    def of(cls, session: pytest.Session, target: Target, diagnostics: Sequence[Diagnostic]) -> CheckpointCollector:
+        """A collector whose id is the target's own, whatever rootdir and working folder are."""
+        path = target.file or session.config.rootpath  # --nf asks for the time of an existing file
+        collector: CheckpointCollector = cls.from_parent(session, name=target.id, nodeid=target.id, path=path)
+        collector.target, collector.diagnostics = target, diagnostics
+        return collector
+
+    def collect(self) -> Iterable[pytest.Item]:
+        for diagnostic in self.diagnostics:
+            item: DiagnosticItem = DiagnosticItem.from_parent(self, name=diagnostic.name, callobj=audit)
+            item.stash[TARGET], item.stash[KEY] = self.target, diagnostic.key
+            for mark in _skip(self.target):
+                item.add_marker(mark)
+            yield item
+
+
+class DiagnosticItem(pytest.Function):
+    """One diagnostic of one checkpoint; fixtures, markers and conftest overrides work as for any test function."""
+
+    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
+        # The id goes before the name of the diagnostic, so that a failure's headline tells the checkpoint. The line must be a
+        # number: pytest adds to it where a marker skips the test.
+        return self.path, 0, f"{self.stash[TARGET].id} {self.name}"
+
+
+def _skip(target: Target) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.skip(reason=target.skip)] if target.skip else []
+
+
+def everything(session: pytest.Session, run: Run) -> list[pytest.Collector]:
+    """All that a run's options ask for: checkpoints and logs, methods over their seeds, and evaluation code."""
+    chosen = select(run.settings.diagnostics)
+    collectors: list[pytest.Collector] = []
+    for target in run.targets.generated:
+        names = (run.targets.only or {}).get(target.path)
+        diagnostics = chosen if names is None else [diagnostic for diagnostic in DIAGNOSTICS if diagnostic.name in names]
+        ran = [diagnostic for diagnostic in diagnostics if target.keys is None or diagnostic.key in target.keys]
+        collectors.append(CheckpointCollector.of(session, target, ran))
+    return [*collectors, *seeds.collectors(session, run), *checklist.collectors(session, run)]
+
+
+def prepare(metafunc: pytest.Metafunc, run: Run) -> None:
+    """Run a written test over its checkpoints; what is wrong with its marker ends the run with exit code 4."""
+    try:
+        _parametrize(metafunc, run)
+    except AuditError as error:
+        text = printable(f"{metafunc.definition.nodeid}: {error}")
+        if hasattr(metafunc.config, "workerinput"):
+            raise pytest.Collector.CollectError(text) from None  # xdist has no way to end a run from a worker
+        metafunc.config.stash.setdefault(WRONG, []).append(text)
+
+
+def check_tests(config: pytest.Config, items: Iterable[pytest.Item], run: Run) -> None:
+    """End the run over what was wrong with markers, also with those that a conftest gave to generated tests."""
+    wrong = config.stash.get(WRONG, [])
+    seeds_used = bool(run.settings.checkpoint or run.settings.log) or config.stash.get(SEEDS_USED, False)
+    if "seeds" in run.settings.typed and not seeds_used:
+        wrong.append("--fa-seeds is given, but no --fa-checkpoint, --fa-log or marker has a {seed} in it")
+    for item in items:
+        if item.get_closest_marker(MARKER):
+            try:
+                marked(item)
+            except AuditError as error:
+                wrong.append(printable(f"{item.nodeid}: {error}"))
+    if wrong and not hasattr(config, "workerinput"):
+        raise pytest.UsageError("\n".join(dict.fromkeys(wrong)))
+
+
+def _parametrize(metafunc: pytest.Metafunc, run: Run) -> None:
+    keywords = marked(metafunc.definition)
+    if "fa_checkpoint" in metafunc.fixturenames and not _by_itself(metafunc, "fa_checkpoint"):
+        targets = _targets_of(metafunc, run, keywords)
+        if targets:
+            params = [pytest.param(target, id=target.id, marks=_skip(target)) for target in targets]
+            metafunc.parametrize("fa_checkpoint", params, indirect=True)
+    if "fa_diagnostic" in metafunc.fixturenames and not _by_itself(metafunc, "fa_diagnostic"):
+        diagnostics = select(keywords.get("diagnostics", run.settings.diagnostics))
+        metafunc.parametrize("fa_diagnostic", [d.key for d in diagnostics], ids=[d.name for d in diagnostics], indirect=True)
+
+
+def _targets_of(metafunc: pytest.Metafunc, run: Run, keywords: dict[str, Any]) -> Sequence[Target]:
+    """The checkpoints of the marker, else those of the run; without any the fixture says what to do."""
+    settings = run.settings
+    paths: Any = keywords.get("checkpoint")
+    base = settings.root
+    if paths is None and "seeds" in keywords and settings.checkpoint:
+        paths, base = list(settings.checkpoint), settings.base("checkpoint")
+    if paths is None:
+        return run.targets.written
+    patterns = [os.fspath(path) for path in (paths if isinstance(paths, (list, tuple)) else [paths])]
+    seeds = keywords.get("seeds")
+    if seeds is None and any("{seed}" in pattern for pattern in patterns):
+        seeds, metafunc.config.stash[SEEDS_USED] = settings.seeds, True
+    what = f"@pytest.mark.{MARKER} on {metafunc.function.__name__}: checkpoint"
+    # A merge is often made where no checkpoint is: what tests of the repo name there is skipped.
+    missing = "skip" if settings.merge else settings.missing
+    return expand(patterns, base, settings.root, seeds=seeds, missing=missing, what=what)
+
+
+def _by_itself(metafunc: pytest.Metafunc, name: str) -> bool:
+    """Whether a test already says which values a fixture has: by parametrize, or by a fixture that takes none from outside."""
+    for marker in metafunc.definition.iter_markers("parametrize"):
+        names = marker.args[0] if marker.args else marker.kwargs.get("argnames", ())
+        if name in (names.replace(",", " ").split() if isinstance(names, str) else names):
+            return True
+    definition = metafunc._arg2fixturedefs[name][-1]
+    own = not definition.func.__module__.startswith("pytest_fadiag.")
+    return own and not {"request", name} & set(definition.argnames)

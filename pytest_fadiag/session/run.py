@@ -1,0 +1,197 @@
+"""One run: its settings, its targets and all that they name, resolved once; and the report of any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from ..bench import Bench, Record
+from ..judge.control import Control
+from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, Diagnostic
+from ..judge.records import Accuracy
+from ..judge.report import DiagnosticReport
+from ..judge.thresholds import DiagnosticThresholds
+from ..load.controls import Controls
+from ..load.logs import TrainingLog, read_log
+from ..load.setup import NOTHING_GIVEN, Given
+from .checklist import Readings
+from .expect import Expectations
+from .merge import Merged, RecordedRow
+from .selection import Targets
+from .settings import Settings
+from .targets import Kind, Target
+
+
+class Evidence(Protocol):
+    """What is known of a target: everything that no threshold and no control of this run changes."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def seed(self) -> int | None: ...
+    @property
+    def control(self) -> Control | None:
+        """The control that it brings itself; a measurement has none."""
+
+    @property
+    def expected(self) -> str | None:
+        """What was expected of it where it was recorded."""
+
+    @property
+    def problems(self) -> Mapping[str, BaseException]:
+        """By key what kept a diagnostic from being judged where it was recorded."""
+
+    def judge(
+        self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
+    ) -> DiagnosticReport: ...
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A checkpoint, measured in this run or earlier."""
+
+    record: Record
+    control: None = None
+    expected: None = None
+    problems: Mapping[str, BaseException] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """By the checkpoint's config, else its name."""
+        return self.record.method
+
+    @property
+    def seed(self) -> int | None:
+        """By the checkpoint's config, else its name, else what {seed} stood for."""
+        return self.record.seed
+
+    def judge(
+        self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
+    ) -> DiagnosticReport:
+        """The report of the measurement."""
+        return self.record.judge(control, thresholds, diagnostics)
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A training log, of which some numbers are exact and others bounds."""
+
+    log: TrainingLog
+    target_seed: int | None
+    control: None = None
+    expected: None = None
+    problems: Mapping[str, BaseException] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """By the log's config, else its name."""
+        return self.log.method
+
+    @property
+    def seed(self) -> int | None:
+        """By the log's config, else its name, else what {seed} stood for."""
+        return self.target_seed if self.log.seed is None else self.log.seed
+
+    def judge(
+        self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
+    ) -> DiagnosticReport:
+        """The partial report of the log: all of it, whatever was asked for, since nothing more is measured for it."""
+        return replace(self.log.report(control, thresholds), seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the fixtures of a repo put in the place of the plugin's for one test."""
+
+    given: Given = NOTHING_GIVEN
+    control: Callable[[], Control | float | None] | None = None
+
+
+NO_OVERRIDES = Overrides()
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What one process was asked to audit."""
+
+    settings: Settings
+    targets: Targets
+    bench: Bench
+    controls: Controls = field(default_factory=Controls)
+    expectations: Expectations | None = None
+    """The recorded verdicts, if the run has some; one that records anew has none."""
+    merged: Merged | None = None
+    readings: Readings | None = None
+    """What was read of evaluation code."""
+    _evidence: dict[object, Evidence] = field(default_factory=dict)
+    _reports: dict[object, DiagnosticReport] = field(default_factory=dict)
+
+    @property
+    def in_play(self) -> bool:
+        """Whether this run audits anything that was named on the command line or in the ini file."""
+        return bool(self.targets.written or self.targets.generated or self.targets.margins or self.readings)
+
+    def evidence(self, target: Target, diagnostics: Sequence[Diagnostic], overrides: Overrides) -> Evidence:
+        """What a report of this target is made from."""
+        if target.kind is Kind.CHECKPOINT:
+            return Measured(self.bench.record(Path(target.path), diagnostics, overrides.given, seed=target.seed))
+        if target not in self._evidence:
+            self._evidence[target] = (
+                Logged(read_log(Path(target.path), batch=self.settings.log_batch), target.seed)
+                if target.kind is Kind.LOG or self.merged is None
+                else RecordedRow(self.merged.rows[target.path], self.settings)
+            )
+        return self._evidence[target]
+
+    def report(
+        self,
+        target: Target,
+        thresholds: DiagnosticThresholds,
+        diagnostics: Sequence[Diagnostic] = DIAGNOSTICS,
+        overrides: Overrides = NO_OVERRIDES,
+        expected: str | None = None,
+    ) -> tuple[DiagnosticReport, Mapping[str, BaseException]]:
+        """The report of a target, and by key what keeps a diagnostic from being judged, if something does."""
+        evidence = self.evidence(target, diagnostics, overrides)
+        control: Control | None = None
+        problems: dict[str, BaseException] = dict(evidence.problems)
+        try:
+            control = self.control(evidence, overrides)
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+            problems[CONTROLLED] = error  # it concerns one diagnostic; the others are judged
+        if expected is None:
+            expected = self._expected(target, evidence)
+        # The tests of a checkpoint share one report, and with it what is computed from it.
+        key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected)
+        if key not in self._reports:
+            judged = evidence.judge(control, thresholds, diagnostics)
+            self._reports[key] = replace(judged, expected=judged.fired if self.settings.updates_expect else expected)
+        return self._reports[key], problems
+
+    def control(self, evidence: Evidence, overrides: Overrides) -> Control | None:
+        """The control of what is known: a fixture's, one of --fa-frozen, or that which a recorded row was compared with."""
+        if overrides.control is None:
+            control = self.control_for(evidence.method, evidence.seed, overrides.given)
+        else:
+            control = as_control(overrides.control())
+        return evidence.control if control is None else control
+
+    def control_for(self, method: str, seed: int | None, given: Given) -> Control | None:
+        """The control of --fa-frozen that belongs to a method and seed."""
+        return self.bench.control(self.controls.choose(method, seed), given)
+
+    def _expected(self, target: Target, evidence: Evidence) -> str | None:
+        if self.expectations is not None:
+            return self.expectations.of(target.id, evidence.method, evidence.seed)
+        return evidence.expected
+
+
+def as_control(given: Control | float | None) -> Control | None:
+    """What the fixture ``fa_frozen_baseline`` gives: a control, an accuracy, or none."""
+    if given is None or isinstance(given, Control):
+        return given
+    return Control(Accuracy(given), "given by the fixture fa_frozen_baseline")

@@ -1,0 +1,254 @@
+"""What the fixtures give to one test: its checkpoint, its report, its diagnostic; and what a conftest puts in their place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, Diagnostic, Finding, Status, select
+from ..judge.errors import AuditError, AuditFailure
+from ..judge.plain import to_plain
+from ..judge.report import DiagnosticReport
+from ..judge.thresholds import DiagnosticThresholds
+from ..load.setup import Given
+from .outcome import FINDING, KEY, REPORT, TARGET, Decision, changed, decide
+from .run import Overrides, Run
+from .settings import MARKER, marked
+from .targets import Target, expand
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..load.checkpoints import Checkpoint
+
+PROBLEMS: pytest.StashKey[Mapping[str, BaseException]] = pytest.StashKey()
+"""What keeps a diagnostic of a test's report from being judged, such as a control that cannot be read, by key."""
+GIVEN_BY = {"network": "fa_model", "batches": "fa_eval_batches", "data": "fa_test_data", "device": "fa_device"}
+"""The fixtures whose override changes what is measured, or on what."""
+
+
+class CheckpointUnderTest:
+    """What the fixture ``fa_checkpoint`` gives: ``path``, ``id``, ``method``, ``seed``, and the loaded contents on demand."""
+
+    def __init__(self, run: Run, target: Target) -> None:
+        self._run, self.target = run, target
+        self.path, self.id = Path(target.path), target.id
+
+    def __repr__(self) -> str:
+        return f"<checkpoint {self.id}>"
+
+    @property
+    def contents(self) -> Checkpoint:
+        """The file, read without running code from it."""
+        return self._run.bench.workshop.checkpoint(self.path)
+
+    @property
+    def method(self) -> str:
+        """The method that the network was trained by: by the file's ``config``, else its name."""
+        return self.contents.method
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the training run, if it is known."""
+        return self.target.seed if self.contents.seed is None else self.contents.seed
+
+    @property
+    def state_dict(self) -> dict[str, Tensor]:
+        """The tensors, by their names without wrappers' prefixes."""
+        return self.contents.state_dict
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the checkpoint says about its training."""
+        return dict(self.contents.config)
+
+    @property
+    def test_acc(self) -> float | None:
+        """The accuracy that the checkpoint claims."""
+        return self.contents.test_acc
+
+
+@dataclass(frozen=True)
+class DiagnosticUnderTest:
+    """What the fixture ``fa_diagnostic`` gives: one finding, and the report that it belongs to."""
+
+    report: DiagnosticReport
+    finding: Finding
+
+    @property
+    def key(self) -> str:
+        """The letter of the diagnostic."""
+        return self.finding.key
+
+    @property
+    def name(self) -> str:
+        """The name of the diagnostic."""
+        return self.finding.name
+
+    @property
+    def status(self) -> Status:
+        """Pass, fire, likely, or not measured."""
+        return self.finding.status
+
+    @property
+    def fired(self) -> bool:
+        """Whether the result needs, or likely needs, a walk-back."""
+        return self.finding.fired
+
+    @property
+    def value(self) -> float | None:
+        """The number that was judged."""
+        return self.finding.value
+
+    @property
+    def threshold(self) -> float:
+        """What it was judged by."""
+        return self.finding.threshold
+
+    @property
+    def headline(self) -> str:
+        """The number against its threshold."""
+        return self.finding.headline
+
+    @property
+    def decision(self) -> Decision:
+        """What becomes of a test of this finding, by what is expected of it."""
+        return decide(self.finding, self.report.expected)
+
+    def check(self) -> None:
+        """Raise an ``AssertionError`` whose text is the report if the diagnostic fired; skip if it was not measured."""
+        __tracebackhide__ = True
+        decision = self.decision
+        if decision is Decision.SKIP:
+            advice = "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
+            lacks_control = self.finding.key == CONTROLLED and self.report.frozen_baseline_acc is None
+            pytest.skip(f"{self.finding.headline}{advice if lacks_control else ''}")
+        if decision is Decision.CHANGED:
+            raise changed(self.report, self.finding)
+        if decision in (Decision.FAIL, Decision.EXPECTED):
+            raise AuditFailure(str(self.report), self.finding.headline)
+
+
+def checkpoint_for(run: Run, request: pytest.FixtureRequest) -> CheckpointUnderTest:
+    """The checkpoint that a test was parametrised with or generated for."""
+    target = getattr(request, "param", None)
+    if target is None:
+        target = request.node.stash.get(TARGET, None)
+    if target is None:
+        raise AuditError(
+            f"{request.node.name} needs a checkpoint, and none is given: add --fa-checkpoint=PATH, fa_checkpoint in the ini "
+            f"file or @pytest.mark.{MARKER}(checkpoint=PATH), override the fixture fa_checkpoint, or deselect the test"
+        )
+    return as_checkpoint(run, target)
+
+
+def as_checkpoint(run: Run, value: object) -> CheckpointUnderTest:
+    """What a fixture or a parametrised test calls its checkpoint: the plugin's own object, or a path."""
+    if isinstance(value, CheckpointUnderTest):
+        return value
+    if isinstance(value, (str, os.PathLike)):
+        root = run.settings.root
+        targets = expand([os.fspath(value)], root, root, what="fa_checkpoint")
+        if len(targets) > 1:
+            raise AuditError(f"fa_checkpoint: {os.fspath(value)!r} names {len(targets)} files, and a test has one checkpoint")
+        value = targets[0]
+    if isinstance(value, Target):
+        return CheckpointUnderTest(run, value)
+    raise AuditError(
+        f"the fixture fa_checkpoint gave {type(value).__name__}; expected the path of a checkpoint, or what the plugin's own "
+        "fa_checkpoint gives"
+    )
+
+
+def given_by(request: pytest.FixtureRequest) -> Given:
+    """What the fixtures of a repo give in the place of the plugin's own, each made when it is needed."""
+    definitions = {part: _override(request, fixture) for part, fixture in GIVEN_BY.items()}
+    makers: dict[str, Any] = {
+        part: _maker(request, GIVEN_BY[part]) for part, definition in definitions.items() if definition is not None
+    }
+    if not makers:
+        return Given()
+    indices = getattr(getattr(request.node, "callspec", None), "indices", {})
+    parameters = sorted(f"{name}={index}" for name, index in indices.items() if name not in ("fa_checkpoint", "fa_diagnostic"))
+    identity = (*(str(id(definition)) for definition in definitions.values() if definition is not None), *parameters)
+    return Given(**makers, identity=identity)
+
+
+def overrides_of(request: pytest.FixtureRequest) -> Overrides:
+    """What the fixtures of a repo give, its control included."""
+    own_control = _override(request, "fa_frozen_baseline") is not None
+    return Overrides(given_by(request), _maker(request, "fa_frozen_baseline") if own_control else None)
+
+
+def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], Any]:
+    return lambda: request.getfixturevalue(name)
+
+
+def _override(request: pytest.FixtureRequest, name: str) -> Any:
+    """The definition of a fixture where somebody replaces the plugin's for this test, else nothing."""
+    definitions = request.session._fixturemanager.getfixturedefs(name, request.node)
+    last = definitions[-1] if definitions else None
+    return None if last is None or last.func.__module__.startswith("pytest_fadiag.") else last
+
+
+def report_for(
+    run: Run, request: pytest.FixtureRequest, checkpoint: CheckpointUnderTest, thresholds: DiagnosticThresholds
+) -> DiagnosticReport:
+    """The report of a checkpoint, with what is expected of it."""
+    node = request.node
+    node.stash.setdefault(TARGET, checkpoint.target)
+    if not isinstance(thresholds, DiagnosticThresholds):
+        raise AuditError(f"the fixture fa_thresholds gave {type(thresholds).__name__}; expected DiagnosticThresholds(…)")
+    report, problems = run.report(
+        checkpoint.target, thresholds, _asked(run, request), overrides_of(request), marked(node).get("expect")
+    )
+    if problems and "fa_diagnostic" not in request.fixturenames:
+        raise next(iter(problems.values()))  # a report that silently lacks its margin would pass
+    node.stash[PROBLEMS], node.stash[REPORT] = problems, report
+    return report
+
+
+def _asked(run: Run, request: pytest.FixtureRequest) -> tuple[Diagnostic, ...]:
+    """The diagnostics that a report is for: the marker's, for tests of single ones the run's, else all."""
+    keys = marked(request.node).get("diagnostics")
+    if keys is None and "fa_diagnostic" in request.fixturenames:
+        keys = run.settings.diagnostics
+    if keys is None:
+        return DIAGNOSTICS
+    key = request.node.stash.get(KEY, "")  # an argument may name another one: runs/dfa_s42.pt::frozen-margin
+    return select("".join({*keys, *key}))
+
+
+def diagnostic_for(request: pytest.FixtureRequest, report: DiagnosticReport) -> DiagnosticUnderTest:
+    """One diagnostic of a report; if it is expected to fire, its test becomes a strict xfail."""
+    item = request.node
+    finding = report.finding(getattr(request, "param", None) or item.stash[KEY])
+    item.stash[FINDING] = finding
+    item.user_properties += [(f"fa_{name}", value) for name, value in _properties(report, finding).items() if value is not None]
+    problem = item.stash.get(PROBLEMS, {}).get(finding.key)
+    if problem is not None:
+        raise problem
+    under_test = DiagnosticUnderTest(report, finding)
+    if finding.key in (report.expected or "") and finding.measured:
+        # A test that never calls check() is red when what was recorded to fire does not.
+        item.add_marker(
+            pytest.mark.xfail(strict=True, raises=AuditFailure, reason=f"expected to fire: {finding.headline}"), append=False
+        )
+    return under_test
+
+
+def _properties(report: DiagnosticReport, finding: Finding) -> dict[str, Any]:
+    values = {
+        "method": report.method_name,
+        "seed": report.seed,
+        "status": finding.outcome,
+        "value": finding.value,
+        "threshold": finding.threshold,
+    }
+    plain: dict[str, Any] = to_plain(values)
+    return plain

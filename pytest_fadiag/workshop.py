@@ -1,0 +1,109 @@
+"""The torch side of the bench: a checkpoint becomes a network, its data batches, and both are observed."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .judge.errors import AuditError
+from .judge.observers import ObserverSpec
+from .load.checkpoints import Checkpoint, load_checkpoint
+from .load.data import DataSet, EvalBatches, as_data_set
+from .load.networks import build_network, choose_device, load_into, wants_flat
+from .load.setup import Given, Setup
+from .load.sources import load_data
+from .measure.observe import Observations, observe
+
+Progress = Callable[[int, int], None]
+
+
+class Workshop:
+    """Builds and measures with one setup; the test data is decoded once."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self._checkpoints: dict[Path, Checkpoint] = {}
+
+    @cached_property
+    def data(self) -> DataSet:
+        """The test split."""
+        if self.setup.data is None:
+            raise AuditError(
+                "no test data: add --fa-data=SPEC (or fa_data in the ini file), or override the fixture fa_test_data"
+            )
+        return load_data(self.setup.data) if isinstance(self.setup.data, str) else self.setup.data
+
+    def checkpoint(self, path: Path) -> Checkpoint:
+        """The file, read without running code from it unless that was allowed."""
+        if path not in self._checkpoints:
+            self._checkpoints[path] = load_checkpoint(path, unsafe=self.setup.unsafe)
+        return self._checkpoints[path]
+
+    def release(self, path: Path) -> None:
+        """Let the tensors of a file go; whoever asks for them reads it again."""
+        self._checkpoints.pop(path, None)
+        gc.collect()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.empty_cache()
+
+    def device(self, given: Given) -> str:
+        """Where networks are measured."""
+        return str(choose_device(self.setup.device)) if given.device is None else given.device()
+
+    def network(self, checkpoint: Checkpoint, given: Given) -> nn.Module:
+        """The network of a checkpoint, its tensors loaded."""
+        if given.network is not None:
+            return given.network()
+        return build_network(checkpoint, self.setup.model).to(self.device(given))
+
+    def control_network(self, checkpoint: Checkpoint, given: Given) -> nn.Module:
+        """The network of a control; one that only the caller can build is copied and given the control's tensors."""
+        if given.network is None:
+            return self.network(checkpoint, given)
+        network = copy.deepcopy(given.network())
+        load_into(network, checkpoint)
+        return network
+
+    def batches(self, checkpoint: Checkpoint, network: nn.Module, given: Given) -> Iterable[Any]:
+        """The test split as a network wants it."""
+        if given.batches is not None:
+            return given.batches()
+        data = self.data if given.data is None else as_data_set(given.data(), "the fixture fa_test_data")
+        data = data.for_checkpoint(checkpoint.config)
+        return EvalBatches(data, self.setup.batch_size, flatten=wants_flat(network, data.x[0]))
+
+    def observe(
+        self,
+        network: nn.Module,
+        batches: Iterable[Any],
+        observers: Sequence[ObserverSpec],
+        progress: Progress,
+        data_digest: str | None,
+    ) -> Observations:
+        """One pass of a network over its batches, seen by these observers."""
+        total = getattr(batches, "samples", 0)
+        observations = observe(
+            network,
+            batches,
+            [_imported(observer) for observer in observers],
+            stream=self.setup.stream,
+            batches=self.setup.batches,
+            batch_size=self.setup.batch_size,
+            threads=self.setup.threads,
+            data_digest=data_digest,
+            progress=lambda done: progress(done, total),
+        )
+        return observations
+
+
+def _imported(observer: ObserverSpec) -> Any:
+    module, _, name = observer.place.partition(":")
+    return getattr(import_module(module), name)
