@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..judge.diagnostics import DIAGNOSTICS, Column, Status
+from ..judge.diagnostics import DIAGNOSTICS, Column, ColumnKind, Status
 from ..judge.report import DiagnosticReport
 from ..judge.seeds import SeedMargin
-from ..judge.wording import fraction
 
-ACCURACY = Column("acc", lambda report: report.headline_acc, fraction, priority=0)
+ACCURACY = Column("", "acc", lambda report: report.headline_acc, ColumnKind.FRACTION, priority=0)
 LIKELY_PASS = "likely-pass"
 """In a verdict, before the keys of what passes as far as a log tells."""
 COLUMNS: tuple[Column, ...] = (ACCURACY, *(column for diagnostic in DIAGNOSTICS for column in diagnostic.columns))

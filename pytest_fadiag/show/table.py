@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics import Column, ColumnKind
+from ..judge.diagnostics.frozen_margin import FrozenMargin
 from ..judge.seeds import SeedVerdict
-from ..judge.wording import figure, points
+from ..judge.wording import points
 from .audit import COLUMNS, Audit, AuditRow, MarginRow, MeanRow, mean_rows
-from .changes import POINTS, moves
+from .changes import moves
 from .printable import cells, one_line, shortened
 
 LONGEST_METHOD = 24
@@ -116,7 +117,7 @@ def _label(row: AuditRow, rows: Sequence[AuditRow]) -> str:
 
 def _lines(groups: Sequence[Group], layout: Layout) -> list[Line]:
     if not any(group.rows for group in groups):  # of margins over seeds alone the other columns would be dashes
-        layout = replace(layout, shown=tuple(index for index in layout.shown if COLUMNS[index].title == POINTS))
+        layout = replace(layout, shown=tuple(index for index in layout.shown if _is_margin(COLUMNS[index])))
     titles = [COLUMNS[index].title for index in layout.shown]
     if not any(row.first_fired for group in groups for row in group.rows):
         layout = replace(layout, first=False)
@@ -143,7 +144,7 @@ def _row(row: AuditRow, layout: Layout) -> Line:
     excused = set(row.excused)
     for index in layout.shown:
         value = None if row.report is None else COLUMNS[index].value(row.report)
-        text = "-" if value is None else COLUMNS[index].show(value) + EXCUSED * (_owner(index) in excused)
+        text = "-" if value is None else COLUMNS[index].show(value) + EXCUSED * (COLUMNS[index].key in excused)
         move = moves(row).get(COLUMNS[index].title)
         line.append(Cell(f"{text} ({move})" if move else text, _fired(row, index)))
     line += [Cell(row.first_fired or "-")] * layout.first
@@ -155,8 +156,8 @@ def _margin(margin: MarginRow, layout: Layout) -> Line:
     """A margin over seeds without a mean beside it: of seeds that occur twice, or of which none was measured."""
     found = margin.margin
     line = [Cell(_name(margin.name, layout)), Cell("" if found is None else f"n={found.seeds}")]
-    known = {} if found is None else {POINTS: Cell(points(found.margin), found.verdict is SeedVerdict.FIRE)}
-    line += [known.get(COLUMNS[index].title, Cell("-")) for index in layout.shown]
+    shown = Cell("-") if found is None else Cell(points(found.margin), found.verdict is SeedVerdict.FIRE)
+    line += [shown if _is_margin(COLUMNS[index]) else Cell("-") for index in layout.shown]
     return [*line, *[Cell("-")] * layout.first, _seeds_verdict(margin, layout)]
 
 
@@ -180,7 +181,7 @@ def _mean(label: str, mean: MeanRow, margin: MarginRow | None, layout: Layout) -
             line.append(Cell("-"))
             continue
         text = COLUMNS[index].show(value)
-        logarithmic = COLUMNS[index].show is figure
+        logarithmic = COLUMNS[index].kind is ColumnKind.SCALE
         if layout.spread or not logarithmic:
             text = f"{text}±{_short(deviation)}"
         line.append(Cell(text))
@@ -201,13 +202,12 @@ def _short(deviation: float) -> str:
     return f"{deviation:.1g}" if deviation < 0.1 or deviation >= 1000 else f"{deviation:.2g}"
 
 
-def _owner(index: int) -> str:
-    """The key of the diagnostic to which a column belongs; the accuracy belongs to none."""
-    return next((diagnostic.key for diagnostic in DIAGNOSTICS if COLUMNS[index] in diagnostic.columns), "")
+def _is_margin(column: Column) -> bool:
+    return column.key == FrozenMargin.key and column.kind is ColumnKind.POINTS
 
 
 def _fired(row: AuditRow, index: int) -> bool:
-    return _owner(index) != "" and _owner(index) in row.fired
+    return COLUMNS[index].key != "" and COLUMNS[index].key in row.fired
 
 
 def _width(lines: Sequence[Line]) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Column
+from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Column, ColumnKind
 from pytest_fadiag.judge.diagnostics.frozen_margin import FrozenMargin
 from pytest_fadiag.judge.records import Companions
 from pytest_fadiag.show import changes, standing
@@ -96,7 +96,7 @@ def table(root: Node, ident: str = "audit") -> list[dict[str, Node]]:
 
 def headed(column: Column) -> str:
     """A column's header: the letter of its diagnostic, and its title."""
-    return next((d.key for d in DIAGNOSTICS if column in d.columns), "") + column.title
+    return column.key + column.title
 
 
 def hostile(audits: Audits) -> Audit:
@@ -247,7 +247,8 @@ def test_fired_cells_are_marked_without_colour(audits: Audits) -> None:
 
 def test_a_fifth_diagnostic_appears_by_itself(audits: Audits, monkeypatch: pytest.MonkeyPatch) -> None:
     class Fifth(FrozenMargin):
-        key, name, question, columns = "e", "fifth", "is there a fifth?", (Column("fifths", lambda _: -1.0, str, 9),)
+        key, name, question = "e", "fifth", "is there a fifth?"
+        columns = (Column(key, "fifths", lambda _: -1.0, ColumnKind.SCALE, 9),)
 
     more = (*DIAGNOSTICS, Fifth())
     for module in ("judge.report", "show.audit", *(f"show.html.{name}" for name in ("listing", "sections", "page"))):

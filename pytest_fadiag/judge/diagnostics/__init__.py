@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ..errors import AuditError
-from .base import Column, Diagnostic, Finding, Status
+from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
+from .column import Column, ColumnKind
 from .direction_drift import DirectionDrift
 from .frozen_margin import FrozenMargin
 from .gradient_floor import GradientFloor
 from .residual_growth import ResidualGrowth
 
-__all__ = ["DIAGNOSTICS", "Cause", "CauseKind", "Column", "Diagnostic", "Finding", "Status", "select"]
+__all__ = ["DIAGNOSTICS", "Cause", "CauseKind", "Column", "ColumnKind", "Diagnostic", "Finding", "Status", "select"]
 
 DIAGNOSTICS: tuple[Diagnostic, ...] = (ResidualGrowth(), GradientFloor(), DirectionDrift(), FrozenMargin())
 """The registry: items, table, files and help texts are made from it."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..records import BATCH
 from ..wording import beside, figure, limit, per_site, site
-from .base import Column, Diagnostic, Finding, Status
+from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
+from .column import Column, ColumnKind
 from .residual_growth import not_finite
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class GradientFloor(Diagnostic):
     question = "is the BP gradient at its numerical floor?"
     threshold = "g_norm_floor"
     walk_back = "BP grad at numerical floor"
-    columns = (Column("‖g_L‖", lambda report: report.bp_grad_norms[-1], figure, priority=3),)
+    columns = (Column(key, "‖g_L‖", lambda report: report.bp_grad_norms[-1], ColumnKind.SCALE, priority=3),)
 
     def judge(self, report: DiagnosticReport) -> Finding:
         floor = report.thresholds.g_norm_floor

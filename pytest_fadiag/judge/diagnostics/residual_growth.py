@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from ..bounds import SLACK, Segment, ratio, segments
 from ..wording import beside, count, figure, limit, listed, per_site, site
-from .base import Column, Diagnostic, Finding, Status
+from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
+from .column import Column, ColumnKind
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -46,8 +47,8 @@ class ResidualGrowth(Diagnostic):
     threshold = "h_norm_explosion_ratio"
     walk_back = "residual stream exploded"
     columns = (
-        Column("‖h_L‖", lambda report: report.residual_norms[-1], figure, priority=4),
-        Column("growth", growth, figure, priority=2),
+        Column(key, "‖h_L‖", lambda report: report.residual_norms[-1], ColumnKind.SCALE, priority=4),
+        Column(key, "growth", growth, ColumnKind.SCALE, priority=2),
     )
 
     def judge(self, report: DiagnosticReport) -> Finding:

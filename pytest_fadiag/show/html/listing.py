@@ -99,7 +99,7 @@ def _column_header(column: Column) -> Markup:
 
 
 def _owner(column: Column) -> Diagnostic | None:
-    return next((diagnostic for diagnostic in DIAGNOSTICS if column in diagnostic.columns), None)
+    return next((diagnostic for diagnostic in DIAGNOSTICS if diagnostic.key == column.key), None)
 
 
 def _method(row: AuditRow, number: int, named: bool) -> Markup:
