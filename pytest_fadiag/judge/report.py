@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from .control import Control
-from .diagnostics import DIAGNOSTICS, Finding, Status
+from .diagnostics import DIAGNOSTICS, Finding
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
 from .plain import number, numbers_or_holes, to_plain
@@ -17,6 +17,7 @@ from .records import Accuracy, Companions, Measurement, check_accuracy, check_no
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds
 from .trajectory import Trajectory
+from .verdict import TRUSTWORTHY, left_open, walk_back
 from .wording import folded
 
 
@@ -142,20 +143,12 @@ class DiagnosticReport:
     @property
     def verdict(self) -> str:
         """«trustworthy», or «needs walk-back: …» with what fired; a partial audit says what it could not decide."""
-        flags = [
-            d.walk_back + ("" if finding.exact else " (likely)")
-            for d, finding in zip(DIAGNOSTICS, self.findings, strict=True)
-            if finding.fired
-        ]
-        if flags:
-            return "needs walk-back: " + "; ".join(flags)
-        undecided = [finding for finding in self.findings if not finding.exact]
-        # Without a control (d) is not measured in any audit, and says so itself: that alone makes none partial.
-        lacks = [finding for finding in undecided if finding.key != "d" or self.frozen_baseline_acc is not None]
-        if not self.partial or not (lacks or self.headline_acc is None):
-            return "trustworthy"
-        open_ones = [f"{f.name} {'not measured' if f.status is Status.NOT_MEASURED else 'likely'}" for f in undecided]
-        return "nothing fired, but the audit is partial: " + "; ".join(open_ones)
+        likely = {finding.key: "likely" for finding in self.findings if finding.measured and not finding.exact}
+        if self.fired:
+            return walk_back(self.fired, "".join(likely))
+        unmeasured = {finding.key: "not measured" for finding in self.findings if not finding.measured}
+        # Without a control (d) of a checkpoint is not measured, and says so itself.
+        return left_open("partial", likely | unmeasured) if self.partial and likely | unmeasured else TRUSTWORTHY
 
     @property
     def remarks(self) -> tuple[str, ...]:

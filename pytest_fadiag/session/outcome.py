@@ -15,6 +15,7 @@ from ..judge.plain import to_plain
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..show.printable import one_line, printable
+from ..show.status import in_words
 from .auditor import AUDITOR
 from .collection import KEY, TARGET
 from .handle import CheckpointUnderTest
@@ -138,7 +139,7 @@ def _check_recorded(item: pytest.Item, finding: Finding) -> None:
     if isinstance(target, Target) and target.kind == "recorded":
         row = item.config.stash[AUDITOR].merged.rows[target.path]
         if row.outcomes.get(finding.key) in ("error", "not run"):
-            raise AuditError(f"{finding.name} was not judged in the recorded audit: {row.reason or row.verdict}")
+            raise AuditError(f"{finding.name} was not judged in the recorded audit: {row.reason or in_words(row.status)}")
 
 
 def _properties(report: DiagnosticReport, finding: Finding) -> dict[str, Any]:

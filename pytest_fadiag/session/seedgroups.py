@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from ..judge.wording import as_log
 from .targets import Target, plain
 
 SEED_MARGIN = "seed-margin"
@@ -39,16 +40,15 @@ def grouped(targets: Iterable[Target]) -> list[Target]:
             by_method.setdefault((method, target.partial), []).append(target)
     names: dict[str, str] = {}
     for (method, partial), found in by_method.items():
-        suffix = " (log)" if partial else ""
         if _distinct(found):
-            names |= {target.path: f"{method}{suffix}" for target in found}
+            names |= {target.path: as_log(method, partial) for target in found}
             continue
         by_folder: dict[str, list[Target]] = {}
         for target in found:
             by_folder.setdefault(str(PurePosixPath(target.id).parent), []).append(target)
         for folder, there in by_folder.items():
             if _distinct(there):
-                names |= {target.path: f"{folder}/{method}{suffix}" for target in there}
+                names |= {target.path: as_log(f"{folder}/{method}", partial) for target in there}
     sizes = [plain(name) for name in names.values()]
     fitting = {path: plain(name) for path, name in names.items() if sizes.count(plain(name)) > 1}
     return [replace(target, group=fitting.get(target.path)) for target in targets]

@@ -120,7 +120,7 @@ class Summary:
         """The margins over seeds of which a part of an audit sees some seeds only, and what is expected of them."""
         if self.auditor.settings.shard is None:
             return {}
-        from .terminal import LEFT
+        from ..show.status import Outcome
 
         mine = {target.group for target in self.auditor.targets.generated}
         recorded = {} if self.auditor.expectations is None else self.auditor.expectations.margins
@@ -129,7 +129,7 @@ class Summary:
                 "name": group.name,
                 "method": group.method,
                 "partial": group.partial,
-                "outcome": LEFT,
+                "outcome": Outcome.LEFT.value,
                 "expected": recorded.get(group.name),
             }
             for group in seed_groups(self.auditor.targets.known)
@@ -189,7 +189,7 @@ class Summary:
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
         """Print the audit table, or with -q one line."""
-        from .terminal import one_line, write_table
+        from ..show.terminal import one_line, write_table
 
         audit = None if _ran_nothing(config, exitstatus) else self.audit()
         if audit and (audit.rows or audit.margins) and config.get_verbosity() < 0:

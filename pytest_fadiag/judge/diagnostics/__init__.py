@@ -19,8 +19,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (ResidualGrowth(), GradientFloor(), Direct
 
 def select(keys: str) -> tuple[Diagnostic, ...]:
     """The diagnostics named by their keys («ad»), in the order of the registry."""
-    known = {diagnostic.key for diagnostic in DIAGNOSTICS}
-    unknown = sorted(set(keys) - known)
+    unknown = sorted(set(keys) - {diagnostic.key for diagnostic in DIAGNOSTICS})
     if unknown or not keys:
         raise AuditError(
             f"diagnostics {keys!r}: "

@@ -102,10 +102,10 @@ class GradientFloor(Diagnostic):
 def _deepest(report: DiagnosticReport) -> tuple[str, float | None]:
     """The deepest gradient that is known, under its own name: ‖g_L‖, or another layer's in its stead."""
     norms = report.bp_grad_norms
-    known = [index for index, norm in enumerate(norms) if norm is not None]
-    if not known or known[-1] + 1 == len(norms):
+    deepest = max((index for index, norm in enumerate(norms) if norm is not None), default=len(norms) - 1)
+    if deepest + 1 == len(norms):
         return "‖g_L‖", norms[-1]
-    return f"‖g_{site(known[-1], norms, depth_known=report.depth_known)}‖", norms[known[-1]]
+    return f"‖g_{site(deepest, norms, depth_known=report.depth_known)}‖", norms[deepest]
 
 
 def _doubts(report: DiagnosticReport) -> tuple[Cause, ...]:
