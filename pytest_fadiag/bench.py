@@ -269,10 +269,12 @@ def _label(config: Mapping[str, Any]) -> dict[str, Any]:
 def _digest(path: Path) -> str:
     try:
         return file_digest(path)
+    except FileNotFoundError as error:
+        raise AuditError(f"{path}: no such file; was it moved or deleted since the run began?") from error
+    except IsADirectoryError as error:
+        raise AuditError(f"{path}: is a directory, not a file") from error
     except OSError as error:
-        raise AuditError(
-            f"{path}: cannot be read: {error.strerror or error}; was it moved or deleted since collection?"
-        ) from error
+        raise AuditError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _torch_version() -> str:

@@ -17,6 +17,7 @@ from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy,
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds
 from .trajectory import Trajectory
+from .verdict import TRUSTWORTHY, left_open, walk_back
 from .wording import folded
 
 
@@ -123,10 +124,13 @@ class DiagnosticReport:
         return tuple(diagnostic for diagnostic in DIAGNOSTICS if diagnostic.name in self.diagnostics)
 
     def finding(self, key: str) -> Finding:
-        """The finding of one diagnostic, by its key or its name."""
+        """The finding of one diagnostic, by its key or its name; of one that was not asked for, that it was not measured."""
         for finding in self.findings:
             if key in (finding.key, finding.name):
                 return finding
+        for diagnostic in DIAGNOSTICS:
+            if key in (diagnostic.key, diagnostic.name):
+                return diagnostic.finding(self, Status.NOT_MEASURED, None, "was not asked for")
         raise KeyError(key)
 
     @property
@@ -155,21 +159,14 @@ class DiagnosticReport:
     @property
     def verdict(self) -> str:
         """«trustworthy», or «needs walk-back: …» with what fired; a partial audit says what it could not decide."""
-        flags = [
-            d.walk_back + ("" if finding.exact else " (likely)")
-            for d, finding in zip(self._asked, self.findings, strict=True)
-            if finding.fired
-        ]
-        if flags:
-            return "needs walk-back: " + "; ".join(flags)
-        undecided = [finding for finding in self.findings if not finding.exact]
-        # Without a control (d) is not measured in any audit, and says so itself: that alone makes none partial.
-        lacks = [finding for finding in undecided if finding.key != "d" or self.frozen_baseline_acc is not None]
-        absent = [f"{d.name} not asked for" for d in DIAGNOSTICS if d not in self._asked]
-        if not absent and not (self.partial and (lacks or self.headline_acc is None)):
-            return "trustworthy"
-        open_ones = [f"{f.name} {'not measured' if f.status is Status.NOT_MEASURED else 'likely'}" for f in undecided]
-        return "nothing fired, but the audit is partial: " + "; ".join([*open_ones, *absent])
+        likely = {finding.key: "likely" for finding in self.findings if finding.measured and not finding.exact}
+        if self.fired:
+            return walk_back(self.fired, "".join(likely))
+        unmeasured = {finding.key: "not measured" for finding in self.findings if not finding.measured}
+        absent = {d.key: "not asked for" for d in DIAGNOSTICS if d not in self._asked}
+        # Without a control (d) of a checkpoint is not measured, and says so itself.
+        open_keys = {**(likely | unmeasured if self.partial or absent else {}), **absent}
+        return left_open("partial", open_keys) if open_keys else TRUSTWORTHY
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -57,8 +57,8 @@ class Trajectory:
     @property
     def gradient_layer(self) -> int | None:
         """The deepest layer whose gradient was logged in any epoch."""
-        known = [index for point in self.points for index, norm in enumerate(point.bp_grad_norms) if norm is not None]
-        return max(known, default=None)
+        layers = [index for point in self.points for index, norm in enumerate(point.bp_grad_norms) if norm is not None]
+        return max(layers, default=None)
 
     @property
     def gradient_norm(self) -> Series:
@@ -79,7 +79,7 @@ class Trajectory:
     def judged(self, report: DiagnosticReport) -> Trajectory:
         """This trajectory with its first epochs judged by a report's thresholds and control."""
         first: dict[str, int] = {}
-        known: set[str] = set()
+        judgeable: set[str] = set()
         for point in self.points:
             at_epoch = replace(
                 report,
@@ -93,9 +93,9 @@ class Trajectory:
             )
             for key in at_epoch.fired:
                 first.setdefault(key, point.epoch)
-            known |= {finding.key for finding in at_epoch.findings if finding.measured}
+            judgeable |= {finding.key for finding in at_epoch.findings if finding.measured}
         ordered = dict(sorted(first.items(), key=lambda item: (item[1], item[0])))
-        return replace(self, first_fired=ordered, known=tuple(sorted(known)))
+        return replace(self, first_fired=ordered, known=tuple(sorted(judgeable)))
 
     def line(self, fired: str) -> str:
         """«first fired: (d) epoch 1, (a) epoch 6 of 30», with what fires only before the end, or only there, said to be so."""

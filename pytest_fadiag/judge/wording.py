@@ -10,6 +10,15 @@ WIDTH = 118
 """Where the text of a report folds its sentences; the lists of norms are folded too."""
 
 
+LOG = " (log)"
+"""Behind the name of a method that is known from training logs."""
+
+
+def as_log(name: str, partial: bool) -> str:
+    """The name of a method, marked where it comes from training logs."""
+    return f"{name}{LOG}" if partial else name
+
+
 def figure(value: float) -> str:
     """Three significant digits, in powers of ten where plain digits would mislead: 1.4, 255, 2.8e+03, 1.3e-08."""
     if not math.isfinite(value):
@@ -49,8 +58,8 @@ def fraction(value: float) -> str:
 
 def per_site(symbol: str, values: Sequence[float | None], *, depth_known: bool = True) -> str:
     """Every known value of the stream with its index: h_0 35.1  h_1 40.2."""
-    known = [(site(index, values, depth_known=depth_known), value) for index, value in enumerate(values)]
-    return "  ".join(f"{symbol}_{layer} {figure(value)}" for layer, value in known if value is not None) or "none logged"
+    layers = [(site(index, values, depth_known=depth_known), value) for index, value in enumerate(values)]
+    return "  ".join(f"{symbol}_{layer} {figure(value)}" for layer, value in layers if value is not None) or "none logged"
 
 
 def site(index: int, values: Sequence[float | None], *, depth_known: bool = True) -> str:

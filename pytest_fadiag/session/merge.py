@@ -17,6 +17,7 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..show.audit import AuditRow, Checklist
 from ..show.document import read_document
 from ..show.printable import one_line
+from ..show.status import in_words
 from .expect import short_by_letters
 from .settings import Settings
 from .targets import Kind, Target
@@ -80,7 +81,7 @@ class RecordedRow:
     def problems(self) -> Mapping[str, BaseException]:
         """A diagnostic that the recorded run could not judge is not judged by merging it."""
         unjudged = [d for d in DIAGNOSTICS if self.row.outcomes.get(d.key) in ("error", "not run")]
-        why = self.row.reason or self.row.verdict
+        why = self.row.reason or in_words(self.row.status)
         return {d.key: AuditError(f"{d.name} was not judged in the recorded audit: {why}") for d in unjudged}
 
     def judge(

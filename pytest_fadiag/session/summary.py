@@ -18,7 +18,8 @@ from ..load.identity import identify
 from ..show.audit import Audit, AuditRow, Checklist
 from ..show.document import margin_row
 from ..show.printable import printable
-from ..show.terminal import LEFT, one_line, write_table
+from ..show.status import Outcome
+from ..show.terminal import one_line, write_table
 from .checklist import summary_line
 from .expect import renew
 from .files import destination, unset_variable, write
@@ -122,7 +123,7 @@ class Summary:
                 "name": group.name,
                 "method": group.method,
                 "partial": group.partial,
-                "outcome": LEFT,
+                "outcome": Outcome.LEFT.value,
                 "expected": recorded.get(group.name),
             }
             for group in seed_groups(self.run.targets.named)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..judge.diagnostics import Column
+from ..judge.diagnostics import Column, ColumnKind
 from ..judge.report import DiagnosticReport
 from ..judge.wording import points
 from .audit import COLUMNS, AuditRow
@@ -15,13 +15,10 @@ TOLERANCE = 0.01
 """How far a number may move, relative to what it was, before the table says so."""
 SLACK = 1e-6
 """What rounding may add to that, relative: exactly one percent is not more than one percent, whichever way it rounds."""
-POINTS = "margin"
-"""A difference already, in percentage points: it moves by points, and a share of it would mislead near zero."""
 LEAST_POINTS = 0.01
-"""Below this a margin has not moved, however small it was: two decimals are shown."""
-COSINE = "drift"
-"""A cosine, of which zero is the usual value: one percent of almost nothing is noise, so it moves by an absolute amount."""
+"""Below this a difference in points has not moved, however small it was: two decimals are shown."""
 LEAST_COSINE = 0.01
+"""How far a cosine may move: one percent of almost nothing is noise, so it moves by an absolute amount."""
 COMPARED = {
     "torch": "torch",
     "device": "device",
@@ -46,12 +43,12 @@ class Move(NamedTuple):
     @property
     def was(self) -> str:
         """The number then."""
-        return shown(self.column, self.before)
+        return self.column.show(self.before)
 
     @property
     def became(self) -> str:
         """The number now."""
-        return shown(self.column, self.now)
+        return self.column.show(self.now)
 
     def __str__(self) -> str:
         """How far, in the words that mislead least: points, a difference, a percentage, a factor, or what it was."""
@@ -59,16 +56,9 @@ class Move(NamedTuple):
             return "new"
         if self.now is None or not (math.isfinite(self.before) and math.isfinite(self.now)):
             return f"was {self.was}"
-        if self.column.title == POINTS:
+        if self.column.kind in (ColumnKind.POINTS, ColumnKind.COSINE):  # a share of it would mislead near zero
             return points(self.now - self.before)
-        if self.column.title == COSINE:
-            return f"{self.now - self.before:+.2f}"
         return _share(self.before, self.now) or f"was {self.was}"
-
-
-def shown(column: Column, value: float | None) -> str:
-    """A number of a column, or that there is none."""
-    return "not measured" if value is None else column.show(value)
 
 
 def _share(before: float, now: float) -> str:
@@ -94,8 +84,8 @@ def moves(row: AuditRow) -> dict[str, Move]:
     if row.report is None or row.recorded is None:
         return {}
     then, report = row.recorded, row.report
-    found = (Move(column, column.value(then), column.value(report)) for column in COLUMNS)
-    return {move.column.title: move for move in found if _moved(move)}
+    compared = (Move(column, column.value(then), column.value(report)) for column in COLUMNS)
+    return {move.column.title: move for move in compared if _moved(move)}
 
 
 def _moved(move: Move) -> bool:
@@ -104,8 +94,12 @@ def _moved(move: Move) -> bool:
         return before is not now
     if not (math.isfinite(before) and math.isfinite(now)):
         return before != now and not (math.isnan(before) and math.isnan(now))
-    least = {POINTS: max(LEAST_POINTS, TOLERANCE * abs(before)), COSINE: LEAST_COSINE}
-    return abs(now - before) > least.get(move.column.title, TOLERANCE * abs(before)) * (1 + SLACK)
+    least = TOLERANCE * abs(before)
+    if move.column.kind is ColumnKind.POINTS:
+        least = max(LEAST_POINTS, least)
+    elif move.column.kind is ColumnKind.COSINE:
+        least = LEAST_COSINE
+    return abs(now - before) > least * (1 + SLACK)
 
 
 def environment_notes(rows: Iterable[AuditRow]) -> list[str]:
@@ -114,7 +108,7 @@ def environment_notes(rows: Iterable[AuditRow]) -> list[str]:
     notes = []
     for key, name in COMPARED.items():
         if key not in ("dtype", "checkpoint_sha256"):  # those belong to each checkpoint
-            values = _in_order({str(found[key]) for row in rows if row.report and key in (found := _measured_with(row.report))})
+            values = _in_order({str(used[key]) for row in rows if row.report and key in (used := _measured_with(row.report))})
             if len(values) > 1:
                 notes.append(f"these rows differ in {name}: {', '.join(_short(key, value) for value in values)}")
     changed: dict[str, list[str]] = {}

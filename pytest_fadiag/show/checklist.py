@@ -37,14 +37,14 @@ PITFALLS = {
 """The titles are those of the checks that read code; outputs know nothing of sources, so a test holds the two together."""
 
 
-def checklist_lines(group: MethodGroup | None, found: Checklist | None) -> list[str]:
+def checklist_lines(group: MethodGroup | None, checklist: Checklist | None) -> list[str]:
     """The checklist of one method, or of the evaluation code alone, as Markdown task lists."""
     lines = []
     for number, item in PITFALLS.items():
         lines.append(f"- **{number}. {escaped(item.title)}**")
         own = "" if group is None else _feedback(group.reports) if number == 4 else _own(group, item)
         lines += [f"  - {own}"] if own else []
-        lines += [f"  - {line}" for line in _code(number, found)]
+        lines += [f"  - {line}" for line in _code(number, checklist)]
     return lines
 
 
@@ -71,13 +71,13 @@ def _feedback(reports: Sequence[DiagnosticReport]) -> str:
     return f"[ ] in the checkpoints: left to the author: {lacks}; this form compares no credit signal"
 
 
-def _code(number: int, found: Checklist | None) -> Iterable[str]:
+def _code(number: int, checklist: Checklist | None) -> Iterable[str]:
     """What the reading of the evaluation code says of one pitfall."""
     where = "in the evaluation code"
-    if found is None or not found.files:
+    if checklist is None or not checklist.files:
         yield f"[ ] {where}: left to the author; it was not read (`--fa-checklist=PATH` reads it)"
         return
-    here = [finding for finding in found.findings if finding.get("number") == number]
+    here = [finding for finding in checklist.findings if finding.get("number") == number]
     for finding in here:
         if not finding.get("silenced"):
             fix = f"; fix: {_said(finding, 'fix')}" if finding.get("fix") else ""
@@ -86,7 +86,7 @@ def _code(number: int, found: Checklist | None) -> Iterable[str]:
         if finding.get("silenced"):
             yield f"[ ] {where}: left to the author, who let it stand: {_place(finding)}: «{_said(finding, 'silenced')}»"
     if not here:
-        read = "file that was read" if found.files == 1 else f"{found.files:,} files that were read"
+        read = "file that was read" if checklist.files == 1 else f"{checklist.files:,} files that were read"
         yield f"[x] {where}: no sign of it in the syntax of the {read}"
 
 

@@ -13,8 +13,10 @@ from ..judge.errors import AuditError
 from ..judge.margins import ASSUMED_IMAGES, Interval, SeedMargin, Variance
 from ..judge.plain import known_fields, number, to_plain
 from ..judge.report import DiagnosticReport
-from .audit import COLUMNS, Audit, AuditRow, Checklist, MarginRow, mean_rows
+from .audit import COLUMNS, Audit, AuditRow, Checklist, MarginRow
 from .changes import moves
+from .groups import method_groups
+from .status import in_a_sentence, in_words
 
 FORMAT = "pytest-fadiag audit"
 FORMAT_VERSION = 3
@@ -32,13 +34,14 @@ def document(audit: Audit, version: str) -> dict[str, Any]:
         "summary": [_summary(row) for row in audit.rows],
         "means": [
             {
-                "method": mean.method,
-                "partial": mean.partial,
-                "seeds": mean.seeds,
-                "mean": _by_column(mean.means),
-                "sd": _by_column(mean.deviations),
+                "method": group.method,
+                "partial": group.partial,
+                "seeds": group.mean.seeds,
+                "mean": _by_column(group.mean.values),
+                "sd": _by_column(group.mean.deviations),
             }
-            for mean in mean_rows(audit.rows)
+            for group in method_groups(audit)
+            if group.mean is not None
         ],
         "seed_margins": [_margin(margin) for margin in audit.margins],
         "checklist": None if audit.checklist is None else to_plain(asdict(audit.checklist)),
@@ -80,11 +83,11 @@ def audit_of(values: Any) -> Audit:
             f"an audit of format version {version!r}, and this pytest-fadiag reads up to {FORMAT_VERSION}: update pytest-fadiag"
         )
     reports = {name: _report(name, report) for name, report in values["reports"].items()}
-    found = values.get("checklist")
+    checklist = values.get("checklist")
     return Audit(
         [_row(row, reports.get(row["checkpoint"])) for row in values["summary"]],
         [margin_row(margin) for margin in values.get("seed_margins", ())],
-        None if found is None else Checklist(**known_fields(Checklist, found)),
+        None if checklist is None else Checklist(**known_fields(Checklist, checklist)),
         None if values.get("shard") is None else (int(values["shard"][0]), int(values["shard"][1])),
     )
 
@@ -101,10 +104,12 @@ def _summary(row: AuditRow) -> dict[str, Any]:
         "seed": row.seed,
         "group": row.group or None,
         "partial": row.partial,
-        "verdict": row.report.verdict if row.report is not None else row.verdict,
+        "standing": row.status.standing.word,
+        "status": in_words(row.status),
+        "verdict": in_a_sentence(row.status),
         "fired": row.fired,
         "expected": row.expected,
-        "outcomes": dict(row.outcomes),
+        "outcomes": {key: outcome.value for key, outcome in row.outcomes.items()},
         "reason": row.reason,
         "headline_acc": None if row.report is None else row.report.headline_acc,
         "frozen_baseline_acc": None if row.report is None else row.report.frozen_baseline_acc,
@@ -119,7 +124,7 @@ def _row(values: Mapping[str, Any], report: DiagnosticReport | None) -> AuditRow
         str(values["method"]),
         values["seed"],
         report,
-        {str(key): str(outcome) for key, outcome in values.get("outcomes", {}).items()},
+        values.get("outcomes", {}),
         str(values.get("reason", "")),
         values.get("expected"),
         None if values.get("recorded") is None else DiagnosticReport.from_dict(values["recorded"]),
@@ -134,7 +139,7 @@ def _margin(row: MarginRow) -> dict[str, Any]:
             "name": row.name,
             "method": row.method,
             "partial": row.partial,
-            "outcome": row.outcome,
+            "outcome": row.outcome.value,
             "reason": row.reason,
             "expected": row.expected,
             "margin": None if margin is None else margin_values(margin),

@@ -11,12 +11,14 @@ from ..judge.diagnostics.frozen_margin import interval, margin
 from ..judge.diagnostics.residual_growth import cumulative_growth, per_block_growth
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
+from ..judge.trajectory import Trajectory
 from ..judge.wording import cosine, figure, fraction, limit, listed, per_site, points
 from .audit import Audit, AuditRow, MarginRow
 from .checklist import checklist_lines
-from .groups import MethodGroup, method_groups
+from .groups import MethodGroup, seed_groups
 from .markdown import cells, escaped
 from .printable import one_line
+from .status import RowStatus, in_a_sentence, in_words
 
 AUTHOR = "*left to the author*"
 ENVIRONMENT = {
@@ -37,7 +39,7 @@ ENVIRONMENT = {
 def form(audit: Audit, version: str) -> str:
     """The filled-in form of every method, in Markdown; what comes from files is escaped."""
     lines = ["# FA reporting form", "", f"Filled in by pytest-fadiag {_text(version)}. What it cannot know is {AUTHOR}."]
-    groups = method_groups(audit)
+    groups = seed_groups(audit)
     shown = [group.margin for group in groups]
     alone = [margin for margin in audit.margins if not any(margin is other for other in shown)]
     if not groups:
@@ -81,21 +83,21 @@ def _identification(group: MethodGroup, version: str) -> list[str]:
     repeated = sorted(seed for seed, runs in Counter(row.seed for row in seeds).items() if runs > 1 and seed is not None)
     if repeated:
         lines += ["", f"**Warning: {_repeated(repeated)}**"]
-    verdicts = [(_seed(row), _text(row.report.verdict if row.report is not None else row.verdict)) for row in group.rows]
+    verdicts = [(_seed(row), _text(in_a_sentence(row.status))) for row in group.rows]
     lines += ["", *cells(("seed", "verdict"), verdicts)]
-    said = [(row, remark) for row in group.rows if row.report is not None for remark in (*row.report.remarks, *_notes(row))]
-    told = [f"- {escaped(_name(row), start=True)}: {_text(remark)}" for row, remark in said]
-    return [*lines, *([""] if told else []), *told]
+    remarks = [
+        f"- {escaped(_name(row), start=True)}: {_text(remark)}"
+        for row in group.rows
+        if row.report is not None
+        for remark in (*row.report.remarks, *row.report.notes.splitlines())
+    ]
+    return [*lines, *([""] if remarks else []), *remarks]
 
 
 def _repeated(seeds: Sequence[int]) -> str:
     """Runs of one seed differ by something else than their seed, or are the same run twice."""
     which = f"seed {seeds[0]} occurs" if len(seeds) == 1 else f"seeds {listed(map(str, seeds))} occur"
     return f"{which} more than once, so n counts runs and not seeds, and the spread below is not one over seeds."
-
-
-def _notes(row: AuditRow) -> list[str]:
-    return row.report.notes.splitlines() if row.report is not None else []
 
 
 def _headline(group: MethodGroup) -> list[str]:
@@ -116,21 +118,19 @@ def _over_seeds(row: MarginRow | None) -> str:
     if row is None or row.margin is None:
         reason = f": {_text(row.reason)}" if row is not None and row.reason else ""
         return f"not tested{reason}"
-    found = row.margin
-    bounds = f"95 % interval {points(found.interval.low)} to {points(found.interval.high)} ({_text(found.interval.kind)})"
-    text = (
-        f"**{found.verdict.value}**: {points(found.margin)} pp, {bounds}, minimum {limit(found.minimum)} pp, n = {found.seeds}"
-    )
-    return f"{text}; {_text(found.caveat)}" if found.caveat else text
+    over = row.margin
+    bounds = f"95 % interval {points(over.interval.low)} to {points(over.interval.high)} ({_text(over.interval.kind)})"
+    text = f"**{over.verdict.value}**: {points(over.margin)} pp, {bounds}, minimum {limit(over.minimum)} pp, n = {over.seeds}"
+    return f"{text}; {_text(over.caveat)}" if over.caveat else text
 
 
 def _spread(values: Sequence[float | None], show: Callable[[float], str]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return "not measured"
-    mean = show(statistics.fmean(known))
-    of = f"n = {len(known)}" if len(known) == len(values) else f"n = {len(known)} of {len(values)}"
-    return f"{mean} ± {statistics.stdev(known):.2g} ({of})" if len(known) > 1 else f"{mean} ({of}, no spread)"
+    mean = show(statistics.fmean(numbers))
+    of = f"n = {len(numbers)}" if len(numbers) == len(values) else f"n = {len(numbers)} of {len(values)}"
+    return f"{mean} ± {statistics.stdev(numbers):.2g} ({of})" if len(numbers) > 1 else f"{mean} ({of}, no spread)"
 
 
 def _diagnostic(group: MethodGroup, diagnostic: Diagnostic) -> list[str]:
@@ -138,27 +138,32 @@ def _diagnostic(group: MethodGroup, diagnostic: Diagnostic) -> list[str]:
     rows = []
     for row in group.rows:
         if row.report is None:
-            rows.append((_seed(row), "not measured", _text(row.reason or row.verdict), ""))
+            rows.append((_seed(row), "not measured", _text(row.reason or in_words(row.status)), ""))
             continue
-        finding = row.report.finding(diagnostic.key)
-        outcome = f"**{_text(finding.outcome)}**" if finding.fired else _text(finding.outcome)
-        said = _text(finding.headline) if diagnostic.key in row.judged else f"{_text(finding.headline)} (not part of this run)"
-        rows.append((_seed(row), outcome, said, "; ".join(_values(row.report, diagnostic.key))))
+        key, status, finding = diagnostic.key, row.status, row.report.finding(diagnostic.key)
+        outcome, said = _text(finding.outcome), _text(finding.headline)
+        if key in status.fired:
+            outcome = f"**{outcome}**"
+        elif key in status.broken:
+            outcome, said = "error", _text(row.reason) or said
+        elif key not in status.judged:
+            outcome, said = "not run", f"{said} (not part of this run)"
+        rows.append((_seed(row), outcome, said, "; ".join(_values(row.report, key))))
     return cells(("seed", "outcome", "number and threshold", "values"), rows)
 
 
 def _values(report: DiagnosticReport, key: str) -> list[str]:
     """The numbers behind a finding, layer by layer."""
-    companions, known = report.companions, report.depth_known
+    companions = report.companions
     if key == "a":
-        parts = [_layers("h", report.residual_norms, known)]
-        if None not in report.residual_norms and known:
+        parts = [_layers("h", report.residual_norms, report.depth_known)]
+        if None not in report.residual_norms and report.depth_known:
             parts.append(f"per-block growth {figure(per_block_growth(report.residual_norms))}")
             parts.append(f"cumulative growth {figure(cumulative_growth(report.residual_norms))}")
         return parts
     if key == "b":
         per_error = companions.gradient_per_unit_error
-        parts = [_layers("g", report.bp_grad_norms, known)]
+        parts = [_layers("g", report.bp_grad_norms, report.depth_known)]
         return [*parts, f"per unit error {figure(per_error)}"] if per_error is not None else parts
     if key == "c":
         shown = (
@@ -185,20 +190,22 @@ def _layers(symbol: str, norms: Sequence[float | None], depth_known: bool) -> st
 def _first_fired(group: MethodGroup) -> list[str]:
     rows = []
     for row in group.rows:
-        if row.report is not None and row.report.trajectory is not None:
-            first, epochs = row.report.trajectory.first_fired, row.report.trajectory.epochs
-            epochs_of = [_epoch(first.get(diagnostic.key), diagnostic.key, row.report) for diagnostic in DIAGNOSTICS]
-            rows.append((_seed(row), *epochs_of, f"{epochs[0]} to {epochs[-1]}"))
-    return cells(("seed", *(f"({diagnostic.key})" for diagnostic in DIAGNOSTICS), "epochs logged"), rows) if rows else []
+        trajectory = None if row.report is None else row.report.trajectory
+        if trajectory is not None:
+            epochs = [_epoch(row.status, trajectory, diagnostic.key) for diagnostic in DIAGNOSTICS]
+            rows.append((_seed(row), *epochs, f"{trajectory.epochs[0]} to {trajectory.epochs[-1]}"))
+    return cells(("seed", *(f"({diagnostic.key})" for diagnostic in DIAGNOSTICS), "epochs logged"), rows)
 
 
-def _epoch(epoch: int | None, key: str, report: DiagnosticReport) -> str:
-    known = () if report.trajectory is None else report.trajectory.known
-    if epoch is None and key not in known:
-        return "not logged by epoch" if report.finding(key).measured else "not measured"
+def _epoch(status: RowStatus, trajectory: Trajectory, key: str) -> str:
+    epoch = trajectory.first_fired.get(key)
+    if key not in status.judged:
+        return "not run"
+    if epoch is None and key not in trajectory.known:
+        return "not measured" if key in status.unmeasured else "not logged by epoch"
     if epoch is None:
-        return "only in the final numbers" if key in report.fired else "never"
-    return str(epoch) if key in report.fired else f"{epoch} (not at the end)"
+        return "only in the final numbers" if key in status.fired else "never"
+    return str(epoch) if key in status.fired else f"{epoch} (not at the end)"
 
 
 def _control(group: MethodGroup) -> list[str]:

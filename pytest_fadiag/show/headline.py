@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..judge.margins import SeedVerdict
 from ..judge.wording import count
-from .audit import Audit, Checklist
-from .standing import Standing, standing
+from .audit import Audit, AuditRow, Checklist
+from .status import Outcome, Standing
 
-UNKNOWN = {"skipped": "no control"}
+UNKNOWN = {Outcome.SKIPPED: "no control"}
 """What a margin over seeds without a number is called, where its outcome would say less."""
 
 
@@ -18,26 +18,37 @@ def headline(audit: Audit) -> str:
     """How many results need a walk-back, else how many are trustworthy; where there is none, what else was found."""
     rows, counts = audit.rows, margin_counts(audit)
     if not rows:
-        found = f"evaluation code: {checklist_count(audit.checklist)}" if audit.checklist is not None else "nothing was audited"
-        return margins_line(audit) or found
-    walked = sum(standing(row) is Standing.WALK_BACK for row in rows)
+        code = f"evaluation code: {checklist_count(audit.checklist)}" if audit.checklist is not None else "nothing was audited"
+        return margins_line(audit) or code
+    standings = standing_counts(rows)
+    walked, passed = standings[Standing.WALK_BACK], standings[Standing.TRUSTWORTHY]
     if walked:
         needs = "needs" if walked == 1 else "need"
         return f"{walked} of {count(len(rows), 'result')} {needs} a walk-back"
-    passed = sum(standing(row) is Standing.TRUSTWORTHY for row in rows)
     undecided = any(word in counts for word in ("inconclusive", "fire", "error"))
     but = ", but not every margin over seeds" if undecided and passed else ""
     return f"{passed} of {count(len(rows), 'result')} trustworthy{but}"
 
 
+def standing_counts(rows: Sequence[AuditRow]) -> Counter[Standing]:
+    """How many rows stand where."""
+    return Counter(row.status.standing for row in rows)
+
+
+def fired_counts(rows: Sequence[AuditRow], key: str) -> tuple[int, int]:
+    """In how many rows a diagnostic fired, and of how many there is an answer."""
+    fired = sum(key in row.status.fired for row in rows)
+    return fired, fired + sum(key in row.status.passed for row in rows)
+
+
 def margin_counts(audit: Audit) -> Mapping[str, int]:
     """How many margins over seeds pass, are inconclusive or fire, then how many have no number and why; none that is zero."""
-    found = Counter(
-        UNKNOWN.get(row.outcome, row.outcome) if row.margin is None else row.margin.verdict.value.lower()
+    words = Counter(
+        UNKNOWN.get(row.outcome, row.outcome.value) if row.margin is None else row.margin.verdict.value.lower()
         for row in audit.margins
     )
     order = [verdict.value.lower() for verdict in (SeedVerdict.PASS, SeedVerdict.INCONCLUSIVE, SeedVerdict.FIRE)]
-    return {word: found[word] for word in [*order, *sorted(set(found) - set(order))] if found[word]}
+    return {word: words[word] for word in [*order, *sorted(set(words) - set(order))] if words[word]}
 
 
 def margins_line(audit: Audit) -> str:
@@ -46,10 +57,10 @@ def margins_line(audit: Audit) -> str:
     return f"margins over seeds: {', '.join(f'{number} {word}' for word, number in counts.items())}" if counts else ""
 
 
-def checklist_count(found: Checklist) -> str:
+def checklist_count(checklist: Checklist) -> str:
     """How much code was read and what came of it: «4 files read, 2 findings, 1 silenced»."""
-    read = f"{count(found.files, 'file')} read"
-    if not found.findings:
+    read = f"{count(checklist.files, 'file')} read"
+    if not checklist.findings:
         return f"{read}, nothing found"
-    silenced = sum(bool(finding.get("silenced")) for finding in found.findings)
-    return f"{read}, {count(len(found.findings), 'finding')}" + (f", {silenced} silenced" if silenced else "")
+    silenced = sum(bool(finding.get("silenced")) for finding in checklist.findings)
+    return f"{read}, {count(len(checklist.findings), 'finding')}" + (f", {silenced} silenced" if silenced else "")

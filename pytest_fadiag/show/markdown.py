@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from .audit import Audit, Checklist
 from .headline import checklist_count, headline, margins_line
-from .notes import legend, notes_of
+from .notes import has_expected, legend, notes_of
 from .printable import one_line, printable
+from .status import in_a_sentence
 from .table import Line, render
 
 _MARKUP = re.compile(
@@ -34,15 +35,14 @@ def markdown(audit: Audit) -> str:
     table = render(audit, 10_000)
     if audit.rows or audit.margins:
         lines += [*_table(table), ""]
-    expected = any(row.as_expected for row in audit.rows) or any(margin.as_expected for margin in audit.margins)
-    marks = ["\\* as expected"] if expected else []
+    marks = ["\\* as expected"] if has_expected(audit) else []
     marks += [escaped(line) for line in legend(audit, table)]
     notes = [f"- {escaped(one_line(note), start=True)}" for note in notes_of(audit.rows)]
     for part in (["; ".join(marks)] if marks else [], notes, _checklist(audit.checklist)):
         lines += [*part, ""] if part else []
     for row in audit.rows:
         if row.report is not None and row.fired:
-            title = _MENTION.sub(f"@{SILENT}", html.escape(one_line(f"{row.checkpoint}: {row.report.verdict}")))
+            title = _MENTION.sub(f"@{SILENT}", html.escape(one_line(f"{row.checkpoint}: {in_a_sentence(row.status)}")))
             lines += [
                 f"<details><summary>{title}</summary>",
                 "",
@@ -80,14 +80,14 @@ def _table(table: Sequence[Line]) -> list[str]:
     return lines
 
 
-def _checklist(found: Checklist | None) -> list[str]:
+def _checklist(checklist: Checklist | None) -> list[str]:
     """What the reading of evaluation code found: where, which pitfall, what to write instead, or why it may stand."""
-    if found is None:
+    if checklist is None:
         return []
     rows = []
-    for finding in sorted(found.findings, key=lambda finding: bool(finding.get("silenced"))):
+    for finding in sorted(checklist.findings, key=lambda finding: bool(finding.get("silenced"))):
         names = ("file", "line", "number", "title", "code", "fix", "silenced")
         file, line, number, title, code, fix, reason = (escaped(one_line(str(finding.get(name) or ""))) for name in names)
         rows.append((f"{file}:{line}", f"{number}. {title}", code, f"let stand: {reason}" if reason else fix))
     table = cells(("place", "pitfall", "code", "fix, or why it stands"), rows)
-    return ["### Checklist", "", f"{checklist_count(found)}.", *([""] if table else []), *table]
+    return ["### Checklist", "", f"{checklist_count(checklist)}.", *([""] if table else []), *table]

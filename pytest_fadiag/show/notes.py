@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from .audit import LIKELY_PASS, Audit, AuditRow
+from .audit import Audit, AuditRow
 from .changes import environment_notes
+from .status import LIKELY_PASS
 from .table import EXCUSED, Line
 
 
 def notes_of(rows: Sequence[AuditRow]) -> list[str]:
     """The notes of all rows, each once."""
-    return list(dict.fromkeys([*(note for row in rows for note in row.notes), *environment_notes(rows)]))
+    return list(dict.fromkeys([*(note for row in rows for note in _notes(row)), *environment_notes(rows)]))
+
+
+def _notes(row: AuditRow) -> Iterator[str]:
+    """What the status alone would hide: remarks on the checkpoint, and a control that is not its own."""
+    if row.report is None:
+        return
+    for remark in row.report.remarks:
+        yield f"{row.checkpoint}: {remark}"
+    control = row.report.control
+    if control is not None and (another := control.another_method(row.method)):
+        yield f"{row.method}: {another}"
+    if control is not None and (another := control.another_seed(row.seed)):
+        yield f"{row.checkpoint}: {another}"
+
+
+def has_expected(audit: Audit) -> bool:
+    """Whether anything bears the mark of what is as expected."""
+    return any(row.status.as_expected for row in audit.rows) or any(margin.as_expected for margin in audit.margins)
 
 
 def legend(audit: Audit, table: Sequence[Line], width: int = 10_000) -> list[str]:
     """What the shorthand of a rendered table means, as far as it occurs there: ASCII, folded to a width, or no line at all."""
-    # Only where there is a report: the reason of an error may hold any word.
-    words = {word for row in audit.rows if row.report is not None for word in row.verdict.split()}
-    numbers = [cell.text for line in table for cell in line[2:-1]]
+    statuses = [row.status for row in audit.rows]
     marks = {
-        "? likely fires": any(word.rstrip("*").endswith("?") for word in words),
-        f"{LIKELY_PASS}: passes as far as the log tells": LIKELY_PASS in words,
-        "no: not measured": "no" in words,
-        f"{EXCUSED} crosses its threshold, but is excused": any(EXCUSED in text for text in numbers),
+        "? likely fires": any(set(status.fired) & set(status.likely) for status in statuses),
+        f"{LIKELY_PASS}: passes as far as the log tells": any(
+            status.lists_passes and set(status.passed) & set(status.likely) for status in statuses
+        ),
+        "no: not measured": any(status.unmeasured for status in statuses),
+        f"{EXCUSED} crosses its threshold, but is excused": any(cell.excused for line in table for cell in line),
     }
     return textwrap.wrap("; ".join(text for text, occurs in marks.items() if occurs), max(20, width))

@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics import Column, ColumnKind
+from ..judge.diagnostics.frozen_margin import FrozenMargin
 from ..judge.margins import SeedVerdict
-from ..judge.wording import figure, points
-from .audit import COLUMNS, Audit, AuditRow, MarginRow, MeanRow, mean_rows
-from .changes import POINTS, moves
+from .audit import COLUMNS, Audit, AuditRow, MarginRow
+from .changes import moves
+from .groups import Mean, MethodGroup, method_groups
 from .printable import cells, one_line, shortened
+from .status import Outcome, in_words
 
 LONGEST_METHOD = 24
 SHORTEST_METHOD = 8
@@ -19,8 +21,6 @@ NARROWEST_VERDICT = 17
 EPOCHS_OUTLAST = 3
 FIRST = "first epoch"
 """The column of the epochs at which diagnostics first fired."""
-LOG = " (log)"
-"""Behind the method of a row that a training log gave."""
 EXCUSED = "^"
 """Behind a number that crosses its threshold and passes all the same; the legend says so."""
 ASCII = str.maketrans({"‖": "|", "±": "~", "…": "~", "×": "x", "÷": "/", "—": "-", "→": ">", "«": '"', "»": '"'})
@@ -28,13 +28,19 @@ ASCII = str.maketrans({"‖": "|", "±": "~", "…": "~", "×": "x", "÷": "/", 
 
 @dataclass(frozen=True)
 class Cell:
-    """A piece of text and whether it is about something that fired."""
+    """A piece of text, and what it is about."""
 
     text: str
     fired: bool = False
+    """Whether it is about something that fired, or that must not be overlooked."""
+    excused: bool = False
+    """Whether it bears the mark of a number that is excused."""
+    may_be_cut: bool = False
+    """Whether it may be as long as the reason of an error is."""
 
 
 Line = list[Cell]
+NONE = Cell("-")
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,21 @@ class Layout:
     """Whether a margin over seeds has its interval beside its verdict."""
     first: bool = True
     """Whether the epochs at which diagnostics first fired have a column."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table with all that it can show, and what a narrow terminal shows instead."""
+
+    name: str
+    seed: str
+    numbers: Sequence[Cell]
+    verdict: Cell
+    first: str = "-"
+    without_spread: Sequence[Cell] = ()
+    """The numbers without the deviations of norms, where there are deviations."""
+    without_bounds: Cell | None = None
+    """The verdict without the interval of a margin over seeds, where there is one."""
 
 
 def layouts() -> Iterator[Layout]:
@@ -66,130 +87,115 @@ def layouts() -> Iterator[Layout]:
 
 def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:
     """The lines of the table: header, each method's rows, its mean row; at most ``width`` characters each."""
-    groups = _groups(audit)
+    entries = [entry for group in method_groups(audit) for entry in _entries(group)]
+    has_epochs = any(row.first_fired for row in audit.rows)
     lines: list[Line] = []
     for layout in layouts():
-        lines = _lines(groups, layout)
+        shown = layout.shown
+        if not audit.rows:  # of margins over seeds alone the other columns would be dashes
+            shown = tuple(index for index in shown if _is_margin(COLUMNS[index]))
+        lines = _lines(entries, replace(layout, shown=shown, first=layout.first and has_epochs))
         if _width(lines) <= width:
             break
     return [_fitted(line, width, ascii_only) for line in lines]
 
 
-@dataclass(frozen=True)
-class Group:
-    """The rows of one method, their mean if they are seeds, and the tests of their margin over seeds."""
-
-    label: str
-    rows: Sequence[AuditRow]
-    mean: MeanRow | None
-    margins: Sequence[MarginRow]
+def _entries(group: MethodGroup) -> list[Entry]:
+    """A method's rows, their mean if they are seeds, and the tests of their margin over seeds, a single one beside the mean."""
+    beside = group.margins[0] if group.mean is not None and len(group.margins) == 1 else None
+    entries = [_row(row, label) for row, label in zip(group.rows, _labels(group), strict=True)]
+    entries += [] if group.mean is None else [_mean(group.label, group.mean, beside)]
+    return entries + [_margin(margin) for margin in group.margins if margin is not beside]
 
 
-def _groups(audit: Audit) -> list[Group]:
-    rows = audit.rows
-    means = {(mean.method, mean.partial): mean for mean in mean_rows(rows)}
-    by_method: dict[tuple[str, bool], list[AuditRow]] = {(row.method, row.partial): [] for row in rows}
-    for row in rows:
-        by_method[row.method, row.partial].append(replace(row, method=_label(row, rows)))
-    for margin in audit.margins:
-        by_method.setdefault((margin.method, margin.partial), [])
-    return [
-        Group(
-            f"{key[0]}{LOG if key[1] else ''}",
-            found,
-            means.get(key),
-            [margin for margin in audit.margins if (margin.method, margin.partial) == key],
-        )
-        for key, found in by_method.items()
-    ]
+def _labels(group: MethodGroup) -> Iterator[str]:
+    """The method of each row, or where another row has the same seed that part of the id which tells them apart."""
+    for row in group.rows:
+        same = [other.checkpoint.split("/") for other in group.rows if other.seed == row.seed]
+        if len(same) == 1:
+            yield group.label
+            continue
+        differs = next((number for number, parts in enumerate(zip(*same, strict=False)) if len(set(parts)) > 1), 0)
+        yield "/".join(row.checkpoint.split("/")[differs:])
 
 
-def _label(row: AuditRow, rows: Sequence[AuditRow]) -> str:
-    """The method, or where another row has the same method and seed that part of the id which tells them apart."""
-    mine = (row.method, row.seed, row.partial)
-    same = [other.checkpoint.split("/") for other in rows if (other.method, other.seed, other.partial) == mine]
-    if len(same) == 1:
-        return f"{row.method}{LOG if row.partial else ''}"
-    differs = next((number for number, parts in enumerate(zip(*same, strict=False)) if len(set(parts)) > 1), 0)
-    return "/".join(row.checkpoint.split("/")[differs:])
-
-
-def _lines(groups: Sequence[Group], layout: Layout) -> list[Line]:
-    if not any(group.rows for group in groups):  # of margins over seeds alone the other columns would be dashes
-        layout = replace(layout, shown=tuple(index for index in layout.shown if COLUMNS[index].title == POINTS))
-    titles = [COLUMNS[index].title for index in layout.shown]
-    if not any(row.first_fired for group in groups for row in group.rows):
-        layout = replace(layout, first=False)
-    titles += [FIRST] * layout.first
-    table: list[Line] = [[Cell(title) for title in ("method", "seed", *titles, "verdict")]]
-    for group in groups:
-        table += [_row(row, layout) for row in group.rows]
-        beside = group.margins[0] if group.mean is not None and len(group.margins) == 1 else None
-        if group.mean is not None:
-            table.append(_mean(group.label, group.mean, beside, layout))
-        table += [_margin(margin, layout) for margin in group.margins if margin is not beside]
+def _lines(entries: Sequence[Entry], layout: Layout) -> list[Line]:
+    titles = [*(COLUMNS[index].title for index in layout.shown), *[FIRST] * layout.first]
+    table = [[Cell(title) for title in ("method", "seed", *titles, "verdict")]]
+    for entry in entries:
+        numbers = entry.numbers if layout.spread else entry.without_spread or entry.numbers
+        verdict = entry.verdict if layout.bounds else entry.without_bounds or entry.verdict
+        line = [Cell(shortened(one_line(entry.name), layout.longest)), Cell(entry.seed)]
+        table.append([*line, *(numbers[index] for index in layout.shown), *[Cell(entry.first)] * layout.first, verdict])
     for column in range(len(table[0]) - 1):
         widest = max(cells(line[column].text) for line in table)
         for line in table:
             text = line[column].text
             space = " " * (widest - cells(text))
             padded = text + space if column == 0 else space + text
-            line[column] = Cell(padded + " " * layout.gap, line[column].fired)
+            line[column] = replace(line[column], text=padded + " " * layout.gap)
     return table
 
 
-def _row(row: AuditRow, layout: Layout) -> Line:
-    line = [Cell(_name(row.method, layout)), Cell("" if row.seed is None else str(row.seed))]
-    excused = set(row.excused)
-    for index in layout.shown:
-        value = None if row.report is None else COLUMNS[index].value(row.report)
-        text = "-" if value is None else COLUMNS[index].show(value) + EXCUSED * (_owner(index) in excused)
-        move = moves(row).get(COLUMNS[index].title)
-        line.append(Cell(f"{text} ({move})" if move else text, _fired(row, index)))
-    line += [Cell(row.first_fired or "-")] * layout.first
-    alarming = bool(row.fired) or row.verdict.startswith(("error", "not run"))
-    return [*line, Cell(one_line(row.verdict), alarming)]
+def _row(row: AuditRow, label: str) -> Entry:
+    status, moved = row.status, moves(row)
+    numbers = []
+    for column in COLUMNS:
+        value = None if row.report is None else column.value(row.report)
+        excused = value is not None and _is_among(column, status.excused)
+        text = "-" if value is None else column.show(value) + EXCUSED * excused
+        move = moved.get(column.title)
+        numbers.append(Cell(f"{text} ({move})" if move else text, _is_among(column, status.fired), excused))
+    verdict = Cell(one_line(in_words(status)), status.is_alarming, may_be_cut=not status.reported)
+    first = " ".join(f"{key}{epoch}" for key, epoch in row.first_fired.items())
+    return Entry(label, "" if row.seed is None else str(row.seed), numbers, verdict, first or "-")
 
 
-def _margin(margin: MarginRow, layout: Layout) -> Line:
+def _is_among(column: Column, keys: str) -> bool:
+    """Whether a column belongs to one of these diagnostics; the accuracy belongs to none."""
+    return column.key != "" and column.key in keys
+
+
+def _is_margin(column: Column) -> bool:
+    return column.key == FrozenMargin.key and column.kind is ColumnKind.POINTS
+
+
+def _margin(row: MarginRow) -> Entry:
     """A margin over seeds without a mean beside it: of seeds that occur twice, or of which none was measured."""
-    found = margin.margin
-    line = [Cell(_name(margin.name, layout)), Cell("" if found is None else f"n={found.seeds}")]
-    known = {} if found is None else {POINTS: Cell(points(found.margin), found.verdict is SeedVerdict.FIRE)}
-    line += [known.get(COLUMNS[index].title, Cell("-")) for index in layout.shown]
-    return [*line, *[Cell("-")] * layout.first, _seeds_verdict(margin, layout)]
+    margin = row.margin
+    numbers = [NONE] * len(COLUMNS)
+    if margin is not None:
+        fired = margin.verdict is SeedVerdict.FIRE
+        numbers = [Cell(column.show(margin.margin), fired) if _is_margin(column) else NONE for column in COLUMNS]
+    seeds = "" if margin is None else f"n={margin.seeds}"
+    return Entry(row.name, seeds, numbers, _over_seeds(row), without_bounds=_over_seeds(row, bounds=False))
 
 
-def _seeds_verdict(margin: MarginRow, layout: Layout) -> Cell:
-    found = margin.margin
-    if found is None:
-        reason = f": {margin.reason}" if margin.reason and margin.outcome == "error" else ""
-        alarming = margin.outcome in ("error", "not run")
-        return Cell(one_line(f"seeds {'no control' if margin.outcome == 'skipped' else margin.outcome}{reason}"), alarming)
-    bounds = f" [{found.interval.low:+.1f}, {found.interval.high:+.1f}]" if layout.bounds else ""
-    star = "*" * margin.as_expected
-    changed = "" if margin.expected in (None, found.verdict.value, "SHORT") else f" (expected {margin.expected})"
-    return Cell(f"seeds {found.verdict.value}{star}{bounds}{changed}", found.verdict.value == "FIRE" or bool(changed))
+def _over_seeds(row: MarginRow, *, bounds: bool = True) -> Cell:
+    margin = row.margin
+    if margin is None:
+        reason = f": {row.reason}" if row.reason and row.outcome is Outcome.ERROR else ""
+        word = "no control" if row.outcome is Outcome.SKIPPED else row.outcome.value
+        return Cell(one_line(f"seeds {word}{reason}"), row.outcome in (Outcome.ERROR, Outcome.NOT_RUN))
+    interval = f" [{margin.interval.low:+.1f}, {margin.interval.high:+.1f}]" if bounds else ""
+    changed = "" if row.expected in (None, margin.verdict.value, "SHORT") else f" (expected {row.expected})"
+    text = f"seeds {margin.verdict.value}{'*' * row.as_expected}{interval}{changed}"
+    return Cell(text, margin.verdict is SeedVerdict.FIRE or bool(changed))
 
 
-def _mean(label: str, mean: MeanRow, margin: MarginRow | None, layout: Layout) -> Line:
-    line = [Cell(_name(label, layout)), Cell(f"n={mean.seeds}")]
-    for index in layout.shown:
-        value, deviation = mean.means[index], mean.deviations[index]
+def _mean(label: str, mean: Mean, margin: MarginRow | None) -> Entry:
+    whole, without_spread = [], []
+    for column, value, deviation in zip(COLUMNS, mean.values, mean.deviations, strict=True):
         if value is None or deviation is None:
-            line.append(Cell("-"))
+            whole.append(NONE)
+            without_spread.append(NONE)
             continue
-        text = COLUMNS[index].show(value)
-        logarithmic = COLUMNS[index].show is figure
-        if layout.spread or not logarithmic:
-            text = f"{text}±{_short(deviation)}"
-        line.append(Cell(text))
-    line += [Cell("")] * layout.first
-    return [*line, Cell("mean ± sd") if margin is None else _seeds_verdict(margin, layout)]
-
-
-def _name(text: str, layout: Layout) -> str:
-    return shortened(one_line(text), layout.longest)
+        text = column.show(value)
+        whole.append(Cell(f"{text}±{_short(deviation)}"))
+        without_spread.append(Cell(text) if column.kind is ColumnKind.SCALE else whole[-1])
+    verdict = Cell("mean ± sd") if margin is None else _over_seeds(margin)
+    without_bounds = None if margin is None else _over_seeds(margin, bounds=False)
+    return Entry(label, f"n={mean.seeds}", whole, verdict, "", without_spread, without_bounds)
 
 
 def _short(deviation: float) -> str:
@@ -201,27 +207,16 @@ def _short(deviation: float) -> str:
     return f"{deviation:.1g}" if deviation < 0.1 or deviation >= 1000 else f"{deviation:.2g}"
 
 
-def _owner(index: int) -> str:
-    """The key of the diagnostic to which a column belongs; the accuracy belongs to none."""
-    return next((diagnostic.key for diagnostic in DIAGNOSTICS if COLUMNS[index] in diagnostic.columns), "")
-
-
-def _fired(row: AuditRow, index: int) -> bool:
-    return _owner(index) != "" and _owner(index) in row.fired
-
-
 def _width(lines: Sequence[Line]) -> int:
     """The width that the table needs if the verdict is cut to its narrowest."""
-    head = lines[0]
-    fixed = sum(cells(cell.text) for cell in head[:-1])
-    short = max((cells(line[-1].text) for line in lines if not line[-1].text.startswith("error")), default=0)
-    return fixed + max(NARROWEST_VERDICT, short)
+    fixed = sum(cells(cell.text) for cell in lines[0][:-1])
+    return fixed + max([NARROWEST_VERDICT, *(cells(line[-1].text) for line in lines if not line[-1].may_be_cut)])
 
 
 def _fitted(line: Line, width: int, ascii_only: bool) -> Line:
     used = sum(cells(cell.text) for cell in line[:-1])
-    fitted = [*line[:-1], Cell(shortened(line[-1].text, max(1, width - used)), line[-1].fired)]
-    return [Cell(_ascii(cell.text), cell.fired) for cell in fitted] if ascii_only else fitted
+    fitted = [*line[:-1], replace(line[-1], text=shortened(line[-1].text, max(1, width - used)))]
+    return [replace(cell, text=_ascii(cell.text)) for cell in fitted] if ascii_only else fitted
 
 
 def _ascii(text: str) -> str:

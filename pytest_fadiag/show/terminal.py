@@ -5,22 +5,33 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics.frozen_margin import FrozenMargin
+from ..judge.margins import SeedVerdict
 from ..judge.wording import count
-from .audit import Audit, AuditRow
-from .notes import legend, notes_of
+from .audit import Audit, AuditRow, MarginRow
+from .headline import fired_counts, standing_counts
+from .notes import has_expected, legend, notes_of
 from .printable import printable
+from .status import Outcome, Standing
 from .table import render
 
-LEFT = "left to --fa-merge"
-"""What became of a margin over seeds in a part of an audit."""
+
+class Writer(Protocol):
+    """What a terminal offers: pytest's own writer does."""
+
+    _file: Any
+
+    @property
+    def fullwidth(self) -> int: ...
+    def write(self, msg: str, **markup: bool) -> None: ...
+    def line(self, s: str = "", **markup: bool) -> None: ...
 
 
-def write_table(writer: Any, audit: Audit, more: Sequence[str]) -> None:
+def write_table(writer: Writer, audit: Audit, more: Sequence[str]) -> None:
     """Write the table as wide as the terminal, its notes, and the audit in one line."""
-    rows = audit.rows
     encoding = getattr(writer._file, "encoding", None) or "ascii"
     table = render(audit, writer.fullwidth, ascii_only="utf" not in encoding.lower())
     for number, line in enumerate(table):
@@ -28,48 +39,55 @@ def write_table(writer: Any, audit: Audit, more: Sequence[str]) -> None:
             text = cell.text if column + 1 < len(line) else cell.text.rstrip()
             writer.write(text, red=cell.fired, bold=number == 0)
         writer.line()
-    if any(row.as_expected for row in rows) or any(margin.as_expected for margin in audit.margins):
+    if has_expected(audit):
         writer.line("* as expected")
     for mark in legend(audit, table, writer.fullwidth):
         writer.line(mark)
-    for note in (*notes_of(rows), *more):
+    for note in (*notes_of(audit.rows), *more):
         writer.line(textwrap.fill(f"note: {printable(note)}", max(20, writer.fullwidth - 1), subsequent_indent="  "))
     writer.line(one_line(audit, writer.fullwidth))
 
 
 def one_line(audit: Audit, width: int) -> str:
-    """The audit in one line: how many checkpoints stand, and if there is room how often each diagnostic fired."""
-    rows = audit.rows
-    walked = [row for row in rows if row.fired]
-    standing = sum(row.verdict.startswith("trustworthy") for row in rows)
-    counts = " ".join(f"{d.key}:{fired}" for d in DIAGNOSTICS if (fired := sum(d.key in row.fired for row in walked)))
-    seeds = _seed_verdicts(audit)
+    """The audit in one line: how many rows stand where, and if there is room how often each diagnostic fired."""
+    rows, standings = audit.rows, standing_counts(audit.rows)
+    counts = " ".join(f"{d.key}:{fired}" for d in DIAGNOSTICS if (fired := fired_counts(rows, d.key)[0]))
+    rest = [f"{standings[other]} {other.word}" for other in (Standing.PARTIAL, Standing.INCOMPLETE) if standings[other]]
+    uncontrolled = sum(_lacks_control(row) for row in rows)
+    rest += [f"{uncontrolled} without control"] * bool(uncontrolled) + [_seed_verdicts(audit)]
     text = ""
     for detail in (f" ({counts})" if counts else "", ""):
-        parts = [f"{standing} trustworthy", f"{len(walked)} walk-back{detail}"] if rows else []
-        rest = [row for row in rows if not row.fired and not row.verdict.startswith("trustworthy")]
-        for number, word in ((sum(row.partial for row in rest), "partial"), (sum(not r.partial for r in rest), "incomplete")):
-            parts += [f"{number} {word}"] * bool(number)
-        uncontrolled = [row for row in rows if row.outcomes.get("d") == "skipped" and row.report is not None]
-        if unmeasured := sum(row.report is not None and row.report.frozen_baseline_acc is None for row in uncontrolled):
-            parts.append(f"{unmeasured} without control")
-        text = f"FA audit of {_named(rows)}: {', '.join(parts + [seeds] * bool(seeds))}"
+        first = [f"{standings[Standing.TRUSTWORTHY]} trustworthy", f"{standings[Standing.WALK_BACK]} walk-back{detail}"]
+        text = f"FA audit of {_audited(rows)}: {', '.join(filter(None, [*(first if rows else ()), *rest]))}"
         if len(text) <= width:
             break
     return text
 
 
+def _lacks_control(row: AuditRow) -> bool:
+    return row.report is not None and row.report.frozen_baseline_acc is None and FrozenMargin.key in row.status.unmeasured
+
+
 def _seed_verdicts(audit: Audit) -> str:
     """The margins over seeds that do not pass: «seeds: 1 FIRE»; where there is nothing else to say, those that do, too."""
-    named = [margin.outcome if margin.margin is None else margin.margin.verdict.value for margin in audit.margins]
-    verdicts = Counter(verdict for verdict in named if not audit.rows or verdict not in ("PASS", "skipped", LEFT))
+    verdicts = Counter(
+        row.outcome.value if row.margin is None else row.margin.verdict.value
+        for row in audit.margins
+        if not (audit.rows and _needs_no_word(row))
+    )
     return f"seeds: {' '.join(f'{number} {verdict}' for verdict, number in sorted(verdicts.items()))}" if verdicts else ""
 
 
-def _named(rows: Sequence[AuditRow]) -> str:
+def _needs_no_word(row: MarginRow) -> bool:
+    if row.margin is None:
+        return row.outcome in (Outcome.SKIPPED, Outcome.LEFT)
+    return row.margin.verdict is SeedVerdict.PASS
+
+
+def _audited(rows: Sequence[AuditRow]) -> str:
     """How many checkpoints and logs: «3 checkpoints and 1 log»."""
-    logs = sum(row.partial for row in rows)
     if not rows:
         return "margins over seeds"
+    logs = sum(row.partial for row in rows)
     counted = [count(number, noun) for number, noun in ((len(rows) - logs, "checkpoint"), (logs, "log")) if number]
     return " and ".join(counted)

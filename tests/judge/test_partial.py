@@ -235,7 +235,7 @@ EXACT: dict[str, Any] = {
     ("changes", "verdict"),
     [
         (EXACT, "trustworthy"),
-        ({**EXACT, "frozen_baseline_acc": None}, "trustworthy"),
+        ({**EXACT, "frozen_baseline_acc": None}, "nothing fired, but the audit is partial: frozen-margin not measured"),
         ({**EXACT, "headline_acc": None}, "nothing fired, but the audit is partial: frozen-margin not measured"),
         (
             {**EXACT, "residual_norms": (9.0, None, 10.0), "cross_batch_stability": None},

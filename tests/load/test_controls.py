@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import report
 
-from pytest_fadiag import Accuracy, AuditError, Control, DiagnosticReport
+from pytest_fadiag import Accuracy, AuditError, Control
 from pytest_fadiag.load.controls import ControlFile, Controls, parse_controls
 
 Write = Callable[[Any], str]
@@ -28,17 +29,7 @@ def write(tmp_path: Path) -> Write:
     return written
 
 
-def report(method: str = "dfa", seed: int | None = 42, acc: float = 0.6, **fields: Any) -> DiagnosticReport:
-    return DiagnosticReport(
-        method_name=method,
-        seed=seed,
-        residual_norms=[1, 2],
-        bp_grad_norms=[1e-3, 1e-3],
-        stability_layer=0,
-        cross_batch_stability=0.1,
-        headline_acc=acc,
-        **fields,
-    )
+DFA = report(method_name="dfa", seed=42, headline_acc=0.6, frozen_baseline_acc=None)
 
 
 def chosen_file(names: list[str], method: str, seed: int | None) -> str | None:
@@ -179,26 +170,32 @@ def test_a_mapping_in_a_file(write: Write) -> None:
 
 def test_an_earlier_report_gives_its_own_control_image_by_image(write: Write) -> None:
     control = Control(Accuracy.of([True, False, True]), "frozen_dfa_s42.pt", "dfa", 42)
-    earlier = report(control=control, frozen_baseline_acc=control.accuracy.value)
+    earlier = report(DFA, control=control, frozen_baseline_acc=control.accuracy.value)
     assert chosen(parse_controls([write(earlier.to_dict())]), "dfa") == control
 
 
 def test_an_earlier_report_on_a_control_network_gives_its_accuracy(write: Write) -> None:
-    path = write(report("frozen_dfa", accuracy=Accuracy(0.6, 1000)).to_dict())
+    path = write(report(DFA, method_name="frozen_dfa", accuracy=Accuracy(0.6, 1000)).to_dict())
     control = chosen(parse_controls([path]), "dfa")
     assert (control.accuracy, control.method, control.seed, control.kind) == (Accuracy(0.6, 1000), "dfa", 42, "frozen")
     assert control.describe("dfa", 42) == "earlier report controls.json, seed 42"
 
 
 def test_a_report_written_by_hand_gives_the_control_that_it_states(write: Write) -> None:
-    path = write(report(acc=0.6, frozen_baseline_acc=0.5).to_dict())
+    path = write(report(DFA, frozen_baseline_acc=0.5).to_dict())
     assert chosen(parse_controls([path]), "dfa").accuracy.value == 0.5
 
 
 @pytest.mark.parametrize("arrange", [lambda reports: dict(enumerate(reports)), list], ids=["by name", "in a list"])
 def test_an_audit_gives_a_control_for_each_of_its_networks(arrange: Callable[[list[Any]], Any], write: Write) -> None:
     reports = [
-        report(method, seed, frozen_baseline_acc=acc, control=Control(Accuracy(acc), method=method, seed=seed))
+        report(
+            DFA,
+            method_name=method,
+            seed=seed,
+            frozen_baseline_acc=acc,
+            control=Control(Accuracy(acc), method=method, seed=seed),
+        )
         for method, seed, acc in [("dfa", 42, 0.1), ("dfa", 1, 0.2), ("bp", 42, 0.3)]
     ]
     controls = parse_controls([write({"reports": arrange([r.to_dict() for r in reports]), "version": 1})])
@@ -247,6 +244,6 @@ def test_a_control_at_hand_serves_its_network_and_any_if_it_names_none() -> None
     ],
 )
 def test_the_report_says_where_its_control_comes_from(control: Control, text: str) -> None:
-    shown = str(report(control=control, frozen_baseline_acc=0.3))
+    shown = str(report(DFA, control=control, frozen_baseline_acc=0.3))
     line = next(line for line in shown.splitlines() if "control 0.3000" in line)
     assert re.search(text, line)

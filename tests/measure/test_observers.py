@@ -9,6 +9,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ from torch import Tensor, nn
 
 from pytest_fadiag import AuditError, Measurement, bp_grad_norms, measure, residual_norms
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
+from pytest_fadiag.judge.observers import FIELD_OBSERVERS, ObserverSpec
 from pytest_fadiag.judge.plain import to_plain
-from pytest_fadiag.judge.records import FIELD_OBSERVERS, AuxiliaryStatistics
+from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.measure import forward
 from pytest_fadiag.measure.measure import evaluate
 from pytest_fadiag.measure.observe import observe
@@ -261,8 +263,7 @@ def test_a_probe_of_one_class_is_measured_where_the_rest_is_not_looked_at() -> N
 class Everything(Observer[Output | State | OutputError | Gradient]):
     """Keeps all that it sees, which a real one must not."""
 
-    name = "everything"
-    version = 1
+    spec = ObserverSpec("everything", 1, "")
     watches = (Output, State, OutputError, Gradient)
     every_batch = True
 
@@ -338,7 +339,7 @@ def test_samples_come_first_in_the_states_of_a_sequence_first_network() -> None:
             return logits
 
     class Shapes(Observer[State | Gradient]):
-        name, version, watches = "shapes", 1, (State, Gradient)
+        spec, watches = ObserverSpec("shapes", 1, ""), (State, Gradient)
 
         def __init__(self, info: PassInfo) -> None:
             self.shapes: set[tuple[int, ...]] = set()
@@ -356,8 +357,7 @@ def test_samples_come_first_in_the_states_of_a_sequence_first_network() -> None:
 class Largest(Observer[Output]):
     """The largest logit of the probe."""
 
-    name = "largest"
-    version = 1
+    spec = ObserverSpec("largest", 1, "")
     watches = (Output,)
 
     def __init__(self, info: PassInfo) -> None:
@@ -435,11 +435,14 @@ OWN_FIELDS = {field.name for field in fields(Measurement)} - {"companions", "env
 def test_every_field_has_an_observer_and_every_result_is_a_field() -> None:
     statistics = {field.name for field in fields(AuxiliaryStatistics)}
     assert {key for result in RESULTS.values() for key in result} == OWN_FIELDS | statistics
-    assert {name: observer.version for name, observer in OBSERVERS.items()} == FIELD_OBSERVERS
+    for spec in FIELD_OBSERVERS:
+        module, _, name = spec.place.partition(":")
+        assert OBSERVERS[spec.name] is getattr(import_module(module), name) and OBSERVERS[spec.name].spec is spec
+    assert set(OBSERVERS) == {spec.name for spec in FIELD_OBSERVERS}
 
 
 def test_every_diagnostic_names_observers_that_there_are() -> None:
-    assert {name for diagnostic in DIAGNOSTICS for name in diagnostic.observers} == set(ALL)
+    assert {spec.name for diagnostic in DIAGNOSTICS for spec in diagnostic.observers} == set(ALL)
     assert all(diagnostic.observers for diagnostic in DIAGNOSTICS)
 
 

@@ -90,7 +90,8 @@ def test_the_margin_alone_needs_neither_a_stream_nor_a_backward_pass(cold: Any, 
     cold.write("plain_net.py", "import torch\ndef make(): return torch.nn.Sequential(torch.nn.Linear(20, 5))\n")
     import torch
 
-    torch.save(torch.nn.Sequential(torch.nn.Linear(20, 5)).state_dict(), cold.path / "plain.pt")
+    constant = {"0.weight": torch.zeros(5, 20), "0.bias": torch.arange(5.0)}
+    torch.save(constant, cold.path / "plain.pt")
     options = ("--fa-checkpoint=plain.pt", "--fa-model=plain_net:make", "--fa-frozen=0.01")
     cold.run(*options, "--fa-diagnostics=d").assert_outcomes(passed=1)
     assert measured == ["accuracy"]

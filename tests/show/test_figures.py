@@ -19,12 +19,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from pytest_fadiag.show import figures as package
-from pytest_fadiag.show.audit import Audit, mean_rows
+from pytest_fadiag.show.audit import Audit
 from pytest_fadiag.show.figures import draw, figures, missing, style
 from pytest_fadiag.show.figures.rescue import _apart
 from pytest_fadiag.show.figures.scales import linear_scale, log_scale, margin_scale, whole_scale
 from pytest_fadiag.show.figures.timeline import FIRED
-from pytest_fadiag.show.groups import method_groups
+from pytest_fadiag.show.groups import method_groups, seed_groups
 
 Audits = dict[str, Callable[[], Audit]]
 
@@ -154,7 +154,8 @@ def test_norms_whose_sum_overflows_have_a_mean(audits: Audits) -> None:
         points = tuple(replace(p, residual_norms=(1e308,) * 5) for p in found.report.trajectory.points)
         report = replace(found.report, residual_norms=[1e308] * 5, trajectory=replace(found.report.trajectory, points=points))
         huge.append(replace(found, report=report))
-    assert mean_rows(huge)[0].means[1] == pytest.approx(1e308)
+    mean = method_groups(Audit(huge))[0].mean
+    assert mean is not None and mean.values[1] == pytest.approx(1e308)
     assert "rescue" in figures(Audit(huge))
 
 
@@ -212,8 +213,8 @@ def test_names_of_levels_keep_their_distance() -> None:
 
 def test_the_same_audit_gives_the_same_bytes_in_another_process(tmp_path: Path, audits: Audits) -> None:
     program = (
-        "import sys; sys.path[:0] = [sys.argv[1]]; import conftest; from pathlib import Path\n"
-        "from pytest_fadiag.show.figures import draw; draw(conftest.usual(), Path(sys.argv[2]))"
+        "import sys; from pathlib import Path; here = Path(sys.argv[1]); sys.path[:0] = [str(here), str(here.parent)]\n"
+        "import conftest; from pytest_fadiag.show.figures import draw; draw(conftest.usual(), Path(sys.argv[2]))"
     )
     command = [sys.executable, "-c", program, str(Path(__file__).parent), str(tmp_path / "one")]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "1"})
@@ -264,5 +265,5 @@ def test_importing_figures_imports_no_plotting_and_no_numbers() -> None:
 
 def test_seeds_of_two_folders_are_two_groups(audits: Audits) -> None:
     rows = list(audits["usual"]().rows[3:6])
-    groups = method_groups(Audit([*rows, *(replace(found, checkpoint=f"other/{found.checkpoint}") for found in rows)]))
+    groups = seed_groups(Audit([*rows, *(replace(found, checkpoint=f"other/{found.checkpoint}") for found in rows)]))
     assert [group.label for group in groups] == ["runs/dfa", "other/runs/dfa"]

@@ -7,79 +7,27 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
 import pytest
+from html_tree import Node, Tree
 
-from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Column
+from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Column, ColumnKind
 from pytest_fadiag.judge.diagnostics.frozen_margin import FrozenMargin
 from pytest_fadiag.judge.records import AuxiliaryStatistics
-from pytest_fadiag.show import changes, standing
+from pytest_fadiag.show import changes, groups
 from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow, Checklist, MarginRow
 from pytest_fadiag.show.document import audit_of, document
 from pytest_fadiag.show.html import html, listing, page, sections
 from pytest_fadiag.show.html.axes import linear_axis, log_axis, whole_axis
 from pytest_fadiag.show.html.markup import element
+from pytest_fadiag.show.status import Standing
 
 Audits = dict[str, Callable[[], Audit]]
-VOID = {"br", "input", "link", "meta"}
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" ' onclick=alert(1) &amp; \x1b[31m\u202e\u2066]]>-->"
-
-
-@dataclass
-class Node:
-    """An element of the parsed page."""
-
-    tag: str
-    attributes: dict[str, str]
-    children: list[Node | str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "".join(child if isinstance(child, str) else child.text for child in self.children)
-
-    def all(self, tag: str = "", **wanted: str) -> list[Node]:
-        return [node for node in self.walk() if tag in ("", node.tag) and wanted.items() <= node.attributes.items()]
-
-    def one(self, tag: str = "", **wanted: str) -> Node:
-        (found,) = self.all(tag, **wanted)
-        return found
-
-    def walk(self) -> Iterator[Node]:
-        for child in self.children:
-            if isinstance(child, Node):
-                yield child
-                yield from child.walk()
-
-
-class Tree(HTMLParser):
-    """Parses a page and insists that every element is closed where it was opened."""
-
-    def __init__(self, content: str) -> None:
-        super().__init__()
-        self.root = Node("", {})
-        self.open = [self.root]
-        self.feed(content)
-        self.close()
-        assert self.open == [self.root], "elements left open"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = [name for name, _ in attrs]
-        assert len(names) == len(set(names)), f"<{tag}> has an attribute twice: {names}"
-        node = Node(tag, {name: value or "" for name, value in attrs})
-        self.open[-1].children.append(node)
-        if tag not in VOID:
-            self.open.append(node)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop().tag == tag
-
-    def handle_data(self, data: str) -> None:
-        self.open[-1].children.append(data)
 
 
 def parsed(audit: Audit, version: str = "1.0") -> Node:
@@ -96,7 +44,7 @@ def table(root: Node, ident: str = "audit") -> list[dict[str, Node]]:
 
 def headed(column: Column) -> str:
     """A column's header: the letter of its diagnostic, and its title."""
-    return next((d.key for d in DIAGNOSTICS if column in d.columns), "") + column.title
+    return column.key + column.title
 
 
 def hostile(audits: Audits) -> Audit:
@@ -178,23 +126,9 @@ def test_the_headline_counts_where_the_rows_stand(audits: Audits) -> None:
     root = parsed(audits["usual"]())
     assert root.one("h1").text == root.all("title")[0].text.removeprefix("FA audit: ")
     counted = {item.all("span")[1].text: int(item.one("b").text) for item in root.one("ul", **{"class": "counts"}).all("li")}
-    found = [row.attributes["data-standing"] for row in root.one("table", id="audit").one("tbody").all("tr")]
-    assert counted == {stands.word: found.count(stands.word) for stands in standing.Standing}
+    words = [row.attributes["data-standing"] for row in root.one("table", id="audit").one("tbody").all("tr")]
+    assert counted == {standing.word: words.count(standing.word) for standing in Standing}
     assert root.one("h1").text == f"{counted['walk-back']} of 12 results need a walk-back"
-
-
-def test_a_row_stands_where_its_worst_diagnostic_leaves_it(audits: Audits) -> None:
-    healthy = audits["usual"]().rows[0]
-    exploded = audits["usual"]().rows[3]
-    assert healthy.report is not None
-    lasting = standing.Standing
-    assert standing.standing(healthy) is lasting.TRUSTWORTHY
-    assert standing.standing(exploded) is lasting.WALK_BACK
-    assert standing.standing(replace(healthy, outcomes={**healthy.outcomes, "c": "error"})) is lasting.INCOMPLETE
-    assert standing.standing(replace(healthy, outcomes={"a": "passed"})) is lasting.INCOMPLETE
-    assert standing.standing(replace(healthy, report=None)) is lasting.INCOMPLETE
-    holes = replace(healthy.report, residual_norms=[9, None, None, None, 30], cross_batch_stability=None)
-    assert standing.standing(replace(healthy, report=holes, outcomes={})) is lasting.PARTIAL
 
 
 def test_zero_rows_say_that_nothing_was_audited() -> None:
@@ -247,14 +181,19 @@ def test_fired_cells_are_marked_without_colour(audits: Audits) -> None:
 
 def test_a_fifth_diagnostic_appears_by_itself(audits: Audits, monkeypatch: pytest.MonkeyPatch) -> None:
     class Fifth(FrozenMargin):
-        key, name, question, columns = "e", "fifth", "is there a fifth?", (Column("fifths", lambda _: -1.0, str, 9),)
+        key, name, question = "e", "fifth", "is there a fifth?"
+        columns = (Column(key, "fifths", lambda _: -1.0, ColumnKind.SCALE, 9),)
 
     more = (*DIAGNOSTICS, Fifth())
-    for module in ("judge.report", "show.audit", *(f"show.html.{name}" for name in ("listing", "sections", "page"))):
+    for module in (
+        "judge.report",
+        "judge.verdict",
+        "show.status",
+        *(f"show.html.{n}" for n in ("listing", "sections", "page")),
+    ):
         monkeypatch.setattr(f"pytest_fadiag.{module}.DIAGNOSTICS", more)
-    for module in (listing, changes):
+    for module in (listing, changes, groups):
         monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, *Fifth.columns))
-    monkeypatch.setattr("pytest_fadiag.show.audit.COLUMNS", (*COLUMNS, *Fifth.columns))
     root = parsed(Audit([replace(row, outcomes={}) for row in audits["usual"]().rows]))
     assert {cells["efifths"].attributes["data-sort"] for cells in table(root)} == {"-1.0"}
     assert "is there a fifth?" in root.one("ul", **{"class": "asked"}).text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..errors import AuditError
-from .base import Column, Diagnostic, Finding, Status
+from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
+from .column import Column, ColumnKind
 from .direction_drift import DirectionDrift
 from .frozen_margin import FrozenMargin
 from .gradient_floor import GradientFloor
@@ -16,6 +17,7 @@ __all__ = [
     "Cause",
     "CauseKind",
     "Column",
+    "ColumnKind",
     "Diagnostic",
     "Finding",
     "GradientFloor",
@@ -33,8 +35,7 @@ CONTROLLED = FrozenMargin.key
 
 def select(keys: str) -> tuple[Diagnostic, ...]:
     """The diagnostics named by their keys («ad»), in the order of the registry."""
-    known = {diagnostic.key for diagnostic in DIAGNOSTICS}
-    unknown = sorted(set(keys) - known)
+    unknown = sorted(set(keys) - {diagnostic.key for diagnostic in DIAGNOSTICS})
     if unknown or not keys:
         raise AuditError(
             f"diagnostics {keys!r}: "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..observers import ObserverSpec
 from ..plain import to_plain
 from .cause import EXCUSES, Cause
+from .column import Column
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -73,17 +73,6 @@ class Finding:
         values = {**asdict(self), "status": self.status.value, "causes": [cause.text for cause in self.causes]}
         plain: dict[str, Any] = to_plain(values)
         return plain
-
-
-@dataclass(frozen=True)
-class Column:
-    """One number that a diagnostic contributes to the audit table."""
-
-    title: str
-    value: Callable[[DiagnosticReport], float | None]
-    show: Callable[[float], str]
-    priority: int
-    """The lowest numbers are dropped last when the terminal is narrow."""
 
 
 class Diagnostic(ABC):

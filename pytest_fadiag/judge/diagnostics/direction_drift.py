@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ..observers import DIRECTIONS, GRADIENTS, OUTPUT_ERROR
 from ..records import BATCH
 from ..wording import beside, cosine, count, limit
-from .base import Column, Diagnostic, Finding, Status
+from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
+from .column import Column, ColumnKind
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -27,7 +28,7 @@ class DirectionDrift(Diagnostic):
     threshold = "stability_drift_ceiling"
     observers = (GRADIENTS, DIRECTIONS, OUTPUT_ERROR)
     walk_back = "BP grad direction is drift-dominated"
-    columns = (Column("drift", lambda report: report.cross_batch_stability, cosine, priority=5),)
+    columns = (Column(key, "drift", lambda report: report.cross_batch_stability, ColumnKind.COSINE, priority=5),)
 
     def judge(self, report: DiagnosticReport) -> Finding:
         ceiling, value = report.thresholds.stability_drift_ceiling, report.cross_batch_stability

@@ -8,8 +8,9 @@ from ..control import ControlKind
 from ..margins import Interval, margin_interval
 from ..observers import ACCURACY
 from ..wording import beside, count, fraction, limit, points
-from .base import Column, Diagnostic, Finding, Status
+from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
+from .column import Column, ColumnKind
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -39,8 +40,8 @@ class FrozenMargin(Diagnostic):
     observers = (ACCURACY,)
     walk_back = "deep blocks fail to beat frozen-random baseline"
     columns = (
-        Column("frozen", lambda report: report.frozen_baseline_acc, fraction, priority=6),
-        Column("margin", margin, points, priority=1),
+        Column(key, "frozen", lambda report: report.frozen_baseline_acc, ColumnKind.FRACTION, priority=6),
+        Column(key, "margin", margin, ColumnKind.POINTS, priority=1),
     )
 
     def judge(self, report: DiagnosticReport) -> Finding:

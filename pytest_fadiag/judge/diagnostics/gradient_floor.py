@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ..observers import GRADIENTS, OUTPUT_ERROR
 from ..records import BATCH
 from ..wording import beside, figure, limit, per_site, site
-from .base import Column, Diagnostic, Finding, Status
+from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
+from .column import Column, ColumnKind
 from .residual_growth import deepest, not_finite
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class GradientFloor(Diagnostic):
     threshold = "g_norm_floor"
     observers = (GRADIENTS, OUTPUT_ERROR)
     walk_back = "BP grad at numerical floor"
-    columns = (Column("‖g_L‖", lambda report: deepest(report.bp_grad_norms), figure, priority=3),)
+    columns = (Column(key, "‖g_L‖", lambda report: deepest(report.bp_grad_norms), ColumnKind.SCALE, priority=3),)
 
     def judge(self, report: DiagnosticReport) -> Finding:
         floor = report.thresholds.g_norm_floor
@@ -104,10 +105,10 @@ class GradientFloor(Diagnostic):
 def _deepest(report: DiagnosticReport) -> tuple[str, float | None]:
     """The deepest gradient that is known, under its own name: ‖g_L‖, or another layer's in its stead."""
     norms = report.bp_grad_norms
-    known = [index for index, norm in enumerate(norms) if norm is not None]
-    if not known or known[-1] + 1 == len(norms):
+    deepest = max((index for index, norm in enumerate(norms) if norm is not None), default=len(norms) - 1)
+    if deepest + 1 == len(norms):
         return "‖g_L‖", norms[-1]
-    return f"‖g_{site(known[-1], norms, depth_known=report.depth_known)}‖", norms[known[-1]]
+    return f"‖g_{site(deepest, norms, depth_known=report.depth_known)}‖", norms[deepest]
 
 
 def _doubts(report: DiagnosticReport) -> tuple[Cause, ...]:

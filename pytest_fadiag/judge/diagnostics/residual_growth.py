@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ..bounds import SLACK, Segment, ratio, segments
 from ..observers import STATES
 from ..wording import beside, count, figure, limit, listed, per_site, site
-from .base import Column, Diagnostic, Finding, Status
+from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
+from .column import Column, ColumnKind
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
@@ -53,8 +54,8 @@ class ResidualGrowth(Diagnostic):
     observers = (STATES,)
     walk_back = "residual stream exploded"
     columns = (
-        Column("‖h_L‖", lambda report: deepest(report.residual_norms), figure, priority=4),
-        Column("growth", growth, figure, priority=2),
+        Column(key, "‖h_L‖", lambda report: deepest(report.residual_norms), ColumnKind.SCALE, priority=4),
+        Column(key, "growth", growth, ColumnKind.SCALE, priority=2),
     )
 
     def judge(self, report: DiagnosticReport) -> Finding:
@@ -142,12 +143,12 @@ class ResidualGrowth(Diagnostic):
 def not_finite(norms: Sequence[float | None], counts: Sequence[int], *, depth_known: bool = True) -> str:
     """Where a non-finite number was seen, or nothing; the counts also catch samples that a median hides."""
     sites = [index for index, norm in enumerate(norms) if norm is not None and not math.isfinite(norm)]
-    sites += [index for index, seen in enumerate(counts) if seen and index not in sites]
+    sites += [index for index, number in enumerate(counts) if number and index not in sites]
     if not sites:
         return ""
     samples = max(counts, default=0)
-    seen = f", {count(samples, 'sample')}" if samples else ""
-    return f"first at layer {site(min(sites), norms, depth_known=depth_known)}{seen}"
+    how_many = f", {count(samples, 'sample')}" if samples else ""
+    return f"first at layer {site(min(sites), norms, depth_known=depth_known)}{how_many}"
 
 
 def _complete(report: DiagnosticReport) -> bool:
@@ -177,9 +178,12 @@ class Unnumbered:
 
 
 def _unnumbered(report: DiagnosticReport) -> Unnumbered | None:
-    known = [(index, norm) for index, norm in enumerate(report.residual_norms[:-1]) if norm is not None]
+    numbered = [(index, norm) for index, norm in enumerate(report.residual_norms[:-1]) if norm is not None]
     last = report.residual_norms[-1]
-    return None if report.depth_known or not known or last is None else Unnumbered(known[-1][0], ratio(last, known[-1][1]))
+    if report.depth_known or not numbered or last is None:
+        return None
+    start, norm = numbered[-1]
+    return Unnumbered(start, ratio(last, norm))
 
 
 def _widest(report: DiagnosticReport) -> Segment:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..audit import Audit
-from ..groups import method_groups
+from ..groups import seed_groups
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ NAMES = ("audit", "rescue", "timeline")
 def missing(audit: Audit) -> dict[str, str]:
     """The figures that this audit has no data for, each with the reason in words."""
     reasons = {}
-    if not any(group.reports for group in method_groups(audit)):
+    if not any(group.reports for group in seed_groups(audit)):
         reasons["audit"] = "nothing was measured"
     trajectories = sum(row.report is not None and row.report.trajectory is not None for row in audit.rows)
     logs = "give training logs with several epochs, such as those of pytest_fadiag.Recorder, by --fa-log"

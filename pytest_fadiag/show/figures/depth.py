@@ -12,7 +12,8 @@ from ...judge.diagnostics.frozen_margin import interval, margin
 from ...judge.report import DiagnosticReport
 from ...judge.wording import fraction, limit
 from ..audit import Audit, AuditRow
-from ..groups import MethodGroup, method_groups
+from ..groups import MethodGroup, seed_groups
+from ..headline import fired_counts
 from . import style
 from .scales import Scale
 from .shared import Scales, shared_scales
@@ -38,7 +39,7 @@ RULES = {"a": "‖h_l‖; growth > {}", "b": "‖g_l‖; ‖g_L‖ < {}", "c": "
 
 def audit_pages(audit: Audit) -> list[Figure]:
     """One figure, or as many as the methods need to stay readable."""
-    groups = [group for group in method_groups(audit) if group.reports]
+    groups = [group for group in seed_groups(audit) if group.reports]
     scales = shared_scales(groups)
     key = style.key_lines(_key(groups), style.WIDTH - 0.2)
     pages: list[list[MethodGroup]] = [[]]
@@ -83,14 +84,14 @@ def _page(groups: Sequence[MethodGroup], scales: Scales, key: Sequence[Sequence[
 def _key(groups: Sequence[MethodGroup]) -> list[Entry]:
     """What the symbols mean, as far as they occur."""
     rows = [row for group in groups for row in group.rows if row.report is not None]
-    seen = {mark_of(row, key) for row in rows for key in "abcd" if _measured(row, key)}
-    entries = [Entry.of(mark) for mark in style.OUTCOMES if mark in seen]
+    marks = {mark_of(row, key) for row in rows for key in RULES if _measured(row, key)}
+    entries = [Entry.of(mark) for mark in style.OUTCOMES if mark in marks]
     entries.append(Entry("threshold", GREY, RULE))
     if any(_steep(row.report) for row in rows if row.report is not None):
         entries.append(Entry("growth above the ratio", style.GLOW, "-", linewidth=4))
     if any(None in row.report.residual_norms[1:-1] for row in rows if row.report is not None):
         entries.append(Entry("not logged between", GREY, ":"))
-    if any(group.margin is not None and group.margin.margin is not None for group in groups):
+    if any(group.seed_margin is not None for group in groups):
         entries.append(Entry("all seeds", INK, "-", "d", INK, 4.0, 1.6))
     return [*entries, Entry("a line or symbol is a seed, a bar its 95 % interval; 2/3: fires in two of three seeds")]
 
@@ -117,8 +118,8 @@ def _said(group: MethodGroup) -> str:
         if values:
             spread = f" ± {statistics.stdev(values):.4f}" if len(set(values)) > 1 else ""
             parts.append(f"{name} {fraction(statistics.fmean(values))}{spread}")
-    if group.margin is not None and group.margin.margin is not None:
-        parts.append(f"margin over {group.margin.margin.seeds} seeds: {group.margin.margin.verdict.value}")
+    if group.seed_margin is not None:
+        parts.append(f"margin over {group.seed_margin.seeds} seeds: {group.seed_margin.verdict.value}")
     if not all(report.depth_known for report in group.reports):
         parts.append("depth not known")
     failed = len(group.rows) - len(group.reports)
@@ -132,13 +133,13 @@ def _heading(group: MethodGroup, key: str) -> tuple[str, bool]:
         return f"({key}) not measured", False
     limits = sorted({row.report.finding(key).threshold for row in rows if row.report is not None})
     rule = RULES[key].format(" or ".join(map(limit, limits)))
-    judged = [row for row in rows if key in row.judged]
-    fired = sum(key in row.fired for row in judged)
-    return f"({key}) {rule}: {f'{fired}/{len(judged)}' if judged else 'not run'}", bool(fired)
+    fired, answered = fired_counts(rows, key)
+    none = "error" if any(key in row.status.broken for row in rows) else "not run"
+    return f"({key}) {rule}: {f'{fired}/{answered}' if answered else none}", bool(fired)
 
 
 def _measured(row: AuditRow, key: str) -> bool:
-    return row.report is not None and row.report.finding(key).status.value != "not measured"
+    return row.report is not None and row.report.finding(key).measured
 
 
 def _states(axes: Axes, rows: Sequence[AuditRow], scales: Scales) -> None:
@@ -169,8 +170,8 @@ def _steep(report: DiagnosticReport) -> list[tuple[int, int, float, float]]:
     if report.thresholds.growth != "per_block":
         return []
     ratio = report.thresholds.h_norm_explosion_ratio
-    known = segments(report.residual_norms if report.depth_known else report.residual_norms[:-1])
-    return [(part.start, part.end, part.before, part.after) for part in known if part.exceeds(ratio)]
+    parts = segments(report.residual_norms if report.depth_known else report.residual_norms[:-1])
+    return [(part.start, part.end, part.before, part.after) for part in parts if part.exceeds(ratio)]
 
 
 def _gradients(axes: Axes, rows: Sequence[AuditRow], scales: Scales) -> None:
@@ -189,11 +190,11 @@ def _worst_last(rows: Sequence[AuditRow], key: str) -> list[AuditRow]:
 
 def _norms(axes: Axes, norms: Sequence[float | None], scale: Scale, mark: Mark) -> None:
     """One seed's norms: solid between neighbours, dotted over layers that were not logged."""
-    known = [index for index, norm in enumerate(norms) if norm is not None]
+    logged = [index for index, norm in enumerate(norms) if norm is not None]
     places = [scale.place(norm) for norm in norms]
-    if len(known) < len(norms):
-        axes.plot(known, [places[index] for index in known], color=mark.colour, linestyle=":", lw=0.7, zorder=3)
-    every = 1 if len(norms) <= FEW_LAYERS or len(known) < len(norms) else len(norms) // 8
+    if len(logged) < len(norms):
+        axes.plot(logged, [places[index] for index in logged], color=mark.colour, linestyle=":", lw=0.7, zorder=3)
+    every = 1 if len(norms) <= FEW_LAYERS or len(logged) < len(norms) else len(norms) // 8
     axes.plot(
         range(len(norms)),
         places,
@@ -210,7 +211,7 @@ def _norms(axes: Axes, norms: Sequence[float | None], scale: Scale, mark: Mark) 
 
 
 def _lines(group: MethodGroup, rows: Sequence[AuditRow]) -> int:
-    return len(rows) + (group.margin is not None and group.margin.margin is not None)
+    return len(rows) + (group.seed_margin is not None)
 
 
 def _height(group: MethodGroup) -> float:
@@ -252,8 +253,8 @@ def _margins(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], scales: S
             ends = [scales.margin.place(end) for end in (bounds.low, bounds.high)]
             axes.plot(ends, [index] * 2, color=mark_of(row, "d").colour, lw=0.9, zorder=3)
         _symbol(axes, scales.margin.place(margin(row.report)), index, mark_of(row, "d"), 0.8)
-    if group.margin is not None and group.margin.margin is not None:
-        together = group.margin.margin
+    together = group.seed_margin
+    if together is not None:
         ends = [scales.margin.place(end) for end in (together.interval.low, together.interval.high)]
         axes.plot(ends, [len(rows)] * 2, color=INK, lw=1.6, zorder=3)
         axes.plot(

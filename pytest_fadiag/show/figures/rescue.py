@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...judge.report import DiagnosticReport
 from ...judge.trajectory import Series, Trajectory
 from ...judge.wording import fraction, limit
-from ..audit import Audit, average
-from ..groups import MethodGroup, method_groups
+from ..audit import Audit
+from ..groups import MethodGroup, average, seed_groups
 from . import style
 from .scales import Scale, linear_scale, log_scale, whole_scale
 from .style import GREY, INK, LINE, TICK, Entry, Stroke, fitted, panel, ruled, say
@@ -69,12 +69,12 @@ class Level(NamedTuple):
 
 def rescue_pages(audit: Audit) -> list[Figure]:
     """One figure for every eight methods: more lines than that cannot be told apart."""
-    groups = method_groups(audit)
+    groups = seed_groups(audit)
     traced = [(group, reports) for group in groups if (reports := _traced(group))]
     most = len(style.STROKES)
     pages = []
     for start in range(0, len(traced), most):
-        names = [group.label.removesuffix(" (log)") for group, _ in traced[start : start + most]]
+        names = [group.name for group, _ in traced[start : start + most]]
         runs = [
             Run(name if names.count(name) == 1 else group.label, tuple(reports), stroke)
             for name, (group, reports), stroke in zip(names, traced[start : start + most], style.STROKES, strict=False)
@@ -180,10 +180,10 @@ def _levels(runs: Sequence[Run], groups: Sequence[MethodGroup]) -> list[Level]:
     controls: dict[float, list[str]] = {}
     several = False
     for run in runs:
-        known = [report.frozen_baseline_acc for report in run.reports if report.frozen_baseline_acc is not None]
-        if known:
-            controls.setdefault(round(average(known), 4), []).append(run.label)
-            several = several or len(set(known)) > 1
+        own = [report.frozen_baseline_acc for report in run.reports if report.frozen_baseline_acc is not None]
+        if own:
+            controls.setdefault(round(average(own), 4), []).append(run.label)
+            several = several or len(set(own)) > 1
     control = "control, mean" if several else "control"
     levels = [
         # Beside the panel there is room for the methods or for the word; the legend says that bold lines are means.
@@ -192,15 +192,15 @@ def _levels(runs: Sequence[Run], groups: Sequence[MethodGroup]) -> list[Level]:
     ]
     if any(run.label.lower() == REFERENCE for run in runs):
         return levels
-    reached = [
+    accuracies = [
         report.headline_acc
         for group in groups
         if group.method.lower() == REFERENCE
         for report in group.reports
         if report.headline_acc is not None
     ]
-    name = "BP, mean" if len(set(reached)) > 1 else "BP"
-    return [*levels, Level(name, average(reached), (0, (6, 2)))] if reached else levels
+    name = "BP, mean" if len(set(accuracies)) > 1 else "BP"
+    return [*levels, Level(name, average(accuracies), (0, (6, 2)))] if accuracies else levels
 
 
 def _draw_levels(axes: Axes, levels: Sequence[Level], scale: Scale, width: float) -> None:

@@ -28,8 +28,9 @@ class Scales:
 def shared_scales(groups: Sequence[MethodGroup]) -> Scales:
     """The axes around every number, interval and threshold of these methods."""
     reports = [report for group in groups for report in group.reports]
-    bounds = [found for report in reports if (found := interval(report)) is not None]
-    together = [group.margin.margin for group in groups if group.margin is not None and group.margin.margin is not None]
+    together = [group.seed_margin for group in groups if group.seed_margin is not None]
+    bounds = [each for report in reports if (each := interval(report)) is not None]
+    bounds += [margin.interval for margin in together]
     floors = [report.thresholds.g_norm_floor for report in reports if 0 < report.thresholds.g_norm_floor < math.inf]
     return Scales(
         whole_scale(max(max(len(report.residual_norms), len(report.bp_grad_norms)) for report in reports) - 1),
@@ -44,8 +45,7 @@ def shared_scales(groups: Sequence[MethodGroup]) -> Scales:
             [
                 0.0,
                 *(value for report in reports for value in (margin(report), report.thresholds.frozen_acc_margin_pp)),
-                *(end for found in bounds for end in (found.low, found.high)),
-                *(end for found in together for end in (found.interval.low, found.interval.high)),
+                *(end for each in bounds for end in (each.low, each.high)),
             ],
             TICK_LABEL,
         ),

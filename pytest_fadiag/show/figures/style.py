@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ...judge.diagnostics import Status
 from ..audit import AuditRow
 from ..printable import one_line
 from .scales import Scale
@@ -55,28 +54,25 @@ class Mark(NamedTuple):
 FIRES = Mark("fires", "^", VERMILION, filled=True, size=4.0)
 LIKELY_FIRES = Mark("likely fires", "^", VERMILION, size=4.0)
 EXCUSED = Mark("passes, excused", "D", GREEN, size=3.0)
+LIKELY_EXCUSED = Mark("likely passes, excused", "p", GREEN)
 PASSES = Mark("passes", "o", BLUE)
 LIKELY_PASSES = Mark("likely passes", "s", BLUE, size=3.0)
 UNJUDGED = Mark("not judged", "x", GREY, filled=True, size=3.0)
-OUTCOMES = (FIRES, LIKELY_FIRES, EXCUSED, LIKELY_PASSES, PASSES, UNJUDGED)
+OUTCOMES = (FIRES, LIKELY_FIRES, LIKELY_EXCUSED, EXCUSED, LIKELY_PASSES, PASSES, UNJUDGED)
 """The worst first, as the key has them."""
 
 
 def mark_of(row: AuditRow, key: str) -> Mark:
     """The symbol of what one diagnostic says of a row."""
-    if row.report is None or key not in row.judged:
+    status = row.status
+    likely = key in status.likely
+    if key in status.fired:
+        return LIKELY_FIRES if likely else FIRES
+    if key not in status.passed:
         return UNJUDGED
-    finding = row.report.finding(key)
-    return EXCUSED if finding.excused else _MARKS[finding.status]
-
-
-_MARKS = {
-    Status.FIRE: FIRES,
-    Status.LIKELY_FIRE: LIKELY_FIRES,
-    Status.PASS: PASSES,
-    Status.LIKELY_PASS: LIKELY_PASSES,
-    Status.NOT_MEASURED: UNJUDGED,
-}
+    if key in status.excused:
+        return LIKELY_EXCUSED if likely else EXCUSED
+    return LIKELY_PASSES if likely else PASSES
 
 
 class Stroke(NamedTuple):
@@ -165,8 +161,8 @@ def say(
 
 def drawable(text: str) -> str:
     """The text on one line, with an escape for each character that the font has no picture of."""
-    known = _characters()
-    return "".join(char if ord(char) in known else char.encode("unicode_escape").decode("ascii") for char in one_line(text))
+    pictured = _characters()
+    return "".join(char if ord(char) in pictured else char.encode("unicode_escape").decode("ascii") for char in one_line(text))
 
 
 def fitted(text: str, width: float, size: float = LABEL, weight: str = "normal") -> str:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...judge.diagnostics import DIAGNOSTICS
-from ...judge.report import DiagnosticReport
 from ...judge.trajectory import Trajectory
 from ..audit import Audit
-from ..groups import method_groups
+from ..groups import seed_groups
+from ..status import RowStatus
 from . import style
 from .scales import Scale, whole_scale
 from .style import FAINT, GREY, INK, LINE, TICK, Entry, Mark, drawable, fitted, panel, ruled, say
@@ -32,15 +32,19 @@ class Row(NamedTuple):
 
     method: str
     seed: str
-    report: DiagnosticReport
+    status: RowStatus
     trajectory: Trajectory
+
+    def first_fired(self, key: str) -> int | None:
+        """The first epoch at which a diagnostic that ran fired."""
+        return self.trajectory.first_fired.get(key) if key in self.status.judged else None
 
 
 def timeline_pages(audit: Audit) -> list[Figure]:
     """One figure, or as many as the seeds need."""
     rows = [
-        Row(group.label.removesuffix(" (log)"), "–" if row.seed is None else str(row.seed), row.report, row.report.trajectory)
-        for group in method_groups(audit)
+        Row(group.name, "–" if row.seed is None else str(row.seed), row.status, row.report.trajectory)
+        for group in seed_groups(audit)
         for row in group.rows
         if row.report is not None and row.report.trajectory is not None
     ]
@@ -82,9 +86,11 @@ def _page(rows: Sequence[Row], scale: Scale) -> Figure:
 
 
 def _key(rows: Sequence[Row]) -> list[Entry]:
-    gone = any(key not in row.report.fired for row in rows for key in row.trajectory.first_fired)
+    keys = [diagnostic.key for diagnostic in DIAGNOSTICS]
+    gone = any(row.first_fired(key) is not None and key not in row.status.fired for row in rows for key in keys)
     entries = [Entry.of(FIRES), *([Entry.of(FIRED)] if gone else [])]
-    return [*entries, Entry("epochs logged; no line: not logged by epoch", SPAN, "-", linewidth=1.2)]
+    or_run = "" if all(key in row.status.judged for row in rows for key in keys) else ", or not run"
+    return [*entries, Entry(f"epochs logged; no line: not logged by epoch{or_run}", SPAN, "-", linewidth=1.2)]
 
 
 def _names(figure: Figure, rows: Sequence[Row], top: float, end: float) -> None:
@@ -99,13 +105,13 @@ def _names(figure: Figure, rows: Sequence[Row], top: float, end: float) -> None:
 
 
 def _draw_row(axes: Axes, index: int, row: Row, key: str, scale: Scale) -> None:
-    epochs, first = row.trajectory.epochs, row.trajectory.first_fired.get(key)
-    if first is None and key not in row.trajectory.known:
+    epochs, first = row.trajectory.epochs, row.first_fired(key)
+    if key not in row.status.judged or (first is None and key not in row.trajectory.known):
         return
     axes.plot([epochs[0], epochs[-1]], [index] * 2, color=SPAN, lw=1.2, solid_capstyle="projecting", zorder=2, clip_on=False)
     if first is None:
         return
-    mark = FIRES if key in row.report.fired else FIRED
+    mark = FIRES if key in row.status.fired else FIRED
     axes.plot(
         [first],
         [index],

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ...judge.diagnostics import DIAGNOSTICS
 from ...judge.report import DiagnosticReport
 from ...judge.trajectory import Trajectory
-from ...judge.wording import count, fraction, listed
+from ...judge.wording import as_log, count, fraction, listed
 from ..audit import AuditRow
 from ..changes import moves
-from ..standing import standing
+from ..status import Outcome, in_a_sentence
 from .markup import Markup, block, element
 from .plots import plots
 
@@ -22,13 +22,13 @@ def reports(rows: Sequence[AuditRow]) -> Markup:
 
 def details(row: AuditRow, ident: str) -> Markup:
     """One report; a row that has none says why."""
-    stands = standing(row)
+    standing = row.status.standing
     seed = "" if row.seed is None else f", seed {row.seed}"
     summary = element(
         "summary",
-        element("span", stands.symbol, class_=f"symbol {stands.word}", aria_hidden="true"),
-        element("span", element("b", row.method + seed), *([" (log)"] if row.partial else []), class_="who"),
-        element("span", row.verdict if row.report is None else row.report.verdict, class_="what"),
+        element("span", standing.symbol, class_=f"symbol {standing.word}", aria_hidden="true"),
+        element("span", element("b", row.method + seed), as_log("", row.partial), class_="who"),
+        element("span", in_a_sentence(row.status), class_="what"),
     )
     body = [_facts(row)]
     if row.report is not None:
@@ -40,7 +40,8 @@ def _facts(row: AuditRow) -> Markup:
     facts: list[tuple[str, str]] = [("log" if row.partial else "checkpoint", row.checkpoint)]
     if row.reason:
         facts.append(("reason", row.reason))
-    odd = [f"({key}) {outcome}" for key, outcome in sorted(row.outcomes.items()) if outcome in ("error", "not run", "skipped")]
+    without_answer = (Outcome.ERROR, Outcome.NOT_RUN, Outcome.SKIPPED)
+    odd = [f"({key}) {outcome.value}" for key, outcome in row.outcomes.items() if outcome in without_answer]
     if odd:
         facts.append(("outcomes", ", ".join(odd)))
     if row.expected is not None:

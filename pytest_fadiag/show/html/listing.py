@@ -6,16 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ...judge.diagnostics import DIAGNOSTICS, Column, Diagnostic, Finding, Status
-from ..audit import COLUMNS, AuditRow, MeanRow, mean_rows
-from ..changes import moves
-from ..standing import Standing, standing
+from ...judge.diagnostics import DIAGNOSTICS, Column, Finding
+from ..audit import COLUMNS, Audit, AuditRow
+from ..changes import Move, moves
+from ..groups import method_groups
+from ..status import Standing, in_words
 from .markup import Markup, badge, element, hidden, join
 
 
 def audit_table(rows: Sequence[AuditRow]) -> Markup:
     """One row each; what a sort or a filter needs is in data attributes."""
-    epochs = any(_first_fired(row) for row in rows)
+    epochs = any(row.first_fired for row in rows)
     twins = Counter((row.method, row.seed, row.partial) for row in rows)
     # The verdict stands before the numbers, where a narrow screen shows it too.
     head = [_header("method", "text"), _header("seed"), _header("verdict", "text"), *map(_column_header, COLUMNS)]
@@ -23,39 +24,37 @@ def audit_table(rows: Sequence[AuditRow]) -> Markup:
     body = []
     for number, row in enumerate(rows):
         named = twins[row.method, row.seed, row.partial] > 1 or row.seed is None
-        cells = [_method(row, number, named), _seed(row), _verdict(row), *(_number(row, column) for column in COLUMNS)]
+        moved = moves(row)
+        numbers = [_number(row, column, moved.get(column.title)) for column in COLUMNS]
+        cells = [_method(row, number, named), _seed(row), _verdict(row), *numbers]
         cells += [_epochs(row)] if epochs else []
         first = number == 0 or rows[number - 1].method != row.method
+        words = (row.method, "" if row.seed is None else str(row.seed), row.checkpoint, in_words(row.status))
         body.append(
             element(
                 "tr",
                 *cells,
                 class_="first" if first else None,
-                data_standing=standing(row).word,
+                data_standing=row.status.standing.word,
                 data_fired=row.fired,
-                data_find=f"{row.method} {'' if row.seed is None else row.seed} {row.checkpoint} {row.verdict}".lower(),
+                data_find=" ".join(words).lower(),
                 data_report=f"report-{number}",
             )
         )
     return _table("Each checkpoint and log", head, body, ident="audit")
 
 
-def mean_table(rows: Sequence[AuditRow]) -> Markup | None:
+def mean_table(audit: Audit) -> Markup | None:
     """The means, where any method has several seeds: apart from the rows, so that sorting does not tear them away."""
-    means = mean_rows(rows)
-    if not means:
-        return None
+    body = []
+    for group in method_groups(audit):
+        if group.mean is not None:
+            numbers = zip(COLUMNS, group.mean.values, group.mean.deviations, strict=True)
+            name = element("th", group.method, *log_tag(group.partial), scope="row", data_sort=group.method)
+            seeds = element("td", f"n={group.mean.seeds}", class_="number", data_sort=group.mean.seeds)
+            body.append(element("tr", name, seeds, *(_mean(*number) for number in numbers)))
     head = [_header("method", "text"), _header("seeds"), *map(_column_header, COLUMNS)]
-    body = [
-        element(
-            "tr",
-            element("th", mean.method, *log_tag(mean.partial), scope="row", data_sort=mean.method),
-            element("td", f"n={mean.seeds}", class_="number", data_sort=mean.seeds),
-            *(_mean(mean, index) for index in range(len(COLUMNS))),
-        )
-        for mean in means
-    ]
-    return _table("Mean ± sample standard deviation over seeds", head, body, ident="means")
+    return _table("Mean ± sample standard deviation over seeds", head, body, ident="means") if body else None
 
 
 def scrolling(name: str, table: Markup) -> Markup:
@@ -92,14 +91,10 @@ def _header(words: str, kind: str = "number", *, before: str = "", title: str | 
 
 
 def _column_header(column: Column) -> Markup:
-    owner = _owner(column)
+    owner = next((diagnostic for diagnostic in DIAGNOSTICS if diagnostic.key == column.key), None)
     if owner is None:
         return _header(column.title)
     return _header(column.title, before=badge(owner.key), title=f"({owner.key}) {owner.name}: {owner.question}")
-
-
-def _owner(column: Column) -> Diagnostic | None:
-    return next((diagnostic for diagnostic in DIAGNOSTICS if column in diagnostic.columns), None)
 
 
 def _method(row: AuditRow, number: int, named: bool) -> Markup:
@@ -117,18 +112,17 @@ def _seed(row: AuditRow) -> Markup:
     return element("td", "" if row.seed is None else str(row.seed), class_="number", data_sort=row.seed)
 
 
-def _number(row: AuditRow, column: Column) -> Markup:
+def _number(row: AuditRow, column: Column, move: Move | None) -> Markup:
     value = None if row.report is None else column.value(row.report)
     shown = Markup(element("span", "–", aria_hidden="true") + hidden("not measured")) if value is None else column.show(value)
     finding = _decided_by(row, column)
     parts: list[str] = [shown]
     if finding is not None and finding.fired:
         parts = [badge(finding.key, fired=True), element("strong", shown), hidden(" (fired)")]
-    if finding is not None and finding.status in (Status.LIKELY_PASS, Status.LIKELY_FIRE):
+    if finding is not None and finding.key in row.status.likely:
         parts.append(element("small", "likely"))
-    if finding is not None and finding.key in row.excused:
+    if finding is not None and finding.excused:
         parts.append(element("small", "excused"))
-    move = moves(row).get(column.title)
     if move is not None:
         parts.append(element("small", f"was {move.was}", class_="move", title=f"{move} since recorded"))
     return element(
@@ -142,12 +136,12 @@ def _number(row: AuditRow, column: Column) -> Markup:
 
 def _decided_by(row: AuditRow, column: Column) -> Finding | None:
     """The finding that rests on the number of a cell; a bound of a number that is not known is shown in its last column."""
-    owner = _owner(column)
-    if row.report is None or owner is None or owner.key not in row.judged:
+    if row.report is None or column.key == "" or column.key not in row.status.judged:
         return None
-    finding = row.report.finding(owner.key)
-    same = [other for other in owner.columns if _same(other.value(row.report), finding.value)]
-    return finding if column is (same or owner.columns)[-1] else None
+    finding = row.report.finding(column.key)
+    own = [other for other in COLUMNS if other.key == column.key]
+    same = [other for other in own if _same(other.value(row.report), finding.value)]
+    return finding if column is (same or own)[-1] else None
 
 
 def _same(value: float | None, decided: float | None) -> bool:
@@ -156,36 +150,28 @@ def _same(value: float | None, decided: float | None) -> bool:
     return value == decided or (math.isnan(value) and math.isnan(decided))
 
 
-def _first_fired(row: AuditRow) -> dict[str, int]:
-    """The first epochs of the diagnostics that ran."""
-    if row.report is None or row.report.trajectory is None:
-        return {}
-    return {key: epoch for key, epoch in row.report.trajectory.first_fired.items() if key in row.judged}
-
-
 def _epochs(row: AuditRow) -> Markup:
-    first = sorted(_first_fired(row).items(), key=lambda item: (item[1], item[0]))
+    first = list(row.first_fired.items())
     parts = [join([badge(key, fired=key in row.fired), Markup(f" {epoch:g}")]) for key, epoch in first]
     listed = [element("span", part, class_="epoch") for part in parts]
     return element("td", *listed, class_="number", data_sort=first[0][1] if first else None)
 
 
 def _verdict(row: AuditRow) -> Markup:
-    stands, words = standing(row), row.verdict
+    status = row.status
     tags: list[Markup] = []
-    if row.as_expected:
-        words = words.replace("*", "", 1)
+    if status.as_expected:
         tags = [element("span", "expected", class_="tag", title="this is what was recorded")]
-    elif row.expected is not None and row.report is not None:
+    elif status.as_expected is False:
         tags = [element("strong", "not as expected", class_="tag alarm")]
-    symbol = element("span", stands.symbol, class_="symbol", aria_hidden="true")
-    order = list(Standing).index(stands)
-    return element("td", symbol, words, *tags, class_=f"verdict {stands.word}", data_sort=f"{order} {words}")
+    words = in_words(status, mark="")
+    symbol = element("span", status.standing.symbol, class_="symbol", aria_hidden="true")
+    order = list(Standing).index(status.standing)
+    return element("td", symbol, words, *tags, class_=f"verdict {status.standing.word}", data_sort=f"{order} {words}")
 
 
-def _mean(mean: MeanRow, index: int) -> Markup:
-    value, deviation = mean.means[index], mean.deviations[index]
+def _mean(column: Column, value: float | None, deviation: float | None) -> Markup:
     if value is None or deviation is None:
         return element("td", "–", class_="number")
     shown = "?" if math.isnan(deviation) else f"{deviation:.2g}"
-    return element("td", COLUMNS[index].show(value), element("small", f"± {shown}"), class_="number", data_sort=sort_key(value))
+    return element("td", column.show(value), element("small", f"± {shown}"), class_="number", data_sort=sort_key(value))

@@ -12,7 +12,7 @@ from ...judge.diagnostics import DIAGNOSTICS
 from ..audit import Audit, Checklist
 from ..headline import headline
 from ..notes import notes_of
-from ..standing import Standing
+from ..status import Standing
 from .details import reports
 from .listing import audit_table, mean_table
 from .markup import Markup, element
@@ -60,14 +60,14 @@ def _sections(audit: Audit) -> list[Markup]:
         parts, read = [*read, *parts], []
     if rows:
         parts.append(section("Results", _controls(), audit_table(rows), ident="results"))
-    means = mean_table(rows)
+    means = mean_table(audit)
     if means is not None:
         parts.append(section("Mean ± sd over seeds", means, ident="over-seeds"))
     if audit.margins:
         parts.append(section("Margin over seeds", margins(audit.margins), ident="seed-margins"))
-    said = notes_of(rows)
-    if said:
-        parts.append(section("Notes", element("ul", *(element("li", note) for note in said), class_="notes"), ident="notes"))
+    notes = [element("li", note) for note in notes_of(rows)]
+    if notes:
+        parts.append(section("Notes", element("ul", *notes, class_="notes"), ident="notes"))
     parts += read
     if rows:
         buttons = element(
@@ -81,8 +81,8 @@ def _sections(audit: Audit) -> list[Markup]:
     return parts
 
 
-def _checklist(found: Checklist) -> Markup:
-    return section("Checklist of the evaluation code", checklist(found), ident="checklist")
+def _checklist(content: Checklist) -> Markup:
+    return section("Checklist of the evaluation code", checklist(content), ident="checklist")
 
 
 def _controls() -> Markup:

@@ -12,8 +12,8 @@ from ...judge.margins import SeedMargin, SeedVerdict
 from ...judge.thresholds import DiagnosticThresholds
 from ...judge.wording import count, limit, points
 from ..audit import Audit, AuditRow, Checklist, MarginRow
-from ..headline import checklist_count, margin_counts
-from ..standing import Standing, standing
+from ..headline import checklist_count, fired_counts, margin_counts, standing_counts
+from ..status import Standing
 from .listing import log_tag, plain_header, scrolling
 from .markup import Markup, badge, element
 
@@ -34,16 +34,16 @@ def section(title: str, *children: str, ident: str) -> Markup:
 
 def counts(rows: Sequence[AuditRow]) -> Markup:
     """How many rows stand where."""
-    found = Counter(standing(row) for row in rows)
+    numbers = standing_counts(rows)
     tiles = [
         element(
             "li",
-            element("span", stands.symbol, class_=f"symbol {stands.word}", aria_hidden="true"),
-            element("b", str(found[stands])),
-            element("span", stands.word, class_="word"),
-            element("small", stands.meaning),
+            element("span", standing.symbol, class_=f"symbol {standing.word}", aria_hidden="true"),
+            element("b", str(numbers[standing])),
+            element("span", standing.word, class_="word"),
+            element("small", standing.meaning),
         )
-        for stands in Standing
+        for standing in Standing
     ]
     return element("ul", *tiles, class_="counts")
 
@@ -72,9 +72,8 @@ def diagnostics(rows: Sequence[AuditRow]) -> Markup:
 
 
 def _diagnostic(diagnostic: Diagnostic, rows: Sequence[AuditRow], used: Sequence[DiagnosticThresholds]) -> Markup:
-    judged = [row for row in rows if row.report is not None and diagnostic.key in row.judged]
-    fired = sum(diagnostic.key in row.fired for row in judged)
-    tally = [element("p", f"fired in {fired} of {len(judged)}", class_="quiet")] if judged else []
+    fired, answered = fired_counts(rows, diagnostic.key)
+    tally = [element("p", f"fired in {fired} of {answered}", class_="quiet")] if answered else []
     return element(
         "li",
         element("p", badge(diagnostic.key, fired=bool(fired)), element("b", diagnostic.name)),
@@ -111,11 +110,11 @@ def margins(rows: Sequence[MarginRow]) -> Markup:
 
 
 def _margin(row: MarginRow) -> Markup:
-    name = element("th", row.name.removesuffix(" (log)") if row.partial else row.name, *log_tag(row.partial), scope="row")
+    name = element("th", row.title, *log_tag(row.partial), scope="row")
     margin = row.margin
     if margin is None:
-        said = f"{row.outcome}: {row.reason}" if row.reason else row.outcome
-        return element("tr", name, element("td", said, colspan=6, class_="incomplete"))
+        text = f"{row.outcome.value}: {row.reason}" if row.reason else row.outcome.value
+        return element("tr", name, element("td", text, colspan=6, class_="incomplete"))
     symbol, kind = SYMBOLS[margin.verdict]
     verdict: list[str] = [element("span", symbol, class_="symbol", aria_hidden="true"), margin.verdict.value]
     verdict += [element("span", "expected", class_="tag")] * row.as_expected
@@ -155,13 +154,13 @@ def _on_bar(distance: float) -> float:
     return 60 + 54 * max(-1.0, min(1.0, distance / SCALE_PP))
 
 
-def checklist(found: Checklist) -> Markup:
+def checklist(content: Checklist) -> Markup:
     """What the reading of evaluation code found, silenced findings last."""
-    said = element("p", f"{checklist_count(found)}.")
-    if not found.findings:
-        return said
-    ordered = sorted(found.findings, key=lambda finding: bool(finding.get("silenced")))
-    return element("div", said, element("ul", *map(_finding, ordered), class_="findings"))
+    summary = element("p", f"{checklist_count(content)}.")
+    if not content.findings:
+        return summary
+    ordered = sorted(content.findings, key=lambda finding: bool(finding.get("silenced")))
+    return element("div", summary, element("ul", *map(_finding, ordered), class_="findings"))
 
 
 def _finding(finding: Mapping[str, Any]) -> Markup:
