@@ -9,7 +9,7 @@ audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against t
 	cd fixtures && ../$(BIN)/python -m pytest
 
 test: $(VENV)/.ready    ## the test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.ready    ## style and types
 	$(BIN)/ruff check .

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from dist.small_repo import WorkerRepo
 from dist.crash_table import POSITIONS, Position, problems
 
 
 @pytest.mark.parametrize("position", [p for p in POSITIONS if p.suite], ids=lambda position: position.name)
-def test_a_worker_that_dies_costs_the_test_that_killed_it(repo: Any, position: Position) -> None:
+def test_a_worker_that_dies_costs_the_test_that_killed_it(repo: WorkerRepo, position: Position) -> None:
     assert problems(position, repo.path) == []
 
 
-def test_the_table_names_what_died_and_what_never_ran(repo: Any) -> None:
+def test_the_table_names_what_died_and_what_never_ran(repo: WorkerRepo) -> None:
     options = ("-n", "2", "--max-worker-restart=0")
     lines = repo.run(*options, KILL_WHERE="call", KILL_ID="net_s0.pt::residual-growth").stdout.splitlines()
     start = next(number for number, line in enumerate(lines) if " FA audit " in line)

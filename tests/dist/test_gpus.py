@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dist.small_repo import WorkerRepo
 
 from pytest_fadiag.session.gpus import visible_gpus
 
@@ -68,13 +69,13 @@ def test_gpus_are_counted_by_nvidia_smi(
     ],
     ids=["ordinals", "UUIDs, fewer than workers", "empty", "hidden", "hidden from the second on"],
 )
-def test_each_worker_sees_one_entry_of_the_callers_list(repo: Any, workers: int, visible: str, expected: list[str]) -> None:
+def test_each_worker_sees_one_entry_of_the_callers_list(repo: WorkerRepo, workers: int, visible: str, expected: list[str]) -> None:
     repo.run("-n", str(workers), CUDA_VISIBLE_DEVICES=visible)
     assert repo.gpus() == {f"gw{number}": gpu for number, gpu in enumerate(expected)}
     assert repo.seen["controller"] == (visible, os.environ["OMP_NUM_THREADS"], False)
 
 
-def test_a_replaced_worker_keeps_its_gpu(repo: Any) -> None:
+def test_a_replaced_worker_keeps_its_gpu(repo: WorkerRepo) -> None:
     killed = {"KILL_WHERE": "setup", "KILL_ID": "net_s0.pt::residual-growth,net_s1.pt::residual-growth"}
     repo.run("-n", "2", CUDA_VISIBLE_DEVICES="GPU-aa,GPU-bb", **killed)
     gpus = repo.gpus()
@@ -82,20 +83,20 @@ def test_a_replaced_worker_keeps_its_gpu(repo: Any) -> None:
     assert set(gpus.values()) == {"GPU-aa", "GPU-bb"}
 
 
-def test_auto_is_the_number_of_gpus(repo: Any, tmp_path: Path) -> None:
+def test_auto_is_the_number_of_gpus(repo: WorkerRepo, tmp_path: Path) -> None:
     result = repo.run("-n", "auto", PATH=fake_nvidia_smi(tmp_path, listed(3)))
     assert "3 workers" in result.stdout
     assert repo.gpus() == {"gw0": "0", "gw1": "1", "gw2": "2"}
 
 
-def test_the_environment_that_the_user_gave_a_worker_stays(repo: Any, tmp_path: Path) -> None:
+def test_the_environment_that_the_user_gave_a_worker_stays(repo: WorkerRepo, tmp_path: Path) -> None:
     path = fake_nvidia_smi(tmp_path, listed(2))
     result = repo.run("-d", "--tx", "2*popen//env:CUDA_VISIBLE_DEVICES=7//env:OMP_NUM_THREADS=3", "-v", PATH=path)
     assert "scheduling tests via CheckpointScheduling" in result.stdout, "-d switches --tx on and chooses nothing"
     assert repo.seen == {"gw0": ("7", "3", False), "gw1": ("7", "3", False), "controller": (None, "1", False)}
 
 
-def test_threads_are_shared_out_where_nobody_set_them(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_are_shared_out_where_nobody_set_them(repo: WorkerRepo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     repo.run("-n", "2")
     share = str(max(1, (os.cpu_count() or 1) // 2))

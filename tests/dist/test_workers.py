@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from dist.small_repo import WorkerRepo
 from dist.small_repo import SEEDS, TESTS, forget, measurements
 
 
@@ -27,13 +28,13 @@ def agree(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("workers", ["0", "1", "2"])
-def test_each_checkpoint_is_measured_once_with_any_number_of_workers(repo: Any, alone: dict[str, Any], workers: str) -> None:
+def test_each_checkpoint_is_measured_once_with_any_number_of_workers(repo: WorkerRepo, alone: dict[str, Any], workers: str) -> None:
     audit, measured = repo.counted("-n", workers)
     assert measured == len(SEEDS), "the margin over seeds takes what the other tests measured"
     agree(alone, audit)
 
 
-def test_a_margin_that_comes_first_measures_what_the_others_then_take(repo: Any, alone: dict[str, Any]) -> None:
+def test_a_margin_that_comes_first_measures_what_the_others_then_take(repo: WorkerRepo, alone: dict[str, Any]) -> None:
     with (repo.path / "conftest.py").open("a") as file:
         file.write("\ndef pytest_collection_modifyitems(items):\n    items.reverse()\n")
     audit, measured = repo.counted("-n", "2", "--no-loadscope-reorder")
@@ -41,7 +42,7 @@ def test_a_margin_that_comes_first_measures_what_the_others_then_take(repo: Any,
     agree(alone, audit)
 
 
-def test_a_margin_alone_measures_its_seeds(repo: Any) -> None:
+def test_a_margin_alone_measures_its_seeds(repo: WorkerRepo) -> None:
     forget(repo.path)
     result = repo.run("net::seed-margin", "-n", "1", COUNT="1")
     assert result.returncode == pytest.ExitCode.OK
@@ -62,7 +63,7 @@ def test_a_margin_alone_measures_its_seeds(repo: Any) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_distribution_that_the_user_chose_is_left_alone(
-    repo: Any, alone: dict[str, Any], arguments: tuple[str, ...], scheduler: str | None
+    repo: WorkerRepo, alone: dict[str, Any], arguments: tuple[str, ...], scheduler: str | None
 ) -> None:
     result = repo.run(*arguments, "-v", "--fa-report=json:audit.json")
     assert result.returncode == pytest.ExitCode.OK
@@ -73,7 +74,7 @@ def test_a_distribution_that_the_user_chose_is_left_alone(
     assert json.loads((repo.path / "audit.json").read_text("utf-8")).items() <= alone.items()
 
 
-def test_a_part_of_the_checkpoints_is_distributed_as_the_whole_is(repo: Any, alone: dict[str, Any]) -> None:
+def test_a_part_of_the_checkpoints_is_distributed_as_the_whole_is(repo: WorkerRepo, alone: dict[str, Any]) -> None:
     parts = []
     for part in (1, 2):
         parts.append(repo.audit("-n", "2", f"--fa-shard={part}/2")["reports"].keys())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import pkgutil
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import matplotlib.backends.backend_pdf  # noqa: F401
 import numpy as np
 import pytest
 import torch
+from repo import Repo
 from support import clustered, network, trained
 
 import pytest_fadiag
@@ -83,49 +83,6 @@ def _measure_once(folder: Path) -> None:
     shutil.rmtree(folder / ".pytest_cache" / "v")  # what failed there is no test's business
     kept = list((folder / ".pytest_cache" / "d" / "fadiag").glob("*.json"))
     assert len(kept) == 5, "three checkpoints and two controls"
-
-
-class Repo:
-    """A folder with runs/, controls/ and data.npz, and pytest called in it."""
-
-    def __init__(self, pytester: pytest.Pytester, zoo: Path) -> None:
-        self.pytester, self.zoo, self.path = pytester, zoo, pytester.path
-        shutil.copytree(zoo, self.path, dirs_exist_ok=True)
-        self.ini(fa_data="data.npz")
-
-    def forget(self) -> None:
-        """Start without anything measured before."""
-        shutil.rmtree(self.path / ".pytest_cache")
-
-    def ini(self, **settings: str) -> None:
-        """Write pytest.ini, in place of the one before."""
-        lines = [f"{name} = " + "\n    ".join(str(value).splitlines()) for name, value in settings.items()]
-        (self.path / "pytest.ini").write_text("\n".join(["[pytest]", *lines]) + "\n", "utf-8")
-
-    def write(self, name: str, text: str) -> Path:
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("from __future__ import annotations\n" + text, "utf-8")
-        return path
-
-    def run(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
-        """Pytest in this process, where torch is loaded already."""
-        return self.pytester.runpytest_inprocess("-p", "no:hypothesispytest", "-p", "no:randomly", "-p", "no:xdist", *args)
-
-    def spawn(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
-        """Pytest in a process of its own."""
-        return self.pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:randomly", *args)
-
-    def audit(self, *args: str | os.PathLike[str], run: Callable[..., pytest.RunResult] | None = None) -> dict[str, Any]:
-        """What a run writes with --fa-report=json."""
-        (self.path / "audit.json").unlink(missing_ok=True)
-        (run or self.run)("--fa-report=json:audit.json", *args)
-        document: dict[str, Any] = json.loads((self.path / "audit.json").read_text("utf-8"))
-        return document
-
-    def summary(self, *args: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-        """The rows of the audit, by checkpoint."""
-        return {row["checkpoint"]: row for row in self.audit(*args)["summary"]}
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any
 
 import pytest
+from repo import Repo
 
 BP = "--fa-checkpoint=runs/bp_s42.pt"
 
@@ -54,7 +54,7 @@ BP = "--fa-checkpoint=runs/bp_s42.pt"
         ),
     ],
 )
-def test_a_wrong_command_ends_with_exit_code_4_and_says_what_is_wrong(repo: Any, option: str, message: str) -> None:
+def test_a_wrong_command_ends_with_exit_code_4_and_says_what_is_wrong(repo: Repo, option: str, message: str) -> None:
     (repo.path / "empty").mkdir()
     others = [] if option.startswith("--fa-checkpoint") else [BP]
     result = repo.run(*others, option)
@@ -74,40 +74,40 @@ def test_a_wrong_command_ends_with_exit_code_4_and_says_what_is_wrong(repo: Any,
         ({"fa_expect": "none.json"}, "--fa-expect: cannot be read: No such file or directory"),
     ],
 )
-def test_a_wrong_ini_file_is_named_as_the_place(repo: Any, ini: dict[str, str], message: str) -> None:
+def test_a_wrong_ini_file_is_named_as_the_place(repo: Repo, ini: dict[str, str], message: str) -> None:
     repo.ini(**{"fa_checkpoint": "runs/bp_s42.pt", **ini})
     result = repo.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
-def test_a_wrong_ini_file_is_an_error_also_where_only_markers_name_checkpoints(repo: Any) -> None:
+def test_a_wrong_ini_file_is_an_error_also_where_only_markers_name_checkpoints(repo: Repo) -> None:
     repo.ini(fa_data="none.npz")
     repo.write("test_own.py", "def test_own(): pass\n")
     assert repo.run().ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_the_way_out_is_named_where_a_checkpoint_may_be_absent(repo: Any) -> None:
+def test_the_way_out_is_named_where_a_checkpoint_may_be_absent(repo: Repo) -> None:
     repo.run("--fa-checkpoint=runs/none.pt").stderr.fnmatch_lines(
         ["  */runs/none.pt", "If it may be absent, add --fa-missing=skip"]
     )
     repo.run(BP, "--fa-frozen=none.pt").stderr.no_fnmatch_line("*--fa-missing*")
 
 
-def test_a_checkpoint_named_twice_is_audited_once(repo: Any) -> None:
+def test_a_checkpoint_named_twice_is_audited_once(repo: Repo) -> None:
     repo.run(BP, BP, "--fa-checkpoint=runs/../runs/bp_s42.pt", "--fa-checkpoint=runs/bp_s4*.pt").assert_outcomes(
         passed=3, skipped=1
     )
     repo.run("runs/bp_s42.pt", "./runs/bp_s42.pt").assert_outcomes(passed=3, skipped=1)
 
 
-def test_where_every_checkpoint_is_a_control_nothing_would_be_audited(repo: Any) -> None:
+def test_where_every_checkpoint_is_a_control_nothing_would_be_audited(repo: Repo) -> None:
     result = repo.run("--fa-checkpoint=controls", "--fa-frozen=controls/*.pt")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: everything to audit also serves as a control (--fa-frozen)*", "  */frozen_bp_s42.pt"])
 
 
-def test_two_checkpoints_of_one_name_in_two_folders(repo: Any) -> None:
+def test_two_checkpoints_of_one_name_in_two_folders(repo: Repo) -> None:
     shutil.copytree(repo.path / "runs", repo.path / "more")
     rows = repo.summary("--fa-checkpoint=runs/dfa_s42.pt", "--fa-checkpoint=more/dfa_s42.pt")
     assert sorted(rows) == ["more/dfa_s42.pt", "runs/dfa_s42.pt"]
@@ -128,7 +128,7 @@ def test_two_checkpoints_of_one_name_in_two_folders(repo: Any) -> None:
         ("runs.pt", "runs.pt"),
     ],
 )
-def test_a_file_may_have_any_name(repo: Any, name: str, identifier: str) -> None:
+def test_a_file_may_have_any_name(repo: Repo, name: str, identifier: str) -> None:
     (repo.path / "runs" / "dfa_s42.pt").rename(repo.path / "runs" / name)
     result = repo.run(f"--fa-checkpoint=runs/{name}", "-rA")
     result.assert_outcomes(passed=1, failed=2, skipped=1)
@@ -143,7 +143,7 @@ def test_a_file_may_have_any_name(repo: Any, name: str, identifier: str) -> None
     repo.run(f"--fa-checkpoint=runs/{name}", "--junitxml=out.xml", "-vv").assert_outcomes(passed=1, failed=2, skipped=1)
 
 
-def test_a_file_name_that_is_not_utf8(repo: Any) -> None:
+def test_a_file_name_that_is_not_utf8(repo: Repo) -> None:
     import os
 
     name = os.fsdecode(b"caf\xe9.pt")
@@ -163,7 +163,7 @@ def test_a_file_name_that_is_not_utf8(repo: Any) -> None:
         ("1/0", "network factory 'bad_nets:make': importing 'bad_nets' raised ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_factory_that_does_not_do_its_work(repo: Any, source: str, message: str) -> None:
+def test_a_factory_that_does_not_do_its_work(repo: Repo, source: str, message: str) -> None:
     repo.write("bad_nets.py", source + "\n")
     result = repo.run(BP, "--fa-model=bad_nets:make")
     result.assert_outcomes(errors=4)
@@ -171,7 +171,7 @@ def test_a_factory_that_does_not_do_its_work(repo: Any, source: str, message: st
     assert "Traceback" not in result.stdout.str()
 
 
-def test_a_checkpoint_that_does_not_fit_leaves_the_others(repo: Any) -> None:
+def test_a_checkpoint_that_does_not_fit_leaves_the_others(repo: Repo) -> None:
     import torch
 
     torch.save({"weight": torch.zeros(3, 3)}, repo.path / "runs" / "odd.pt")
@@ -180,14 +180,14 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_others(repo: Any) -> None:
     result.stdout.fnmatch_lines(["*runs/odd.pt: not the reference ResidualMLP*--fa-model=package.module:factory"])
 
 
-def test_without_test_data_the_error_names_the_option(repo: Any) -> None:
+def test_without_test_data_the_error_names_the_option(repo: Repo) -> None:
     repo.ini()
     result = repo.run(BP)
     result.assert_outcomes(errors=4)
     result.stdout.fnmatch_lines(["no test data: add --fa-data=SPEC (or fa_data in the ini file), or override the fixture*"])
 
 
-def test_data_of_another_shape_is_an_error_that_names_both(repo: Any) -> None:
+def test_data_of_another_shape_is_an_error_that_names_both(repo: Repo) -> None:
     import numpy as np
 
     np.savez(repo.path / "data.npz", x=np.zeros((300, 7), "float32"), y=np.zeros(300, "int64"))

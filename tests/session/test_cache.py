@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from repo import Repo
 
 import pytest_fadiag.cache
 from pytest_fadiag.judge.files import write_atomically
@@ -33,39 +34,39 @@ def pytest_sessionfinish():
 
 
 @pytest.fixture
-def cold(repo: Any) -> Any:
+def cold(repo: Repo) -> Repo:
     repo.forget()
     return repo
 
 
-def records(repo: Any) -> list[Path]:
+def records(repo: Repo) -> list[Path]:
     return sorted((repo.path / ".pytest_cache" / "d" / "fadiag").glob("*.json"))
 
 
-def test_the_diagnostics_of_a_checkpoint_share_one_measurement(cold: Any, measured: list[str]) -> None:
+def test_the_diagnostics_of_a_checkpoint_share_one_measurement(cold: Repo, measured: list[str]) -> None:
     cold.run(BP, DFA).assert_outcomes(passed=4, failed=2, skipped=2)
     assert len(measured) == 2
 
 
-def test_written_tests_share_it_too(cold: Any, measured: list[str]) -> None:
+def test_written_tests_share_it_too(cold: Repo, measured: list[str]) -> None:
     cold.write("test_own.py", "def test_one(fa_report): pass\ndef test_two(fa_diagnostic): pass\n")
     cold.run(BP)
     assert len(measured) == 1
 
 
-def test_the_next_run_measures_nothing(cold: Any, measured: list[str]) -> None:
+def test_the_next_run_measures_nothing(cold: Repo, measured: list[str]) -> None:
     cold.run(BP)
     first = cold.audit(BP)["reports"]
     assert (len(measured), len(records(cold))) == (1, 1)
     assert cold.audit(BP)["reports"] == first
 
 
-def test_a_cached_report_is_the_measured_one(cold: Any) -> None:
+def test_a_cached_report_is_the_measured_one(cold: Repo) -> None:
     measured = cold.audit(DFA, "--fa-frozen=controls/*.pt")
     assert cold.audit(DFA, "--fa-frozen=controls/*.pt") == measured
 
 
-def test_thresholds_are_not_part_of_the_key(cold: Any, measured: list[str]) -> None:
+def test_thresholds_are_not_part_of_the_key(cold: Repo, measured: list[str]) -> None:
     cold.run(DFA).assert_outcomes(passed=1, failed=2, skipped=1)
     lax = "--fa-threshold=h_norm_explosion_ratio=1e30", "--fa-threshold=g_norm_floor=0"
     cold.run(DFA, *lax).assert_outcomes(passed=3, skipped=1)
@@ -73,20 +74,20 @@ def test_thresholds_are_not_part_of_the_key(cold: Any, measured: list[str]) -> N
     assert len(measured) == 1
 
 
-def test_a_control_checkpoint_is_evaluated_once(cold: Any, measured: list[str]) -> None:
+def test_a_control_checkpoint_is_evaluated_once(cold: Repo, measured: list[str]) -> None:
     for _ in range(2):
         cold.run("--fa-checkpoint=runs/bp_*.pt", "--fa-frozen=controls/frozen_bp_s42.pt").assert_outcomes(passed=9)
     assert measured.count("accuracy") == 1 and len(measured) == 3
 
 
-def test_another_diagnostic_does_not_measure_the_old_numbers_again(cold: Any, measured: list[str]) -> None:
+def test_another_diagnostic_does_not_measure_the_old_numbers_again(cold: Repo, measured: list[str]) -> None:
     cold.run(BP, "--fa-diagnostics=a")
     cold.run(BP, "--fa-diagnostics=ac")
     cold.run(BP)
     assert measured == ["states accuracy", "gradients directions output-error"]
 
 
-def test_the_margin_alone_needs_neither_a_stream_nor_a_backward_pass(cold: Any, measured: list[str]) -> None:
+def test_the_margin_alone_needs_neither_a_stream_nor_a_backward_pass(cold: Repo, measured: list[str]) -> None:
     cold.write("plain_net.py", "import torch\ndef make(): return torch.nn.Sequential(torch.nn.Linear(20, 5))\n")
     import torch
 
@@ -98,7 +99,7 @@ def test_the_margin_alone_needs_neither_a_stream_nor_a_backward_pass(cold: Any, 
     cold.run(*options).assert_outcomes(errors=4)
 
 
-def test_without_a_digest_of_the_data_a_run_still_measures_once(cold: Any, measured: list[str]) -> None:
+def test_without_a_digest_of_the_data_a_run_still_measures_once(cold: Repo, measured: list[str]) -> None:
     cold.write("own_data_factory.py", "import numpy\ndef make():\n    d = numpy.load('data.npz')\n    return d['x'], d['y']\n")
     for _ in range(2):
         cold.run(BP, "--fa-data=own_data_factory:make").assert_outcomes(passed=3, skipped=1)
@@ -106,7 +107,7 @@ def test_without_a_digest_of_the_data_a_run_still_measures_once(cold: Any, measu
     assert records(cold) == []
 
 
-def changed_checkpoint(repo: Any) -> None:
+def changed_checkpoint(repo: Repo) -> None:
     import torch
 
     content = torch.load(repo.path / "runs" / "bp_s42.pt")
@@ -114,18 +115,18 @@ def changed_checkpoint(repo: Any) -> None:
     torch.save(content, repo.path / "runs" / "bp_s42.pt")
 
 
-def changed_data(repo: Any) -> None:
+def changed_data(repo: Repo) -> None:
     data = np.load(repo.path / "data.npz")
     np.savez(repo.path / "data.npz", x=data["x"] * 1.01, y=data["y"])
 
 
-def changed_factory(repo: Any) -> None:
+def changed_factory(repo: Repo) -> None:
     path = repo.path / "net_factory_of_repo" / "blocks.py"
     path.write_text(path.read_text() + "# another comment\n")
 
 
 @pytest.mark.parametrize("change", [changed_checkpoint, changed_data, changed_factory], ids=lambda change: change.__name__)
-def test_what_counts_is_measured_again(cold: Any, measured: list[str], change: Any) -> None:
+def test_what_counts_is_measured_again(cold: Repo, measured: list[str], change: Any) -> None:
     cold.write("net_factory_of_repo/__init__.py", "from .blocks import make\n")
     cold.write(
         "net_factory_of_repo/blocks.py", "from pytest_fadiag import ResidualMLP\ndef make(): return ResidualMLP(20, 16, 4, 5)\n"
@@ -148,19 +149,19 @@ def test_what_counts_is_measured_again(cold: Any, measured: list[str], change: A
         ("--fa-threads=2", "states gradients output-error directions accuracy"),
     ],
 )
-def test_how_it_is_measured_counts_for_what_depends_on_it(cold: Any, measured: list[str], option: str, again: str) -> None:
+def test_how_it_is_measured_counts_for_what_depends_on_it(cold: Repo, measured: list[str], option: str, again: str) -> None:
     cold.run(BP)
     cold.run(BP, option)
     assert measured[1:] == [again]
 
 
-def test_how_many_samples_are_forwarded_at_once_does_not_count(cold: Any, measured: list[str]) -> None:
+def test_how_many_samples_are_forwarded_at_once_does_not_count(cold: Repo, measured: list[str]) -> None:
     cold.run(BP)
     cold.run(BP, "--fa-batch-size=50")
     assert len(measured) == 1
 
 
-def test_where_it_lies_does_not_count(cold: Any, measured: list[str]) -> None:
+def test_where_it_lies_does_not_count(cold: Repo, measured: list[str]) -> None:
     cold.run(BP)
     (cold.path / "moved").mkdir()
     (cold.path / "data.npz").rename(cold.path / "moved" / "data.npz")
@@ -169,14 +170,14 @@ def test_where_it_lies_does_not_count(cold: Any, measured: list[str]) -> None:
     assert len(measured) == 1
 
 
-def test_a_touched_file_of_the_same_content_is_not_measured_again(cold: Any, measured: list[str]) -> None:
+def test_a_touched_file_of_the_same_content_is_not_measured_again(cold: Repo, measured: list[str]) -> None:
     cold.run(BP)
     os.utime(cold.path / "runs" / "bp_s42.pt", (1, 1))
     cold.run(BP)
     assert len(measured) == 1
 
 
-def test_cache_clear_forgets(cold: Any, measured: list[str]) -> None:
+def test_cache_clear_forgets(cold: Repo, measured: list[str]) -> None:
     cold.run(BP)
     cold.run(BP, "--cache-clear")
     assert len(measured) == 2
@@ -184,7 +185,7 @@ def test_cache_clear_forgets(cold: Any, measured: list[str]) -> None:
     assert len(measured) == 2
 
 
-def test_no_cache_neither_reads_nor_writes(cold: Any, measured: list[str]) -> None:
+def test_no_cache_neither_reads_nor_writes(cold: Repo, measured: list[str]) -> None:
     cold.run(BP, "--fa-no-cache").assert_outcomes(passed=3, skipped=1)
     assert (len(measured), records(cold)) == (1, [])
     cold.run(BP)
@@ -192,13 +193,13 @@ def test_no_cache_neither_reads_nor_writes(cold: Any, measured: list[str]) -> No
     assert len(measured) == 3
 
 
-def test_without_pytests_cache_a_run_measures_once(cold: Any, measured: list[str]) -> None:
+def test_without_pytests_cache_a_run_measures_once(cold: Repo, measured: list[str]) -> None:
     cold.run(BP, "-p", "no:cacheprovider").assert_outcomes(passed=3, skipped=1)
     assert len(measured) == 1
     assert not (cold.path / ".pytest_cache").exists()
 
 
-def test_a_run_without_an_audit_leaves_no_folder(cold: Any) -> None:
+def test_a_run_without_an_audit_leaves_no_folder(cold: Repo) -> None:
     cold.write("test_own.py", "def test_own(): pass\n")
     cold.run()
     cold.run(BP, "--collect-only")
@@ -206,7 +207,7 @@ def test_a_run_without_an_audit_leaves_no_folder(cold: Any) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "{}", '{"checkpoint": 1}'], ids=repr)
-def test_a_damaged_record_is_measured_anew(cold: Any, measured: list[str], content: str) -> None:
+def test_a_damaged_record_is_measured_anew(cold: Repo, measured: list[str], content: str) -> None:
     cold.run(BP)
     records(cold)[0].write_text(content)
     cold.run(BP).assert_outcomes(passed=3, skipped=1)
@@ -214,7 +215,7 @@ def test_a_damaged_record_is_measured_anew(cold: Any, measured: list[str], conte
     assert json.loads(records(cold)[0].read_text())["checkpoint"]["method"] == "bp", "and mended"
 
 
-def test_a_cache_folder_that_cannot_be_made_costs_a_warning(cold: Any, measured: list[str]) -> None:
+def test_a_cache_folder_that_cannot_be_made_costs_a_warning(cold: Repo, measured: list[str]) -> None:
     (cold.path / ".pytest_cache").mkdir()
     (cold.path / ".pytest_cache" / "d").write_text("a file where the folder should be")
     result = cold.run(BP)
@@ -223,7 +224,7 @@ def test_a_cache_folder_that_cannot_be_made_costs_a_warning(cold: Any, measured:
     assert len(measured) == 1
 
 
-def test_a_full_disk_costs_a_warning(cold: Any, measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_a_warning(cold: Repo, measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -246,7 +247,7 @@ def test_an_atomic_write_leaves_the_old_file_or_the_new_one(tmp_path: Path, monk
     assert path.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_a_failing_input_is_read_once(cold: Any) -> None:
+def test_a_failing_input_is_read_once(cold: Repo) -> None:
     cold.write(
         "failing_factory.py",
         "from pathlib import Path\nlog = Path('calls.txt')\n"
@@ -259,7 +260,7 @@ def test_a_failing_input_is_read_once(cold: Any) -> None:
     assert (cold.path / "calls.txt").read_text() == "x"
 
 
-def test_a_run_answered_from_the_cache_imports_no_torch(repo: Any) -> None:
+def test_a_run_answered_from_the_cache_imports_no_torch(repo: Repo) -> None:
     repo.write("conftest.py", LIST_MODULES)
     options = ("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt", "--fa-threshold=margin_pp=3", "-p", "no:xdist")
     repo.spawn(*options, "--fa-report=json:a.json", "--fa-report=markdown:a.md", "--junitxml=a.xml").assert_outcomes(
@@ -268,7 +269,7 @@ def test_a_run_answered_from_the_cache_imports_no_torch(repo: Any) -> None:
     assert (repo.path / "loaded.txt").read_text() == ""
 
 
-def test_collection_imports_no_torch(repo: Any) -> None:
+def test_collection_imports_no_torch(repo: Repo) -> None:
     repo.write("conftest.py", LIST_MODULES)
     repo.spawn("--collect-only", "-q", "--fa-checkpoint=runs", "--fa-frozen=controls/*.pt", "-p", "no:xdist")
     assert (repo.path / "loaded.txt").read_text() == ""
@@ -312,7 +313,7 @@ def on_a_terminal(folder: Path, *args: str) -> str:
 
 
 @pytest.mark.parametrize("capture", ["fd", "no"])
-def test_on_a_terminal_a_long_measurement_shows_how_far_it_is_and_takes_it_back(cold: Any, capture: str) -> None:
+def test_on_a_terminal_a_long_measurement_shows_how_far_it_is_and_takes_it_back(cold: Repo, capture: str) -> None:
     cold.write("conftest.py", SLOW)
     shown = on_a_terminal(cold.path, DFA, "--fa-diagnostics=a", f"--capture={capture}")
     assert "\x1b7 measuring dfa_s42.pt 64 %\x1b[K\x1b8" in shown
@@ -323,7 +324,7 @@ def test_on_a_terminal_a_long_measurement_shows_how_far_it_is_and_takes_it_back(
     assert ("a word of the user's" in captured) == (capture != "no")
 
 
-def test_without_a_terminal_there_is_no_progress(cold: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_there_is_no_progress(cold: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_fadiag.show.progress.PATIENCE", 2.0)  # put back what the conftest changes in this process
     cold.write("conftest.py", SLOW)
     result = cold.run(DFA, "--fa-diagnostics=a")

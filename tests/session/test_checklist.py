@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
+from repo import Repo
 
 NORM = "def size(h):\n    return h.norm(-1)\n"
 FINE = "def size(h):\n    return h.norm(dim=-1)\n"
 
 
-def test_a_finding_fails_with_place_reason_and_fix(repo: Any) -> None:
+def test_a_finding_fails_with_place_reason_and_fix(repo: Repo) -> None:
     repo.write("evaluate/norms.py", NORM)
     repo.write("evaluate/fine.py", FINE)
     result = repo.run("--fa-checklist=evaluate")
@@ -30,7 +30,7 @@ def test_a_finding_fails_with_place_reason_and_fix(repo: Any) -> None:
     )
 
 
-def test_code_without_a_pitfall_is_green(repo: Any) -> None:
+def test_code_without_a_pitfall_is_green(repo: Repo) -> None:
     repo.write("fine.py", FINE)
     result = repo.run("--fa-checklist=fine.py")
     result.assert_outcomes(passed=6)
@@ -38,14 +38,14 @@ def test_code_without_a_pitfall_is_green(repo: Any) -> None:
     result.stdout.fnmatch_lines(["FA checklist of 1 file: 0 pitfalls"])
 
 
-def test_a_reason_lets_a_finding_stand_and_is_shown(repo: Any) -> None:
+def test_a_reason_lets_a_finding_stand_and_is_shown(repo: Repo) -> None:
     repo.write("norms.py", NORM.replace("(-1)", "(-1)  # fadiag: ok the L₋₁ norm is meant"))
     result = repo.run("--fa-checklist=norms.py", "-rs")
     result.assert_outcomes(passed=5, skipped=1)
     result.stdout.fnmatch_lines(["FA checklist of 1 file: 0 pitfalls, 1 let stand", "SKIPPED*let stand: the L₋₁ norm is meant"])
 
 
-def test_a_file_that_cannot_be_parsed_fails_and_the_others_are_read(repo: Any) -> None:
+def test_a_file_that_cannot_be_parsed_fails_and_the_others_are_read(repo: Repo) -> None:
     repo.write("code/broken.py", "def f(:\n")
     repo.write("code/norms.py", NORM)
     result = repo.run("--fa-checklist=code")
@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_parsed_fails_and_the_others_are_read(repo: Any) -
     result.stdout.fnmatch_lines(["*broken.py*"])
 
 
-def test_findings_are_in_the_files_beside_an_audit(repo: Any) -> None:
+def test_findings_are_in_the_files_beside_an_audit(repo: Repo) -> None:
     repo.write("norms.py", NORM)
     document = repo.audit("--fa-checklist=norms.py", "--fa-checkpoint=runs/bp_s42.pt")
     assert len(document["reports"]) == 1
@@ -62,7 +62,7 @@ def test_findings_are_in_the_files_beside_an_audit(repo: Any) -> None:
     assert (found["number"], found["file"], found["line"], found["silenced"]) == (1, "norms.py", 3, None)
 
 
-def test_a_checklist_alone_writes_files_too(repo: Any) -> None:
+def test_a_checklist_alone_writes_files_too(repo: Repo) -> None:
     repo.write("norms.py", NORM)
     repo.run("--fa-checklist=norms.py", "--fa-report=json:out.json", "--fa-report=html:out.html", "--fa-report=form:out.md")
     assert json.loads((repo.path / "out.json").read_text())["reports"] == {}
@@ -70,7 +70,7 @@ def test_a_checklist_alone_writes_files_too(repo: Any) -> None:
     assert (repo.path / "out.md").exists()
 
 
-def test_selection_works_as_for_any_test(repo: Any) -> None:
+def test_selection_works_as_for_any_test(repo: Repo) -> None:
     repo.write("norms.py", NORM)
     repo.run("--fa-checklist=norms.py", "-k", "pitfall-2").assert_outcomes(passed=1, deselected=5)
     repo.run("--fa-checklist=norms.py", "-m", "fa_protocol").assert_outcomes(passed=5, failed=1)
@@ -79,14 +79,14 @@ def test_selection_works_as_for_any_test(repo: Any) -> None:
     repo.run("--fa-checklist=norms.py", "--lf").assert_outcomes(failed=1)
 
 
-def test_workers_find_the_same(repo: Any) -> None:
+def test_workers_find_the_same(repo: Repo) -> None:
     repo.write("norms.py", NORM)
     result = repo.spawn("--fa-checklist=norms.py", "-n2")
     result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(["norms.py:3: pitfall 1, *", "FA checklist of 1 file: 1 pitfall"])
 
 
-def test_the_ini_files_checklist_belongs_to_a_run_of_everything(repo: Any) -> None:
+def test_the_ini_files_checklist_belongs_to_a_run_of_everything(repo: Repo) -> None:
     repo.write("norms.py", NORM)
     repo.write("test_own.py", "def test_own(): pass\n")
     repo.ini(fa_checklist="norms.py")
@@ -94,19 +94,19 @@ def test_the_ini_files_checklist_belongs_to_a_run_of_everything(repo: Any) -> No
     repo.run("test_own.py").assert_outcomes(passed=1)
 
 
-def test_a_path_that_is_not_there_is_refused(repo: Any) -> None:
+def test_a_path_that_is_not_there_is_refused(repo: Repo) -> None:
     result = repo.run("--fa-checklist=nowhere")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --fa-checklist: *", "  *nowhere*"])
 
 
-def test_nothing_of_the_code_is_run(repo: Any) -> None:
+def test_nothing_of_the_code_is_run(repo: Repo) -> None:
     repo.write("evil.py", "open('ran.txt', 'w').write('x')\n")
     repo.run("--fa-checklist=evil.py").assert_outcomes(passed=6)
     assert not (repo.path / "ran.txt").exists()
 
 
-def test_two_findings_on_one_line_are_two_tests_also_for_workers(repo: Any) -> None:
+def test_two_findings_on_one_line_are_two_tests_also_for_workers(repo: Repo) -> None:
     repo.write("norms.py", "def size(h, g):\n    return h.norm(-1), g.norm(-1)\n")
     listed = [line for line in repo.run("--fa-checklist=norms.py", "--collect-only", "-q").outlines if "pitfall-1" in line]
     assert listed == ["norms.py:3:12::pitfall-1", "norms.py:3:24::pitfall-1"]
@@ -116,13 +116,13 @@ def test_two_findings_on_one_line_are_two_tests_also_for_workers(repo: Any) -> N
         result.stdout.re_match_lines([r"FAILED norms.py:3:12::pitfall-1 - .*norm\(-1\)"])
 
 
-def test_a_pasted_finding_runs_alone(repo: Any) -> None:
+def test_a_pasted_finding_runs_alone(repo: Repo) -> None:
     repo.write("norms.py", NORM)
     repo.run("--fa-checklist=norms.py", "norms.py:3::pitfall-1").assert_outcomes(failed=1)
     repo.run("--fa-checklist=norms.py", "norms.py::pitfall-2").assert_outcomes(passed=1)
 
 
-def test_a_checklist_alone_has_no_figures_and_says_so(repo: Any) -> None:
+def test_a_checklist_alone_has_no_figures_and_says_so(repo: Repo) -> None:
     repo.write("fine.py", FINE)
     result = repo.run("--fa-checklist=fine.py", "--fa-report=figures:figs")
     assert result.ret == pytest.ExitCode.OK

@@ -6,18 +6,19 @@ import json
 from typing import Any
 
 import pytest
+from repo import Repo
 
 BP = "--fa-checkpoint=runs/bp_s42.pt"
 DFA = "--fa-checkpoint=runs/dfa_s42.pt"
 CONTROLS = "--fa-frozen=controls/*.pt"
 
 
-def expect(repo: Any, content: Any) -> str:
+def expect(repo: Repo, content: Any) -> str:
     (repo.path / "expected.json").write_text(content if isinstance(content, str) else json.dumps(content))
     return "--fa-expect=expected.json"
 
 
-def test_what_is_expected_to_fire_is_an_xfail_and_the_run_is_green(repo: Any) -> None:
+def test_what_is_expected_to_fire_is_an_xfail_and_the_run_is_green(repo: Repo) -> None:
     result = repo.run(BP, DFA, CONTROLS, expect(repo, {"dfa": "abd", "bp": ""}), "-rx")
     result.assert_outcomes(passed=5, xfailed=3)
     assert result.ret == pytest.ExitCode.OK
@@ -25,25 +26,25 @@ def test_what_is_expected_to_fire_is_an_xfail_and_the_run_is_green(repo: Any) ->
     result.stdout.fnmatch_lines(["bp *trustworthy[*]", "dfa *walk-back a b d[*]", "[*] as expected"])
 
 
-def test_an_audit_recorded_by_a_run_is_what_the_next_run_expects(repo: Any) -> None:
+def test_an_audit_recorded_by_a_run_is_what_the_next_run_expects(repo: Repo) -> None:
     options = ("--fa-checkpoint=runs", CONTROLS)
     recorded = repo.audit(*options)
     assert recorded["summary"][2]["fired"] == "abd"
     repo.run(*options, "--fa-expect=audit.json").assert_outcomes(passed=10, xfailed=3)
 
 
-def test_a_record_knows_checkpoints_that_moved_by_method_and_seed(repo: Any) -> None:
+def test_a_record_knows_checkpoints_that_moved_by_method_and_seed(repo: Repo) -> None:
     repo.audit("--fa-checkpoint=runs", CONTROLS)
     (repo.path / "runs").rename(repo.path / "elsewhere")
     repo.run("--fa-checkpoint=elsewhere", CONTROLS, "--fa-expect=audit.json").assert_outcomes(passed=10, xfailed=3)
 
 
-def test_a_mapping_may_name_a_checkpoint_which_wins_over_its_method(repo: Any) -> None:
+def test_a_mapping_may_name_a_checkpoint_which_wins_over_its_method(repo: Repo) -> None:
     option = expect(repo, {"dfa": "", "runs/dfa_s42.pt": "ab", "bp": ""})
     repo.run(DFA, option).assert_outcomes(passed=1, xfailed=2, skipped=1)
 
 
-def test_a_diagnostic_that_fires_unexpectedly_is_red_and_says_what_changed(repo: Any) -> None:
+def test_a_diagnostic_that_fires_unexpectedly_is_red_and_says_what_changed(repo: Repo) -> None:
     result = repo.run(DFA, CONTROLS, expect(repo, {"dfa": "ad"}))
     result.assert_outcomes(passed=1, failed=1, xfailed=2)
     result.stdout.re_match_lines(
@@ -57,7 +58,7 @@ def test_a_diagnostic_that_fires_unexpectedly_is_red_and_says_what_changed(repo:
     )
 
 
-def test_a_diagnostic_that_passes_unexpectedly_is_red_and_says_what_changed(repo: Any) -> None:
+def test_a_diagnostic_that_passes_unexpectedly_is_red_and_says_what_changed(repo: Repo) -> None:
     result = repo.run(BP, expect(repo, {"bp": "c"}))
     result.assert_outcomes(passed=2, failed=1, skipped=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -71,31 +72,31 @@ def test_a_diagnostic_that_passes_unexpectedly_is_red_and_says_what_changed(repo
     result.stdout.no_fnmatch_line("*XPASS*")
 
 
-def test_a_finding_that_is_not_measured_any_more_has_changed_too(repo: Any) -> None:
+def test_a_finding_that_is_not_measured_any_more_has_changed_too(repo: Repo) -> None:
     result = repo.run(DFA, expect(repo, {"dfa": "abd"}))
     result.assert_outcomes(passed=1, failed=1, xfailed=2)
     result.stdout.fnmatch_lines(["CHANGED: frozen-margin changed from fire to not measured: no frozen-random control*"])
 
 
-def test_an_error_where_a_finding_was_expected_is_an_error(repo: Any) -> None:
+def test_an_error_where_a_finding_was_expected_is_an_error(repo: Repo) -> None:
     (repo.path / "controls" / "frozen_dfa_s42.pt").write_bytes(b"")
     result = repo.run(DFA, CONTROLS, expect(repo, {"dfa": "abd"}))
     result.assert_outcomes(passed=1, xfailed=2, errors=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
-def test_runxfail_shows_the_findings_as_failures(repo: Any) -> None:
+def test_runxfail_shows_the_findings_as_failures(repo: Repo) -> None:
     repo.run(DFA, expect(repo, {"dfa": "ab"}), "--runxfail").assert_outcomes(passed=1, failed=2, skipped=1)
 
 
-def test_a_checkpoint_that_the_file_does_not_know_is_an_error(repo: Any) -> None:
+def test_a_checkpoint_that_the_file_does_not_know_is_an_error(repo: Repo) -> None:
     result = repo.run(BP, DFA, expect(repo, {"dfa": "ab"}))
     result.assert_outcomes(passed=1, xfailed=2, skipped=1, errors=4)
     result.stdout.fnmatch_lines(["runs/bp_s42.pt (method bp, seed 42) is not recorded in expected.json, *record it there*"])
     result.stdout.fnmatch_lines(["bp *error: runs/bp_s42.pt (method bp, *"])
 
 
-def test_two_records_of_one_method_and_seed_that_differ_do_not_stand_for_a_third(repo: Any) -> None:
+def test_two_records_of_one_method_and_seed_that_differ_do_not_stand_for_a_third(repo: Repo) -> None:
     document = repo.audit(DFA, BP)
     report = document["reports"].pop("runs/dfa_s42.pt")
     other = {**document["reports"].pop("runs/bp_s42.pt"), "method_name": "dfa"}
@@ -103,7 +104,7 @@ def test_two_records_of_one_method_and_seed_that_differ_do_not_stand_for_a_third
     repo.run(DFA, expect(repo, document)).assert_outcomes(errors=4)
 
 
-def test_a_report_of_a_written_test_is_checked_against_the_record(repo: Any) -> None:
+def test_a_report_of_a_written_test_is_checked_against_the_record(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(fa_report): fa_report.check()\n")
     repo.run(DFA, expect(repo, {"dfa": "ab"}), "-k", "own").assert_outcomes(passed=1, deselected=4)
     result = repo.run(DFA, expect(repo, {"dfa": "a"}), "-k", "own")
@@ -111,7 +112,7 @@ def test_a_report_of_a_written_test_is_checked_against_the_record(repo: Any) -> 
     result.stdout.fnmatch_lines(["CHANGED: gradient-floor *"])
 
 
-def test_the_marker_wins_over_the_file(repo: Any) -> None:
+def test_the_marker_wins_over_the_file(repo: Repo) -> None:
     repo.write(
         "test_own.py",
         "import pytest\n@pytest.mark.fa_protocol(expect='ab')\ndef test_own(fa_diagnostic): fa_diagnostic.check()\n",
@@ -119,7 +120,7 @@ def test_the_marker_wins_over_the_file(repo: Any) -> None:
     repo.run(DFA, expect(repo, {"dfa": ""}), "-k", "own").assert_outcomes(passed=1, xfailed=2, skipped=1, deselected=4)
 
 
-def test_an_xfail_of_the_users_own_keeps_its_own_text(repo: Any) -> None:
+def test_an_xfail_of_the_users_own_keeps_its_own_text(repo: Repo) -> None:
     repo.write(
         "test_own.py",
         "import pytest\n@pytest.mark.xfail(strict=True, reason='a reason of mine')\n"
@@ -142,13 +143,13 @@ def test_an_xfail_of_the_users_own_keeps_its_own_text(repo: Any) -> None:
         ('{"reports": 3}', "--fa-expect: *"),
     ],
 )
-def test_a_file_that_records_no_verdicts_ends_the_run(repo: Any, content: str, message: str) -> None:
+def test_a_file_that_records_no_verdicts_ends_the_run(repo: Repo, content: str, message: str) -> None:
     result = repo.run(BP, expect(repo, content))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}", "  */expected.json"])
 
 
-def test_a_file_that_does_not_exist_ends_the_run(repo: Any) -> None:
+def test_a_file_that_does_not_exist_ends_the_run(repo: Repo) -> None:
     result = repo.run(BP, "--fa-expect=none.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --fa-expect: cannot be read: No such file or directory", "  */none.json"])

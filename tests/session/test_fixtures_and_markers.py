@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from repo import Repo
 
 BP = "--fa-checkpoint=runs/bp_s42.pt"
 DFA = "--fa-checkpoint=runs/dfa_s42.pt"
 AUDIT_ONLY = ("-k", "test_")
 
 
-def test_a_test_that_asks_for_the_checkpoint_runs_once_for_each(repo: Any) -> None:
+def test_a_test_that_asks_for_the_checkpoint_runs_once_for_each(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(fa_checkpoint):\n    assert fa_checkpoint.path.suffix == '.pt'\n")
     result = repo.run("--fa-checkpoint=runs", "-v", *AUDIT_ONLY)
     result.assert_outcomes(passed=3, deselected=13)
@@ -20,14 +19,14 @@ def test_a_test_that_asks_for_the_checkpoint_runs_once_for_each(repo: Any) -> No
     )
 
 
-def test_a_test_that_asks_for_a_diagnostic_runs_once_for_each_checkpoint_and_diagnostic(repo: Any) -> None:
+def test_a_test_that_asks_for_a_diagnostic_runs_once_for_each_checkpoint_and_diagnostic(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(fa_diagnostic):\n    fa_diagnostic.check()\n")
     result = repo.run(DFA, "-v", *AUDIT_ONLY)
     result.assert_outcomes(passed=1, failed=2, skipped=1, deselected=4)
     result.stdout.fnmatch_lines(["test_own.py::test_own[[]runs/dfa_s42.pt-residual-growth] FAILED*"])
 
 
-def test_what_the_fixtures_give(repo: Any) -> None:
+def test_what_the_fixtures_give(repo: Repo) -> None:
     repo.write(
         "test_own.py",
         "def test_own(fa_checkpoint, fa_model, fa_eval_batches, fa_test_data, fa_frozen_baseline, fa_thresholds, fa_device,\n"
@@ -45,7 +44,7 @@ def test_what_the_fixtures_give(repo: Any) -> None:
     repo.run(BP, "--fa-frozen=0.25", *AUDIT_ONLY).assert_outcomes(passed=1, deselected=4)
 
 
-def test_what_a_diagnostic_gives(repo: Any) -> None:
+def test_what_a_diagnostic_gives(repo: Repo) -> None:
     repo.write(
         "test_own.py",
         "def test_own(fa_diagnostic):\n"
@@ -55,7 +54,7 @@ def test_what_a_diagnostic_gives(repo: Any) -> None:
     repo.run(DFA, "--fa-diagnostics=a", *AUDIT_ONLY).assert_outcomes(passed=1, deselected=1)
 
 
-def test_check_raises_an_assertion_whose_text_is_the_report(repo: Any) -> None:
+def test_check_raises_an_assertion_whose_text_is_the_report(repo: Repo) -> None:
     repo.write(
         "test_own.py",
         "import pytest\n"
@@ -69,7 +68,7 @@ def test_check_raises_an_assertion_whose_text_is_the_report(repo: Any) -> None:
     repo.run(DFA, "--fa-diagnostics=ab", *AUDIT_ONLY).assert_outcomes(passed=3, deselected=2)
 
 
-def test_a_failing_report_of_a_written_test_shows_the_report_alone(repo: Any) -> None:
+def test_a_failing_report_of_a_written_test_shows_the_report_alone(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(fa_report):\n    fa_report.check()\n")
     result = repo.run(DFA, *AUDIT_ONLY)
     result.stdout.fnmatch_lines(["FA diagnostic report: dfa, seed 42", "VERDICT: needs walk-back: *"])
@@ -77,12 +76,12 @@ def test_a_failing_report_of_a_written_test_shows_the_report_alone(repo: Any) ->
     result.stdout.no_fnmatch_line("*fa_report.check()*")
 
 
-def test_an_assertion_of_the_tests_own_keeps_pytests_explanation(repo: Any) -> None:
+def test_an_assertion_of_the_tests_own_keeps_pytests_explanation(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(fa_report):\n    assert fa_report.verdict == 'trustworthy'\n")
     repo.run(DFA, *AUDIT_ONLY).stdout.fnmatch_lines([">*assert fa_report.verdict == 'trustworthy'", "E *"])
 
 
-def test_a_test_that_needs_a_checkpoint_and_has_none_is_one_error_that_says_what_to_do(repo: Any) -> None:
+def test_a_test_that_needs_a_checkpoint_and_has_none_is_one_error_that_says_what_to_do(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(fa_report): pass\ndef test_other(): pass\n")
     result = repo.run()
     result.assert_outcomes(passed=1, errors=1)
@@ -90,7 +89,7 @@ def test_a_test_that_needs_a_checkpoint_and_has_none_is_one_error_that_says_what
     repo.run("-k", "other").assert_outcomes(passed=1, deselected=1)
 
 
-def test_a_broken_control_is_an_error_of_a_test_that_asks_for_the_report(repo: Any) -> None:
+def test_a_broken_control_is_an_error_of_a_test_that_asks_for_the_report(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(fa_report):\n    fa_report.check()\n")
     (repo.path / "controls" / "frozen_bp_s42.pt").write_bytes(b"no checkpoint")
     result = repo.run(BP, "--fa-frozen=controls/frozen_bp_s42.pt", *AUDIT_ONLY)
@@ -119,7 +118,7 @@ def fa_model(fa_checkpoint):
 """
 
 
-def test_fa_model_alone(repo: Any) -> None:
+def test_fa_model_alone(repo: Repo) -> None:
     import torch
 
     for name in ("runs/bp_s42.pt", "controls/frozen_bp_s42.pt"):
@@ -133,7 +132,7 @@ def test_fa_model_alone(repo: Any) -> None:
     assert report["control"]["source"] == "frozen_bp_s42.pt", "its control is built by the same fixture"
 
 
-def test_fa_eval_batches_alone(repo: Any) -> None:
+def test_fa_eval_batches_alone(repo: Repo) -> None:
     repo.ini()
     repo.write(
         "conftest.py",
@@ -147,7 +146,7 @@ def test_fa_eval_batches_alone(repo: Any) -> None:
 
 
 @pytest.mark.parametrize("made", ["(x, y)", "DataSet(x, y, 'own data')"])
-def test_fa_test_data_alone(repo: Any, made: str) -> None:
+def test_fa_test_data_alone(repo: Repo, made: str) -> None:
     repo.ini()
     repo.write(
         "conftest.py",
@@ -164,7 +163,7 @@ def test_fa_test_data_alone(repo: Any, made: str) -> None:
     ("given", "accuracy", "outcome"),
     [("0.3", 0.3, "passed"), ("None", None, "skipped"), ("Control(Accuracy(0.3), 'by hand')", 0.3, "passed")],
 )
-def test_fa_frozen_baseline_alone(repo: Any, given: str, accuracy: float | None, outcome: str) -> None:
+def test_fa_frozen_baseline_alone(repo: Repo, given: str, accuracy: float | None, outcome: str) -> None:
     repo.write(
         "conftest.py",
         "import pytest\nfrom pytest_fadiag import Accuracy, Control\n"
@@ -184,7 +183,7 @@ def test_fa_frozen_baseline_alone(repo: Any, given: str, accuracy: float | None,
     ],
 )
 def test_what_goes_wrong_with_the_users_control_concerns_the_margin_alone(
-    repo: Any, body: str, outcomes: dict[str, int], message: str
+    repo: Repo, body: str, outcomes: dict[str, int], message: str
 ) -> None:
     repo.write("conftest.py", f"import pytest\n@pytest.fixture\ndef fa_frozen_baseline():\n    {body}\n")
     result = repo.run(BP, "-rs")
@@ -192,7 +191,7 @@ def test_what_goes_wrong_with_the_users_control_concerns_the_margin_alone(
     result.stdout.fnmatch_lines([message])
 
 
-def test_fa_thresholds_alone(repo: Any) -> None:
+def test_fa_thresholds_alone(repo: Repo) -> None:
     repo.write(
         "conftest.py",
         "import pytest\nfrom pytest_fadiag import DiagnosticThresholds\n"
@@ -209,20 +208,20 @@ def test_fa_thresholds_alone(repo: Any) -> None:
         ("fa_frozen_baseline", "accuracy must be a number in [[]0, 1], not {'a': 1}"),
     ],
 )
-def test_a_fixture_that_gives_something_else_is_named(repo: Any, name: str, message: str) -> None:
+def test_a_fixture_that_gives_something_else_is_named(repo: Repo, name: str, message: str) -> None:
     repo.write("conftest.py", f"import pytest\n@pytest.fixture\ndef {name}():\n    return {{'a': 1}}\n")
     result = repo.run(BP)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines([message])
 
 
-def test_fa_device_alone(repo: Any) -> None:
+def test_fa_device_alone(repo: Repo) -> None:
     repo.write("conftest.py", "import pytest\n@pytest.fixture\ndef fa_device():\n    return 'cpu'\n")
     repo.run(BP, "--fa-device=cuda:99").assert_outcomes(passed=3, skipped=1)
 
 
 @pytest.mark.parametrize("given", ["'runs/dfa_s42.pt'", "Path(__file__).parent / 'runs' / 'dfa_s42.pt'"])
-def test_fa_checkpoint_alone_may_be_a_path(repo: Any, given: str) -> None:
+def test_fa_checkpoint_alone_may_be_a_path(repo: Repo, given: str) -> None:
     repo.write(
         "test_own.py",
         f"import pytest\nfrom pathlib import Path\n@pytest.fixture\ndef fa_checkpoint():\n    return {given}\n"
@@ -233,7 +232,7 @@ def test_fa_checkpoint_alone_may_be_a_path(repo: Any, given: str) -> None:
     repo.run("test_own.py", "--fa-checkpoint=runs", *AUDIT_ONLY).assert_outcomes(passed=2, deselected=13)
 
 
-def test_fa_checkpoint_may_build_on_the_plugins_own(repo: Any) -> None:
+def test_fa_checkpoint_may_build_on_the_plugins_own(repo: Repo) -> None:
     repo.write(
         "conftest.py",
         "import pytest\nseen = []\n@pytest.fixture\ndef fa_checkpoint(fa_checkpoint):\n"
@@ -244,7 +243,7 @@ def test_fa_checkpoint_may_build_on_the_plugins_own(repo: Any) -> None:
     assert sum("SEEN runs/" in line for line in result.outlines) == 3
 
 
-def test_fa_checkpoint_of_another_kind_is_an_error_that_says_what_is_expected(repo: Any) -> None:
+def test_fa_checkpoint_of_another_kind_is_an_error_that_says_what_is_expected(repo: Repo) -> None:
     repo.write("conftest.py", "import pytest\n@pytest.fixture\ndef fa_checkpoint():\n    return {}\n")
     repo.write("test_own.py", "def test_own(fa_report): pass\n")
     result = repo.run()
@@ -252,7 +251,7 @@ def test_fa_checkpoint_of_another_kind_is_an_error_that_says_what_is_expected(re
     result.stdout.fnmatch_lines(["the fixture fa_checkpoint gave dict; expected the path of a checkpoint, *"])
 
 
-def test_a_test_may_parametrize_its_checkpoint_and_its_diagnostic_itself(repo: Any) -> None:
+def test_a_test_may_parametrize_its_checkpoint_and_its_diagnostic_itself(repo: Repo) -> None:
     repo.write(
         "test_own.py",
         "import pytest\n@pytest.mark.parametrize('fa_checkpoint', ['runs/bp_s42.pt', 'runs/dfa_s42.pt'], indirect=True)\n"
@@ -262,7 +261,7 @@ def test_a_test_may_parametrize_its_checkpoint_and_its_diagnostic_itself(repo: A
     repo.run().assert_outcomes(passed=4)
 
 
-def test_an_overriding_fixture_with_parameters_is_measured_for_each(repo: Any, measured: list[str]) -> None:
+def test_an_overriding_fixture_with_parameters_is_measured_for_each(repo: Repo, measured: list[str]) -> None:
     repo.write(
         "test_own.py",
         "import pytest\n@pytest.fixture(params=[1.0, 2.0])\ndef fa_model(fa_model, request):\n"
@@ -277,7 +276,7 @@ def test_an_overriding_fixture_with_parameters_is_measured_for_each(repo: Any, m
     assert len(measured) == 2, "once for each parameter, not for each test"
 
 
-def test_a_fixture_that_raises_shows_the_users_traceback_and_the_other_checkpoints_run(repo: Any) -> None:
+def test_a_fixture_that_raises_shows_the_users_traceback_and_the_other_checkpoints_run(repo: Repo) -> None:
     repo.write(
         "conftest.py",
         "import pytest\n@pytest.fixture\ndef fa_model(fa_checkpoint, fa_model):\n"
@@ -295,7 +294,7 @@ def claim(decorator: str, body: str = "    fa_report.check()\n") -> str:
     return f"import pytest\n{decorator}\ndef test_claim(fa_report):\n{body}"
 
 
-def test_a_marker_names_checkpoint_and_seeds(repo: Any) -> None:
+def test_a_marker_names_checkpoint_and_seeds(repo: Repo) -> None:
     repo.write("test_own.py", claim("@pytest.mark.fa_protocol(checkpoint='runs/bp_s{seed}.pt', seeds=[42, 123])"))
     repo.run().assert_outcomes(passed=2)
     repo.write("test_own.py", claim("@pytest.mark.fa_protocol(checkpoint=['runs/bp_s42.pt', 'runs/bp_s123.pt'])"))
@@ -304,14 +303,14 @@ def test_a_marker_names_checkpoint_and_seeds(repo: Any) -> None:
     repo.run().assert_outcomes(passed=2)
 
 
-def test_seeds_of_a_marker_stand_for_seed_in_the_option_and_the_other_way_round(repo: Any) -> None:
+def test_seeds_of_a_marker_stand_for_seed_in_the_option_and_the_other_way_round(repo: Repo) -> None:
     repo.write("test_own.py", claim("@pytest.mark.fa_protocol(seeds=[42])"))
     repo.run("--fa-checkpoint=runs/bp_s{seed}.pt", "--fa-seeds=42,123", *AUDIT_ONLY).assert_outcomes(passed=1, deselected=9)
     repo.write("test_own.py", claim("@pytest.mark.fa_protocol(checkpoint='runs/bp_s{seed}.pt')"))
     repo.run("--fa-seeds=42,123").assert_outcomes(passed=2)
 
 
-def test_a_marker_chooses_diagnostics(repo: Any) -> None:
+def test_a_marker_chooses_diagnostics(repo: Repo) -> None:
     repo.write(
         "test_own.py",
         "import pytest\n@pytest.mark.fa_protocol(checkpoint='runs/dfa_s42.pt', diagnostics='cd')\n"
@@ -320,7 +319,7 @@ def test_a_marker_chooses_diagnostics(repo: Any) -> None:
     repo.run().assert_outcomes(passed=1, skipped=1)
 
 
-def test_markers_on_function_class_and_module_the_closest_wins_key_by_key(repo: Any) -> None:
+def test_markers_on_function_class_and_module_the_closest_wins_key_by_key(repo: Repo) -> None:
     repo.write(
         "test_own.py",
         "import pytest\n"
@@ -340,7 +339,7 @@ def test_markers_on_function_class_and_module_the_closest_wins_key_by_key(repo: 
     repo.run().assert_outcomes(passed=3)
 
 
-def test_a_conftest_may_mark_generated_tests(repo: Any) -> None:
+def test_a_conftest_may_mark_generated_tests(repo: Repo) -> None:
     repo.write(
         "conftest.py",
         "import pytest\ndef pytest_collection_modifyitems(items):\n"
@@ -350,7 +349,7 @@ def test_a_conftest_may_mark_generated_tests(repo: Any) -> None:
     repo.run(DFA).assert_outcomes(passed=2, xfailed=1, skipped=1)
 
 
-def test_expect_on_a_marker_is_a_strict_xfail_of_diagnostics_and_a_check_of_reports(repo: Any) -> None:
+def test_expect_on_a_marker_is_a_strict_xfail_of_diagnostics_and_a_check_of_reports(repo: Repo) -> None:
     repo.write(
         "test_own.py",
         "import pytest\npytestmark = pytest.mark.fa_protocol(checkpoint='runs/dfa_s42.pt', expect='ab')\n"
@@ -380,7 +379,7 @@ def test_expect_on_a_marker_is_a_strict_xfail_of_diagnostics_and_a_check_of_repo
     ],
 )
 @pytest.mark.parametrize("fixture", ["fa_report", ""], ids=["with", "without"])
-def test_a_wrong_keyword_ends_the_run_and_names_the_known_ones(repo: Any, keywords: str, message: str, fixture: str) -> None:
+def test_a_wrong_keyword_ends_the_run_and_names_the_known_ones(repo: Repo, keywords: str, message: str, fixture: str) -> None:
     repo.write(
         "test_own.py",
         f"import pytest\n@pytest.mark.fa_protocol({keywords})\ndef test_claim({fixture}): pass\ndef test_other(): pass\n",
@@ -400,14 +399,14 @@ def test_a_wrong_keyword_ends_the_run_and_names_the_known_ones(repo: Any, keywor
         ("checkpoint=''", "*checkpoint: an empty path*"),
     ],
 )
-def test_a_marker_whose_checkpoint_cannot_be_found_ends_the_run(repo: Any, keywords: str, message: str) -> None:
+def test_a_marker_whose_checkpoint_cannot_be_found_ends_the_run(repo: Repo, keywords: str, message: str) -> None:
     repo.write("test_own.py", claim(f"@pytest.mark.fa_protocol({keywords})"))
     result = repo.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: test_own.py::test_claim: {message}"])
 
 
-def test_a_wrong_marker_under_xdist_is_an_error_of_its_module(repo: Any) -> None:
+def test_a_wrong_marker_under_xdist_is_an_error_of_its_module(repo: Repo) -> None:
     repo.write("test_own.py", claim("@pytest.mark.fa_protocol(margin=2)"))
     repo.write("test_other.py", "def test_other(): pass\n")
     result = repo.spawn("-n1")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
+from repo import Repo
 
 NAMES = ["residual-growth", "gradient-floor", "direction-drift", "frozen-margin"]
 BOTH = ("--fa-checkpoint=runs/bp_s42.pt", "--fa-checkpoint=runs/dfa_s42.pt")
@@ -17,32 +17,32 @@ def ids(result: pytest.RunResult) -> list[str]:
     return [line for line in result.outlines if "::" in line and " " not in line]
 
 
-def test_one_test_per_checkpoint_and_diagnostic(repo: Any) -> None:
+def test_one_test_per_checkpoint_and_diagnostic(repo: Repo) -> None:
     result = repo.run("--collect-only", "-q", *BOTH)
     assert ids(result) == [f"runs/{file}::{name}" for file in ("bp_s42.pt", "dfa_s42.pt") for name in NAMES]
     assert result.ret == pytest.ExitCode.OK
     result.stdout.no_fnmatch_line("*FA audit*")
 
 
-def test_the_tree_shows_a_collector_per_checkpoint(repo: Any) -> None:
+def test_the_tree_shows_a_collector_per_checkpoint(repo: Repo) -> None:
     repo.run("--collect-only", "--fa-checkpoint=runs/bp_s42.pt").stdout.fnmatch_lines(
         ["<CheckpointCollector runs/bp_s42.pt>", "  <DiagnosticItem residual-growth>", "  <DiagnosticItem frozen-margin>"]
     )
 
 
-def test_collection_opens_no_checkpoint(repo: Any) -> None:
+def test_collection_opens_no_checkpoint(repo: Repo) -> None:
     (repo.path / "runs" / "broken.pt").write_bytes(b"no checkpoint")
     assert repo.run("--collect-only", "-q", "--fa-checkpoint=runs/broken.pt").ret == pytest.ExitCode.OK
 
 
-def test_outcomes_of_a_network_that_stands_and_of_one_that_does_not(repo: Any) -> None:
+def test_outcomes_of_a_network_that_stands_and_of_one_that_does_not(repo: Repo) -> None:
     result = repo.run(*BOTH, "--fa-frozen=controls/*.pt")
     result.assert_outcomes(passed=5, failed=3)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert repo.run("--fa-checkpoint=runs/bp_s42.pt", "--fa-frozen=0.3").ret == pytest.ExitCode.OK
 
 
-def test_a_failure_shows_the_report_and_nothing_else(repo: Any) -> None:
+def test_a_failure_shows_the_report_and_nothing_else(repo: Repo) -> None:
     result = repo.run("--fa-checkpoint=runs/dfa_s42.pt", "--fa-diagnostics=a")
     lines = result.outlines
     shown = lines[
@@ -55,7 +55,7 @@ def test_a_failure_shows_the_report_and_nothing_else(repo: Any) -> None:
     assert not [line for line in shown if "Error" in line or ".py" in line or line.startswith((">", "E  "))]
 
 
-def test_the_short_summary_line_carries_the_number(repo: Any) -> None:
+def test_the_short_summary_line_carries_the_number(repo: Repo) -> None:
     repo.run("--fa-checkpoint=runs/dfa_s42.pt", "--fa-frozen=1.0").stdout.re_match_lines(
         [
             r"FAILED runs/dfa_s42\.pt::residual-growth - per-block growth \d\.\de\+0\d > 50$",
@@ -65,13 +65,13 @@ def test_the_short_summary_line_carries_the_number(repo: Any) -> None:
     )
 
 
-def test_tb_line_gives_one_line_a_failure(repo: Any) -> None:
+def test_tb_line_gives_one_line_a_failure(repo: Repo) -> None:
     result = repo.run("--tb=line", "--fa-checkpoint=runs/dfa_s42.pt", "--fa-diagnostics=a")
     result.stdout.re_match_lines([r"runs/dfa_s42\.pt::residual-growth: per-block growth \S+ > 50"])
     result.stdout.no_fnmatch_line("*FA diagnostic report*")
 
 
-def test_what_fired_is_red_on_a_colour_terminal(repo: Any) -> None:
+def test_what_fired_is_red_on_a_colour_terminal(repo: Repo) -> None:
     result = repo.run("--color=yes", "--fa-checkpoint=runs/dfa_s42.pt", "--fa-diagnostics=a")
     flag = next(line for line in result.outlines if "FLAG: residual" in line)
     assert flag.startswith("\x1b[31m") and flag.endswith("\x1b[0m")
@@ -95,13 +95,13 @@ def test_a_flag_that_is_folded_keeps_its_colour_to_its_end() -> None:
     assert flagged == ["    FLAG: it exploded:", "      in block 0", "VERDICT: needs walk-back"]
 
 
-def test_without_a_control_the_margin_is_skipped_and_the_reason_names_the_option(repo: Any) -> None:
+def test_without_a_control_the_margin_is_skipped_and_the_reason_names_the_option(repo: Repo) -> None:
     result = repo.run("-rs", "--fa-checkpoint=runs/bp_s42.pt")
     result.assert_outcomes(passed=3, skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED * runs/bp_s42.pt: *no frozen-random control was supplied*--fa-frozen=*"])
 
 
-def test_a_broken_control_is_an_error_of_the_margin_alone(repo: Any) -> None:
+def test_a_broken_control_is_an_error_of_the_margin_alone(repo: Repo) -> None:
     (repo.path / "controls" / "frozen_dfa_s42.pt").write_bytes(b"no checkpoint")
     result = repo.run("--fa-checkpoint=runs/dfa_s42.pt", "--fa-frozen=controls/frozen_dfa_s42.pt")
     result.assert_outcomes(passed=1, failed=2, errors=1)
@@ -110,7 +110,7 @@ def test_a_broken_control_is_an_error_of_the_margin_alone(repo: Any) -> None:
     )
 
 
-def test_a_broken_checkpoint_is_an_error_of_its_own_tests(repo: Any) -> None:
+def test_a_broken_checkpoint_is_an_error_of_its_own_tests(repo: Repo) -> None:
     (repo.path / "runs" / "dfa_s42.pt").write_bytes(b"no checkpoint")
     result = repo.run(*BOTH)
     result.assert_outcomes(passed=3, skipped=1, errors=4)
@@ -118,7 +118,7 @@ def test_a_broken_checkpoint_is_an_error_of_its_own_tests(repo: Any) -> None:
     assert "Traceback" not in result.stdout.str() and ".py:" not in result.stdout.str()
 
 
-def test_a_checkpoint_that_disappears_after_collection_is_an_error(repo: Any) -> None:
+def test_a_checkpoint_that_disappears_after_collection_is_an_error(repo: Repo) -> None:
     repo.write(
         "conftest.py",
         "from pathlib import Path\ndef pytest_collection_finish(session):\n    Path('runs/dfa_s42.pt').unlink()\n",
@@ -128,26 +128,26 @@ def test_a_checkpoint_that_disappears_after_collection_is_an_error(repo: Any) ->
     result.stdout.fnmatch_lines(["*dfa_s42.pt: no such file; was it moved or deleted since the run began?"])
 
 
-def test_k_selects_by_checkpoint_and_by_diagnostic(repo: Any) -> None:
+def test_k_selects_by_checkpoint_and_by_diagnostic(repo: Repo) -> None:
     assert ids(repo.run("--collect-only", "-q", *BOTH, "-k", "dfa_s42 and growth")) == ["runs/dfa_s42.pt::residual-growth"]
     assert len(ids(repo.run("--collect-only", "-q", *BOTH, "-k", "gradient-floor"))) == 2
 
 
-def test_m_fa_protocol_runs_the_audit_alone(repo: Any) -> None:
+def test_m_fa_protocol_runs_the_audit_alone(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(): pass\n")
     repo.run(*BOTH[:1]).assert_outcomes(passed=4, skipped=1)
     repo.run(*BOTH[:1], "-m", "fa_protocol").assert_outcomes(passed=3, skipped=1, deselected=1)
     repo.run(*BOTH[:1], "-m", "not fa_protocol").assert_outcomes(passed=1, deselected=4)
 
 
-def test_deselect(repo: Any) -> None:
+def test_deselect(repo: Repo) -> None:
     shown = ids(
         repo.run("--collect-only", "-q", *BOTH, "--deselect=runs/dfa_s42.pt", "--deselect=runs/bp_s42.pt::frozen-margin")
     )
     assert shown == [f"runs/bp_s42.pt::{name}" for name in NAMES[:3]]
 
 
-def test_x_stops_and_the_rest_is_shown_as_not_run(repo: Any) -> None:
+def test_x_stops_and_the_rest_is_shown_as_not_run(repo: Repo) -> None:
     rows = repo.summary(*BOTH, "-x", "-k", "dfa or bp_s42", "--deselect=runs/bp_s42.pt::gradient-floor")
     assert rows["runs/dfa_s42.pt"]["outcomes"] == {"a": "failed", "b": "not run", "c": "not run", "d": "not run"}
     assert rows["runs/bp_s42.pt"]["outcomes"] == {"a": "passed", "c": "passed", "d": "skipped"}
@@ -155,27 +155,27 @@ def test_x_stops_and_the_rest_is_shown_as_not_run(repo: Any) -> None:
     result.stdout.fnmatch_lines(["dfa *walk-back a not run b c d"])
 
 
-def test_lf_reruns_what_failed(repo: Any) -> None:
+def test_lf_reruns_what_failed(repo: Repo) -> None:
     repo.run(*BOTH).assert_outcomes(passed=4, failed=2, skipped=2)
     again = repo.run(*BOTH, "--lf")
     again.assert_outcomes(failed=2)
     again.stdout.fnmatch_lines(["run-last-failure: rerun previous 2 failures*"])
 
 
-def test_nf_puts_the_newest_checkpoint_first(repo: Any) -> None:
+def test_nf_puts_the_newest_checkpoint_first(repo: Repo) -> None:
     repo.run("--fa-checkpoint=runs/bp_s42.pt")
     os.utime(repo.path / "runs" / "bp_s123.pt", (1, 1))
     shown = ids(repo.run("--collect-only", "-q", "--nf", "--fa-checkpoint=runs/*.pt"))
     assert shown[0] == "runs/dfa_s42.pt::residual-growth" and shown[-1] == "runs/bp_s42.pt::frozen-margin"
 
 
-def test_nf_with_a_checkpoint_that_does_not_exist(repo: Any) -> None:
+def test_nf_with_a_checkpoint_that_does_not_exist(repo: Repo) -> None:
     result = repo.run("--nf", "--fa-missing=skip", "--fa-checkpoint=runs/none.pt", "-rs")
     result.assert_outcomes(skipped=4)
     result.stdout.fnmatch_lines(["SKIPPED [[]4] runs/none.pt: checkpoint does not exist: *none.pt"])
 
 
-def test_exit_codes(repo: Any) -> None:
+def test_exit_codes(repo: Repo) -> None:
     checkpoint = "--fa-checkpoint=runs/bp_s42.pt"
     assert repo.run(checkpoint).ret == pytest.ExitCode.OK
     assert repo.run("--fa-checkpoint=runs/dfa_s42.pt").ret == pytest.ExitCode.TESTS_FAILED
@@ -200,11 +200,11 @@ def test_exit_codes(repo: Any) -> None:
     ],
     ids=" ".join,
 )
-def test_other_options_of_pytest_change_no_outcome(repo: Any, options: list[str]) -> None:
+def test_other_options_of_pytest_change_no_outcome(repo: Repo, options: list[str]) -> None:
     repo.run(*BOTH, "--fa-frozen=0.3", *options).assert_outcomes(passed=6, failed=2)
 
 
-def test_without_a_terminal_the_exit_code_and_the_files_are_the_same(repo: Any) -> None:
+def test_without_a_terminal_the_exit_code_and_the_files_are_the_same(repo: Repo) -> None:
     (repo.path / "out.json").unlink(missing_ok=True)
     result = repo.run(*BOTH, "-p", "no:terminal", "--fa-report=json:out.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -212,7 +212,7 @@ def test_without_a_terminal_the_exit_code_and_the_files_are_the_same(repo: Any) 
     assert (repo.path / "out.json").is_file()
 
 
-def test_switched_off_the_plugin_is_not_there(repo: Any) -> None:
+def test_switched_off_the_plugin_is_not_there(repo: Repo) -> None:
     repo.ini()
     repo.write("test_own.py", "def test_own(): pass\n")
     repo.run("-p", "no:fadiag").assert_outcomes(passed=1)
@@ -221,7 +221,7 @@ def test_switched_off_the_plugin_is_not_there(repo: Any) -> None:
     result.stderr.fnmatch_lines(["*unrecognized arguments: --fa-checkpoint=*"])
 
 
-def test_ids_do_not_change_with_the_working_folder(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_do_not_change_with_the_working_folder(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.ini(fa_data="data.npz", fa_checkpoint="runs/dfa_s42.pt")
     expected = ids(repo.run("--collect-only", "-q"))
     (repo.path / "deep" / "er").mkdir(parents=True)
@@ -236,31 +236,31 @@ def test_ids_do_not_change_with_the_working_folder(repo: Any, monkeypatch: pytes
 PASTED = "runs/dfa_s42.pt::frozen-margin"
 
 
-def test_a_pasted_id_runs_that_one_test(repo: Any) -> None:
+def test_a_pasted_id_runs_that_one_test(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(): pass\n")
     result = repo.run(PASTED, "--fa-frozen=0.3")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["dfa *pass d"])
 
 
-def test_a_checkpoint_named_like_a_test_file_runs_all_its_diagnostics(repo: Any) -> None:
+def test_a_checkpoint_named_like_a_test_file_runs_all_its_diagnostics(repo: Repo) -> None:
     repo.run("runs/bp_s42.pt").assert_outcomes(passed=3, skipped=1)
     repo.run("runs/bp_s42.pt", PASTED, "runs/dfa_s42.pt::residual-growth").assert_outcomes(passed=3, skipped=2, failed=1)
 
 
-def test_a_pasted_id_with_an_unknown_diagnostic_names_the_known_ones(repo: Any) -> None:
+def test_a_pasted_id_with_an_unknown_diagnostic_names_the_known_ones(repo: Repo) -> None:
     result = repo.run("runs/dfa_s42.pt::growth")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: runs/dfa_s42.pt::growth: no diagnostic 'growth'; there are residual-growth, *"])
 
 
-def test_pasted_ids_go_along_with_test_files(repo: Any) -> None:
+def test_pasted_ids_go_along_with_test_files(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(): pass\ndef test_other(): pass\n")
     repo.run(PASTED, "test_own.py::test_own", "--fa-frozen=0.3").assert_outcomes(passed=2)
 
 
 @pytest.fixture
-def outside(repo: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def outside(repo: Repo, tmp_path_factory: pytest.TempPathFactory) -> Repo:
     """Two checkpoints of one name, in two folders that are not in the repo."""
     folder = tmp_path_factory.mktemp("outside")
     for name in ("first", "second"):
@@ -269,7 +269,7 @@ def outside(repo: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return folder
 
 
-def test_outside_the_root_folder_ids_are_the_shortest_suffix_that_is_unique(repo: Any, outside: Any) -> None:
+def test_outside_the_root_folder_ids_are_the_shortest_suffix_that_is_unique(repo: Repo, outside: Repo) -> None:
     shown = ids(repo.run("--collect-only", "-q", f"--fa-checkpoint={outside}/*/*.pt", "--fa-diagnostics=a"))
     assert shown == ["first/dfa_s42.pt::residual-growth", "second/dfa_s42.pt::residual-growth"]
     assert ids(repo.run("--collect-only", "-q", f"--fa-checkpoint={outside}/first", "--fa-diagnostics=a")) == [
@@ -278,7 +278,7 @@ def test_outside_the_root_folder_ids_are_the_shortest_suffix_that_is_unique(repo
 
 
 def test_a_pasted_id_from_outside_works_with_the_option_repeated(
-    repo: Any, outside: Any, monkeypatch: pytest.MonkeyPatch
+    repo: Repo, outside: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     option = f"--fa-checkpoint={outside}/*/*.pt"
     failed = [line.split()[1] for line in repo.run(option).outlines if line.startswith("FAILED")]
@@ -290,13 +290,13 @@ def test_a_pasted_id_from_outside_works_with_the_option_repeated(
     repo.run(option, f"--rootdir={repo.path}", from_below[0]).assert_outcomes(failed=1)
 
 
-def test_lf_works_outside_the_root_folder(repo: Any, outside: Any) -> None:
+def test_lf_works_outside_the_root_folder(repo: Repo, outside: Repo) -> None:
     option = f"--fa-checkpoint={outside}/*/*.pt"
     repo.run(option, "--fa-diagnostics=ac").assert_outcomes(failed=2, passed=2)
     repo.run(option, "--fa-diagnostics=ac", "--lf").assert_outcomes(failed=2)
 
 
-def test_folders_among_the_arguments_select_what_lies_below(repo: Any) -> None:
+def test_folders_among_the_arguments_select_what_lies_below(repo: Repo) -> None:
     repo.ini(fa_data="data.npz", fa_checkpoint="runs/bp_s42.pt")
     repo.write("tests/test_own.py", "def test_own(): pass\n")
     repo.run().assert_outcomes(passed=4, skipped=1)
@@ -305,12 +305,12 @@ def test_folders_among_the_arguments_select_what_lies_below(repo: Any) -> None:
     repo.run("tests").assert_outcomes(passed=1)
 
 
-def test_a_test_file_of_the_repo_and_checkpoints_of_the_command_line_run_together(repo: Any) -> None:
+def test_a_test_file_of_the_repo_and_checkpoints_of_the_command_line_run_together(repo: Repo) -> None:
     repo.write("tests/test_own.py", "def test_own(): pass\n")
     repo.run("tests", "--fa-checkpoint=runs/bp_s42.pt").assert_outcomes(passed=4, skipped=1)
 
 
-def test_help_markers_and_fixtures_tell_of_the_plugin(repo: Any) -> None:
+def test_help_markers_and_fixtures_tell_of_the_plugin(repo: Repo) -> None:
     help_text = repo.run("--help").stdout.str()
     assert "audit of networks trained without backpropagation" in help_text
     repo.run("--markers").stdout.fnmatch_lines(["@pytest.mark.fa_protocol(*checkpoint=PATH*expect=*"])
@@ -323,19 +323,19 @@ def test_help_markers_and_fixtures_tell_of_the_plugin(repo: Any) -> None:
 
 
 @pytest.mark.parametrize("option", ["--help", "--version", "--markers", "--fixtures", "--cache-show"])
-def test_what_only_informs_works_whatever_the_ini_file_says(repo: Any, option: str) -> None:
+def test_what_only_informs_works_whatever_the_ini_file_says(repo: Repo, option: str) -> None:
     repo.ini(fa_checkpoint="runs/none.pt", fa_batches="many", fa_expect="none.json")
     assert repo.run(option).ret == pytest.ExitCode.OK
 
 
 @pytest.mark.parametrize("option", ["--fixtures-per-test", "--setup-plan", "--collect-only"])
-def test_what_only_lists_tests_prints_no_table_and_writes_no_file(repo: Any, option: str) -> None:
+def test_what_only_lists_tests_prints_no_table_and_writes_no_file(repo: Repo, option: str) -> None:
     result = repo.run("--fa-checkpoint=runs/bp_s42.pt", option, "--fa-report=json:listed.json")
     result.stdout.no_fnmatch_line("*FA audit*")
     assert not (repo.path / "listed.json").exists()
 
 
-def test_a_diagnostic_that_cannot_be_judged_leaves_the_others(repo: Any) -> None:
+def test_a_diagnostic_that_cannot_be_judged_leaves_the_others(repo: Repo) -> None:
     content = torch.load(repo.path / "runs" / "bp_s42.pt")
     content["state_dict"]["out_head.weight"].fill_(float("nan"))
     torch.save(content, repo.path / "runs" / "nan_s1.pt")

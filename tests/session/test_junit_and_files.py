@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from repo import Repo
 
 from pytest_fadiag import DiagnosticReport
 
@@ -16,7 +17,7 @@ DFA = "--fa-checkpoint=runs/dfa_s42.pt"
 CONTROLS = "--fa-frozen=controls/*.pt"
 
 
-def cases(repo: Any, *args: str) -> dict[str, ElementTree.Element]:
+def cases(repo: Repo, *args: str) -> dict[str, ElementTree.Element]:
     repo.run("--junitxml=junit.xml", *args)
     found = ElementTree.parse(repo.path / "junit.xml").getroot().iter("testcase")
     return {case.attrib["name"]: case for case in found}
@@ -26,7 +27,7 @@ def properties(case: ElementTree.Element) -> dict[str, str]:
     return {entry.attrib["name"]: entry.attrib["value"] for entry in case.iter("property")}
 
 
-def test_junit_has_method_seed_status_value_and_threshold_of_each_test(repo: Any) -> None:
+def test_junit_has_method_seed_status_value_and_threshold_of_each_test(repo: Repo) -> None:
     found = {name: properties(case) for name, case in cases(repo, DFA, CONTROLS).items()}
     assert set(found) == {"residual-growth", "gradient-floor", "direction-drift", "frozen-margin"}
     growth = found["residual-growth"]
@@ -35,7 +36,7 @@ def test_junit_has_method_seed_status_value_and_threshold_of_each_test(repo: Any
     assert found["direction-drift"]["fa_status"].startswith("pass (not sample-invariant")
 
 
-def test_junit_has_the_report_as_the_failures_body_and_the_number_as_its_message(repo: Any) -> None:
+def test_junit_has_the_report_as_the_failures_body_and_the_number_as_its_message(repo: Repo) -> None:
     failure = cases(repo, DFA)["residual-growth"].find("failure")
     assert failure is not None and failure.text is not None
     assert failure.attrib["message"].startswith("per-block growth ")
@@ -43,7 +44,7 @@ def test_junit_has_the_report_as_the_failures_body_and_the_number_as_its_message
     assert failure.text.rstrip().splitlines()[-1].startswith("VERDICT: needs walk-back")
 
 
-def test_junit_of_what_was_skipped_or_could_not_be_read(repo: Any) -> None:
+def test_junit_of_what_was_skipped_or_could_not_be_read(repo: Repo) -> None:
     skipped = cases(repo, BP)["frozen-margin"].find("skipped")
     assert skipped is not None and "--fa-frozen" in skipped.attrib["message"]
     (repo.path / "runs" / "bp_s42.pt").write_bytes(b"")
@@ -51,7 +52,7 @@ def test_junit_of_what_was_skipped_or_could_not_be_read(repo: Any) -> None:
     assert error is not None and "the file is empty" in error.attrib["message"]
 
 
-def test_json_holds_reports_that_can_be_read_back(repo: Any) -> None:
+def test_json_holds_reports_that_can_be_read_back(repo: Repo) -> None:
     document = repo.audit("--fa-checkpoint=runs", CONTROLS)
     assert (document["format"], document["format_version"]) == ("pytest-fadiag audit", 3)
     assert sorted(document["reports"]) == ["runs/bp_s123.pt", "runs/bp_s42.pt", "runs/dfa_s42.pt"]
@@ -60,7 +61,7 @@ def test_json_holds_reports_that_can_be_read_back(repo: Any) -> None:
     assert report.fired == "abd" and report.verdict.startswith("needs walk-back: residual stream exploded; ")
 
 
-def test_json_has_a_row_for_each_checkpoint_also_without_a_report(repo: Any) -> None:
+def test_json_has_a_row_for_each_checkpoint_also_without_a_report(repo: Repo) -> None:
     (repo.path / "runs" / "x_s1.pt").write_bytes(b"")
     rows = repo.summary("--fa-checkpoint=runs", CONTROLS)
     assert rows["runs/x_s1.pt"]["outcomes"] == dict.fromkeys("abcd", "error")
@@ -70,13 +71,13 @@ def test_json_has_a_row_for_each_checkpoint_also_without_a_report(repo: Any) -> 
     assert (dfa["fired"], dfa["frozen_baseline_acc"], dfa["expected"]) == ("abd", 1.0, None)
 
 
-def test_json_has_the_mean_over_seeds(repo: Any) -> None:
+def test_json_has_the_mean_over_seeds(repo: Repo) -> None:
     means = repo.audit("--fa-checkpoint=runs")["means"]
     assert [(mean["method"], mean["seeds"]) for mean in means] == [("bp", 2)]
     assert means[0]["mean"]["acc"] == pytest.approx(1.0, abs=0.02)
 
 
-def test_json_with_numbers_that_are_not_finite_is_json(repo: Any) -> None:
+def test_json_with_numbers_that_are_not_finite_is_json(repo: Repo) -> None:
     import torch
 
     content = torch.load(repo.path / "runs" / "bp_s42.pt")
@@ -87,13 +88,13 @@ def test_json_with_numbers_that_are_not_finite_is_json(repo: Any) -> None:
     assert found["summary"][0]["fired"].startswith("ab")
 
 
-def test_several_files_and_default_names(repo: Any) -> None:
+def test_several_files_and_default_names(repo: Repo) -> None:
     repo.run(BP, "--fa-report=json", "--fa-report=markdown", "--fa-report=json:deep/er/again.json")
     assert (repo.path / "audit.json").read_text() == (repo.path / "deep" / "er" / "again.json").read_text()
     assert (repo.path / "audit.md").read_text("utf-8").startswith("## FA audit\n")
 
 
-def test_markdown_has_the_table_and_the_reports_of_what_fired(repo: Any) -> None:
+def test_markdown_has_the_table_and_the_reports_of_what_fired(repo: Repo) -> None:
     repo.run("--fa-checkpoint=runs", CONTROLS, "--fa-report=markdown:a.md")
     text = (repo.path / "a.md").read_text("utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
@@ -104,7 +105,7 @@ def test_markdown_has_the_table_and_the_reports_of_what_fired(repo: Any) -> None
     assert "VERDICT: needs walk-back" in text
 
 
-def test_markdown_is_added_to_the_summary_of_a_github_job(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markdown_is_added_to_the_summary_of_a_github_job(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = repo.path / "summary.md"
     summary.write_text("an earlier step\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
@@ -115,7 +116,7 @@ def test_markdown_is_added_to_the_summary_of_a_github_job(repo: Any, monkeypatch
     assert summary.read_text("utf-8").count("## FA audit") == 2
 
 
-def test_outside_of_ci_a_report_to_an_unset_variable_is_left_out_and_said_so(repo: Any) -> None:
+def test_outside_of_ci_a_report_to_an_unset_variable_is_left_out_and_said_so(repo: Repo) -> None:
     repo.ini(fa_data="data.npz", fa_report="markdown:$GITHUB_STEP_SUMMARY")
     before = set(os.listdir(repo.path))
     result = repo.run(BP)
@@ -124,7 +125,7 @@ def test_outside_of_ci_a_report_to_an_unset_variable_is_left_out_and_said_so(rep
     assert set(os.listdir(repo.path)) == before
 
 
-def test_a_report_replaces_the_earlier_one_whole(repo: Any) -> None:
+def test_a_report_replaces_the_earlier_one_whole(repo: Repo) -> None:
     target = repo.path / "a.json"
     target.write_text("x" * 10_000_000)
     repo.run(BP, "--fa-report=json:a.json")
@@ -132,14 +133,14 @@ def test_a_report_replaces_the_earlier_one_whole(repo: Any) -> None:
     assert not [name for name in os.listdir(repo.path) if name.startswith(".a.json")]
 
 
-def test_a_link_keeps_pointing_to_its_file(repo: Any) -> None:
+def test_a_link_keeps_pointing_to_its_file(repo: Repo) -> None:
     (repo.path / "kept").mkdir()
     (repo.path / "a.json").symlink_to(repo.path / "kept" / "real.json")
     repo.run(BP, "--fa-report=json:a.json")
     assert (repo.path / "a.json").is_symlink() and (repo.path / "kept" / "real.json").is_file()
 
 
-def test_a_pipe_is_written_to_and_not_replaced(repo: Any) -> None:
+def test_a_pipe_is_written_to_and_not_replaced(repo: Repo) -> None:
     os.mkfifo(repo.path / "pipe")
     reader = os.open(repo.path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     repo.run(BP, "--fa-report=json:pipe", "--fa-diagnostics=a")
@@ -149,7 +150,7 @@ def test_a_pipe_is_written_to_and_not_replaced(repo: Any) -> None:
 
 
 def test_a_report_that_cannot_be_written_costs_the_exit_code_and_not_the_results(
-    repo: Any, monkeypatch: pytest.MonkeyPatch
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Any, text: str) -> None:
         raise OSError(28, "No space left on device")

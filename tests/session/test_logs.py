@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repo import Repo
 
 PUBLISHED = {
     "config": {"method": "dfa-lam", "seed": 42, "n_blocks": 4, "grad_batch_size": 128},
@@ -15,7 +16,7 @@ PUBLISHED = {
 }
 
 
-def log(repo: Any, name: str, *epochs: dict[str, Any], **config: Any) -> Path:
+def log(repo: Repo, name: str, *epochs: dict[str, Any], **config: Any) -> Path:
     """A log with lists of all layers, of a network that stands unless an epoch says otherwise."""
     healthy = {"hidden_norms": [10.0, 11.0, 12.0], "bp_grad_norms_per_sample_med": [1e-4, 1e-4, 1e-4], "acc_eval": 0.9}
     entries = [{**healthy, "epoch": number, **changes} for number, changes in enumerate(epochs or ({},), 1)]
@@ -25,7 +26,7 @@ def log(repo: Any, name: str, *epochs: dict[str, Any], **config: Any) -> Path:
     return path
 
 
-def test_the_published_penalised_run_is_audited_as_far_as_its_numbers_go(repo: Any) -> None:
+def test_the_published_penalised_run_is_audited_as_far_as_its_numbers_go(repo: Repo) -> None:
     path = log(repo, "dfa-lam_s42.json")
     path.write_text(json.dumps(PUBLISHED))
     result = repo.run("--fa-log=results/*.json", "--fa-frozen=0.349", "-rsf")
@@ -49,7 +50,7 @@ def test_the_published_penalised_run_is_audited_as_far_as_its_numbers_go(repo: A
     assert [finding["status"] for finding in findings] == ["likely pass", "likely pass", "not measured", "fire"]
 
 
-def test_what_is_only_likely_to_fire_fails_and_says_so(repo: Any) -> None:
+def test_what_is_only_likely_to_fire_fails_and_says_so(repo: Repo) -> None:
     path = log(repo, "dfa_s1.json")
     path.write_text(json.dumps({**PUBLISHED, "log": [{**PUBLISHED["log"][0], "g_2_norm": 1e-9}]}))  # type: ignore[index]
     result = repo.run("--fa-log=results", "--fa-diagnostics=b")
@@ -57,7 +58,7 @@ def test_what_is_only_likely_to_fire_fails_and_says_so(repo: Any) -> None:
     result.stdout.re_match_lines([r"\(b\) gradient-floor: likely fire .*", r"dfa-lam \(log\) .*walk-back b\?.*"])
 
 
-def test_the_table_says_in_which_epoch_each_diagnostic_first_fired(repo: Any) -> None:
+def test_the_table_says_in_which_epoch_each_diagnostic_first_fired(repo: Repo) -> None:
     exploding = {"hidden_norms": [10.0, 11.0, 12e4]}
     log(repo, "dfa_s1.json", {}, {"acc_eval": 0.2}, exploding, {**exploding, "acc_eval": 0.1})
     result = repo.run("--fa-log=results", "--fa-frozen=0.5")
@@ -68,7 +69,7 @@ def test_the_table_says_in_which_epoch_each_diagnostic_first_fired(repo: Any) ->
     assert trajectory["first_fired"] == {"d": 2, "a": 3}
 
 
-def test_several_seeds_give_a_mean_and_a_margin_of_their_own(repo: Any) -> None:
+def test_several_seeds_give_a_mean_and_a_margin_of_their_own(repo: Repo) -> None:
     for seed in (1, 2, 3):
         log(repo, f"dfa_s{seed}.json", {"acc_eval": 0.9 + seed / 1000})
     document = repo.audit("--fa-log=results", "--fa-checkpoint=runs/bp_*.pt", "--fa-frozen=0.5")
@@ -81,13 +82,13 @@ def test_several_seeds_give_a_mean_and_a_margin_of_their_own(repo: Any) -> None:
     assert found["margin"] == pytest.approx(40.2) and found["verdict"] == "PASS" and "images" in found["caveat"]
 
 
-def test_a_log_and_its_checkpoint_stand_side_by_side(repo: Any) -> None:
+def test_a_log_and_its_checkpoint_stand_side_by_side(repo: Repo) -> None:
     log(repo, "bp_s42.json")
     rows = repo.audit("--fa-log=results", "--fa-checkpoint=runs/bp_s42.pt", "--fa-frozen=0.5")["summary"]
     assert [(row["method"], row["seed"], row["partial"]) for row in rows] == [("bp", 42, False), ("bp", 42, True)]
 
 
-def test_the_control_may_be_a_log_which_is_then_not_audited(repo: Any) -> None:
+def test_the_control_may_be_a_log_which_is_then_not_audited(repo: Repo) -> None:
     log(repo, "dfa_s1.json")
     log(repo, "frozen_dfa_s1.json", {"acc_eval": 0.85})
     document = repo.audit("--fa-log=results/*.json", "--fa-frozen=results/frozen_*.json")
@@ -95,7 +96,7 @@ def test_the_control_may_be_a_log_which_is_then_not_audited(repo: Any) -> None:
     assert (row["checkpoint"], row["frozen_baseline_acc"]) == ("results/dfa_s1.json", 0.85)
 
 
-def test_the_batch_size_of_the_gradients_may_be_said(repo: Any) -> None:
+def test_the_batch_size_of_the_gradients_may_be_said(repo: Repo) -> None:
     small = {"bp_grad_norms_per_sample_med": [2e-8, 2e-8, 2e-8]}
     path = log(repo, "dfa_s1.json", small)
     path.write_text(path.read_text().replace('"grad_batch_size": 128', '"note": 0'))
@@ -103,7 +104,7 @@ def test_the_batch_size_of_the_gradients_may_be_said(repo: Any) -> None:
     repo.run("--fa-log=results", "--fa-diagnostics=b", "--fa-log-batch=1024").assert_outcomes(passed=1)
 
 
-def test_an_audit_of_logs_needs_neither_data_nor_torch(repo: Any) -> None:
+def test_an_audit_of_logs_needs_neither_data_nor_torch(repo: Repo) -> None:
     repo.ini()
     log(repo, "dfa_s1.json")
     repo.write(
@@ -115,13 +116,13 @@ def test_an_audit_of_logs_needs_neither_data_nor_torch(repo: Any) -> None:
     assert (repo.path / "torch.txt").read_text() == "False"
 
 
-def test_a_pasted_id_and_workers_do_what_they_do_with_checkpoints(repo: Any) -> None:
+def test_a_pasted_id_and_workers_do_what_they_do_with_checkpoints(repo: Repo) -> None:
     log(repo, "dfa_s1.json")
     repo.run("--fa-log=results", "results/dfa_s1.json::residual-growth").assert_outcomes(passed=1)
     repo.spawn("--fa-log=results", "--fa-frozen=0.5", "-n2").assert_outcomes(passed=3, skipped=1)
 
 
-def test_logs_of_the_ini_file_belong_to_a_run_of_everything(repo: Any) -> None:
+def test_logs_of_the_ini_file_belong_to_a_run_of_everything(repo: Repo) -> None:
     log(repo, "dfa_s1.json")
     repo.ini(fa_log="results", fa_data="data.npz")
     repo.write("test_own.py", "def test_own(): pass\n")
@@ -130,7 +131,7 @@ def test_logs_of_the_ini_file_belong_to_a_run_of_everything(repo: Any) -> None:
     repo.run("--fa-checkpoint=runs/bp_s42.pt").assert_outcomes(passed=4, skipped=1)
 
 
-def test_a_broken_log_is_an_error_that_leaves_the_others(repo: Any) -> None:
+def test_a_broken_log_is_an_error_that_leaves_the_others(repo: Repo) -> None:
     log(repo, "dfa_s1.json")
     (repo.path / "results" / "dfa_s2.json").write_text("{")
     result = repo.run("--fa-log=results", "--fa-frozen=0.5", "--deselect=dfa (log)::seed-margin")
@@ -146,13 +147,13 @@ def test_a_broken_log_is_an_error_that_leaves_the_others(repo: Any) -> None:
         ("runs", "no log (.json, .jsonl) in the folder"),
     ],
 )
-def test_a_log_that_is_not_there_is_refused(repo: Any, value: str, said: str) -> None:
+def test_a_log_that_is_not_there_is_refused(repo: Repo, value: str, said: str) -> None:
     result = repo.run(f"--fa-log={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert said in result.stderr.str()
 
 
-def test_a_record_and_a_merge_know_logs(repo: Any) -> None:
+def test_a_record_and_a_merge_know_logs(repo: Repo) -> None:
     log(repo, "dfa_s1.json", {}, {"acc_eval": 0.3})
     options = ("--fa-log=results", "--fa-frozen=0.5")
     repo.run(*options, "--fa-report=json:record.json")

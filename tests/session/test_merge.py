@@ -7,18 +7,19 @@ import shutil
 from typing import Any
 
 import pytest
+from repo import Repo
 
 RUNS = "--fa-checkpoint=runs"
 CONTROLS = "--fa-frozen=controls/*.pt"
 
 
-def written(repo: Any, name: str, *args: str) -> dict[str, Any]:
+def written(repo: Repo, name: str, *args: str) -> dict[str, Any]:
     repo.run(f"--fa-report=json:{name}", *args)
     content: dict[str, Any] = json.loads((repo.path / name).read_text("utf-8"))
     return content
 
 
-def changed(repo: Any, name: str, checkpoint: str, **values: Any) -> None:
+def changed(repo: Repo, name: str, checkpoint: str, **values: Any) -> None:
     content = json.loads((repo.path / name).read_text("utf-8"))
     report = content["reports"][checkpoint]
     for field, value in values.items():
@@ -26,7 +27,7 @@ def changed(repo: Any, name: str, checkpoint: str, **values: Any) -> None:
     (repo.path / name).write_text(json.dumps(content))
 
 
-def parts(repo: Any, count: int, *args: str) -> list[str]:
+def parts(repo: Repo, count: int, *args: str) -> list[str]:
     names = [f"part{number}.json" for number in range(1, count + 1)]
     for number, name in enumerate(names, 1):
         repo.run(RUNS, CONTROLS, f"--fa-shard={number}/{count}", f"--fa-report=json:{name}", *args)
@@ -34,7 +35,7 @@ def parts(repo: Any, count: int, *args: str) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_parts_merged_are_the_audit_of_one_run_with_its_exit_code(repo: Any, count: int) -> None:
+def test_the_parts_merged_are_the_audit_of_one_run_with_its_exit_code(repo: Repo, count: int) -> None:
     names = parts(repo, count)
     whole = repo.run(RUNS, CONTROLS, "--fa-report=json:whole.json")
     for folder in ("runs", "controls", ".pytest_cache"):
@@ -47,7 +48,7 @@ def test_the_parts_merged_are_the_audit_of_one_run_with_its_exit_code(repo: Any,
     assert json.loads((repo.path / "merged.json").read_text()) == json.loads((repo.path / "whole.json").read_text())
 
 
-def test_parts_are_disjoint_complete_and_the_same_from_any_folder(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_disjoint_complete_and_the_same_from_any_folder(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken(*args: str) -> list[set[str]]:
         listed = [repo.run(*args, f"--fa-shard={number}/3", "--collect-only", "-q").outlines for number in (1, 2, 3)]
         return [{line.partition("::")[0] for line in lines if "::" in line} for lines in listed]
@@ -58,7 +59,7 @@ def test_parts_are_disjoint_complete_and_the_same_from_any_folder(repo: Any, mon
     assert taken("--fa-checkpoint=../runs", "..") == sets
 
 
-def test_parts_are_balanced_by_the_size_of_the_files(repo: Any) -> None:
+def test_parts_are_balanced_by_the_size_of_the_files(repo: Repo) -> None:
     folder = repo.path / "sized"
     folder.mkdir()
     for name, size in {"a": 100, "b": 60, "c": 50, "d": 10}.items():
@@ -81,24 +82,24 @@ def test_parts_are_balanced_by_the_size_of_the_files(repo: Any) -> None:
         ("4/4", "part 4 would be empty, for there are 3 checkpoints"),
     ],
 )
-def test_a_part_that_does_not_exist_is_refused(repo: Any, value: str, said: str) -> None:
+def test_a_part_that_does_not_exist_is_refused(repo: Repo, value: str, said: str) -> None:
     result = repo.run(RUNS, f"--fa-shard={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert said in result.stderr.str()
 
 
-def test_a_merge_is_judged_again_by_the_thresholds_of_the_command(repo: Any) -> None:
+def test_a_merge_is_judged_again_by_the_thresholds_of_the_command(repo: Repo) -> None:
     written(repo, "a.json", RUNS, CONTROLS)
     repo.run("--fa-merge=a.json", "--fa-threshold=margin_pp=99").assert_outcomes(passed=7, failed=6)
 
 
-def test_a_merge_keeps_the_thresholds_that_the_audits_were_judged_by(repo: Any) -> None:
+def test_a_merge_keeps_the_thresholds_that_the_audits_were_judged_by(repo: Repo) -> None:
     before = written(repo, "a.json", RUNS, CONTROLS, "--fa-threshold=margin_pp=99")
     after = written(repo, "b.json", "--fa-merge=a.json")
     assert after == before
 
 
-def test_audits_of_different_thresholds_are_refused_unless_the_command_says_which(repo: Any) -> None:
+def test_audits_of_different_thresholds_are_refused_unless_the_command_says_which(repo: Repo) -> None:
     written(repo, "a.json", "--fa-checkpoint=runs/bp_*.pt", CONTROLS)
     written(repo, "b.json", "--fa-checkpoint=runs/dfa_*.pt", CONTROLS, "--fa-threshold=margin_pp=1")
     both = ("--fa-merge=a.json", "--fa-merge=b.json")
@@ -110,7 +111,7 @@ def test_audits_of_different_thresholds_are_refused_unless_the_command_says_whic
     repo.run(*both, "--fa-threshold=margin_pp=1").assert_outcomes(passed=10, failed=3)
 
 
-def test_a_checkpoint_in_two_audits_counts_once(repo: Any) -> None:
+def test_a_checkpoint_in_two_audits_counts_once(repo: Repo) -> None:
     one = written(repo, "a.json", RUNS, CONTROLS)
     shutil.copy(repo.path / "a.json", repo.path / "b.json")
     changed(repo, "b.json", "runs/bp_s42.pt", environment={"torch": "another", "checkpoint_sha256": None})
@@ -118,7 +119,7 @@ def test_a_checkpoint_in_two_audits_counts_once(repo: Any) -> None:
     assert merged == one
 
 
-def test_a_checkpoint_under_another_name_counts_once_too(repo: Any) -> None:
+def test_a_checkpoint_under_another_name_counts_once_too(repo: Repo) -> None:
     written(repo, "a.json", RUNS, CONTROLS)
     (repo.path / "runs").rename(repo.path / "elsewhere")
     written(repo, "b.json", "--fa-checkpoint=elsewhere", CONTROLS)
@@ -142,7 +143,7 @@ def test_a_checkpoint_under_another_name_counts_once_too(repo: Any) -> None:
         ({"environment": {"checkpoint_sha256": "0" * 64}}, "they are two different files of that name"),
     ],
 )
-def test_two_audits_that_contradict_each_other_are_refused(repo: Any, values: dict[str, Any], said: str) -> None:
+def test_two_audits_that_contradict_each_other_are_refused(repo: Repo, values: dict[str, Any], said: str) -> None:
     written(repo, "a.json", RUNS, CONTROLS)
     shutil.copy(repo.path / "a.json", repo.path / "b.json")
     changed(repo, "b.json", "runs/bp_s42.pt", **values)
@@ -153,14 +154,14 @@ def test_two_audits_that_contradict_each_other_are_refused(repo: Any, values: di
     )
 
 
-def test_what_one_audit_could_not_judge_the_other_may(repo: Any) -> None:
+def test_what_one_audit_could_not_judge_the_other_may(repo: Repo) -> None:
     whole = written(repo, "a.json", RUNS, CONTROLS)
     (repo.path / "runs" / "bp_s42.pt").write_bytes(b"broken on this machine")
     written(repo, "b.json", RUNS, CONTROLS)
     assert written(repo, "c.json", "--fa-merge=b.json", "--fa-merge=a.json") == whole
 
 
-def test_an_error_of_a_part_is_an_error_of_the_whole(repo: Any) -> None:
+def test_an_error_of_a_part_is_an_error_of_the_whole(repo: Repo) -> None:
     (repo.path / "runs" / "bp_s42.pt").write_bytes(b"broken")
     one = repo.run(RUNS, CONTROLS, "--fa-report=json:a.json")
     merged = repo.run("--fa-merge=a.json")
@@ -171,7 +172,7 @@ def test_an_error_of_a_part_is_an_error_of_the_whole(repo: Any) -> None:
     assert written(repo, "b.json", "--fa-merge=a.json") == first
 
 
-def test_what_was_expected_stays_expected(repo: Any) -> None:
+def test_what_was_expected_stays_expected(repo: Repo) -> None:
     (repo.path / "expected.json").write_text('{"dfa": "abd", "bp": ""}')
     written(repo, "a.json", RUNS, CONTROLS, "--fa-expect=expected.json")
     result = repo.run("--fa-merge=a.json")
@@ -179,14 +180,14 @@ def test_what_was_expected_stays_expected(repo: Any) -> None:
     assert result.ret == pytest.ExitCode.OK
 
 
-def test_audits_made_with_different_versions_of_torch_say_so(repo: Any) -> None:
+def test_audits_made_with_different_versions_of_torch_say_so(repo: Repo) -> None:
     written(repo, "a.json", RUNS, CONTROLS)
     changed(repo, "a.json", "runs/bp_s42.pt", environment={"torch": "1.0.0", "threads": 64})
     result = repo.run("--fa-merge=a.json")
     result.stdout.fnmatch_lines(["note: these rows differ in torch: 1.0.0, *", "note: these rows differ in threads: 1, 64"])
 
 
-def test_an_audit_of_the_first_version_is_still_read(repo: Any) -> None:
+def test_an_audit_of_the_first_version_is_still_read(repo: Repo) -> None:
     content = written(repo, "a.json", RUNS, CONTROLS)
     for name in ("seed_margins", "checklist"):
         del content[name]
@@ -211,20 +212,20 @@ def test_an_audit_of_the_first_version_is_still_read(repo: Any) -> None:
         ('{"reports": {}, "summary": [{"seed": 1}]}', "not an audit"),
     ],
 )
-def test_a_file_that_is_no_audit_is_refused(repo: Any, text: str, said: str) -> None:
+def test_a_file_that_is_no_audit_is_refused(repo: Repo, text: str, said: str) -> None:
     (repo.path / "a.json").write_text(text)
     result = repo.run("--fa-merge=a.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert said in result.stderr.str() and "a.json" in result.stderr.str()
 
 
-def test_a_file_that_is_not_there_is_refused(repo: Any) -> None:
+def test_a_file_that_is_not_there_is_refused(repo: Repo) -> None:
     result = repo.run("--fa-merge=nowhere.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --fa-merge: cannot be read: No such file or directory", "  *nowhere.json"])
 
 
-def test_a_seed_that_was_skipped_does_not_take_the_margin_with_it(repo: Any) -> None:
+def test_a_seed_that_was_skipped_does_not_take_the_margin_with_it(repo: Repo) -> None:
     options = ("--fa-checkpoint=runs/bp_s{seed}.pt", "--fa-seeds=42,123,777", "--fa-missing=skip", CONTROLS)
     minimum = "--fa-threshold=margin_pp=99"
     one = repo.run(*options, minimum, "--fa-report=json:one.json")
@@ -236,13 +237,13 @@ def test_a_seed_that_was_skipped_does_not_take_the_margin_with_it(repo: Any) -> 
     assert json.loads((repo.path / "two.json").read_text()) == json.loads((repo.path / "one.json").read_text())
 
 
-def test_a_margin_that_no_run_asked_for_is_not_asked_for_by_the_merge(repo: Any) -> None:
+def test_a_margin_that_no_run_asked_for_is_not_asked_for_by_the_merge(repo: Repo) -> None:
     before = written(repo, "a.json", "--fa-checkpoint=runs/bp_*.pt", CONTROLS, "--fa-diagnostics=abc")
     assert written(repo, "b.json", "--fa-merge=a.json") == before
     assert before["seed_margins"] == []
 
 
-def test_seeds_are_grouped_as_the_run_that_measured_them_did(repo: Any) -> None:
+def test_seeds_are_grouped_as_the_run_that_measured_them_did(repo: Repo) -> None:
     for name, seed in (("first", 42), ("second", 123)):
         (repo.path / "runs" / f"bp_s{seed}.pt").rename(repo.path / "runs" / f"{name}.pt")
     before = written(repo, "a.json", RUNS, CONTROLS)
@@ -250,7 +251,7 @@ def test_seeds_are_grouped_as_the_run_that_measured_them_did(repo: Any) -> None:
     assert written(repo, "b.json", "--fa-merge=a.json") == before
 
 
-def test_what_is_expected_of_a_margin_survives_the_parts(repo: Any) -> None:
+def test_what_is_expected_of_a_margin_survives_the_parts(repo: Repo) -> None:
     (repo.path / "expected.json").write_text('{"bp": "d", "bp::seed-margin": "FIRE"}')
     options = ("--fa-checkpoint=runs/bp_*.pt", CONTROLS, "--fa-threshold=margin_pp=99", "--fa-expect=expected.json")
     one = repo.run(*options)
@@ -262,13 +263,13 @@ def test_what_is_expected_of_a_margin_survives_the_parts(repo: Any) -> None:
     assert merged.parseoutcomes() == one.parseoutcomes()
 
 
-def test_a_control_of_another_method_leaves_the_recorded_one(repo: Any) -> None:
+def test_a_control_of_another_method_leaves_the_recorded_one(repo: Repo) -> None:
     written(repo, "a.json", "--fa-checkpoint=runs/dfa_s42.pt", CONTROLS)
     repo.run("--fa-merge=a.json", "--fa-frozen=other=0.1").assert_outcomes(passed=1, failed=3)
     repo.run("--fa-merge=a.json", "--fa-frozen=dfa=0.1").assert_outcomes(passed=2, failed=2)
 
 
-def test_a_part_that_is_missing_is_missed(repo: Any) -> None:
+def test_a_part_that_is_missing_is_missed(repo: Repo) -> None:
     names = parts(repo, 3)
     result = repo.run(f"--fa-merge={names[0]}", f"--fa-merge={names[2]}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -279,27 +280,27 @@ def test_a_part_that_is_missing_is_missed(repo: Any) -> None:
     mixed.stderr.fnmatch_lines(["*parts of different divisions, into 2 and 3*"])
 
 
-def test_parts_are_not_cut_from_a_merge(repo: Any) -> None:
+def test_parts_are_not_cut_from_a_merge(repo: Repo) -> None:
     written(repo, "a.json", RUNS, CONTROLS)
     result = repo.run("--fa-merge=a.json", "--fa-shard=1/2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--fa-shard and --fa-merge exclude each other*"])
 
 
-def test_what_is_measured_beside_a_merge_replaces_its_record(repo: Any) -> None:
+def test_what_is_measured_beside_a_merge_replaces_its_record(repo: Repo) -> None:
     whole = written(repo, "a.json", RUNS, CONTROLS)
     both = written(repo, "b.json", "--fa-merge=a.json", "--fa-checkpoint=runs/bp_s42.pt", CONTROLS)
     assert both["reports"].keys() == whole["reports"].keys() and len(both["summary"]) == 3
     assert [row["name"] for row in both["seed_margins"]] == ["bp"]
 
 
-def test_thresholds_of_the_folder_that_merges_are_not_those_of_the_audits(repo: Any) -> None:
+def test_thresholds_of_the_folder_that_merges_are_not_those_of_the_audits(repo: Repo) -> None:
     before = written(repo, "a.json", RUNS, CONTROLS)
     repo.ini(fa_threshold="margin_pp=-100", fa_diagnostics="a")
     assert written(repo, "b.json", "--fa-merge=a.json") == before
 
 
-def test_tests_of_the_repo_whose_checkpoints_are_elsewhere_are_skipped_in_a_merge(repo: Any) -> None:
+def test_tests_of_the_repo_whose_checkpoints_are_elsewhere_are_skipped_in_a_merge(repo: Repo) -> None:
     written(repo, "a.json", "--fa-checkpoint=runs/bp_s42.pt", CONTROLS)
     repo.write(
         "test_claim.py",
@@ -309,7 +310,7 @@ def test_tests_of_the_repo_whose_checkpoints_are_elsewhere_are_skipped_in_a_merg
     repo.run("-m", "fa_protocol", "--fa-merge=a.json").assert_outcomes(passed=4, skipped=1)
 
 
-def test_copies_within_one_audit_stay_rows_of_their_own(repo: Any) -> None:
+def test_copies_within_one_audit_stay_rows_of_their_own(repo: Repo) -> None:
     shutil.copy(repo.path / "runs" / "bp_s42.pt", repo.path / "runs" / "copy.pt")
     before = written(repo, "a.json", RUNS, CONTROLS)
     assert len(before["reports"]) == 4

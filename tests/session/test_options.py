@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from repo import Repo
 
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 from pytest_fadiag.judge.thresholds import DiagnosticThresholds
@@ -17,11 +18,11 @@ DFA = "--fa-checkpoint=runs/dfa_s42.pt"
 BP = "--fa-checkpoint=runs/bp_s42.pt"
 
 
-def thresholds(repo: Any, *args: str) -> dict[str, Any]:
+def thresholds(repo: Repo, *args: str) -> dict[str, Any]:
     return repo.audit(*args)["reports"]["runs/dfa_s42.pt"]["thresholds"]
 
 
-def test_every_option_of_the_design_is_there_in_one_group(repo: Any) -> None:
+def test_every_option_of_the_design_is_there_in_one_group(repo: Repo) -> None:
     names = "checkpoint seeds missing model stream data batches batch-size frozen threshold growth confounds diagnostics device"
     assert {option.name for option in OPTIONS} >= {*names.split(), "report", "expect", "no-cache", "unsafe-load"}
     text = repo.run("--help").stdout.str()
@@ -29,7 +30,7 @@ def test_every_option_of_the_design_is_there_in_one_group(repo: Any) -> None:
     assert all(f"--fa-{option.name}" in group for option in OPTIONS)
 
 
-def test_help_names_the_default_of_what_has_one(repo: Any) -> None:
+def test_help_names_the_default_of_what_has_one(repo: Repo) -> None:
     text = re.sub(r"\s+", " ", repo.run("--help").stdout.str()).replace("- ", "-")  # pytest folds lines behind a hyphen
     for option in OPTIONS:
         if option.default is not None:
@@ -41,14 +42,14 @@ def test_help_names_the_default_of_what_has_one(repo: Any) -> None:
     assert all(f"{diagnostic.key} {diagnostic.name}" in text for diagnostic in DIAGNOSTICS)
 
 
-def test_every_option_that_describes_the_repo_rather_than_one_run_has_an_ini_twin(repo: Any) -> None:
+def test_every_option_that_describes_the_repo_rather_than_one_run_has_an_ini_twin(repo: Repo) -> None:
     text = repo.run("--help").stdout.str()
     assert all((f"  {option.key} (" in text) == option.ini for option in OPTIONS)
     once = {"merge", "shard", "update-expect", "update-expect-on-ci", "unsafe-load"}
     assert {option.name for option in OPTIONS if not option.ini} == once, "a cloned repo must not switch unsafe loading on"
 
 
-def test_a_checkpoint_may_be_a_file_a_glob_or_a_folder_and_the_option_repeats(repo: Any) -> None:
+def test_a_checkpoint_may_be_a_file_a_glob_or_a_folder_and_the_option_repeats(repo: Repo) -> None:
     everything = ["runs/bp_s123.pt", "runs/bp_s42.pt", "runs/dfa_s42.pt"]
     assert sorted(repo.summary("--fa-checkpoint=runs")) == everything
     assert sorted(repo.summary("--fa-checkpoint=runs/*.pt")) == everything
@@ -57,14 +58,14 @@ def test_a_checkpoint_may_be_a_file_a_glob_or_a_folder_and_the_option_repeats(re
     assert sorted(repo.summary("--fa-checkpoint=runs")) == everything
 
 
-def test_seeds_stand_for_seed(repo: Any) -> None:
+def test_seeds_stand_for_seed(repo: Repo) -> None:
     assert sorted(repo.summary("--fa-checkpoint=runs/bp_s{seed}.pt", "--fa-seeds=42,123")) == [
         "runs/bp_s123.pt",
         "runs/bp_s42.pt",
     ]
 
 
-def test_missing_may_be_skipped(repo: Any) -> None:
+def test_missing_may_be_skipped(repo: Repo) -> None:
     option = "--fa-checkpoint=runs/bp_s{seed}.pt", "--fa-seeds=42,7"
     assert repo.run(*option).ret == pytest.ExitCode.USAGE_ERROR
     repo.run(*option, "--fa-missing=skip").assert_outcomes(passed=3, skipped=5)
@@ -72,7 +73,7 @@ def test_missing_may_be_skipped(repo: Any) -> None:
     assert (row["verdict"], row["method"], row["seed"]) == ("skipped", "bp", 7)
 
 
-def test_a_factory_builds_the_network_with_the_checkpoints_config(repo: Any) -> None:
+def test_a_factory_builds_the_network_with_the_checkpoints_config(repo: Repo) -> None:
     repo.write(
         "nets.py",
         "import torch\nfrom pytest_fadiag import ResidualMLP\n"
@@ -85,25 +86,25 @@ def test_a_factory_builds_the_network_with_the_checkpoints_config(repo: Any) -> 
     assert (repo.path / "called.pt").exists()
 
 
-def test_a_factory_of_the_repo_is_found_from_a_sub_folder(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_factory_of_the_repo_is_found_from_a_sub_folder(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.write("own_nets_of_repo.py", "from pytest_fadiag import ResidualMLP\ndef make(): return ResidualMLP(20, 16, 4, 5)\n")
     repo.ini(fa_data="data.npz", fa_model="own_nets_of_repo:make", fa_checkpoint="runs/bp_s42.pt")
     monkeypatch.chdir(repo.path / "runs")
     repo.run("--import-mode=importlib").assert_outcomes(passed=3, skipped=1)
 
 
-def test_a_stream_may_be_named(repo: Any) -> None:
+def test_a_stream_may_be_named(repo: Repo) -> None:
     norms = repo.audit(BP, "--fa-stream=blocks.1 -> blocks.2")["reports"]["runs/bp_s42.pt"]["residual_norms"]
     assert len(norms) == 2
     assert len(repo.audit(BP)["reports"]["runs/bp_s42.pt"]["residual_norms"]) == 5
 
 
-def test_how_many_batches_are_probed(repo: Any) -> None:
+def test_how_many_batches_are_probed(repo: Repo) -> None:
     report = repo.audit(BP, "--fa-batches=2")["reports"]["runs/bp_s42.pt"]
     assert report["companions"]["batches"] == 2
 
 
-def test_the_batch_size_changes_no_number(repo: Any) -> None:
+def test_the_batch_size_changes_no_number(repo: Repo) -> None:
     one, other = (repo.audit(BP, f"--fa-batch-size={size}", "--fa-no-cache")["reports"]["runs/bp_s42.pt"] for size in (128, 50))
     assert other["residual_norms"] == pytest.approx(one["residual_norms"], rel=1e-5)
     assert other["bp_grad_norms"] == pytest.approx(one["bp_grad_norms"], rel=1e-4)
@@ -122,13 +123,13 @@ def test_the_batch_size_changes_no_number(repo: Any) -> None:
     ],
 )
 def test_a_control_is_a_number_a_method_and_a_number_a_checkpoint_a_glob_or_json(
-    repo: Any, value: str, accuracy: float | None
+    repo: Repo, value: str, accuracy: float | None
 ) -> None:
     (repo.path / "controls.json").write_text('{"dfa": 0.75}')
     assert repo.audit(DFA, f"--fa-frozen={value}")["reports"]["runs/dfa_s42.pt"]["frozen_baseline_acc"] == accuracy
 
 
-def test_the_checkpoints_that_serve_as_controls_are_not_audited(repo: Any) -> None:
+def test_the_checkpoints_that_serve_as_controls_are_not_audited(repo: Repo) -> None:
     for file in (repo.path / "controls").iterdir():
         file.rename(repo.path / "runs" / file.name)
     assert sorted(repo.summary("--fa-checkpoint=runs", "--fa-frozen=runs/frozen_*.pt")) == [
@@ -141,7 +142,7 @@ def test_the_checkpoints_that_serve_as_controls_are_not_audited(repo: Any) -> No
     )
 
 
-def test_thresholds_by_full_and_by_short_name(repo: Any) -> None:
+def test_thresholds_by_full_and_by_short_name(repo: Repo) -> None:
     found = thresholds(repo, DFA, "--fa-threshold=margin_pp=5", "--fa-threshold=h_norm_explosion_ratio=1e9")
     assert (found["frozen_acc_margin_pp"], found["h_norm_explosion_ratio"], found["g_norm_floor"]) == (5, 1e9, 1e-7)
     assert (
@@ -150,26 +151,26 @@ def test_thresholds_by_full_and_by_short_name(repo: Any) -> None:
     )
 
 
-def test_growth_and_confounds_choose_the_published_forms(repo: Any) -> None:
+def test_growth_and_confounds_choose_the_published_forms(repo: Repo) -> None:
     found = thresholds(repo, DFA, "--fa-growth=cumulative", "--fa-confounds=flag")
     assert (found["growth"], found["confounds"]) == ("cumulative", "flag")
     assert repo.summary(DFA, "--fa-confounds=flag")["runs/dfa_s42.pt"]["fired"] == "abc"
     repo.run(DFA, "--fa-growth=cumulative").stdout.fnmatch_lines(["FAILED *residual-growth - cumulative growth *"])
 
 
-def test_diagnostics_choose_the_tests(repo: Any) -> None:
+def test_diagnostics_choose_the_tests(repo: Repo) -> None:
     repo.run(DFA, "--fa-diagnostics=ca").assert_outcomes(passed=1, failed=1)
     assert list(repo.summary(DFA, "--fa-diagnostics=ca")["runs/dfa_s42.pt"]["outcomes"]) == ["a", "c"]
 
 
-def test_the_device_is_where_it_is_measured(repo: Any) -> None:
+def test_the_device_is_where_it_is_measured(repo: Repo) -> None:
     assert repo.audit(BP, "--fa-device=cpu")["reports"]["runs/bp_s42.pt"]["environment"]["device"] == "cpu"
     result = repo.run(BP, "--fa-device=cuda:99")
     result.assert_outcomes(errors=4)
     result.stdout.fnmatch_lines(["device 'cuda:99' was asked for, but * CUDA devices are visible"])
 
 
-def test_a_pickle_that_runs_code_needs_the_unsafe_option(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_that_runs_code_needs_the_unsafe_option(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.write("pickled.py", "class Config(dict):\n    pass\n")
     monkeypatch.syspath_prepend(repo.path)
     content = torch.load(repo.path / "runs" / "bp_s42.pt")
@@ -181,7 +182,7 @@ def test_a_pickle_that_runs_code_needs_the_unsafe_option(repo: Any, monkeypatch:
     repo.run("--fa-checkpoint=runs/odd_s1.pt", "--fa-unsafe-load").assert_outcomes(passed=3, skipped=1)
 
 
-def test_the_command_line_wins_over_the_ini_file_and_that_over_the_default(repo: Any) -> None:
+def test_the_command_line_wins_over_the_ini_file_and_that_over_the_default(repo: Repo) -> None:
     repo.ini(fa_data="data.npz", fa_checkpoint="runs/dfa_s42.pt", fa_growth="cumulative", fa_threshold="margin_pp=7")
     assert thresholds(repo)["growth"] == "cumulative"
     assert thresholds(repo, "--fa-growth=per_block")["growth"] == "per_block"
@@ -190,13 +191,13 @@ def test_the_command_line_wins_over_the_ini_file_and_that_over_the_default(repo:
     assert list(repo.summary(BP)) == ["runs/bp_s42.pt"], "checkpoints of the command line replace those of the ini file"
 
 
-def test_a_threshold_of_the_command_line_leaves_the_others_of_the_ini_file(repo: Any) -> None:
+def test_a_threshold_of_the_command_line_leaves_the_others_of_the_ini_file(repo: Repo) -> None:
     repo.ini(fa_data="data.npz", fa_checkpoint="runs/dfa_s42.pt", fa_threshold="\nmargin_pp=7\ng_norm_floor=1e-12")
     found = thresholds(repo, "--fa-threshold=margin_pp=3")
     assert (found["frozen_acc_margin_pp"], found["g_norm_floor"]) == (3, 1e-12)
 
 
-def test_a_marker_wins_over_the_command_line(repo: Any) -> None:
+def test_a_marker_wins_over_the_command_line(repo: Repo) -> None:
     repo.write(
         "test_claim.py",
         "import pytest\n@pytest.mark.fa_protocol(margin_pp=9, growth='per_block')\n"
@@ -234,7 +235,7 @@ INI_TWINS = {
 }
 
 
-def test_a_paper_repo_may_keep_every_setting_in_its_ini_file(repo: Any) -> None:
+def test_a_paper_repo_may_keep_every_setting_in_its_ini_file(repo: Repo) -> None:
     assert set(INI_TWINS) == {option.key for option in OPTIONS if option.ini}
     repo.write("nets.py", "from pytest_fadiag import ResidualMLP\ndef make(config): return ResidualMLP(20, 16, 4, 5)\n")
     (repo.path / "expected.json").write_text('{"dfa": "ad", "log": ""}')
@@ -250,7 +251,7 @@ def test_a_paper_repo_may_keep_every_setting_in_its_ini_file(repo: Any) -> None:
     assert not (repo.path / ".pytest_cache" / "d").exists()
 
 
-def test_toml_lists_and_numbers_are_understood(repo: Any) -> None:
+def test_toml_lists_and_numbers_are_understood(repo: Repo) -> None:
     (repo.path / "pytest.ini").unlink()
     (repo.path / "pyproject.toml").write_text(
         "[tool.pytest.ini_options]\nfa_data = 'data.npz'\nfa_checkpoint = ['runs/bp_s{seed}.pt']\nfa_seeds = '42, 123'\n"
@@ -261,7 +262,7 @@ def test_toml_lists_and_numbers_are_understood(repo: Any) -> None:
     assert document["reports"]["runs/bp_s42.pt"]["frozen_baseline_acc"] == 0.25
 
 
-def test_a_list_of_seeds_in_toml_is_understood(repo: Any) -> None:
+def test_a_list_of_seeds_in_toml_is_understood(repo: Repo) -> None:
     (repo.path / "pytest.ini").unlink()
     (repo.path / "pyproject.toml").write_text(
         "[tool.pytest.ini_options]\nfa_data = 'data.npz'\nfa_checkpoint = 'runs/bp_s{seed}.pt'\nfa_seeds = [42, 123]\n"
@@ -269,13 +270,13 @@ def test_a_list_of_seeds_in_toml_is_understood(repo: Any) -> None:
     assert sorted(repo.summary()) == ["runs/bp_s123.pt", "runs/bp_s42.pt"]
 
 
-def test_seeds_of_the_ini_file_do_not_stand_in_the_way_of_a_checkpoint_of_the_command_line(repo: Any) -> None:
+def test_seeds_of_the_ini_file_do_not_stand_in_the_way_of_a_checkpoint_of_the_command_line(repo: Repo) -> None:
     repo.ini(fa_data="data.npz", fa_checkpoint="runs/bp_s{seed}.pt", fa_seeds="42,123")
     assert list(repo.summary(DFA)) == ["runs/dfa_s42.pt"]
     assert list(repo.summary("--fa-seeds=42")) == ["runs/bp_s42.pt"]
 
 
-def test_typed_paths_start_in_the_working_folder(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_typed_paths_start_in_the_working_folder(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     (repo.path / "expected.json").write_text('{"dfa": "abd"}')
     monkeypatch.chdir(repo.path / "runs")
     options = [
@@ -289,7 +290,7 @@ def test_typed_paths_start_in_the_working_folder(repo: Any, monkeypatch: pytest.
     assert (repo.path / "out" / "audit.json").is_file()
 
 
-def test_paths_of_the_ini_file_and_of_markers_start_in_the_root_folder(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_the_ini_file_and_of_markers_start_in_the_root_folder(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     (repo.path / "expected.json").write_text('{"dfa": "abd", "bp": ""}')
     repo.ini(
         fa_data="data.npz",
@@ -307,7 +308,7 @@ def test_paths_of_the_ini_file_and_of_markers_start_in_the_root_folder(repo: Any
     assert (repo.path / "out" / "audit.json").is_file()
 
 
-def test_the_home_folder_is_expanded(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_folder_is_expanded(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(repo.path))
     (repo.path / "expected.json").write_text('{"dfa": "abd"}')
     (repo.path / "controls.json").write_text('{"dfa": 1.0}')
@@ -315,7 +316,7 @@ def test_the_home_folder_is_expanded(repo: Any, monkeypatch: pytest.MonkeyPatch)
     repo.run(*options, "--fa-expect=~/expected.json").assert_outcomes(passed=1, xfailed=3)
 
 
-def test_a_space_instead_of_the_equals_sign_is_warned_of(repo: Any) -> None:
+def test_a_space_instead_of_the_equals_sign_is_warned_of(repo: Repo) -> None:
     result = repo.run("--fa-checkpoint", "runs/bp_s42.pt")
     result.stdout.fnmatch_lines(["*PytestConfigWarning: write --fa-checkpoint=PATH with '='*"])
     result.assert_outcomes(passed=3, skipped=1, warnings=1)

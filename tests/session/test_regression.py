@@ -7,22 +7,23 @@ from typing import Any
 
 import pytest
 import torch
+from repo import Repo
 
 RUNS = "--fa-checkpoint=runs"
 CONTROLS = "--fa-frozen=controls/*.pt"
 EXPECT = "--fa-expect=record.json"
 
 
-def record(repo: Any) -> dict[str, Any]:
+def record(repo: Repo) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((repo.path / "record.json").read_text("utf-8"))
     return content
 
 
-def recorded(repo: Any) -> None:
+def recorded(repo: Repo) -> None:
     repo.run(RUNS, CONTROLS, "--fa-report=json:record.json")
 
 
-def scaled(repo: Any, factor: float) -> None:
+def scaled(repo: Repo, factor: float) -> None:
     """Make the stream of one network larger, which terminal LayerNorm takes back: norms move, accuracy does not."""
     path = repo.path / "runs" / "bp_s42.pt"
     content = torch.load(path, weights_only=True)
@@ -35,7 +36,7 @@ def scaled(repo: Any, factor: float) -> None:
     torch.save(content, path)
 
 
-def test_a_number_that_moved_shows_how_far_beside_it(repo: Any) -> None:
+def test_a_number_that_moved_shows_how_far_beside_it(repo: Repo) -> None:
     recorded(repo)
     scaled(repo, 1.25)
     document = repo.audit(RUNS, CONTROLS, EXPECT)
@@ -48,19 +49,19 @@ def test_a_number_that_moved_shows_how_far_beside_it(repo: Any) -> None:
     result.stdout.re_match_lines([r"bp +42 .* \(\+25%\) .* \(-20%\) .*trustworthy\*"])
 
 
-def test_a_number_that_moved_less_than_one_percent_shows_nothing(repo: Any) -> None:
+def test_a_number_that_moved_less_than_one_percent_shows_nothing(repo: Repo) -> None:
     recorded(repo)
     scaled(repo, 1.005)
     assert all(row["moved"] == {} for row in repo.audit(RUNS, CONTROLS, EXPECT)["summary"])
 
 
-def test_a_margin_moves_by_points(repo: Any) -> None:
+def test_a_margin_moves_by_points(repo: Repo) -> None:
     recorded(repo)
     result = repo.run(RUNS, "--fa-frozen=0.5", EXPECT)
     assert any("pp" not in line and "(-" in line and "bp" in line for line in result.outlines if line.startswith("bp"))
 
 
-def test_a_comparison_across_environments_says_so(repo: Any) -> None:
+def test_a_comparison_across_environments_says_so(repo: Repo) -> None:
     recorded(repo)
     content = record(repo)
     for report in content["reports"].values():
@@ -77,14 +78,14 @@ def test_a_comparison_across_environments_says_so(repo: Any) -> None:
     )
 
 
-def test_each_row_records_what_it_was_measured_with(repo: Any) -> None:
+def test_each_row_records_what_it_was_measured_with(repo: Repo) -> None:
     for report in repo.audit(RUNS, CONTROLS)["reports"].values():
         environment = report["environment"]
         assert {"torch", "device", "dtype", "threads", "tf32", "checkpoint_sha256", "data_sha256"} <= set(environment)
         assert len(environment["checkpoint_sha256"]) == 64
 
 
-def test_a_record_is_made_renewed_and_then_expected(repo: Any) -> None:
+def test_a_record_is_made_renewed_and_then_expected(repo: Repo) -> None:
     first = repo.run(RUNS, CONTROLS, EXPECT, "--fa-update-expect")
     assert first.ret == pytest.ExitCode.OK, "what is found is what is expected from now on"
     first.assert_outcomes(passed=10, xfailed=3)
@@ -97,7 +98,7 @@ def test_a_record_is_made_renewed_and_then_expected(repo: Any) -> None:
     assert repo.run(RUNS, "--fa-frozen=0.99", EXPECT).ret == pytest.ExitCode.OK
 
 
-def test_a_run_of_a_part_renews_that_part(repo: Any) -> None:
+def test_a_run_of_a_part_renews_that_part(repo: Repo) -> None:
     recorded(repo)
     before = record(repo)
     repo.run("--fa-checkpoint=runs/bp_s42.pt", "--fa-frozen=0.99", EXPECT, "--fa-update-expect")
@@ -107,7 +108,7 @@ def test_a_run_of_a_part_renews_that_part(repo: Any) -> None:
     assert after["reports"]["runs/bp_s42.pt"]["frozen_baseline_acc"] == 0.99
 
 
-def test_a_record_of_letters_stays_one(repo: Any) -> None:
+def test_a_record_of_letters_stays_one(repo: Repo) -> None:
     (repo.path / "record.json").write_text('{"dfa": "", "bp": "", "other": "d"}')
     repo.run(RUNS, CONTROLS, EXPECT, "--fa-update-expect")
     assert record(repo) == {"dfa": "", "bp": "", "other": "d", "runs/dfa_s42.pt": "abd"}, "seeds that were not run stay"
@@ -117,14 +118,14 @@ def test_a_record_of_letters_stays_one(repo: Any) -> None:
 @pytest.mark.parametrize(
     "part", [("--fa-diagnostics=b", CONTROLS), ("-k", "floor", CONTROLS), ()], ids=["diagnostics", "-k", "no control"]
 )
-def test_letters_that_a_run_did_not_judge_keep_their_record(repo: Any, part: tuple[str, ...]) -> None:
+def test_letters_that_a_run_did_not_judge_keep_their_record(repo: Repo, part: tuple[str, ...]) -> None:
     before = {"dfa": "abd", "bp": ""}
     (repo.path / "record.json").write_text(json.dumps(before))
     repo.run(RUNS, EXPECT, "--fa-update-expect", *part)
     assert record(repo) == before
 
 
-def test_letters_of_which_nothing_is_known_are_not_made_up(repo: Any) -> None:
+def test_letters_of_which_nothing_is_known_are_not_made_up(repo: Repo) -> None:
     (repo.path / "record.json").write_text("{}")
     result = repo.run(RUNS, CONTROLS, EXPECT, "--fa-update-expect", "-k", "floor")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -132,21 +133,21 @@ def test_letters_of_which_nothing_is_known_are_not_made_up(repo: Any) -> None:
     assert record(repo) == {}
 
 
-def test_a_margin_that_letters_do_not_tell_is_recorded_by_name(repo: Any) -> None:
+def test_a_margin_that_letters_do_not_tell_is_recorded_by_name(repo: Repo) -> None:
     (repo.path / "record.json").write_text("{}")
     minimum = "--fa-threshold=margin_pp=74.2"
     repo.run("--fa-checkpoint=runs/bp_*.pt", CONTROLS, minimum, EXPECT, "--fa-update-expect")
     assert repo.run("--fa-checkpoint=runs/bp_*.pt", CONTROLS, minimum, EXPECT).ret == pytest.ExitCode.OK
 
 
-def test_a_checkpoint_that_is_recorded_and_gone_is_noted(repo: Any) -> None:
+def test_a_checkpoint_that_is_recorded_and_gone_is_noted(repo: Repo) -> None:
     recorded(repo)
     (repo.path / "runs" / "bp_s123.pt").unlink()
     result = repo.run(RUNS, CONTROLS, EXPECT)
     result.stdout.fnmatch_lines(["note: recorded in record.json and not in this run: runs/bp_s123.pt"])
 
 
-def test_an_audit_with_an_error_is_not_recorded(repo: Any) -> None:
+def test_an_audit_with_an_error_is_not_recorded(repo: Repo) -> None:
     recorded(repo)
     before = (repo.path / "record.json").read_bytes()
     (repo.path / "runs" / "bp_s42.pt").write_bytes(b"broken")
@@ -156,7 +157,7 @@ def test_an_audit_with_an_error_is_not_recorded(repo: Any) -> None:
     assert (repo.path / "record.json").read_bytes() == before
 
 
-def test_a_file_that_is_no_record_is_not_overwritten(repo: Any) -> None:
+def test_a_file_that_is_no_record_is_not_overwritten(repo: Repo) -> None:
     (repo.path / "record.json").write_text("my notes")
     result = repo.run(RUNS, CONTROLS, EXPECT, "--fa-update-expect")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -165,7 +166,7 @@ def test_a_file_that_is_no_record_is_not_overwritten(repo: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "1", "yes"])
-def test_on_ci_a_record_is_renewed_only_if_told(repo: Any, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_on_ci_a_record_is_renewed_only_if_told(repo: Repo, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("CI", value)
     result = repo.run(RUNS, CONTROLS, EXPECT, "--fa-update-expect")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -175,12 +176,12 @@ def test_on_ci_a_record_is_renewed_only_if_told(repo: Any, monkeypatch: pytest.M
     assert (repo.path / "record.json").exists()
 
 
-def test_renewing_needs_to_know_what(repo: Any) -> None:
+def test_renewing_needs_to_know_what(repo: Repo) -> None:
     result = repo.run(RUNS, "--fa-update-expect")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*name the file to write with --fa-expect=FILE"])
 
 
-def test_workers_leave_the_record_to_the_controller(repo: Any) -> None:
+def test_workers_leave_the_record_to_the_controller(repo: Repo) -> None:
     repo.spawn(RUNS, CONTROLS, EXPECT, "--fa-update-expect", "-n2").assert_outcomes(passed=10, xfailed=3)
     assert len(record(repo)["reports"]) == 3

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repo import Repo
 
 AUDIT = ("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt")
 LOG = {"epoch": 1, "hidden_norms": [1, 2], "bp_grad_norms": [1e-4, 1e-4], "acc_eval": 0.9}
 
 
-def logs(repo: Any, *names: str) -> None:
+def logs(repo: Repo, *names: str) -> None:
     for name in names:
         entries = [{**LOG, "epoch": epoch, "acc_eval": 0.5 + epoch / 10} for epoch in (1, 2, 3)]
         (repo.path / name).write_text(json.dumps({"config": {"grad_batch_size": 128}, "log": entries}))
 
 
-def test_every_type_of_report_is_written_from_one_run(repo: Any) -> None:
+def test_every_type_of_report_is_written_from_one_run(repo: Repo) -> None:
     logs(repo, "dfa_s1.json", "dfa_s2.json")
     types = ("json:a.json", "markdown:a.md", "html:a.html", "figures:figs", "form:form.md")
     result = repo.run(*AUDIT, "--fa-log=dfa_s*.json", *(f"--fa-report={kind}" for kind in types))
@@ -30,13 +31,13 @@ def test_every_type_of_report_is_written_from_one_run(repo: Any) -> None:
     assert not [name for name in files if "tmp" in Path(name).name]
 
 
-def test_default_destinations(repo: Any) -> None:
+def test_default_destinations(repo: Repo) -> None:
     repo.run(*AUDIT, *(f"--fa-report={kind}" for kind in ("json", "markdown", "html", "figures", "form")))
     for name in ("audit.json", "audit.md", "audit.html", "figures/audit.png", "form.md"):
         assert (repo.path / name).exists(), name
 
 
-def test_a_figure_without_numbers_is_said_to_be_missing_and_so_is_one_of_an_earlier_run(repo: Any) -> None:
+def test_a_figure_without_numbers_is_said_to_be_missing_and_so_is_one_of_an_earlier_run(repo: Repo) -> None:
     (repo.path / "figs").mkdir()
     (repo.path / "figs" / "rescue.png").write_bytes(b"old")
     result = repo.run(*AUDIT, "--fa-report=figures:figs")
@@ -50,7 +51,7 @@ def test_a_figure_without_numbers_is_said_to_be_missing_and_so_is_one_of_an_earl
 
 
 @pytest.mark.parametrize("compared", [False, True], ids=["alone", "compared with a record"])
-def test_the_json_of_a_run_renders_to_the_same_page_again(repo: Any, compared: bool) -> None:
+def test_the_json_of_a_run_renders_to_the_same_page_again(repo: Repo, compared: bool) -> None:
     logs(repo, "dfa_s1.json", "dfa_s2.json")
     code = repo.write("norms.py", "def f(h):\n    return h.norm(-1)\n")
     options = [*AUDIT, "--fa-log=dfa_s*.json", f"--fa-checklist={code}"]
@@ -63,7 +64,7 @@ def test_the_json_of_a_run_renders_to_the_same_page_again(repo: Any, compared: b
         assert (repo.path / f"b.{kind}").read_text("utf-8") == (repo.path / f"a.{kind}").read_text("utf-8"), kind
 
 
-def test_the_json_validates_against_the_published_schema(repo: Any) -> None:
+def test_the_json_validates_against_the_published_schema(repo: Repo) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     import pytest_fadiag
 
@@ -78,13 +79,13 @@ def test_the_json_validates_against_the_published_schema(repo: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["json", "markdown", "html", "form"])
-def test_a_destination_that_is_a_folder_is_refused_before_anything_runs(repo: Any, kind: str) -> None:
+def test_a_destination_that_is_a_folder_is_refused_before_anything_runs(repo: Repo, kind: str) -> None:
     result = repo.run(*AUDIT, f"--fa-report={kind}:runs")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: --fa-report={kind}: is a folder; name the file to write in it", "  *runs"])
 
 
-def test_a_file_where_figures_should_go_is_refused(repo: Any) -> None:
+def test_a_file_where_figures_should_go_is_refused(repo: Repo) -> None:
     result = repo.run(*AUDIT, "--fa-report=figures:data.npz")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --fa-report=figures: is a file; name a folder for the figures", "  *data.npz"])
@@ -92,13 +93,13 @@ def test_a_file_where_figures_should_go_is_refused(repo: Any) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 @pytest.mark.parametrize("kind", ["html", "figures"])
-def test_a_folder_that_cannot_be_written_to_is_refused(repo: Any, kind: str) -> None:
+def test_a_folder_that_cannot_be_written_to_is_refused(repo: Repo, kind: str) -> None:
     (repo.path / "closed").mkdir(mode=0o500)
     result = repo.run(*AUDIT, f"--fa-report={kind}:closed/there")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_a_report_of_an_earlier_run_is_replaced_whole(repo: Any) -> None:
+def test_a_report_of_an_earlier_run_is_replaced_whole(repo: Repo) -> None:
     (repo.path / "a.html").write_text("x" * 1_000_000)
     repo.run("--fa-checkpoint=runs/bp_s42.pt", "--fa-report=html:a.html")
     text = (repo.path / "a.html").read_text("utf-8")
@@ -106,7 +107,7 @@ def test_a_report_of_an_earlier_run_is_replaced_whole(repo: Any) -> None:
 
 
 def test_a_report_that_fails_to_render_leaves_the_others_and_the_earlier_file(
-    repo: Any, monkeypatch: pytest.MonkeyPatch
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pytest_fadiag.show.html as module
 
@@ -121,7 +122,7 @@ def test_a_report_that_fails_to_render_leaves_the_others_and_the_earlier_file(
     assert (repo.path / "a.html").read_text() == "earlier" and (repo.path / "a.json").exists()
 
 
-def test_a_method_with_markup_in_its_name_stays_text_in_every_file(repo: Any) -> None:
+def test_a_method_with_markup_in_its_name_stays_text_in_every_file(repo: Repo) -> None:
     import torch
 
     path = repo.path / "runs" / "dfa_s42.pt"
@@ -134,18 +135,18 @@ def test_a_method_with_markup_in_its_name_stays_text_in_every_file(repo: Any) ->
         assert "<script>alert" not in text and "\x1b" not in text and "alert" in text, kind
 
 
-def test_nothing_is_written_by_a_run_of_nothing(repo: Any) -> None:
+def test_nothing_is_written_by_a_run_of_nothing(repo: Repo) -> None:
     result = repo.run(*AUDIT, "-k", "nothing", "--fa-report=html:a.html", "--fa-report=figures:figs")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     assert not (repo.path / "a.html").exists() and not (repo.path / "figs").exists()
 
 
-def test_two_reports_do_not_share_a_file(repo: Any) -> None:
+def test_two_reports_do_not_share_a_file(repo: Repo) -> None:
     result = repo.run(*AUDIT, "--fa-report=json:a.out", "--fa-report=html:a.out")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --fa-report: json and html would be written to one file", "  *a.out"])
 
 
-def test_a_run_says_what_it_wrote(repo: Any) -> None:
+def test_a_run_says_what_it_wrote(repo: Repo) -> None:
     result = repo.run(*AUDIT, "--fa-report=json:a.json", "--fa-report=html")
     result.stdout.fnmatch_lines(["FA audit: json written to *a.json", "FA audit: html written to *audit.html"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
+from repo import Repo
 
 HEAVY = ("torch", "numpy", "matplotlib", "torchvision", "safetensors", "filelock")
 
@@ -19,20 +19,20 @@ def pytest_sessionfinish():
 
 
 @pytest.fixture
-def plain(repo: Any) -> Any:
+def plain(repo: Repo) -> Repo:
     """A repo that has nothing to do with audits."""
     repo.ini()
     repo.write("test_own.py", "def test_own(): pass\n")
     return repo
 
 
-def test_unused_it_loads_nothing_heavy(plain: Any) -> None:
+def test_unused_it_loads_nothing_heavy(plain: Repo) -> None:
     plain.write("conftest.py", LIST)
     plain.spawn("-p", "no:xdist").assert_outcomes(passed=1)
     assert (plain.path / "loaded.txt").read_text() == ""
 
 
-def test_unused_it_says_nothing(plain: Any) -> None:
+def test_unused_it_says_nothing(plain: Repo) -> None:
     with_it, without = (plain.run(*options).outlines for options in ((), ("-p", "no:fadiag")))
     told = [line for line in with_it if not line.startswith("plugins: ") and ("FA" in line or "fadiag" in line)]
     assert told == [] and len(with_it) - len(without) in (0, 1)
@@ -43,7 +43,7 @@ def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_unused_the_modules_that_do_the_work_are_not_imported(plain: Any) -> None:
+def test_unused_the_modules_that_do_the_work_are_not_imported(plain: Repo) -> None:
     plain.write(
         "conftest.py",
         "import sys\ndef pytest_sessionfinish():\n    with open('loaded.txt', 'w') as file:\n"

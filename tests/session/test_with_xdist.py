@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import Any
 
 import pytest
+from repo import Repo
 
 OPTIONS = ("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt")
 
@@ -16,7 +16,7 @@ def table(result: pytest.RunResult) -> list[str]:
     return result.outlines[start + 1 : start + 7]
 
 
-def test_two_workers_give_the_same_audit_in_the_same_colours(repo: Any) -> None:
+def test_two_workers_give_the_same_audit_in_the_same_colours(repo: Repo) -> None:
     repo.write(
         "conftest.py",
         "import sys\ndef pytest_sessionfinish(session):\n"
@@ -37,7 +37,7 @@ def test_two_workers_give_the_same_audit_in_the_same_colours(repo: Any) -> None:
     assert (repo.path / "controller.txt").read_text() == "False", "the controller never imports torch"
 
 
-def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread(repo: Any) -> None:
+def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread(repo: Repo) -> None:
     repo.forget()
     repo.write(
         "conftest.py",
@@ -55,14 +55,14 @@ def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread(repo:
     assert set(seen.values()) == {3} and len(seen) == 4
 
 
-def test_a_pasted_id_and_brief_tracebacks_work_with_workers(repo: Any) -> None:
+def test_a_pasted_id_and_brief_tracebacks_work_with_workers(repo: Repo) -> None:
     result = repo.spawn("runs/dfa_s42.pt::residual-growth", "-n1", "--tb=line")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["runs/dfa_s42.pt::residual-growth: per-block growth *"])
     result.stdout.no_fnmatch_line("FA diagnostic report*")
 
 
-def test_a_file_name_that_is_not_utf8_is_refused_before_it_breaks_the_workers(repo: Any) -> None:
+def test_a_file_name_that_is_not_utf8_is_refused_before_it_breaks_the_workers(repo: Repo) -> None:
     (repo.path / "runs" / "dfa_s42.pt").rename(repo.path / "runs" / os.fsdecode(b"caf\xe9.pt"))
     result = repo.spawn("--fa-checkpoint=runs", "-n1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
