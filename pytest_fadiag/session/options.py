@@ -226,7 +226,13 @@ OPTIONS = (
         _one_of(*CONFOUND_RULES),
         metavar="|".join(CONFOUND_RULES),
     ),
-    Option("diagnostics", f"Which diagnostics are run (default: all). {_DIAGNOSTICS}", _keys, _ALL_KEYS, "KEYS"),
+    Option(
+        "diagnostics",
+        f"Which diagnostics are run; nothing is measured for the others (default: all). {_DIAGNOSTICS}",
+        _keys,
+        _ALL_KEYS,
+        "KEYS",
+    ),
     Option(
         "inconclusive",
         "What a margin over seeds is whose interval holds the minimum: fail, or skip (default: fail)",
