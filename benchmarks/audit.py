@@ -48,6 +48,7 @@ for number in range(audited + controls):
 def seconds(command: list[str], folder: Path) -> float:
     """The wall-clock of one command; the exit code of an audit that finds something is no failure of the benchmark."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": ""}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as for a user, modules are compiled once and not in every run
     start = time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     taken = time.perf_counter() - start
@@ -73,7 +74,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     numbers = shapes()
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:randomly"]
+    others = [f"-pno:{plugin}" for plugin in ("xdist", "randomly", "hypothesispytest", "rerunfailures", "timeout")]
+    pytest = [sys.executable, "-m", "pytest", "-q", *others]
     times: dict[str, list[float]] = {"cold": [], "bare": [], "warm": [], "version": []}
     with tempfile.TemporaryDirectory() as name:
         cache = Path(name) / "cache"
@@ -83,7 +85,7 @@ def main() -> None:
             times["cold"].append(seconds(audit, FIXTURES))
             times["bare"].append(seconds([sys.executable, "-c", BARE, *map(str, numbers)], FIXTURES))
             times["warm"].append(seconds(audit, FIXTURES))
-            times["version"].append(seconds([sys.executable, "-m", "pytest", "--version"], FIXTURES))
+            times["version"].append(seconds([*pytest, "--version"], FIXTURES))
     audited, controls, width, blocks = numbers
     print(f"{audited} checkpoints and {controls} controls, d={width}, {blocks} blocks; median of {options.rounds} rounds")
     for way, taken in times.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,7 @@ class Bench:
         self.cache = cache or ResultCache()
         self.progress = progress or (lambda name: nullcontext(lambda done, total: None))
         self._errors: dict[str, AuditError] = {}
+        self._probe = key_of({"stream": setup.stream, "batches": setup.batches})[:8]
 
     @cached_property
     def workshop(self) -> Workshop:
@@ -185,8 +186,7 @@ class Bench:
 
     def _part(self, observer: ObserverSpec) -> str:
         """The name of an observer's result within a record: it has its own version, and its own share of the setup."""
-        own = {"stream": self.setup.stream, "batches": self.setup.batches} if observer.probe else {}
-        return f"{observer.name}-{observer.version}-{key_of(own)[:8]}"
+        return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}"
 
     def _key(self, path: Path) -> str | None:
         """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
@@ -277,6 +277,7 @@ def _digest(path: Path) -> str:
         raise AuditError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
+@cache
 def _torch_version() -> str:
     """By the installed package's own record: importing torch to ask would cost more than the rest of a run from the cache."""
     try:

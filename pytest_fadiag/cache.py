@@ -39,8 +39,10 @@ class ResultCache:
             absent = [name for name in wanted if name not in record]
             record.update(make(absent) if absent else {})
             return record
-        if not _lacks(self._read(key), wanted):
-            return self._memory[key]
+        for look in (self._memory.get, self._read):
+            record = look(key) or {}
+            if not _lacks(record, wanted):
+                return record
         with self._locked(key):
             record = self._read(key)
             absent = _lacks(record, wanted)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -50,7 +49,6 @@ class Workshop:
     def release(self, path: Path) -> None:
         """Let the tensors of a file go; whoever asks for them reads it again."""
         self._checkpoints.pop(path, None)
-        gc.collect()
         if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.empty_cache()
 

@@ -53,7 +53,7 @@ def watch():
     from pytest_fadiag.workshop import Workshop
     original = Workshop.observe
     def observe(self, network, batches, observers, progress, digest):
-        if len(observers) > 1:
+        if any(observer.name == "accuracy" for observer in observers):
             with open(f"measured-{os.getpid()}.txt", "a") as file:
                 file.write(CURRENT + "\\n")
         told = lambda done, total: (die("measure", CURRENT), progress(done, total))
