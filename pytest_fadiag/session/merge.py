@@ -14,6 +14,7 @@ from ..judge.errors import AuditError
 from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
+from ..judge.unite import united
 from ..show.audit import AuditRow, Checklist
 from ..show.document import read_document
 from ..show.printable import one_line
@@ -147,10 +148,10 @@ def _files(settings: Settings) -> list[Path]:
     files: list[Path] = []
     for name in settings.merge:
         path = settings.path("merge", name)
-        found = sorted(glob.glob(str(path))) if glob.has_magic(str(path)) and not path.exists() else [str(path)]
-        if not found:
+        matches = sorted(glob.glob(str(path))) if glob.has_magic(str(path)) and not path.exists() else [str(path)]
+        if not matches:
             raise AuditError(f"--fa-merge: the glob matches no file\n  {path}")
-        files += map(Path, found)
+        files += map(Path, matches)
     return list(dict.fromkeys(files))
 
 
@@ -209,30 +210,35 @@ def _better(one: _Source, other: _Source, settings: Settings) -> _Source:
 
 def _united(one: AuditRow, other: AuditRow) -> AuditRow:
     """A row whose diagnostics ran in either audit."""
+    report = united(one.report, other.report) if one.report is not None and other.report is not None else one.report
     ran = {key: outcome for key, outcome in other.outcomes.items() if outcome != "not run"}
     waiting = {key for key, outcome in one.outcomes.items() if outcome in ("not run", "error")}
     outcomes = {**ran, **one.outcomes, **{key: ran[key] for key in waiting if key in ran}}
-    return replace(one, outcomes=outcomes, expected=one.expected if one.expected is not None else other.expected)
+    return replace(one, report=report, outcomes=outcomes, expected=one.expected if one.expected is not None else other.expected)
 
 
 def _contradiction(one: DiagnosticReport, other: DiagnosticReport, settings: Settings) -> str:
     """In what two reports of one checkpoint differ by more than two machines do."""
     for name in ("residual_norms", "bp_grad_norms"):
         sizes = len(getattr(one, name)), len(getattr(other, name))
-        if sizes[0] != sizes[1]:
+        if all(sizes) and sizes[0] != sizes[1]:
             return f"{name} has {sizes[0]} entries in one and {sizes[1]} in the other"
-    pairs = zip(_numbers(one), _numbers(other), strict=True)
-    for (name, a, tolerance, relative), (_, b, _, _) in pairs:
-        if _differ(a, b, tolerance, relative):
+    numbers = {name: b for name, b, _, _ in _numbers(other)}
+    same_diagnostics = set(one.diagnostics) == set(other.diagnostics)
+    for name, a, tolerance, relative in _numbers(one):
+        b = numbers.get(name)
+        if (same_diagnostics or (a is not None and b is not None)) and _differ(a, b, tolerance, relative):
             return f"{name} is {a} in one and {b} in the other"
     facts = _facts(one), _facts(other)
     for name in facts[0]:
         left, right = (values[name] for values in facts)
         if left is not None and right is not None and left != right:
             return f"{name} is {left} in one and {right} in the other"
-    judged = [replace(report, thresholds=settings.judged_by(one.thresholds)).fired for report in (one, other)]
-    if judged[0] != judged[1]:
-        return f"{judged[0] or 'nothing'} fires in one and {judged[1] or 'nothing'} in the other"
+    shared = tuple(name for name in one.diagnostics if name in other.diagnostics)
+    thresholds = settings.judged_by(one.thresholds)
+    first, second = (replace(report, thresholds=thresholds, diagnostics=shared).fired for report in (one, other))
+    if first != second:
+        return f"{first or 'nothing'} fires in one and {second or 'nothing'} in the other"
     return ""
 
 
@@ -252,13 +258,16 @@ def _facts(report: DiagnosticReport) -> dict[str, object]:
 
 def _numbers(report: DiagnosticReport) -> list[tuple[str, float | None, float, bool]]:
     """The numbers of a report: each with its name, and how far it may differ, relatively or absolutely."""
-    found: list[tuple[str, float | None, float, bool]] = []
+    numbers: list[tuple[str, float | None, float, bool]] = []
     for name in ("residual_norms", "bp_grad_norms"):
-        found += [(f"{name}[{layer}]", value, SAME, True) for layer, value in enumerate(getattr(report, name))]
-    found += [(name, getattr(report.companions, name), SAME, True) for name in RELATIVE]
-    found += [(name, getattr(report.companions, name), SAME, False) for name in ABSOLUTE]
-    found.append(("cross_batch_stability", report.cross_batch_stability, SAME, False))
-    return [*found, *((name, getattr(report, name), SAME_ACCURACY, False) for name in ("headline_acc", "frozen_baseline_acc"))]
+        numbers += [(f"{name}[{layer}]", value, SAME, True) for layer, value in enumerate(getattr(report, name))]
+    numbers += [(name, getattr(report.companions, name), SAME, True) for name in RELATIVE]
+    numbers += [(name, getattr(report.companions, name), SAME, False) for name in ABSOLUTE]
+    numbers.append(("cross_batch_stability", report.cross_batch_stability, SAME, False))
+    return [
+        *numbers,
+        *((name, getattr(report, name), SAME_ACCURACY, False) for name in ("headline_acc", "frozen_baseline_acc")),
+    ]
 
 
 def _differ(one: float | None, other: float | None, tolerance: float, relative: bool) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.errors import AuditError
 from ..judge.report import DiagnosticReport
+from ..judge.unite import united
 from ..load.identity import identify
 from ..show.audit import Audit, AuditRow, Checklist
 from ..show.document import margin_row
@@ -81,9 +82,11 @@ class Summary:
 
     def _take(self, row: dict[str, Any]) -> None:
         kept = self._row(row["checkpoint"], row["path"])
-        if row["report"] is not None and _weight(row["report"]) >= _weight(kept["report"]):
-            # Of two tests with different thresholds the one that found more is shown, whichever came last.
-            kept["report"], kept["expected"] = row["report"], row["expected"]
+        if row["report"] is not None:
+            asked = tuple(row["report"]["diagnostics"])
+            if _weight(row["report"]) >= _weight(kept["reports"].get(asked)):
+                # Of two tests with different thresholds the one that found more is shown, whichever came last.
+                kept["reports"][asked], kept["expected"] = row["report"], row["expected"]
         if row["reason"] and row["outcome"] == "error":
             kept["reason"] = row["reason"]
         if row["diagnostic"] is not None:
@@ -103,7 +106,7 @@ class Summary:
 
     def _row(self, checkpoint: str, path: str) -> dict[str, Any]:
         """The row of a file; ids outside of the root folder are as short as their own test allows, and may be the same."""
-        empty: dict[str, Any] = {"checkpoint": checkpoint, "outcomes": {}, "report": None, "reason": "", "expected": None}
+        empty: dict[str, Any] = {"checkpoint": checkpoint, "outcomes": {}, "reports": {}, "reason": "", "expected": None}
         return self.rows.setdefault(path, empty)
 
     @cached_property
@@ -148,7 +151,7 @@ class Summary:
         rows = []
         uses = Counter(kept["checkpoint"] for kept in self.rows.values())
         for path, kept in self.rows.items():
-            report = None if kept["report"] is None else DiagnosticReport.from_dict(kept["report"])
+            report = _report(kept["reports"].values())
             method, seed = identify(Path(path)) if report is None else (report.method_name, report.seed)
             name = kept["checkpoint"] if uses[kept["checkpoint"]] == 1 else printable(path)
             before = self._recorded(path, name, method, seed)
@@ -241,6 +244,12 @@ def _parts(nodeid: str) -> tuple[str, str | None]:
     """The checkpoint and the diagnostic that an id of a generated test names."""
     checkpoint, _, name = nodeid.rpartition("::")
     return checkpoint, next((diagnostic.key for diagnostic in DIAGNOSTICS if diagnostic.name == name), None)
+
+
+def _report(reports: Iterable[dict[str, Any]]) -> DiagnosticReport | None:
+    """What the tests of one file say together: the weightiest report, and what others were asked for beside it."""
+    ordered = sorted(reports, key=_weight, reverse=True)
+    return reduce(united, map(DiagnosticReport.from_dict, ordered)) if ordered else None
 
 
 def _weight(report: dict[str, Any] | None) -> tuple[int, int, str]:

@@ -116,3 +116,25 @@ def test_a_recorded_fire_that_passes_is_red_also_where_xfails_are_run(repo: Repo
         result = repo.run("--fa-checkpoint=runs/bp_s42.pt", "--fa-expect=expected.json", *options)
         result.assert_outcomes(failed=1, passed=2, skipped=1)
         result.stdout.fnmatch_lines(["FAILED runs/bp_s42.pt::residual-growth - changed from fire to pass*"])
+
+
+def test_tests_that_ask_for_different_diagnostics_make_one_row(repo: Repo) -> None:
+    marker = "@pytest.mark.fa_protocol(checkpoint='runs/dfa_s42.pt', diagnostics='{}')\ndef test_{}(fa_diagnostic): pass\n"
+    repo.write("test_own.py", "import pytest\n" + marker.format("a", "one") + marker.format("cd", "two"))
+    document = repo.audit("--fa-frozen=controls/*.pt", "test_own.py")
+    (row,) = document["summary"]
+    assert row["outcomes"] == {"a": "passed", "c": "passed", "d": "passed"}
+    assert row["fired"] == "ad"
+    report = document["reports"]["runs/dfa_s42.pt"]
+    assert sorted(finding["key"] for finding in report["findings"]) == ["a", "c", "d"]
+
+
+def test_audits_that_asked_for_different_diagnostics_are_merged(repo: Repo) -> None:
+    for keys in ("ab", "cd"):
+        repo.run(*OPTIONS, f"--fa-diagnostics={keys}", f"--fa-report=json:{keys}.json")
+    whole = repo.audit(*OPTIONS)
+    merged = repo.audit("--fa-merge=ab.json", "--fa-merge=cd.json")
+    assert [row["fired"] for row in merged["summary"]] == [row["fired"] for row in whole["summary"]]
+    assert [row["outcomes"] for row in merged["summary"]] == [row["outcomes"] for row in whole["summary"]]
+    for name, report in whole["reports"].items():
+        assert {**merged["reports"][name], "environment": 0} == {**report, "environment": 0}
