@@ -65,7 +65,7 @@ AUDITS: dict[str, Callable[[], Audit]] = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def audits() -> dict[str, Callable[[], Audit]]:
     """The audits by name, made when called."""
     return AUDITS

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import matplotlib
@@ -27,10 +28,23 @@ from pytest_fadiag.show.figures.timeline import FIRED
 from pytest_fadiag.show.groups import method_groups, seed_groups
 
 Audits = dict[str, Callable[[], Audit]]
+Drawn = Callable[[str], dict[str, Figure]]
+Placed = tuple[Text, tuple[float, float, float, float]]
 
 
-def texts(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Text, tuple[float, float, float, float]]]:
-    """Every text that is really drawn, with its extent in pixels."""
+@pytest.fixture(scope="session")
+def drawn(audits: Audits) -> Drawn:
+    """The figures of an audit by its name, drawn once; nobody may change them."""
+    return cache(lambda name: figures(audits[name]()))
+
+
+@pytest.fixture(scope="session")
+def texts(drawn: Drawn) -> Callable[[str], dict[str, list[Placed]]]:
+    """Every text that is really drawn in the figures of an audit, with its extent in pixels."""
+    return cache(lambda name: {page: _texts(figure) for page, figure in drawn(name).items()})
+
+
+def _texts(figure: Figure) -> list[Placed]:
     seen: list[Text] = []
     original = Text.draw
 
@@ -39,11 +53,11 @@ def texts(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Text, t
             seen.append(self)
         original(self, renderer)
 
-    monkeypatch.setattr(Text, "draw", recorded)
     canvas = FigureCanvasAgg(figure)
     figure.set_dpi(200)
-    canvas.draw()
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Text, "draw", recorded)
+        canvas.draw()
     return [(text, text.get_window_extent(canvas.get_renderer()).extents) for text in seen]
 
 
@@ -51,10 +65,10 @@ def words(figure: Figure) -> str:
     return "\n".join(text.get_text() for text in figure.findobj(Text))
 
 
-def test_every_figure_that_has_data_is_made_and_the_rest_say_why(audits: Audits) -> None:
-    assert list(figures(audits["usual"]())) == ["audit", "rescue", "timeline"]
-    assert list(figures(audits["one"]())) == ["audit"]
-    assert list(figures(audits["empty"]())) == []
+def test_every_figure_that_has_data_is_made_and_the_rest_say_why(audits: Audits, drawn: Drawn) -> None:
+    assert list(drawn("usual")) == ["audit", "rescue", "timeline"]
+    assert list(drawn("one")) == ["audit"]
+    assert list(drawn("empty")) == []
     assert set(missing(audits["one"]())) == {"rescue", "timeline"}
     assert set(missing(audits["empty"]())) == {"audit", "rescue", "timeline"}
     assert "--fa-log" in missing(audits["one"]())["rescue"]
@@ -62,39 +76,48 @@ def test_every_figure_that_has_data_is_made_and_the_rest_say_why(audits: Audits)
     assert "two or more" in missing(only)["rescue"] and "timeline" in figures(only)
 
 
-def test_many_methods_go_on_in_further_figures_no_taller_than_a_page(audits: Audits) -> None:
-    drawn = figures(audits["large"]())
-    assert [name for name in drawn if name.startswith("audit")] == ["audit", "audit-2", "audit-3", "audit-4"]
-    assert all(figure.get_figheight() <= 9.01 for figure in drawn.values())
-    shown = "\n".join(words(figure) for name, figure in drawn.items() if name.startswith("audit"))
+def test_many_methods_go_on_in_further_figures_no_taller_than_a_page(drawn: Drawn) -> None:
+    pages = drawn("large")
+    assert [name for name in pages if name.startswith("audit")] == ["audit", "audit-2", "audit-3", "audit-4"]
+    assert all(figure.get_figheight() <= 9.01 for figure in pages.values())
+    shown = "\n".join(words(figure) for name, figure in pages.items() if name.startswith("audit"))
     assert all(f"method-with-a-name-{index} (log)" in shown for index in range(8))
 
 
-def test_texts_neither_touch_nor_leave_the_canvas_and_are_large_enough(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, figure in figures(audit).items():
-        found = texts(figure, monkeypatch)
+@pytest.mark.parametrize("audit_name", ["usual", "large", "odd", "one"])
+def test_texts_neither_touch_nor_leave_the_canvas_and_are_large_enough(
+    drawn: Drawn, texts: Callable[[str], dict[str, list[Placed]]], audit_name: str
+) -> None:
+    for name, placed in texts(audit_name).items():
+        figure = drawn(audit_name)[name]
         width, height = figure.get_size_inches() * figure.dpi
-        assert found and figure.get_figwidth() == 7
-        for text, (left, low, right, high) in found:
+        assert placed and figure.get_figwidth() == 7
+        for text, (left, low, right, high) in placed:
             assert left >= 0 and low >= 0 and right <= width and high <= height, (
                 f"{name}: {text.get_text()!r} leaves the canvas"
             )
             assert text.get_fontsize() >= 6
-        for (one, a), (other, b) in itertools.combinations(found, 2):
+        for (one, a), (other, b) in itertools.combinations(placed, 2):
             apart = a[2] <= b[0] + 0.5 or b[2] <= a[0] + 0.5 or a[3] <= b[1] + 0.5 or b[3] <= a[1] + 0.5
             assert apart, f"{name}: {one.get_text()!r} touches {other.get_text()!r}"
 
 
-def test_names_are_text_and_never_mathematics_or_control_characters(audits: Audits, monkeypatch: pytest.MonkeyPatch) -> None:
-    for figure in figures(audits["odd"]()).values():
-        for text, _ in texts(figure, monkeypatch):
-            assert not text.get_parse_math() or "$" not in text.get_text()
-            assert text.get_text().isprintable()
-    assert r"$\frac{1}{0}$ _a_" in words(figures(audits["odd"]())["audit"])
+def test_names_are_text_and_never_mathematics_or_control_characters(
+    drawn: Drawn, texts: Callable[[str], dict[str, list[Placed]]]
+) -> None:
+    for text, _ in itertools.chain(*texts("odd").values()):
+        assert not text.get_parse_math() or "$" not in text.get_text()
+        assert text.get_text().isprintable()
+    assert r"$\frac{1}{0}$ _a_" in words(drawn("odd")["audit"])
 
 
-def test_symbols_tell_what_fired_without_their_colour(audits: Audits) -> None:
-    audit = figures(audits["usual"]())["audit"]
+def test_a_method_named_with_an_underscore_is_in_the_key(audits: Audits) -> None:
+    rows = [replace(row, method=f"_{row.method}") for row in audits["usual"]().rows if row.partial]
+    assert {"_dfa", "_dfa-lam"} <= {text.get_text().strip() for text in figures(Audit(rows))["rescue"].legends[0].texts}
+
+
+def test_symbols_tell_what_fired_without_their_colour(drawn: Drawn) -> None:
+    audit = drawn("usual")["audit"]
     by_marker = {line.get_marker() for axes in audit.axes for line in axes.lines if line.get_color() == "#D55E00"}
     assert "^" in by_marker and "o" not in by_marker
     assert "fires" in words(audit) and "‖h_l‖; growth > 50: 3/3" in words(audit) and "margin over 3 seeds: FIRE" in words(audit)
@@ -106,8 +129,8 @@ def test_what_did_not_run_is_not_said_to_pass(audits: Audits) -> None:
     assert "‖g_L‖ < 1e-07: not run" in shown and "drift > 0.3: not run" in shown and "growth > 50: 0/1" in shown
 
 
-def test_thresholds_are_drawn_where_they_are(audits: Audits) -> None:
-    audit = figures(audits["usual"]())["audit"]
+def test_thresholds_are_drawn_where_they_are(drawn: Drawn) -> None:
+    audit = drawn("usual")["audit"]
     states, gradients, drift, margins = audit.axes[4:8]
     assert any(list(line.get_ydata()) == [-7, -7] for line in gradients.lines)
     assert any(list(line.get_xdata()) == [0.3, 0.3] for line in drift.lines)
@@ -117,8 +140,8 @@ def test_thresholds_are_drawn_where_they_are(audits: Audits) -> None:
     assert [list(line.get_xdata()) for line in glowing] == [[0, 1]] * 3
 
 
-def test_the_rescue_shows_control_and_bp_beside_the_runs(audits: Audits) -> None:
-    rescue = figures(audits["usual"]())["rescue"]
+def test_the_rescue_shows_control_and_bp_beside_the_runs(audits: Audits, drawn: Drawn) -> None:
+    rescue = drawn("usual")["rescue"]
     shown = words(rescue)
     assert "control 0.7600" in shown and "BP 0.9000" in shown and "floor 1e-07" in shown
     assert [len(axes.lines) >= 2 * (3 + 1) for axes in rescue.axes] == [True] * 3, "three seeds and their mean, twice"
@@ -165,9 +188,9 @@ def test_the_line_of_a_method_has_no_colour_and_no_triangle_of_an_outcome() -> N
     assert FIRED.marker not in {stroke.marker for stroke in style.STROKES}
 
 
-def test_the_timeline_shows_the_first_epoch_and_not_what_was_not_measured(audits: Audits) -> None:
+def test_the_timeline_shows_the_first_epoch_and_not_what_was_not_measured(audits: Audits, drawn: Drawn) -> None:
     audit = audits["usual"]()
-    timeline = figures(audit)["timeline"]
+    timeline = drawn("usual")["timeline"]
     first = next(found.report.trajectory.first_fired for found in audit.rows if found.report and found.report.trajectory)
     assert set(first) == {"a", "b", "d"}
     assert [text.get_text() for text in timeline.axes[1].texts] == [str(first["b"])] * 3
@@ -180,9 +203,9 @@ def test_the_timeline_shows_the_first_epoch_and_not_what_was_not_measured(audits
         if found.method == "dfa-lam" and found.report is not None and course is not None:
             points = tuple(replace(point, bp_grad_norms=(None,) * 5) for point in course.points)
             blind.append(replace(found, report=replace(found.report, trajectory=replace(course, points=points))))
-    drawn = figures(Audit(blind))["timeline"]
-    assert [sum(line.get_color() == "#b5b5b5" for line in axes.lines) for axes in drawn.axes] == [3, 0, 0, 3]
-    assert "no line: not logged by epoch" in words(drawn)
+    sparse = figures(Audit(blind))["timeline"]
+    assert [sum(line.get_color() == "#b5b5b5" for line in axes.lines) for axes in sparse.axes] == [3, 0, 0, 3]
+    assert "no line: not logged by epoch" in words(sparse)
 
 
 def test_what_is_on_no_logarithmic_axis_has_a_tick_of_its_own() -> None:
@@ -211,10 +234,14 @@ def test_names_of_levels_keep_their_distance() -> None:
         assert all(b - a >= 0.1 - 1e-9 for a, b in itertools.pairwise(places)) and places[-1] <= 1.0
 
 
-def test_the_same_audit_gives_the_same_bytes_in_another_process(tmp_path: Path, audits: Audits) -> None:
+def test_the_same_audit_gives_the_same_bytes_in_another_process(
+    tmp_path: Path, audits: Audits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_fadiag.show.figures.files.DPI", 60)
     program = (
         "import sys; from pathlib import Path; here = Path(sys.argv[1]); sys.path[:0] = [str(here), str(here.parent)]\n"
-        "import conftest; from pytest_fadiag.show.figures import draw; draw(conftest.usual(), Path(sys.argv[2]))"
+        "import conftest; from pytest_fadiag.show.figures import draw, files; files.DPI = 60\n"
+        "draw(conftest.usual(), Path(sys.argv[2]))"
     )
     command = [sys.executable, "-c", program, str(Path(__file__).parent), str(tmp_path / "one")]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "1"})

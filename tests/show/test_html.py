@@ -23,7 +23,6 @@ from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow, Checklist, Margin
 from pytest_fadiag.show.document import audit_of, document
 from pytest_fadiag.show.html import html, listing, page, sections
 from pytest_fadiag.show.html.axes import linear_axis, log_axis, whole_axis
-from pytest_fadiag.show.html.markup import element
 from pytest_fadiag.show.status import Standing
 
 Audits = dict[str, Callable[[], Audit]]
@@ -110,9 +109,9 @@ def test_no_name_becomes_markup(audits: Audits) -> None:
     assert shown in root.all("pre")[0].text and shown in root.one("footer").text
 
 
-def test_what_is_not_markup_is_escaped_in_text_and_in_attributes() -> None:
-    made = element("td", "<b>", element("i", "&"), data_find='"><b>', hidden=True, title=None, class_="a")
-    assert made == '<td data-find="&quot;&gt;&lt;b&gt;" hidden class="a">&lt;b&gt;<i>&amp;</i></td>'
+def test_whatever_a_template_is_given_is_escaped_in_text_and_in_attributes() -> None:
+    made = page._environment().from_string('<td title="{{ name }}">\n  {{ name }}\n</td>').render(name='"><b>\n\u202e')
+    assert made == r'<td title="&#34;&gt;&lt;b&gt;\n\u202e">&#34;&gt;&lt;b&gt;\n\u202e</td>'
 
 
 def test_the_same_audit_gives_the_same_page_again_from_its_document(audit: Audit) -> None:
@@ -185,12 +184,7 @@ def test_a_fifth_diagnostic_appears_by_itself(audits: Audits, monkeypatch: pytes
         columns = (Column(key, "fifths", lambda _: -1.0, ColumnKind.SCALE, 9),)
 
     more = (*DIAGNOSTICS, Fifth())
-    for module in (
-        "judge.report",
-        "judge.verdict",
-        "show.status",
-        *(f"show.html.{n}" for n in ("listing", "sections", "page")),
-    ):
+    for module in ("judge.report", "judge.verdict", "show.status", "show.html.listing", "show.html.sections"):
         monkeypatch.setattr(f"pytest_fadiag.{module}.DIAGNOSTICS", more)
     for module in (listing, changes, groups):
         monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, *Fifth.columns))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ...judge.bounds import segments
 from ...judge.diagnostics.frozen_margin import interval, margin
@@ -17,22 +20,16 @@ from ..headline import fired_counts
 from . import style
 from .scales import Scale
 from .shared import Scales, shared_scales
-from .style import FAINT, GREY, INK, LABEL, LINE, TICK, TITLE, Entry, Mark, fitted, mark_of, panel, ruled, say
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import FAINT, GREY, INK, LABEL, RULE, TICK, TITLE, Key, Mark, fitted, head, mark_of, panel, ruled, say
 
 # Inches. Drift and margin stand beside each other and share the labels of the seeds.
-STATES, GRADIENTS, DRIFT, MARGIN = (0.42, 1.62), (2.48, 1.62), (4.66, 0.9), (5.68, 1.22)
+PANELS = {"a": (0.42, 1.62), "b": (2.48, 1.62), "c": (4.66, 0.9), "d": (5.68, 1.22)}
 HEAD, FOOT = 0.37, 0.31
 """Above a method's panels, its name and its results; below the last ones, ticks and what the axes show."""
 LOWEST, HIGHEST, SEED = 0.62, 1.3, 0.105
 """A panel's height grows with the seeds, each of which has its line in drift and margin."""
 FEW_LAYERS = 12
 """Up to so many layers each has its symbol."""
-RULE = (0, (3, 1.5))
-"""The dashes of a threshold."""
 RULES = {"a": "‖h_l‖; growth > {}", "b": "‖g_l‖; ‖g_L‖ < {}", "c": "drift > {}", "d": "margin < {} pp"}
 """What a panel shows and when its diagnostic fires, in the space above it."""
 
@@ -41,9 +38,9 @@ def audit_pages(audit: Audit) -> list[Figure]:
     """One figure, or as many as the methods need to stay readable."""
     groups = [group for group in seed_groups(audit) if group.reports]
     scales = shared_scales(groups)
-    key = style.key_lines(_key(groups), style.WIDTH - 0.2)
+    key = _key(groups)
     pages: list[list[MethodGroup]] = [[]]
-    height = start = LINE * len(key) + FOOT
+    height = start = key.height + FOOT
     for group in groups:
         needed = HEAD + _height(group)
         if pages[-1] and height + needed > style.TALLEST:
@@ -54,59 +51,49 @@ def audit_pages(audit: Audit) -> list[Figure]:
     return [_page(page, scales, key) for page in pages]
 
 
-def _page(groups: Sequence[MethodGroup], scales: Scales, key: Sequence[Sequence[Entry]]) -> Figure:
-    figure = style.new_figure(LINE * len(key) + FOOT + sum(HEAD + _height(group) for group in groups))
-    style.draw_key(figure, key, 0.1, 0.02)
-    top = LINE * len(key)
-    for group in groups:
-        last = group is groups[-1]
-        _titles(figure, group, top)
-        top += HEAD
-        height = _height(group)
-        rows = [row for row in group.rows if row.report is not None]
-        for (left, width), symbol in ((STATES, "a"), (GRADIENTS, "b")):
-            axes = panel(figure, left, top, width, height)
-            ruled(axes, scales.layer, "x", labelled=last, grid=False)
-            ruled(axes, scales.states if symbol == "a" else scales.gradients, "y")
-            (_states if symbol == "a" else _gradients)(axes, rows, scales)
-        for (left, width), symbol in ((DRIFT, "c"), (MARGIN, "d")):
-            axes = panel(figure, left, top, width, height)
-            ruled(axes, scales.drift if symbol == "c" else scales.margin, "x", labelled=last)
-            _seed_axis(axes, group, rows, labelled=symbol == "c")
-            (_drift if symbol == "c" else _margins)(axes, group, rows, scales)
-        top += height
+def _page(groups: Sequence[MethodGroup], scales: Scales, key: Key) -> Figure:
+    figure = style.new_figure(key.height + FOOT + sum(HEAD + _height(group) for group in groups))
+    key.draw(figure)
+    top = key.height
     points = "pp" if math.isinf(scales.margin.knee) else "pp (asinh scale)"
-    for (left, width), what in ((STATES, "layer l"), (GRADIENTS, "layer l"), (DRIFT, "cosine"), (MARGIN, points)):
-        say(figure, left + width / 2, top + FOOT - 0.06, what, horizontalalignment="center")
+    for group in groups:
+        _name(figure, group, top)
+        top, height = top + HEAD, _height(group)
+        rows = [row for row in group.rows if row.report is not None]
+        for (symbol, (left, width)), what in zip(PANELS.items(), ("layer l", "layer l", "cosine", points), strict=True):
+            axes = panel(figure, left, top, width, height)
+            text, fires = _heading(group, symbol)
+            head(axes, text, width + 0.08, bold=fires)
+            _PAINTERS[symbol](axes, group, rows, scales)
+            if group is groups[-1]:
+                axes.set_xlabel(what)
+            else:
+                axes.tick_params(axis="x", labelbottom=False)
+        top += height
     return figure
 
 
-def _key(groups: Sequence[MethodGroup]) -> list[Entry]:
+def _key(groups: Sequence[MethodGroup]) -> Key:
     """What the symbols mean, as far as they occur."""
     rows = [row for group in groups for row in group.rows if row.report is not None]
     marks = {mark_of(row, key) for row in rows for key in RULES if _measured(row, key)}
-    entries = [Entry.of(mark) for mark in style.OUTCOMES if mark in marks]
-    entries.append(Entry("threshold", GREY, RULE))
+    samples = [mark.sample() for mark in style.OUTCOMES if mark in marks]
+    samples.append(Line2D([], [], label="threshold", **RULE))
     if any(_steep(row.report) for row in rows if row.report is not None):
-        entries.append(Entry("growth above the ratio", style.GLOW, "-", linewidth=4))
+        samples.append(Line2D([], [], label="growth above the ratio", color=style.GLOW, lw=4, solid_capstyle="butt"))
     if any(None in row.report.residual_norms[1:-1] for row in rows if row.report is not None):
-        entries.append(Entry("not logged between", GREY, ":"))
+        samples.append(Line2D([], [], label="not logged between", color=GREY, linestyle=":"))
     if any(group.seed_margin is not None for group in groups):
-        entries.append(Entry("all seeds", INK, "-", "d", INK, 4.0, 1.6))
-    return [*entries, Entry("a line or symbol is a seed, a bar its 95 % interval; 2/3: fires in two of three seeds")]
+        samples.append(Line2D([], [], label="all seeds", color=INK, lw=1.6, marker="d", markersize=4))
+    return Key(samples, "a line or symbol is a seed, a bar its 95 % interval; 2/3: fires in two of three seeds")
 
 
-def _titles(figure: Figure, group: MethodGroup, top: float) -> None:
-    said = _said(group)
-    width = style.WIDTH - STATES[0] - 0.1
-    name = fitted(group.label, width - style.measured(said, LABEL) - 0.1, TITLE, "bold")
-    say(figure, STATES[0], top + 0.18, name, size=TITLE, weight="bold")
+def _name(figure: Figure, group: MethodGroup, top: float) -> None:
+    left, said = PANELS["a"][0], _said(group)
+    name = fitted(group.label, style.WIDTH - left - 0.2 - style.measured(said, LABEL), TITLE, "bold")
+    say(figure, left, top + 0.18, name, size=TITLE, weight="bold")
     say(figure, style.WIDTH - 0.08, top + 0.18, said, color=GREY, horizontalalignment="right")
-    for (left, width), key in ((STATES, "a"), (GRADIENTS, "b"), (DRIFT, "c"), (MARGIN, "d")):
-        text, fires = _heading(group, key)
-        weight = "bold" if fires else "normal"
-        say(figure, left, top + HEAD - 0.05, fitted(text, width + 0.08, TICK, weight), size=TICK, weight=weight)
-    say(figure, DRIFT[0] - 0.05, top + HEAD - 0.05, "seed", size=TICK, color=GREY, horizontalalignment="right")
+    say(figure, PANELS["c"][0] - 0.05, top + HEAD - 0.05, "seed", size=TICK, color=GREY, horizontalalignment="right")
 
 
 def _said(group: MethodGroup) -> str:
@@ -142,22 +129,23 @@ def _measured(row: AuditRow, key: str) -> bool:
     return row.report is not None and row.report.finding(key).measured
 
 
-def _states(axes: Axes, rows: Sequence[AuditRow], scales: Scales) -> None:
+def _states(axes: Axes, _group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
     scale = scales.states
+    ruled(axes, scales.layer, "x", grid=False)
+    ruled(axes, scale, "y")
     for row in _worst_last(rows, "a"):
         report = row.report
         assert report is not None
         for start, end, before, after in _steep(report):
-            axes.plot(
-                [start, end], [scale.place(before), scale.place(after)], color=style.GLOW, lw=4, solid_capstyle="butt", zorder=1
-            )
+            ends = [scale.place(before), scale.place(after)]
+            axes.plot([start, end], ends, color=style.GLOW, lw=4, solid_capstyle="butt", zorder=1)
         _norms(axes, report.residual_norms, scale, mark_of(row, "a"))
     for ratio, first, growth in {_guide(row.report) for row in rows if row.report is not None}:
         if first is None or not 0 < first < math.inf or not 0 < ratio < math.inf:
             continue
         ends = [first, first * ratio] if growth == "per_block" else [first * ratio] * 2
         across = [0, 1] if growth == "per_block" else list(scales.layer.limits)
-        axes.plot(across, [scale.place(end) for end in ends], color=GREY, linestyle=RULE, lw=0.7, zorder=2)
+        axes.plot(across, [scale.place(end) for end in ends], **RULE)
 
 
 def _guide(report: DiagnosticReport) -> tuple[float, float | None, str]:
@@ -174,10 +162,12 @@ def _steep(report: DiagnosticReport) -> list[tuple[int, int, float, float]]:
     return [(part.start, part.end, part.before, part.after) for part in parts if part.exceeds(ratio)]
 
 
-def _gradients(axes: Axes, rows: Sequence[AuditRow], scales: Scales) -> None:
+def _gradients(axes: Axes, _group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+    ruled(axes, scales.layer, "x", grid=False)
+    ruled(axes, scales.gradients, "y")
     for floor in {row.report.thresholds.g_norm_floor for row in rows if row.report is not None}:
         if 0 < floor < math.inf:
-            axes.axhline(scales.gradients.place(floor), color=GREY, linestyle=RULE, lw=0.7, zorder=2)
+            axes.axhline(scales.gradients.place(floor), **RULE)
     for row in _worst_last(rows, "b"):
         if row.report is not None:
             _norms(axes, row.report.bp_grad_norms, scales.gradients, mark_of(row, "b"))
@@ -195,19 +185,7 @@ def _norms(axes: Axes, norms: Sequence[float | None], scale: Scale, mark: Mark) 
     if len(logged) < len(norms):
         axes.plot(logged, [places[index] for index in logged], color=mark.colour, linestyle=":", lw=0.7, zorder=3)
     every = 1 if len(norms) <= FEW_LAYERS or len(logged) < len(norms) else len(norms) // 8
-    axes.plot(
-        range(len(norms)),
-        places,
-        color=mark.colour,
-        lw=0.8,
-        marker=mark.marker,
-        markersize=mark.size - 0.6,
-        markerfacecolor=mark.inside,
-        markeredgewidth=0.6,
-        markevery=every,
-        zorder=4,
-        clip_on=False,
-    )
+    axes.plot(range(len(norms)), places, markevery=every, **mark.look(0.85))
 
 
 def _lines(group: MethodGroup, rows: Sequence[AuditRow]) -> int:
@@ -233,18 +211,22 @@ def _seed_axis(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], *, labe
     axes.tick_params(axis="y", length=0)
 
 
-def _drift(axes: Axes, _group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+def _drift(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+    ruled(axes, scales.drift, "x")
+    _seed_axis(axes, group, rows, labelled=True)
     for ceiling in {row.report.thresholds.stability_drift_ceiling for row in rows if row.report is not None}:
-        axes.axvline(ceiling, color=GREY, linestyle=RULE, lw=0.7, zorder=2)
+        axes.axvline(ceiling, **RULE)
     for index, row in enumerate(rows):
         if row.report is not None:
-            _symbol(axes, scales.drift.place(row.report.cross_batch_stability), index, mark_of(row, "c"))
+            axes.plot([scales.drift.place(row.report.cross_batch_stability)], [index], **mark_of(row, "c").look())
 
 
 def _margins(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+    ruled(axes, scales.margin, "x")
+    _seed_axis(axes, group, rows, labelled=False)
     axes.axvline(0, color=FAINT, lw=0.8, zorder=1)
     for minimum in {row.report.thresholds.frozen_acc_margin_pp for row in rows if row.report is not None}:
-        axes.axvline(scales.margin.place(minimum), color=GREY, linestyle=RULE, lw=0.7, zorder=2)
+        axes.axvline(scales.margin.place(minimum), **RULE)
     for index, row in enumerate(rows):
         if row.report is None:
             continue
@@ -252,25 +234,13 @@ def _margins(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], scales: S
         if bounds is not None:
             ends = [scales.margin.place(end) for end in (bounds.low, bounds.high)]
             axes.plot(ends, [index] * 2, color=mark_of(row, "d").colour, lw=0.9, zorder=3)
-        _symbol(axes, scales.margin.place(margin(row.report)), index, mark_of(row, "d"), 0.8)
+        axes.plot([scales.margin.place(margin(row.report))], [index], **mark_of(row, "d").look(0.8))
     together = group.seed_margin
     if together is not None:
         ends = [scales.margin.place(end) for end in (together.interval.low, together.interval.high)]
         axes.plot(ends, [len(rows)] * 2, color=INK, lw=1.6, zorder=3)
-        axes.plot(
-            [scales.margin.place(together.margin)], [len(rows)], color=INK, marker="d", markersize=3.4, zorder=4, clip_on=False
-        )
+        place = scales.margin.place(together.margin)
+        axes.plot([place], [len(rows)], color=INK, marker="d", markersize=3.4, zorder=4, clip_on=False)
 
 
-def _symbol(axes: Axes, x: float, y: float, mark: Mark, share: float = 1.0) -> None:
-    axes.plot(
-        [x],
-        [y],
-        color=mark.colour,
-        marker=mark.marker,
-        markersize=share * mark.size,
-        markerfacecolor=mark.inside,
-        markeredgewidth=0.8,
-        zorder=4,
-        clip_on=False,
-    )
+_PAINTERS = {"a": _states, "b": _gradients, "c": _drift, "d": _margins}

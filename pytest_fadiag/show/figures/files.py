@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.figure import Figure
+
+from ...judge.files import write_atomically
 from .style import house_style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DPI = 300
 # Without these a file would hold the time or the version that made it, and differ where the figure does not.
@@ -33,7 +31,7 @@ def write_figures(drawn: Mapping[str, Figure], folder: Path) -> list[Path]:
     if rendered:
         folder.mkdir(parents=True, exist_ok=True)
     for name, content in rendered.items():
-        _write_whole(folder / name, content)
+        write_atomically(folder / name, content)
     return [folder / name for name in rendered]
 
 
@@ -41,17 +39,3 @@ def _rendered(figure: Figure, kind: str, metadata: dict[str, Any]) -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
     return content.getvalue()
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp makes it private
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

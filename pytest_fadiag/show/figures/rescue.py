@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ...judge.report import DiagnosticReport
 from ...judge.trajectory import Series, Trajectory
@@ -14,18 +18,13 @@ from ..audit import Audit
 from ..groups import MethodGroup, average, seed_groups
 from . import style
 from .scales import Scale, linear_scale, log_scale, whole_scale
-from .style import GREY, INK, LINE, TICK, Entry, Stroke, fitted, panel, ruled, say
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import GREY, INK, LABEL, RULE, TICK, Key, Stroke, fitted, head, panel, ruled
 
 # Inches.
 LEFT, BETWEEN, HEIGHT = 0.42, 0.5, 1.7
 HEAD, FOOT = 0.24, 0.33
 LEADER, WIDEST = 0.1, 1.45
 """Beside the last panel: the names of the lines that run straight through it, as wide as they need, up to a limit."""
-RULE = (0, (3, 1.5))
 REFERENCE = "bp"
 """The method whose accuracy is the one to reach."""
 
@@ -89,46 +88,42 @@ def _traced(group: MethodGroup) -> list[DiagnosticReport]:
 
 def _page(runs: Sequence[Run], levels: Sequence[Level]) -> Figure:
     floors = sorted({report.thresholds.g_norm_floor for run in runs for report in run.reports})
-    key = style.key_lines(_key(runs, floors), style.WIDTH - 0.2)
-    top = LINE * len(key) + HEAD
+    key = _key(runs, floors)
+    top = key.height + HEAD
     figure = style.new_figure(top + HEIGHT + FOOT)
-    style.draw_key(figure, key, 0.1, 0.02)
+    key.draw(figure)
     epochs = [epoch for run in runs for trajectory in run.trajectories for epoch in trajectory.epochs]
     across = whole_scale(max(epochs), first=min(epochs))
     names = [_level_name(level) for level in levels]
     beside = max((LEADER + style.measured(name, TICK) for name in names), default=0.0)
     width = (style.WIDTH - LEFT - 2 * BETWEEN - beside - 0.08) / 3
     for number, quantity in enumerate(QUANTITIES):
-        left = LEFT + number * (width + BETWEEN)
-        say(figure, left, top - 0.07, quantity.title, weight="bold")
         values = [value for run in runs for trajectory in run.trajectories for value in quantity.series(trajectory)]
-        axes = panel(figure, left, top, width, HEIGHT)
+        axes = panel(figure, LEFT + number * (width + BETWEEN), top, width, HEIGHT)
+        head(axes, quantity.title, width, LABEL)
         ruled(axes, across, "x")
+        axes.set_xlabel("epoch")
         if quantity.title == "‖g_L‖":
             drawn = [floor for floor in floors if 0 < floor < math.inf]
             scale = log_scale([*values, *drawn], 6)
             for floor in drawn:
-                axes.axhline(scale.place(floor), color=GREY, linestyle=RULE, lw=0.9, zorder=2)
+                axes.axhline(scale.place(floor), **RULE)
         elif quantity.logarithmic:
             scale = log_scale(values, 6)
         else:
-            scale = linear_scale([*values, *(level.accuracy for level in levels)], 6, 0.05)
+            scale = linear_scale([*values, *(level.accuracy for level in levels)], 7, 0.05)
             _draw_levels(axes, levels, scale, width)
         ruled(axes, scale, "y")
         for run in runs:
             _draw_run(axes, run, quantity, scale)
-        say(figure, left + width / 2, top + HEIGHT + FOOT - 0.06, "epoch", horizontalalignment="center")
     return figure
 
 
-def _key(runs: Sequence[Run], floors: Sequence[float]) -> list[Entry]:
-    entries = []
-    for run in runs:
-        said = fitted(run.label, 2.0, TICK) + _proxy(run)
-        entries.append(Entry(said, run.stroke.colour, run.stroke.dashes, run.stroke.marker, linewidth=1.2))
-    entries += [Entry(f"floor {' or '.join(map(limit, floors))}", GREY, RULE)] if floors else []
+def _key(runs: Sequence[Run], floors: Sequence[float]) -> Key:
+    samples = [Line2D([], [], label=fitted(run.label, 2.0, TICK) + _proxy(run), **run.stroke.look()) for run in runs]
+    samples += [Line2D([], [], label=f"floor {' or '.join(map(limit, floors))}", **RULE)] if floors else []
     several = any(len(run.reports) > 1 for run in runs)
-    return [*entries, Entry("thin: a seed; bold: their mean", GREY, "-", linewidth=0.5)] if several else entries
+    return Key([*samples, *([Line2D([], [], color=GREY, lw=0.5, label="thin: a seed; bold: their mean")] if several else [])])
 
 
 def _proxy(run: Run) -> str:
@@ -148,20 +143,8 @@ def _draw_run(axes: Axes, run: Run, quantity: Quantity, scale: Scale) -> None:
             axes.plot(trajectory.epochs, places, color=stroke.colour, lw=0.5, alpha=0.45, zorder=3)
     epochs, places = _mean(trajectories, quantity, scale)
     every = max(1, len(epochs) // 6)
-    axes.plot(
-        epochs,
-        places,
-        color=stroke.colour,
-        linestyle=stroke.dashes,
-        lw=1.2,
-        marker=stroke.marker,
-        markersize=3.4,
-        markerfacecolor="#ffffff",
-        markeredgewidth=0.8,
-        markevery=(style.STROKES.index(stroke) % every, every),  # where lines coincide, their symbols do not
-        zorder=4,
-        clip_on=False,
-    )
+    offset = style.STROKES.index(stroke) % every  # where lines coincide, their symbols do not
+    axes.plot(epochs, places, markevery=(offset, every), zorder=4, clip_on=False, **stroke.look())
 
 
 def _mean(trajectories: Sequence[Trajectory], quantity: Quantity, scale: Scale) -> tuple[list[int], list[float]]:

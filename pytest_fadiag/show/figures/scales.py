@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 PAD = 0.07
 """The white space at both ends, as a share of the range."""
@@ -46,14 +48,15 @@ class Scale:
         return self.low - pad, self.high + pad
 
 
-def log_scale(values: Iterable[float | None], ticks: int = 4) -> Scale:
+def log_scale(values: Iterable[float | None], ticks: int = 5) -> Scale:
     """Powers of ten around the numbers, at most so many of them with a label; zero below and the rest above."""
+    # The axis is linear in the exponents: beyond 1e308, where infinity has its tick, matplotlib's logarithms overflow.
     known = [value for value in values if value is not None]
     exponents = [math.log10(value) for value in known if 0 < value < math.inf]
     low, high = (math.floor(min(exponents)), math.ceil(max(exponents))) if exponents else (0, 1)
     high = max(high, low + 1)
-    every = max(1, math.ceil((high - low) / (_left(ticks, known) - 1)))
-    labels = tuple((float(power), "10" + str(power).translate(_SUPERSCRIPT)) for power in range(low, high + 1, every))
+    places = _round(low, high, _left(ticks, known) - 1, whole=True, steps=(1, 2, 3, 4, 5, 6, 10))
+    labels = tuple((place, "10" + str(int(place)).translate(_SUPERSCRIPT)) for place in places)
     scale = Scale(float(low), float(high), labels, logarithmic=True)
     return _with_edges(scale, known, zero=any(value == 0 for value in known))
 
@@ -65,14 +68,14 @@ def linear_scale(values: Iterable[float | None], ticks: int = 4, at_least: float
     low, high = min(finite), max(finite)
     widen = max(at_least - (high - low), 0.0) or (1.0 if high == low else 0.0)
     low, high = low - widen / 2, high + widen / 2
-    step = _round_step(low, high, _left(ticks, [value for value in known if value]))
-    first, last = _multiples(low, high, step)
-    labels = tuple((index * step, f"{index * step:.6g}".replace("-", "−")) for index in range(first, last + 1))
+    places = _round(low, high, _left(ticks, [value for value in known if value]) - 1)
+    labels = tuple((place, f"{place:.6g}".replace("-", "−")) for place in places)
     return _with_edges(Scale(low, high, labels), known, zero=-math.inf in known)
 
 
 def margin_scale(values: Iterable[float | None], least: float) -> Scale:
     """Percentage points from -100 to 100: near zero, where the minimum is, a point stays visible beside a loss of fifty."""
+    # matplotlib's locators for such scales label -10, -1, 0 and 1, which touch here.
     known = [value for value in values if value is not None and math.isfinite(value)]
     if max(known, default=0.0) - min(known, default=0.0) <= 20:
         return linear_scale(known, 4, 5.0)
@@ -87,31 +90,17 @@ def margin_scale(values: Iterable[float | None], least: float) -> Scale:
 
 
 def whole_scale(last: float, ticks: int = 5, first: float = 0.0) -> Scale:
-    """Layers or epochs: whole numbers from the first to the last."""
+    """Layers or epochs: whole numbers from the first to the last, thousands in few letters where a log counts steps."""
     last = max(last, first + 1)
-    step = max(1.0, _round_step(first, last, ticks))
-    start, end = _multiples(first, last, step)
-    chosen = [int(index * step) for index in range(start, end + 1)]
-    return Scale(first, last, tuple((float(tick), _whole(tick)) for tick in chosen))
+    label = EngFormatter(sep="")
+    return Scale(first, last, tuple((place, label(place)) for place in _round(first, last, ticks, whole=True)))
 
 
-def _whole(number: int) -> str:
-    """A round number in few letters: some logs count steps where others count epochs."""
-    for unit, letter in ((1_000_000, "M"), (1000, "k")):
-        if number and number % unit == 0:
-            return f"{number // unit}{letter}"
-    return str(number)
-
-
-def _round_step(low: float, high: float, most: int) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten of which no more than so many multiples lie between the ends."""
-    power = 10.0 ** math.floor(math.log10((high - low) / most))
-    steps = [factor * power for factor in (0.5, 1, 2, 5, 10, 20)]
-    return next(step for step in steps if _multiples(low, high, step)[1] - _multiples(low, high, step)[0] < most)
-
-
-def _multiples(low: float, high: float, step: float) -> tuple[int, int]:
-    return math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+def _round(low: float, high: float, most: int, *, whole: bool = False, steps: Sequence[float] = (1, 2, 5, 10)) -> list[float]:
+    """Round numbers between the ends, with at most so many steps."""
+    places = MaxNLocator(most, integer=whole, steps=list(steps)).tick_values(low, high)
+    slack = 1e-9 * (high - low)
+    return [float(place) for place in places if low - slack <= place <= high + slack]
 
 
 def _left(ticks: int, known: list[float]) -> int:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.lines import Line2D
+from matplotlib.textpath import TextToPath
 
 from ..audit import AuditRow
 from ..printable import one_line
 from .scales import Scale
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 WIDTH = 7.0
 """Inches: two columns of a paper."""
@@ -34,6 +38,8 @@ FAMILY = "DejaVu Sans"
 
 
 Dashes = Literal["-", ":", "none"] | tuple[float, tuple[float, ...]]
+RULE: Any = {"color": GREY, "linestyle": (0, (3, 1.5)), "linewidth": 0.8, "zorder": 2}
+"""The line of a threshold."""
 
 
 class Mark(NamedTuple):
@@ -49,6 +55,22 @@ class Mark(NamedTuple):
     def inside(self) -> str:
         """The colour of the symbol's inside."""
         return self.colour if self.filled else "#ffffff"
+
+    def look(self, share: float = 1.0) -> dict[str, Any]:
+        """The symbol, at a share of its size, as matplotlib draws it; at the edge of a panel it stays whole."""
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "markersize": share * self.size,
+            "markerfacecolor": self.inside,
+            "markeredgewidth": 0.8,
+            "zorder": 4,
+            "clip_on": False,
+        }
+
+    def sample(self) -> Line2D:
+        """The symbol in a key."""
+        return Line2D([], [], linestyle="none", label=self.label, **self.look())
 
 
 FIRES = Mark("fires", "^", VERMILION, filled=True, size=4.0)
@@ -82,6 +104,18 @@ class Stroke(NamedTuple):
     dashes: Dashes
     marker: str
 
+    def look(self) -> dict[str, Any]:
+        """The line as matplotlib draws it."""
+        return {
+            "color": self.colour,
+            "linestyle": self.dashes,
+            "linewidth": 1.2,
+            "marker": self.marker,
+            "markersize": 3.4,
+            "markerfacecolor": "#ffffff",
+            "markeredgewidth": 0.8,
+        }
+
 
 STROKES = (
     Stroke(INDIGO, "-", "o"),
@@ -99,8 +133,6 @@ STROKES = (
 @contextmanager
 def house_style() -> Iterator[None]:
     """Matplotlib's own defaults with a few of ours, whatever the user's settings are, which are back afterwards."""
-    import matplotlib.style
-
     ours = {
         "font.family": FAMILY,
         "font.size": LABEL,
@@ -109,7 +141,7 @@ def house_style() -> Iterator[None]:
         "axes.linewidth": 0.5,
         "axes.edgecolor": GREY,
         "axes.labelsize": LABEL,
-        "axes.titlesize": LABEL,
+        "axes.labelpad": 2.0,
         "xtick.labelsize": TICK,
         "ytick.labelsize": TICK,
         "xtick.major.width": 0.5,
@@ -127,8 +159,6 @@ def house_style() -> Iterator[None]:
 
 def new_figure(height: float) -> Figure:
     """An empty figure of two columns' width."""
-    from matplotlib.figure import Figure
-
     return Figure(figsize=(WIDTH, height), facecolor="#ffffff")
 
 
@@ -140,14 +170,20 @@ def panel(figure: Figure, left: float, top: float, width: float, height: float) 
     return axes
 
 
-def ruled(axes: Axes, scale: Scale, which: str, *, labelled: bool = True, grid: bool = True) -> None:
+def ruled(axes: Axes, scale: Scale, which: str, *, grid: bool = True) -> None:
     """Give one axis the ends and the ticks of a scale."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     (axes.set_xlim if which == "x" else axes.set_ylim)(*scale.limits)
-    axis.set_ticks([place for place, _ in scale.ticks], [label if labelled else "" for _, label in scale.ticks])
+    axis.set_ticks([place for place, _ in scale.ticks], [label for _, label in scale.ticks])
     if grid:
         axis.grid(True, color=FAINT, linewidth=0.4)
         axes.set_axisbelow(True)
+
+
+def head(axes: Axes, text: str, width: float, size: float = TICK, *, bold: bool = True) -> None:
+    """The title of a panel, cut to so many inches."""
+    weight = "bold" if bold else "normal"
+    axes.set_title(fitted(text, width, size, weight), loc="left", fontsize=size, fontweight=weight, pad=3.5)
 
 
 def say(
@@ -178,9 +214,6 @@ def fitted(text: str, width: float, size: float = LABEL, weight: str = "normal")
 @lru_cache(maxsize=4096)
 def measured(text: str, size: float = LABEL, weight: str = "normal") -> float:
     """The width of a text in inches, a little generous: renderers round each letter in their own way."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextToPath
-
     font = FontProperties(family=FAMILY, size=size, weight=weight)
     width: float = TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]
     return 1.04 * width / 72
@@ -188,76 +221,43 @@ def measured(text: str, size: float = LABEL, weight: str = "normal") -> float:
 
 @lru_cache(maxsize=1)
 def _characters() -> frozenset[int]:
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
     fonts = (get_font(findfont(FontProperties(family=FAMILY, weight=weight))) for weight in ("normal", "bold"))
     return frozenset.intersection(*(frozenset(font.get_charmap()) for font in fonts))
 
 
-SAMPLE, GAP, LINE = 0.26, 0.14, 0.135
-"""Inches: the sample of a line, the space after an entry, and the height of a line of the key."""
+SAMPLE, LINE = 0.42, 0.135
+"""Inches: the sample of an entry with the space around it, and the height of a line of the key."""
 
 
-class Entry(NamedTuple):
-    """One sample of a key: a line, a symbol on it or both, and what they mean."""
+class Key:
+    """What lines and symbols mean, above the panels: samples in as many lines as they need, and a remark below."""
 
-    text: str
-    colour: str = INK
-    dashes: Dashes = "none"
-    marker: str = ""
-    inside: str = "#ffffff"
-    size: float = 3.4
-    linewidth: float = 1.0
+    def __init__(self, samples: Sequence[Line2D], remark: str = "") -> None:
+        widths = [SAMPLE + measured(str(sample.get_label()), TICK) for sample in samples]
+        fitting = (n for n in range(len(widths), 1, -1) if sum(max(widths[column::n]) for column in range(n)) <= WIDTH - 0.1)
+        self.columns = next(fitting, 1)
+        # A legend is filled column by column, and read line by line.
+        self.samples = [sample for column in range(self.columns) for sample in samples[column :: self.columns]]
+        self.remark = remark
+        self.height = LINE * (math.ceil(len(samples) / self.columns) + bool(remark)) + 0.03
 
-    @property
-    def sample(self) -> float:
-        """The room for the sample, in inches; plain text has none."""
-        return 0.0 if self.dashes == "none" and not self.marker else SAMPLE if self.dashes != "none" else SAMPLE / 2
-
-    @classmethod
-    def of(cls, mark: Mark) -> Entry:
-        """The entry of an outcome."""
-        return cls(mark.label, mark.colour, marker=mark.marker, inside=mark.inside, size=mark.size)
-
-
-def key_lines(entries: Sequence[Entry], width: float) -> list[list[Entry]]:
-    """The entries of a key, on as many lines as they need."""
-    lines: list[list[Entry]] = [[]]
-    used = 0.0
-    for entry in entries:
-        needed = entry.sample + measured(entry.text, TICK) + GAP
-        if used + needed - GAP > width and lines[-1]:
-            lines.append([])
-            used = 0.0
-        lines[-1].append(entry)
-        used += needed
-    return lines
-
-
-def draw_key(figure: Figure, lines: Sequence[Sequence[Entry]], left: float, top: float) -> None:
-    """The key of a figure, in inches from the left and the top."""
-    from matplotlib.lines import Line2D
-
-    height = figure.get_figheight()
-    for number, line in enumerate(lines):
-        x, y = left, height - top - LINE * (number + 0.5)
-        for entry in line:
-            end = x + entry.sample - 0.05
-            ends = [x, (x + end) / 2, end] if entry.dashes != "none" else [(x + end) / 2]
-            sample = Line2D(
-                ends,
-                [y] * len(ends),
-                color=entry.colour,
-                linestyle=entry.dashes,
-                linewidth=entry.linewidth,
-                marker=entry.marker or "None",
-                markevery=[len(ends) // 2],
-                markersize=entry.size,
-                markerfacecolor=entry.inside,
-                markeredgewidth=0.8,
-                transform=figure.dpi_scale_trans,
-            )
-            figure.add_artist(sample)
-            x += entry.sample
-            figure.text(x / WIDTH, y / height, entry.text, fontsize=TICK, color=INK, verticalalignment="center_baseline")
-            x += measured(entry.text, TICK) + GAP
+    def draw(self, figure: Figure) -> None:
+        """Put it at the top of a figure."""
+        figure.legend(
+            self.samples,
+            # Some versions leave out what begins with an underscore, as the name of a method may.
+            [f" {sample.get_label()}" for sample in self.samples],
+            loc="upper left",
+            bbox_to_anchor=(0.04 / WIDTH, 1),
+            ncols=self.columns,
+            fontsize=TICK,
+            frameon=False,
+            borderpad=0.2,
+            borderaxespad=0.5,
+            handlelength=3.2,
+            handletextpad=0.2,
+            columnspacing=1.2,
+            labelspacing=0.4,
+        )
+        if self.remark:
+            say(figure, 0.1, self.height - 0.03, self.remark, size=TICK)

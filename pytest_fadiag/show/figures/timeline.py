@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ...judge.diagnostics import DIAGNOSTICS
 from ...judge.trajectory import Trajectory
@@ -12,11 +16,7 @@ from ..groups import seed_groups
 from ..status import RowStatus
 from . import style
 from .scales import Scale, whole_scale
-from .style import FAINT, GREY, INK, LINE, TICK, Entry, Mark, drawable, fitted, panel, ruled, say
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import FAINT, GREY, INK, TICK, Key, Mark, drawable, fitted, head, panel, ruled, say
 
 # Inches.
 WIDEST, RIGHT, BETWEEN = 1.35, 0.12, 0.14
@@ -50,47 +50,40 @@ def timeline_pages(audit: Audit) -> list[Figure]:
     ]
     epochs = [epoch for row in rows for epoch in row.trajectory.epochs]
     scale = whole_scale(max(epochs), 4, first=min(epochs))
-    most = int((style.TALLEST - LINE - HEAD - FOOT) / ROW)
-    return [_page(rows[start : start + most], scale) for start in range(0, len(rows), most)]
+    key = _key(rows)
+    most = int((style.TALLEST - key.height - HEAD - FOOT) / ROW)
+    return [_page(rows[start : start + most], scale, key) for start in range(0, len(rows), most)]
 
 
-def _page(rows: Sequence[Row], scale: Scale) -> Figure:
-    key = style.key_lines(_key(rows), style.WIDTH - 0.2)
-    top, height = LINE * len(key) + HEAD, ROW * len(rows)
+def _page(rows: Sequence[Row], scale: Scale, key: Key) -> Figure:
+    top, height = key.height + HEAD, ROW * len(rows)
     figure = style.new_figure(top + height + FOOT)
-    style.draw_key(figure, key, 0.1, 0.02)
+    key.draw(figure)
     names = min(max(style.measured(drawable(row.method), TICK, "bold") for row in rows), WIDEST)
     left = 0.1 + max(names, 0.4) + 0.1 + SEED + 0.06
     _names(figure, rows, top, left)
     width = (style.WIDTH - left - RIGHT - BETWEEN * (len(DIAGNOSTICS) - 1)) / len(DIAGNOSTICS)
     for diagnostic in DIAGNOSTICS:
-        say(
-            figure,
-            left,
-            top - 0.06,
-            fitted(f"({diagnostic.key}) {diagnostic.name}", width, TICK, "bold"),
-            size=TICK,
-            weight="bold",
-        )
         axes = panel(figure, left, top, width, height)
+        head(axes, f"({diagnostic.key}) {diagnostic.name}", width)
         ruled(axes, scale, "x", grid=False)
+        axes.set_xlabel("epoch")
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_yticks([])
         for index, row in enumerate(rows):
             if index and row.method != rows[index - 1].method:
                 axes.axhline(index - 0.5, color=FAINT, lw=0.5, zorder=1)
             _draw_row(axes, index, row, diagnostic.key, scale)
-        say(figure, left + width / 2, top + height + FOOT - 0.06, "epoch", horizontalalignment="center")
         left += width + BETWEEN
     return figure
 
 
-def _key(rows: Sequence[Row]) -> list[Entry]:
+def _key(rows: Sequence[Row]) -> Key:
     keys = [diagnostic.key for diagnostic in DIAGNOSTICS]
     gone = any(row.first_fired(key) is not None and key not in row.status.fired for row in rows for key in keys)
-    entries = [Entry.of(FIRES), *([Entry.of(FIRED)] if gone else [])]
     or_run = "" if all(key in row.status.judged for row in rows for key in keys) else ", or not run"
-    return [*entries, Entry(f"epochs logged; no line: not logged by epoch{or_run}", SPAN, "-", linewidth=1.2)]
+    span = Line2D([], [], color=SPAN, lw=1.2, label=f"epochs logged; no line: not logged by epoch{or_run}")
+    return Key([FIRES.sample(), *([FIRED.sample()] if gone else []), span])
 
 
 def _names(figure: Figure, rows: Sequence[Row], top: float, end: float) -> None:
@@ -112,17 +105,7 @@ def _draw_row(axes: Axes, index: int, row: Row, key: str, scale: Scale) -> None:
     if first is None:
         return
     mark = FIRES if key in row.status.fired else FIRED
-    axes.plot(
-        [first],
-        [index],
-        color=mark.colour,
-        marker=mark.marker,
-        markersize=mark.size,
-        markerfacecolor=mark.inside,
-        markeredgewidth=0.8,
-        zorder=3,
-        clip_on=False,
-    )
+    axes.plot([first], [index], **mark.look())
     late = first > scale.low + 0.7 * (scale.high - scale.low)
     axes.annotate(
         str(first),

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from .page import html
+from ..audit import Audit
 
 __all__ = ["html"]
+
+
+def html(audit: Audit, version: str) -> str:
+    """The audit as one HTML file; the same audit gives the same bytes. Jinja2 is imported only now."""
+    from .page import page_of
+
+    return page_of(audit, version)

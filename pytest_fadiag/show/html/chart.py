@@ -1,4 +1,4 @@
-"""One line plot as inline SVG; holes, zeros, infinities and NaN have marks of their own instead of vanishing."""
+"""One line plot in numbers; holes, zeros, infinities and NaN have marks of their own instead of vanishing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, NamedTuple
 
 from ...judge.wording import count, figure
 from .axes import Axis
-from .markup import Markup, badge, element, join, text
 
-WIDTH, HEIGHT = 340, 200
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 24, 36
 LANE = 12
 """Inside the frame, above and below the curve: where the numbers go that no axis has a place for."""
 MOST_DOTS = 40
@@ -25,9 +24,10 @@ ODD = {
 }
 """What no axis has a place for: its mark, and what the caption calls it."""
 
+Place = tuple[float, float]
 
-@dataclass(frozen=True)
-class Limit:
+
+class Limit(NamedTuple):
     """A threshold over a stretch of x: a horizontal line."""
 
     value: float
@@ -35,9 +35,27 @@ class Limit:
     last: float
 
 
+class Dot(NamedTuple):
+    """One number of a plot."""
+
+    x: float
+    y: float
+    mark: str
+    """Of what has no place on the axis."""
+    fired: bool
+    label: str
+
+
 @dataclass(frozen=True)
 class Chart:
-    """What one plot shows; ``xs`` are layers or epochs."""
+    """What one plot shows, and where: ``xs`` are layers or epochs."""
+
+    WIDTH: ClassVar = 340
+    HEIGHT: ClassVar = 200
+    LEFT: ClassVar = 44
+    RIGHT: ClassVar = 328
+    TOP: ClassVar = 24
+    BOTTOM: ClassVar = 164
 
     title: str
     unit: str
@@ -56,173 +74,117 @@ class Chart:
     deepest: str = ""
     """What the last x is called where nobody knows its number."""
 
-    def figure(self, ident: str) -> Markup:
-        """The plot and its caption; the ids within start with ``ident``."""
-        parts = [
-            element("title", self.title, id=f"{ident}-t"),
-            element("desc", self._words(), id=f"{ident}-d"),
-            *self._grid(),
-            *self._limits(),
-            *self._marks(),
-            *self._lines(),
-            *self._points(),
-        ]
-        svg = element(
-            "svg",
-            *parts,
-            viewBox=f"0 0 {WIDTH} {HEIGHT}",
-            role="img",
-            aria_labelledby=f"{ident}-t",
-            aria_describedby=f"{ident}-d",
-        )
-        return element("figure", svg, element("figcaption", *self._caption()))
+    def x(self, value: float) -> float:
+        """Where a layer or epoch lies."""
+        return self._across(self.x_axis.at(value))
 
-    def _x(self, value: float) -> float:
-        return LEFT + LANE / 2 + self.x_axis.at(value) * (WIDTH - LEFT - RIGHT - LANE)
+    def y(self, value: float) -> float:
+        """Where a number lies that the axis has a place for."""
+        return self._up(self.y_axis.at(value))
 
-    def _y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - LANE - self.y_axis.at(value) * (HEIGHT - TOP - BOTTOM - 2 * LANE)
+    def _across(self, share: float) -> float:
+        return self.LEFT + LANE / 2 + share * (self.RIGHT - self.LEFT - LANE)
 
-    def _grid(self) -> list[Markup]:
-        right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-        parts = [_text(LEFT, 14, self.title, "title", "start")]
-        for place, label in self.y_axis.ticks(5):
-            y = bottom - LANE - place * (HEIGHT - TOP - BOTTOM - 2 * LANE)
-            parts += [_line(LEFT, y, right, y, "grid"), _text(LEFT - 5, y + 3.5, label, "tick", "end")]
-        for place, label in self.x_axis.ticks(8):
-            if "." in label or not 0 <= place <= 1:
-                continue  # there is no half layer
-            x = LEFT + LANE / 2 + place * (WIDTH - LEFT - RIGHT - LANE)
-            name = self.deepest if self.deepest and place == 1 else label
-            parts += [_line(x, bottom, x, bottom + 3, "frame"), _text(x, bottom + 14, name, "tick")]
-        parts.append(_text((LEFT + right) / 2, HEIGHT - 6, self.unit, "tick"))
-        return [*parts, _line(LEFT, TOP, LEFT, bottom, "frame"), _line(LEFT, bottom, right, bottom, "frame")]
+    def _up(self, share: float) -> float:
+        return self.BOTTOM - LANE - share * (self.BOTTOM - self.TOP - 2 * LANE)
 
-    def _limits(self) -> list[Markup]:
-        return [
-            _line(self._x(limit.first), self._y(limit.value), self._x(limit.last), self._y(limit.value), "limit")
-            for limit in self.limits
-            if self._shown(limit)
-        ]
+    @property
+    def y_ticks(self) -> list[tuple[float, str]]:
+        """Places and labels beside the plot."""
+        return [(self._up(share), label) for share, label in self.y_axis.ticks(5)]
 
-    def _shown(self, limit: Limit) -> bool:
-        return _kind(limit.value, self.y_axis) == "" and -1e-9 <= self.y_axis.at(limit.value) <= 1 + 1e-9
+    @property
+    def x_ticks(self) -> list[tuple[float, str]]:
+        """Places and labels below it; there is no half layer."""
+        ticks = [(share, label) for share, label in self.x_axis.ticks(8) if "." not in label and 0 <= share <= 1]
+        return [(self._across(share), self.deepest if self.deepest and share == 1 else label) for share, label in ticks]
 
-    def _marks(self) -> list[Markup]:
-        parts = []
-        for x, label in self.marks:
-            place = self._x(x)
-            parts += [_line(place, TOP + 9, place, HEIGHT - BOTTOM, "mark"), _text(place, TOP + 6, label, "mark")]
-        return parts
+    @cached_property
+    def limits_in_sight(self) -> list[Limit]:
+        """The limits that the axis reaches."""
+        possible = (limit for limit in self.limits if not self._odd(limit.value))
+        return [limit for limit in possible if -1e-9 <= self.y_axis.at(limit.value) <= 1 + 1e-9]
 
-    def _lines(self) -> list[Markup]:
-        """Solid through neighbours, dotted over holes and over blocks that nobody counted."""
-        known = [index for index, y in enumerate(self.ys) if _kind(y, self.y_axis) == ""]
-        runs: list[list[int]] = [known[:1]]
-        holes = []
-        for a, b in itertools.pairwise(known):
-            if b > a + 1 or (self.deepest and b + 1 == len(self.ys)):
-                holes.append(_line(*self._place(a), *self._place(b), "hole"))
-                runs.append([b])
-            else:
-                runs[-1].append(b)
-        curves = [" ".join(f"{x:.1f},{y:.1f}" for x, y in map(self._place, run)) for run in runs if len(run) > 1]
-        return [*holes, *(element("polyline", points=points, class_="curve") for points in curves)]
+    @cached_property
+    def _runs(self) -> list[list[int]]:
+        """Indices that a solid line joins: neighbours, without blocks between them that nobody counted."""
+        runs = _neighbours([index for index, y in enumerate(self.ys) if not self._odd(y)])
+        if self.deepest and runs and runs[-1][-1] + 1 == len(self.ys):
+            *before, last = runs.pop()
+            runs += [run for run in (before, [last]) if run]
+        return runs
 
-    def _place(self, index: int) -> tuple[float, float]:
+    @property
+    def curves(self) -> list[list[Place]]:
+        """The places that each solid line joins."""
+        return [list(map(self._place, run)) for run in self._runs if len(run) > 1]
+
+    @property
+    def holes(self) -> list[tuple[Place, Place]]:
+        """The ends of each dotted line."""
+        return [(self._place(before[-1]), self._place(after[0])) for before, after in itertools.pairwise(self._runs)]
+
+    def _place(self, index: int) -> Place:
         value = self.ys[index]
         assert value is not None
-        return self._x(self.xs[index]), self._y(value)
+        return self.x(self.xs[index]), self.y(value)
 
-    def _points(self) -> list[Markup]:
-        parts, alone = [], _alone([_kind(y, self.y_axis) == "" for y in self.ys])
+    @property
+    def dots(self) -> list[Dot]:
+        """The numbers that have a symbol: of many only those that no line shows."""
+        dots, alone = [], {run[0] for run in self._runs if len(run) == 1}
         for index, value in enumerate(self.ys):
-            kind, label = _kind(value, self.y_axis), f"{self.unit} {self._name(index)}: {_say(value)}"
+            kind, fired, label = self._odd(value), index in self.fired, self._said(index)
             if kind:
-                y = TOP + LANE / 2 if kind == "infinite" else HEIGHT - BOTTOM - LANE / 2
-                parts.append(_text(self._x(self.xs[index]), y + 3.5, ODD[kind][0], "odd", title=label))
-            elif len(self.ys) <= MOST_DOTS or alone[index] or index in self.fired:
-                x, y = self._place(index)
-                parts.append(_dot(x, y, index in self.fired, label))
-        return parts
+                y = self.TOP + LANE / 2 if kind == "infinite" else self.BOTTOM - LANE / 2
+                dots.append(Dot(self.x(self.xs[index]), y, ODD[kind][0], fired, label))
+            elif len(self.ys) <= MOST_DOTS or index in alone or fired:
+                dots.append(Dot(*self._place(index), "", fired, label))
+        return dots
 
-    def _name(self, index: int) -> str:
-        return self.deepest if self.deepest and index + 1 == len(self.xs) else f"{self.xs[index]:g}"
-
-    def _odd(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+    @property
+    def odd_notes(self) -> list[tuple[str, str]]:
+        """Each mark of what has no place on the axis, with what it means and where it is."""
+        places: dict[str, list[int]] = {}
         for index, y in enumerate(self.ys):
-            if kind := _kind(y, self.y_axis):
-                found.setdefault(kind, []).append(index)
-        return found
-
-    def _ranges(self, indices: Sequence[int]) -> str:
-        """Places on x in few words: 0, 3–7."""
-        runs: list[list[int]] = []
-        for index in indices:
-            if runs and index == runs[-1][-1] + 1:
-                runs[-1].append(index)
-            else:
-                runs.append([index])
-        return ", ".join("–".join(dict.fromkeys([self._name(run[0]), self._name(run[-1])])) for run in runs)
-
-    def _caption(self) -> list[Markup]:
+            if kind := self._odd(y):
+                places.setdefault(kind, []).append(index)
         notes = []
-        if self.legend and any(self._shown(limit) for limit in self.limits):
-            notes.append(join([element("span", class_="dash"), text(self.legend)]))
-        elif self.legend and self.limits:
-            notes.append(text(f"{self.legend}: off this scale"))
-        if self.marks:
-            keys = sorted({key for _, label in self.marks for key in label})
-            notes.append(join([*(badge(key, fired=True) for key in keys), text(" first fired")]))
-        for kind, places in self._odd().items():
+        for kind, indices in places.items():
             mark, words = ODD[kind]
-            noun = self.unit if len(places) == 1 else self.unit + "s"
-            notes.append(join([element("b", mark, class_="odd"), text(f" {words}: {noun} {self._ranges(places)}")]))
-        return [element("span", note) for note in notes]
+            ranges = ("–".join(dict.fromkeys([self._name(run[0]), self._name(run[-1])])) for run in _neighbours(indices))
+            notes.append((mark, f"{words}: {self.unit if len(indices) == 1 else self.unit + 's'} {', '.join(ranges)}"))
+        return notes
 
-    def _words(self) -> str:
+    @property
+    def words(self) -> str:
+        """The plot for those who cannot see it."""
+        said = "; ".join(map(self._said, range(len(self.ys))))
         if len(self.ys) > MOST_DOTS:
             finite = [y for y in self.ys if y is not None and math.isfinite(y)]
             span = f", from {figure(min(finite))} to {figure(max(finite))}" if finite else ""
             said = f"{count(len(self.ys), self.unit)}{span}"
-        else:
-            said = "; ".join(f"{self.unit} {self._name(index)}: {_say(y)}" for index, y in enumerate(self.ys))
         return f"{said}. {self.legend}".strip()
 
+    def _said(self, index: int) -> str:
+        value = self.ys[index]
+        return f"{self.unit} {self._name(index)}: {'not recorded' if value is None else figure(value)}"
 
-def _kind(value: float | None, axis: Axis) -> str:
-    """Which of the odd kinds a number is, or nothing where the axis has a place for it."""
-    if value is None:
-        return "none"
-    if math.isnan(value):
-        return "nan"
-    if math.isinf(value):
-        return "infinite"
-    return "zero" if axis.log and value <= 0 else ""
+    def _name(self, index: int) -> str:
+        return self.deepest if self.deepest and index + 1 == len(self.xs) else f"{self.xs[index]:g}"
 
-
-def _say(value: float | None) -> str:
-    return "not recorded" if value is None else figure(value)
-
-
-def _alone(known: Sequence[bool]) -> list[bool]:
-    """Which known points have no known neighbour, so that no line would show them."""
-    padded = [False, *known, False]
-    return [not before and not after for before, after in zip(padded, padded[2:], strict=False)]
+    def _odd(self, value: float | None) -> str:
+        """Which of the odd kinds a number is, or nothing where the axis has a place for it."""
+        if value is None:
+            return "none"
+        if math.isnan(value):
+            return "nan"
+        if math.isinf(value):
+            return "infinite"
+        return "zero" if self.y_axis.log and value <= 0 else ""
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return element("line", x1=f"{x1:.1f}", y1=f"{y1:.1f}", x2=f"{x2:.1f}", y2=f"{y2:.1f}", class_=kind)
-
-
-def _text(x: float, y: float, words: str, kind: str, anchor: str = "middle", title: str = "") -> Markup:
-    inner = [element("title", title)] if title else []
-    return element("text", *inner, words, x=f"{x:.1f}", y=f"{y:.1f}", class_=kind, text_anchor=anchor)
-
-
-def _dot(x: float, y: float, fired: bool, label: str) -> Markup:
-    title = element("title", label + (", crossed" if fired else ""))
-    if fired:  # a square, so that it differs without colour too
-        return element("rect", title, x=f"{x - 3.5:.1f}", y=f"{y - 3.5:.1f}", width=7, height=7, class_="dot fired")
-    return element("circle", title, cx=f"{x:.1f}", cy=f"{y:.1f}", r=2.8, class_="dot")
+def _neighbours(indices: Sequence[int]) -> list[list[int]]:
+    """Indices that follow each other, together: 0; 3, 4, 5."""
+    runs = itertools.groupby(enumerate(indices), lambda pair: pair[1] - pair[0])
+    return [[index for _, index in run] for _, run in runs]

@@ -1,60 +1,36 @@
-"""The reports of the page: plots, control, environment and the full text of each row, folded away until asked for."""
+"""The facts of each report on the page: file, reason, expectation, control, environment, what changed."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from ...judge.diagnostics import DIAGNOSTICS
 from ...judge.report import DiagnosticReport
 from ...judge.trajectory import Trajectory
-from ...judge.wording import as_log, count, fraction, listed
+from ...judge.wording import count, fraction, listed
 from ..audit import AuditRow
 from ..changes import moves
-from ..status import Outcome, in_a_sentence
-from .markup import Markup, block, element
-from .plots import plots
+from ..status import Outcome
 
 
-def reports(rows: Sequence[AuditRow]) -> Markup:
-    """All of them, in the order of the table."""
-    return element("div", *(details(row, f"report-{number}") for number, row in enumerate(rows)), id="reports")
-
-
-def details(row: AuditRow, ident: str) -> Markup:
-    """One report; a row that has none says why."""
-    standing = row.status.standing
-    seed = "" if row.seed is None else f", seed {row.seed}"
-    summary = element(
-        "summary",
-        element("span", standing.symbol, class_=f"symbol {standing.word}", aria_hidden="true"),
-        element("span", element("b", row.method + seed), as_log("", row.partial), class_="who"),
-        element("span", in_a_sentence(row.status), class_="what"),
-    )
-    body = [_facts(row)]
-    if row.report is not None:
-        body = [plots(row.report, ident), _facts(row), element("pre", block(str(row.report)), tabindex=0)]
-    return element("details", summary, element("div", *body, class_="report"), id=ident)
-
-
-def _facts(row: AuditRow) -> Markup:
-    facts: list[tuple[str, str]] = [("log" if row.partial else "checkpoint", row.checkpoint)]
+def facts(row: AuditRow) -> list[tuple[str, str]]:
+    """What is known of a row beside its numbers: a name and what it says; a row without a report says why."""
+    said = [("log" if row.partial else "checkpoint", row.checkpoint)]
     if row.reason:
-        facts.append(("reason", row.reason))
+        said.append(("reason", row.reason))
     without_answer = (Outcome.ERROR, Outcome.NOT_RUN, Outcome.SKIPPED)
     odd = [f"({key}) {outcome.value}" for key, outcome in row.outcomes.items() if outcome in without_answer]
     if odd:
-        facts.append(("outcomes", ", ".join(odd)))
+        said.append(("outcomes", ", ".join(odd)))
     if row.expected is not None:
-        facts.append(("expected to fire", " ".join(row.expected) or "nothing"))
+        said.append(("expected to fire", " ".join(row.expected) or "nothing"))
     if row.report is not None:
-        facts += _report_facts(row.report)
+        said += _report_facts(row.report)
     changed = [
         f"{title} {move.was} → {move.became}" + ("" if str(move).startswith(("was", "new")) else f" ({move})")
         for title, move in moves(row).items()
     ]
     if changed:
-        facts.append(("since recorded", ", ".join(changed)))
-    return element("dl", *(element("div", element("dt", name), element("dd", said)) for name, said in facts))
+        said.append(("since recorded", ", ".join(changed)))
+    return said
 
 
 def _report_facts(report: DiagnosticReport) -> list[tuple[str, str]]:

@@ -1,125 +1,90 @@
-"""The page as a whole: one file with its style and script, which may load nothing and run nothing else."""
+"""The page as a whole: templates that escape whatever they are given, a style and a script, and nothing else may run."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import re
 from functools import cache
 from importlib.resources import files
 
-from ...judge.diagnostics import DIAGNOSTICS
-from ..audit import Audit, Checklist
-from ..headline import headline
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.ext import Extension
+from markupsafe import Markup, escape
+
+from ...judge.wording import as_log, limit, points
+from ..audit import Audit
+from ..headline import checklist_count, fired_counts, headline, margin_counts, standing_counts
 from ..notes import notes_of
-from ..status import Standing
-from .details import reports
-from .listing import audit_table, mean_table
-from .markup import Markup, element
-from .sections import checklist, counts, diagnostics, margin_tally, margins, section
+from ..printable import one_line, printable
+from ..status import Standing, in_a_sentence, in_words
+from . import details, listing, plots, sections
 
 
-def html(audit: Audit, version: str) -> str:
-    """The audit as one HTML file; the same audit gives the same bytes."""
+def page_of(audit: Audit, version: str) -> str:
+    """The page of an audit."""
     style, script = _file("page.css"), _file("page.js")
-    title = headline(audit)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="generator", content=f"pytest-fadiag {version}"),
-        element("link", rel="icon", href="data:,"),
-        element("title", f"FA audit: {title}"),
-        element("style", style),
-    )
-    body = element(
-        "body",
-        element("header", element("p", "FA audit", class_="quiet"), element("h1", title), *_counted(audit)),
-        element("main", *_sections(audit)),
-        element("footer", element("p", f"Written by pytest-fadiag {version}.", class_="quiet")),
-        element("script", script),
-    )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
-
-
-def _counted(audit: Audit) -> list[Markup]:
-    tally = [margin_tally(audit)] if audit.margins else []
-    if audit.rows:
-        return [counts(audit.rows), *tally]
-    none = "No checkpoint and no log was measured by itself, so nothing here says that a result holds."
-    return [element("p", none), *tally]
-
-
-def _sections(audit: Audit) -> list[Markup]:
-    rows = audit.rows
-    parts = [section("What was asked", diagnostics(rows), ident="asked")]
-    read = [] if audit.checklist is None else [_checklist(audit.checklist)]
-    if not rows:  # then it is what the page is about
-        parts, read = [*read, *parts], []
-    if rows:
-        parts.append(section("Results", _controls(), audit_table(rows), ident="results"))
-    means = mean_table(audit)
-    if means is not None:
-        parts.append(section("Mean ± sd over seeds", means, ident="over-seeds"))
-    if audit.margins:
-        parts.append(section("Margin over seeds", margins(audit.margins), ident="seed-margins"))
-    notes = [element("li", note) for note in notes_of(rows)]
-    if notes:
-        parts.append(section("Notes", element("ul", *notes, class_="notes"), ident="notes"))
-    parts += read
-    if rows:
-        buttons = element(
-            "p",
-            element("button", "Open all", type="button", id="open"),
-            element("button", "Close all", type="button", id="close"),
-            class_="controls",
-            hidden=True,
-        )
-        parts.append(section("Reports", buttons, reports(rows), ident="all-reports"))
-    return parts
-
-
-def _checklist(content: Checklist) -> Markup:
-    return section("Checklist of the evaluation code", checklist(content), ident="checklist")
-
-
-def _controls() -> Markup:
-    """The filters; hidden until the script is there to serve them."""
-    fired = [("", "anything or nothing"), *((d.key, f"({d.key}) {d.name}") for d in DIAGNOSTICS), ("none", "nothing")]
-    stands = [("", "all"), *((standing.word, standing.word) for standing in Standing)]
-    return element(
-        "form",
-        element(
-            "label", "Find ", element("input", type="search", id="find", autocomplete="off", placeholder="method, seed, file")
-        ),
-        element("label", "Status ", _select("status", stands)),
-        element("label", "Fired ", _select("fired", fired)),
-        element("button", "Reset", type="reset"),
-        element("output", id="shown", role="status"),
-        class_="controls",
-        role="search",
-        aria_label="Filter the results",
-        hidden=True,
-    )
-
-
-def _select(ident: str, options: Sequence[tuple[str, str]]) -> Markup:
-    return element("select", *(element("option", words, value=value) for value, words in options), id=ident)
-
-
-@cache
-def _file(name: str) -> Markup:
-    return Markup(files(__package__).joinpath(name).read_text("utf-8"))
-
-
-def _policy(style: str, script: str) -> str:
-    """Nothing is loaded, and by their digests only this style and this script count, whatever a name may smuggle in."""
-    return (
+    # Nothing is loaded, and by their digests only this style and this script count, whatever a name may smuggle in.
+    policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
+    return _environment().get_template("page.html").render(
+        audit=audit,
+        rows=audit.rows,
+        version=version,
+        title=headline(audit),
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        notes=notes_of(audit.rows),
+        asked=sections.Asked(audit.rows),
+    )  # fmt: skip
+
+
+class _Compact(Extension):
+    """Line breaks and indents of the templates are for their readers: between cells they would be text."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        return re.sub(r"\n\s*", "", source)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined, extensions=[_Compact], finalize=_spelled
+    )
+    environment.globals |= {
+        "as_log": as_log,
+        "checklist_count": checklist_count,
+        "details": details,
+        "fired_counts": fired_counts,
+        "in_a_sentence": in_a_sentence,
+        "in_words": in_words,
+        "listing": listing,
+        "margin_counts": margin_counts,
+        "plots": plots.plots,
+        "sections": sections,
+        "standing_counts": standing_counts,
+        "standings": list(Standing),
+    }
+    environment.filters |= {"block": _block, "limit": limit, "place": "{:.1f}".format, "points": points}
+    return environment
+
+
+def _spelled(value: object) -> object:
+    """What an expression in a template gives: on one line, invisible characters spelled out, unless it is HTML already."""
+    return value if isinstance(value, Markup) else one_line(str(value))
+
+
+def _block(value: object) -> Markup:
+    """A text of several lines: the line breaks stay."""
+    return escape(printable(str(value)))
+
+
+@cache
+def _file(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
 
 
 def _digest(content: str) -> str:

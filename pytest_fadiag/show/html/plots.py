@@ -9,15 +9,14 @@ from ...judge.trajectory import Trajectory
 from ...judge.wording import fraction, limit, site
 from .axes import linear_axis, log_axis, whole_axis
 from .chart import Chart, Limit
-from .markup import Markup, element
 
 
-def plots(report: DiagnosticReport, ident: str) -> Markup:
+def plots(report: DiagnosticReport) -> list[Chart]:
     """The plots of one report, depth first."""
     charts = [residual_norms(report), gradient_norms(report)]
     if report.trajectory is not None and report.trajectory.epochs:
         charts += over_epochs(report, report.trajectory)
-    return element("div", *(chart.figure(f"{ident}-{number}") for number, chart in enumerate(charts)), class_="plots")
+    return charts
 
 
 def residual_norms(report: DiagnosticReport) -> Chart:
