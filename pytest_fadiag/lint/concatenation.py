@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .bindings import Kind
 from .cosines import Cosine, Cosines
@@ -22,11 +22,9 @@ _PARTS = {"weight", "bias", "kernel", "data", "grad"}
 def find(tree: Tree) -> Iterator[Hit]:
     """Every cosine of which a side joins the gradients of several layers."""
     for cosine in tree.fact(Cosines):
-        joined = next((join for side in cosine.sides if (join := _joined(tree, side)) is not None), None) or _summed(
-            tree, cosine
-        )
-        if joined is not None:
-            where = "" if joined.lineno == cosine.node.lineno else f" (line {joined.lineno})"
+        join = _first_join(tree, cosine.sides, 7) or _sum_over_layers(tree, cosine)
+        if join is not None:
+            where = "" if join.lineno == cosine.node.lineno else f" (line {join.lineno})"
             yield Hit(
                 cosine.node,
                 f"one cosine of the gradients of all layers end to end{where}: the layer with the largest gradient decides it",
@@ -34,29 +32,33 @@ def find(tree: Tree) -> Iterator[Hit]:
             )
 
 
-def _joined(tree: Tree, node: ast.expr, depth: int = 6) -> ast.expr | None:
+def _first_join(tree: Tree, nodes: Iterable[ast.expr], depth: int) -> ast.expr | None:
+    return next((join for node in nodes if (join := _join(tree, node, depth - 1)) is not None), None)
+
+
+def _join(tree: Tree, node: ast.expr, depth: int) -> ast.expr | None:
     """The call that puts layers end to end, in an expression or in what flows into it."""
     if depth == 0:
         return None
     if isinstance(node, ast.Call):
-        return _joined_by_call(tree, node, depth)
-    inner: list[ast.expr | None] = []
+        return _join_by_call(tree, node, depth)
+    inner: list[ast.expr] = []
     if isinstance(node, ast.Name):
         for binding in tree.reaching(node):
             if binding.kind is Kind.PARAMETER and (function := tree.function(node)) is not None:
                 inner += tree.arguments(function, node.id)
-            elif binding.kind is Kind.VALUE or isinstance(binding.node, ast.Assign):
+            elif binding.value is not None and (binding.kind is Kind.VALUE or isinstance(binding.node, ast.Assign)):
                 inner.append(binding.value)
     elif isinstance(node, ast.Attribute):
-        inner = [binding.value for binding in tree.attribute(node)]
+        inner = tree.values(node)
     elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call):
         inner = [node.value]  # ravel_pytree(…)[0]
     elif isinstance(node, ast.BinOp):
         inner = [node.left]
-    return next((found for part in inner if part is not None and (found := _joined(tree, part, depth - 1)) is not None), None)
+    return _first_join(tree, inner, depth)
 
 
-def _joined_by_call(tree: Tree, node: ast.Call, depth: int) -> ast.expr | None:
+def _join_by_call(tree: Tree, node: ast.Call, depth: int) -> ast.expr | None:
     name = called_name(node)
     if name in _JOINS and node.args:
         return node if _is_layers(tree, node.args[0]) else None
@@ -65,12 +67,9 @@ def _joined_by_call(tree: Tree, node: ast.Call, depth: int) -> ast.expr | None:
     if (stack := tree.receiver(node)) is not None:
         if name in _FLAT and isinstance(stack, ast.Call) and called_name(stack) == "stack" and stack.args:
             return stack if _is_layers(tree, stack.args[0]) else None
-        found = _joined(tree, stack, depth - 1)
-        if found is not None:
-            return found
-    function = tree.definition(node)
-    values = tree.returned(function) if function is not None else []
-    return next((found for value in values if (found := _joined(tree, value, depth - 1)) is not None), None)
+        if (join := _join(tree, stack, depth - 1)) is not None:
+            return join
+    return _first_join(tree, tree.results(node), depth)
 
 
 def _is_layers(tree: Tree, node: ast.expr) -> bool:
@@ -95,14 +94,13 @@ def _owners(parts: list[ast.expr]) -> set[str]:
     return owners
 
 
-def _summed(tree: Tree, cosine: Cosine) -> ast.expr | None:
+def _sum_over_layers(tree: Tree, cosine: Cosine) -> ast.expr | None:
     """The sum over layers in a cosine written out as sum(dots) / (norm * norm), which joins the layers as well."""
     if not isinstance(cosine.node, ast.BinOp) or not tree.fact(Gradients).any(cosine.sides):
         return None
     numerator: ast.expr | None = cosine.node.left
     if isinstance(numerator, ast.Name):
-        values = [binding.value for binding in tree.reaching(numerator)]
-        numerator = values[0] if len(values) == 1 else None
+        numerator = tree.only_value(numerator)
     if isinstance(numerator, ast.Call) and called_name(numerator) == "sum" and numerator.args:
         generator = numerator.args[0]
         if isinstance(generator, (ast.GeneratorExp, ast.ListComp)) and tree.fact(Sequences).over_layers(generator):

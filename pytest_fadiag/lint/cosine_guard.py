@@ -68,12 +68,11 @@ def _rescaled(tree: Tree, node: ast.expr, depth: int = 6) -> bool:
 
 
 def _rescaled_name(tree: Tree, node: ast.Name, depth: int) -> bool:
-    bindings = tree.reaching(node)
-    for binding in bindings:  # gradient /= gradient.norm()
+    for binding in tree.reaching(node):  # gradient /= gradient.norm()
         change = binding.node
         if isinstance(change, ast.AugAssign) and isinstance(change.op, ast.Div) and _is_scale(tree, change.value):
             return True
-    values = [binding.value for binding in bindings if binding.kind in (Kind.VALUE, Kind.ITEM) and binding.value is not None]
+    values = tree.values(node, Kind.VALUE, Kind.ITEM)
     # A parameter's name is all there is to go by.
     return all(_rescaled(tree, value, depth - 1) for value in values) if values else bool(words(node.id) & UNIT)
 
@@ -93,10 +92,8 @@ def _is_scale(tree: Tree, node: ast.expr, depth: int = 3) -> bool:
         if name and words(name) & _SCALES:
             return True
         if isinstance(part, ast.Name) and depth:
-            values = [
-                binding.value for binding in tree.reaching(part) if binding.kind is Kind.VALUE and binding.value is not None
-            ]
-            if any(_is_scale(tree, value, depth - 1) for value in values if isinstance(value, ast.Call)):
+            calls = [value for value in tree.values(part, Kind.VALUE) if isinstance(value, ast.Call)]
+            if any(_is_scale(tree, call, depth - 1) for call in calls):
                 return True
     return False
 
@@ -111,17 +108,10 @@ def _floors(tree: Tree, cosine: Cosine, compared: list[ast.expr]) -> Iterator[as
 
 def _norm_of(tree: Tree, part: ast.AST, sources: set[str]) -> bool:
     """Whether a node is a norm of one of these names, or a name that was assigned one."""
-    if isinstance(part, ast.Call) and words(called_name(part) or "") & NORM:
-        return any(isinstance(name, ast.Name) and name.id in sources for name in ast.walk(part))
-    if not isinstance(part, ast.Name):
-        return False
-    values = [binding.value for binding in tree.reaching(part) if binding.value is not None]
-    normed = [call for value in values for call in ast.walk(value) if isinstance(call, ast.Call)]
-    return any(
-        words(called_name(call) or "") & NORM
-        and any(isinstance(name, ast.Name) and name.id in sources for name in ast.walk(call))
-        for call in normed
-    )
+    values = tree.values(part) if isinstance(part, ast.Name) else []
+    nodes = [part, *(inner for value in values for inner in ast.walk(value))]
+    norms = [call for call in nodes if isinstance(call, ast.Call) and words(called_name(call) or "") & NORM]
+    return any(isinstance(name, ast.Name) and name.id in sources for call in norms for name in ast.walk(call))
 
 
 def _guards(tree: Tree, compare: ast.Compare, cosine: Cosine) -> bool:
@@ -143,10 +133,10 @@ def _guards(tree: Tree, compare: ast.Compare, cosine: Cosine) -> bool:
 
 
 def _hit(tree: Tree, cosine: Cosine, gradient: ast.expr) -> Hit:
-    given = tree.number(cosine.eps)
-    eps = f"{DEFAULT_EPS if given is None else given:g}".replace("e-0", "e-")
-    shown = ast.unparse(gradient)
-    subject = f"`{shown}`" if len(shown) <= 60 else "one of them"
+    number = tree.number(cosine.eps)
+    eps = f"{DEFAULT_EPS if number is None else number:g}".replace("e-0", "e-")
+    code = ast.unparse(gradient)
+    subject = f"`{code}`" if len(code) <= 60 else "one of them"
     return Hit(
         cosine.node,
         f"a cosine of gradients ({subject}) whose norms are clamped at eps={eps}: below that norm it shrinks towards 0 "

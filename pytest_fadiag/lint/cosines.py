@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .bindings import Binding
 from .tree import Tree, argument, called_name, keyword
 from .words import NORM, words
 
@@ -39,21 +38,23 @@ class Cosines:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.found: dict[ast.AST, Cosine] = {}
+        self._by_node: dict[ast.AST, Cosine] = {}
         for node in tree.nodes:
-            cosine = (
-                self._call(node) if isinstance(node, ast.Call) else self._written(node) if isinstance(node, ast.BinOp) else None
-            )
+            cosine = None
+            if isinstance(node, ast.Call):
+                cosine = self._call(node)
+            elif isinstance(node, ast.BinOp):
+                cosine = self._quotient(node)
             if cosine is not None:
-                self.found[node] = cosine
+                self._by_node[node] = cosine
 
     def __iter__(self) -> Iterator[Cosine]:
-        return iter(self.found.values())
+        return iter(self._by_node.values())
 
     def inside(self, node: ast.expr, depth: int = 4) -> Cosine | None:
         """The cosine an expression is, possibly under a name, after ``.mean().item()`` or in ``float(…)``."""
-        if node in self.found:
-            return self.found[node]
+        if node in self._by_node:
+            return self._by_node[node]
         if depth == 0:
             return None
         inner: list[ast.expr] = []
@@ -61,10 +62,10 @@ class Cosines:
             inner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
             inner += node.args[:1]
         elif isinstance(node, ast.Name):
-            inner = [binding.value for binding in self.tree.reaching(node) if binding.value is not None]
+            inner = self.tree.values(node)
         elif isinstance(node, ast.BinOp):
             inner = [node.left, node.right]
-        return next((found for part in inner if (found := self.inside(part, depth - 1)) is not None), None)
+        return next((cosine for part in inner if (cosine := self.inside(part, depth - 1)) is not None), None)
 
     def _call(self, node: ast.Call) -> Cosine | None:
         full = self.tree.dotted(node.func)
@@ -73,27 +74,20 @@ class Cosines:
             return None
         if full in _FUNCTIONS:
             return Cosine(node, first, second, True, argument(node, 3, "eps"))
-        if (made := self._instance(node.func)) is not None:
-            return Cosine(node, first, second, True, argument(made, 1, "eps"))
-        found = words(called_name(node) or "")
-        if found & _HELPER and not found & _OTHER and keyword(node, "reduction", "metric") is None:
-            sklearn = (full or "").startswith(("sklearn.", "torchmetrics.", "math.", "numpy.", "torch."))
-            return None if sklearn else Cosine(node, first, second, False)
+        if (module := self._module(node.func)) is not None:
+            return Cosine(node, first, second, True, argument(module, 1, "eps"))
+        name = words(called_name(node) or "")
+        if name & _HELPER and not name & _OTHER and keyword(node, "reduction", "metric") is None:
+            library = (full or "").startswith(("sklearn.", "torchmetrics.", "math.", "numpy.", "torch."))
+            return None if library else Cosine(node, first, second, False)
         return None
 
-    def _instance(self, func: ast.expr) -> ast.Call | None:
-        """The ``nn.CosineSimilarity(…)`` whose instance is called."""
-        if isinstance(func, ast.Call):
-            return func if self.tree.dotted(func.func) in _MODULES else None
-        bindings: list[Binding] = []
-        if isinstance(func, ast.Name):
-            bindings = self.tree.reaching(func)
-        elif isinstance(func, ast.Attribute):
-            bindings = self.tree.attribute(func)
-        made = (binding.value for binding in bindings)
-        return next((value for value in made if isinstance(value, ast.Call) and self.tree.dotted(value.func) in _MODULES), None)
+    def _module(self, func: ast.expr) -> ast.Call | None:
+        """The ``nn.CosineSimilarity(…)`` that is called, there or under a name."""
+        calls = [value for value in (func, *self.tree.values(func)) if isinstance(value, ast.Call)]
+        return next((call for call in calls if self.tree.dotted(call.func) in _MODULES), None)
 
-    def _written(self, node: ast.BinOp) -> Cosine | None:
+    def _quotient(self, node: ast.BinOp) -> Cosine | None:
         """``dot / (norm * norm)``, each part possibly under a name."""
         if not isinstance(node.op, ast.Div):
             return None
@@ -105,8 +99,8 @@ class Cosines:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             return node.left, node.right
         if isinstance(node, ast.Name) and depth:
-            values = [binding.value for binding in self.tree.reaching(node)]
-            return self._dot(values[0], depth - 1) if len(values) == 1 and values[0] is not None else None
+            value = self.tree.only_value(node)
+            return None if value is None else self._dot(value, depth - 1)
         if isinstance(node, (ast.GeneratorExp, ast.ListComp)):
             return self._dot(node.elt, depth)
         return self._dot_call(node, depth) if isinstance(node, ast.Call) else None
@@ -136,6 +130,6 @@ class Cosines:
                 inner = [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
                 return sum(self._norms(part, depth) for part in inner) or (1 if name == "sqrt" else 0)
         if isinstance(node, ast.Name):
-            values = [binding.value for binding in self.tree.reaching(node) if binding.value is not None] if depth else []
+            values = self.tree.values(node) if depth else []
             return max([self._norms(value, depth - 1) for value in values] + [1 if words(node.id) & NORM else 0])
         return 0

@@ -75,8 +75,7 @@ def _is_lost(tree: Tree, name: str, value: ast.expr | None) -> bool:
 def _attribute(tree: Tree, node: ast.Assign | ast.AnnAssign, target: ast.Attribute) -> Iterator[Hit]:
     """The finding of a plain tensor attribute, unless the class registers it under the same name as well."""
     name = target.attr
-    registered = any(binding.value is not None and _registers(binding.value) for binding in tree.attribute(target))
-    if registered or not _is_lost(tree, name, node.value):
+    if any(map(_registers, tree.values(target))) or not _is_lost(tree, name, node.value):
         return
     sequence = isinstance(node.value, (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Tuple))
     if not _is_module(tree, node):
@@ -115,13 +114,11 @@ def _variable(tree: Tree, node: ast.Assign | ast.AnnAssign, name: str) -> Iterat
 
 def _names_feedback(name: str) -> bool:
     """Whether a name is a feedback matrix's: B, Bs, B2, feedback_weights, fb_1, weight_fa, fixed_backward_weights."""
-    found = words(name)
     letters = name.strip("_").rstrip("0123456789").rstrip("_")
     if letters in ("B", "Bs") or (name.startswith(("B_", "Bs_")) and len(name) <= 5):
         return True
-    if found & FEEDBACK:
-        return True
-    return bool(found & _MATRIX) and bool(found & {"fa", "dfa", "fixed"})
+    parts = words(name)
+    return bool(parts & FEEDBACK or (parts & _MATRIX and parts & {"fa", "dfa", "fixed"}))
 
 
 def _is_drawn(tree: Tree, value: ast.expr, depth: int = 3) -> bool:
@@ -132,10 +129,7 @@ def _is_drawn(tree: Tree, value: ast.expr, depth: int = 3) -> bool:
         if isinstance(part, ast.Call) and called_name(part) in _RANDOM and not _is_other(tree, part):
             return True
         if isinstance(part, ast.Name) and depth and part is value:
-            values = [
-                binding.value for binding in tree.reaching(part) if binding.kind is Kind.VALUE and binding.value is not None
-            ]
-            return any(_is_drawn(tree, bound, depth - 1) for bound in values)
+            return any(_is_drawn(tree, bound, depth - 1) for bound in tree.values(part, Kind.VALUE))
     return False
 
 

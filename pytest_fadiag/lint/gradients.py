@@ -24,7 +24,7 @@ class Gradients:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self._known: dict[ast.AST, bool] = {}
+        self._answers: dict[ast.AST, bool] = {}
         self._rules: dict[type[ast.AST], Callable[..., bool]] = {
             ast.Name: self._name,
             ast.Attribute: self._attribute,
@@ -49,11 +49,11 @@ class Gradients:
         """Whether an expression is a gradient, or a list of them."""
         if node is None:
             return False
-        if node not in self._known:
-            self._known[node] = False  # what a name is while that is being found out: the end of a circle
+        if node not in self._answers:
+            self._answers[node] = False  # what a name is while that is being found out: the end of a circle
             rule = self._rules.get(type(node))
-            self._known[node] = rule is not None and rule(node)
-        return self._known[node]
+            self._answers[node] = rule is not None and rule(node)
+        return self._answers[node]
 
     def any(self, nodes: Iterable[ast.AST]) -> bool:
         """Whether one of several expressions is a gradient."""
@@ -78,9 +78,7 @@ class Gradients:
             return True
         if node.attr in _SAME:
             return self(node.value)
-        return any(self(binding.value) for binding in self.tree.attribute(node)) or self.any(
-            value for _, value in self.tree.contents(node)
-        )
+        return self.any(self.tree.values(node)) or self.any(value for _, value in self.tree.contents(node))
 
     def _subscript(self, node: ast.Subscript) -> bool:
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
@@ -100,8 +98,7 @@ class Gradients:
             return name not in _FACTS
         if isinstance(node.func, ast.Name) and name in _BUILTINS:
             return self.any(node.args)
-        function = self.tree.definition(node)
-        return function is not None and self.any(self.tree.returned(function))
+        return self.any(self.tree.results(node))
 
     def _carries(self, full: str, node: ast.Call) -> bool:
         """Whether a function of torch or numpy hands on a gradient: not if it is a module, a loss or an image operation."""
@@ -120,5 +117,4 @@ class Gradients:
 
 def _names_gradients_of(function: str) -> bool:
     """Whether a function's name says that its arguments are gradients; there ``gradient_cosine`` does."""
-    kept = [part for part in function.split("_") if names_gradient(part)]
-    return bool(kept) and "loss" not in function.lower()
+    return any(names_gradient(part) for part in function.split("_")) and "loss" not in function.lower()

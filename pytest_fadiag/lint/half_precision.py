@@ -46,10 +46,8 @@ def _is_half(tree: Tree, call: ast.Call) -> bool:
         return False
     dtype = argument(call, 1, "dtype", "fast_dtype")
     if dtype is not None:
-        if isinstance(dtype, ast.Name):
-            values = [binding.value for binding in tree.reaching(dtype)]
-            return len(values) == 1 and values[0] is not None and tree.dotted(values[0]) in _HALF
-        return tree.dotted(dtype) in _HALF
+        value = tree.only_value(dtype) if isinstance(dtype, ast.Name) else dtype
+        return value is not None and tree.dotted(value) in _HALF
     device = None if full in _CUDA else argument(call, 0, "device_type")
     # A device known only at run time is most often CUDA: there the default is float16.
     return not (isinstance(device, ast.Constant) and str(device.value).partition(":")[0] != "cuda")
@@ -163,11 +161,11 @@ def _cast(tree: Tree, call: ast.Call) -> Iterator[Hit]:
         if isinstance(above, ast.stmt):
             break
     for node in tree.body(call):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            values = [binding.value for binding in tree.reaching(node) if binding.kind is Kind.VALUE]
-            if any(value is call for value in values) and any(_is_statistic(tree, above) for above in tree.ancestors(node)):
-                yield Hit(call, message, fix)
-                return
+        if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and call in tree.values(node, Kind.VALUE)):
+            continue
+        if any(_is_statistic(tree, above) for above in tree.ancestors(node)):
+            yield Hit(call, message, fix)
+            return
 
 
 def _short(node: ast.AST) -> str:

@@ -51,9 +51,7 @@ def _is_one(node: ast.expr) -> bool:
 
 def _is_condition(tree: Tree, index: ast.expr) -> bool:
     """Whether an index is a mask."""
-    values = [index]
-    if isinstance(index, ast.Name):
-        values = [binding.value for binding in tree.reaching(index) if binding.value is not None]
+    values = tree.values(index) if isinstance(index, ast.Name) else [index]
     return any(isinstance(part, (ast.Compare, ast.Invert, ast.Call)) for value in values for part in ast.walk(value))
 
 

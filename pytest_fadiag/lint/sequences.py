@@ -65,10 +65,9 @@ class Sequences:
         return node.args[0] if node.args and name in _WRAPPERS | _STACKS else None
 
     def _named(self, node: ast.Name | ast.Attribute, depth: int) -> Iterator[tuple[ast.expr, bool]]:
+        for value in self.tree.values(node, Kind.VALUE):
+            yield from self.elements(value, depth - 1)
         bindings = self.tree.reaching(node) if isinstance(node, ast.Name) else self.tree.attribute(node)
-        for binding in bindings:
-            if binding.kind is Kind.VALUE and binding.value is not None:
-                yield from self.elements(binding.value, depth - 1)
         # A list made anew inside the loop over layers has the elements of the inner loop only.
         created = {above for binding in bindings for above in (binding.node, *self.tree.ancestors(binding.node))}
         for place, value in self.tree.contents(node):
@@ -99,8 +98,8 @@ class Sequences:
         found = {over for _, over in self._named(node, depth)}
         if found:
             return "layers" if True in found else None
-        bindings = self.tree.reaching(node) if isinstance(node, ast.Name) else []
-        values = [binding.value for binding in bindings if binding.value is not None and binding.kind is not Kind.PARAMETER]
+        kinds = set(Kind) - {Kind.PARAMETER}
+        values = self.tree.values(node, *kinds) if isinstance(node, ast.Name) else []
         axes = [self._axis(value, depth - 1) for value in values if not isinstance(value, (ast.List, ast.Constant))]
         return said or next((axis for axis in axes if axis), None)
 

@@ -102,8 +102,8 @@ class Tree:
         if not isinstance(node, ast.Name):
             return None
         _, bindings = self.lookup(node)
-        imported = [binding.module for binding in bindings if binding.kind is Kind.IMPORT]
-        root = imported[0] if imported else None if bindings else CONVENTIONS.get(node.id)
+        modules = [binding.module for binding in bindings if binding.kind is Kind.IMPORT]
+        root = modules[0] if modules else None if bindings else CONVENTIONS.get(node.id)
         return root and ".".join([root, *reversed(parts)])
 
     def receiver(self, call: ast.Call) -> ast.expr | None:
@@ -130,14 +130,28 @@ class Tree:
         ):
             return bindings  # a closure runs when it is called: any binding may have come first
         around = set(self.ancestors(node))
-        reached = []
+        reaching = []
         for binding in sorted(bindings, key=lambda binding: binding.order, reverse=True):
             if binding.order > position(node):
                 continue
-            reached.append(binding)
+            reaching.append(binding)
             if binding.kind is not Kind.AUGMENT and self._parents.get(binding.node) in around:
                 break
-        return reached
+        return reaching
+
+    def values(self, node: ast.expr, *kinds: Kind) -> list[ast.expr]:
+        """What a name may stand for at this use, or ``self.name`` in its class; only bindings of some kinds, if given."""
+        bindings: list[Binding] = []
+        if isinstance(node, ast.Name):
+            bindings = self.reaching(node)
+        elif isinstance(node, ast.Attribute):
+            bindings = self.attribute(node)
+        return [binding.value for binding in bindings if binding.value is not None and (not kinds or binding.kind in kinds)]
+
+    def only_value(self, node: ast.Name) -> ast.expr | None:
+        """What a name stands for, where just one binding reaches this use."""
+        bindings = self.reaching(node)
+        return bindings[0].value if len(bindings) == 1 else None
 
     def attribute(self, node: ast.Attribute) -> list[Binding]:
         """What the class around a node assigns to ``self.name``."""
@@ -167,24 +181,26 @@ class Tree:
             return None
         return next((node for node in nodes if isinstance(node, FUNCTIONS)), None)
 
-    def returned(self, function: Function) -> list[ast.expr]:
-        """What a function returns."""
+    def results(self, call: ast.Call) -> list[ast.expr]:
+        """What a function of this file may return to a call; of another function nothing."""
+        if (function := self.definition(call)) is None:
+            return []
         returns = (node for node in ast.walk(function) if isinstance(node, ast.Return) and self.function(node) is function)
         return [node.value for node in returns if node.value is not None]
 
     def arguments(self, function: Function, name: str) -> list[ast.expr]:
         """What the calls in this file give for one parameter of a function."""
         names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-        given = []
+        arguments = []
         for call in self._calls.get(function.name, []):
             if self.definition(call) is not function:
                 continue
             shift = 1 if isinstance(call.func, ast.Attribute) and names[:1] == ["self"] else 0
             place = names.index(name) - shift if name in names else -1
             if 0 <= place < len(call.args) and not any(isinstance(arg, ast.Starred) for arg in call.args[: place + 1]):
-                given.append(call.args[place])
-            given += [keyword.value for keyword in call.keywords if keyword.arg == name]
-        return given
+                arguments.append(call.args[place])
+            arguments += [keyword.value for keyword in call.keywords if keyword.arg == name]
+        return arguments
 
     def number(self, node: ast.expr | None) -> float | None:
         """The number an expression is, written there or under a name of its scope or as a parameter's default."""
@@ -194,9 +210,8 @@ class Tree:
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
             return node.value
         if isinstance(node, ast.Name):
-            values = [binding.value for binding in self.reaching(node)]
-            if len(values) == 1 and not isinstance(values[0], ast.Name):
-                return self.number(values[0])
+            value_of_name = self.only_value(node)
+            return None if isinstance(value_of_name, ast.Name) else self.number(value_of_name)
         return None
 
 
@@ -208,7 +223,7 @@ def called_name(call: ast.Call) -> str | None:
 
 def keyword(call: ast.Call, *names: str) -> ast.expr | None:
     """The value of the first of these keywords a call gives."""
-    return next((given.value for name in names for given in call.keywords if given.arg == name), None)
+    return next((word.value for name in names for word in call.keywords if word.arg == name), None)
 
 
 def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:

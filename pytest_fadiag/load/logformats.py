@@ -41,11 +41,10 @@ class RawLog:
     @property
     def recorded(self) -> bool:
         """Whether the numbers are the protocol's own, as the recorder and its older form without a header wrote them."""
-        own = "recorder" in self.top
-        return own or all({"stability_layer", "companions"} <= set(entry) for _, entry in self.entries)
+        return "recorder" in self.top or all({"stability_layer", "companions"} <= set(entry) for _, entry in self.entries)
 
 
-def trouble(path: Path, what: str, place: str = "") -> AuditError:
+def log_error(path: Path, what: str, place: str = "") -> AuditError:
     """An error in a log: what and where on the first line, the file on its own."""
     return AuditError(f"training log: {f'{place}: ' if place else ''}{what}\n  {path}")
 
@@ -54,21 +53,22 @@ def read_raw(path: Path) -> list[RawLog]:
     """The logs in a file; only one of several methods has more than one."""
     text = _text(path)
     if not text.strip():
-        raise trouble(path, "the file is empty; was the training stopped before its first epoch ended?")
+        raise log_error(path, "the file is empty; was the training stopped before its first epoch ended?")
     content, problem = _parsed(text)
+    first_line, _ = _parsed(text.lstrip().partition("\n")[0])  # an object too where another of several lines is broken
     if isinstance(content, dict) and not {"epoch", "recorder"} & set(content):
         logs = _document(path, content)
-    elif isinstance(content, dict) or (content is None and _begins_with_object(text)):
+    elif isinstance(content, dict) or (content is None and isinstance(first_line, dict)):
         logs = [_lines(path, text)]
     elif problem is not None:
-        raise trouble(path, _not_json(problem, text))
+        raise log_error(path, _not_json(problem, text))
     else:
-        raise trouble(path, f"unknown format: a JSON {type(content).__name__}\n{ACCEPTED}")
+        raise log_error(path, f"unknown format: a JSON {type(content).__name__}\n{ACCEPTED}")
     for log in logs:
         if not log.entries:
             name = f" of {log.method}" if log.method else ""
             cut = "; its only line ends in the middle" if log.caveats else ""
-            raise trouble(path, f"the log{name} holds no epoch{cut}; was the training stopped before its first ended?")
+            raise log_error(path, f"the log{name} holds no epoch{cut}; was the training stopped before its first ended?")
     return logs
 
 
@@ -76,14 +76,14 @@ def _text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise trouble(path, f"cannot be read: {error.strerror or error}") from error
+        raise log_error(path, f"cannot be read: {error.strerror or error}") from error
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         end = data.rfind(b"\n") + 1
         if 0 < end <= error.start:  # a last line that was cut within a letter is cut like any other
             return data[:end].decode("utf-8-sig") + "…"
-        raise trouble(path, f"not text in UTF-8 (byte {error.start:,}); is it the log, and not the checkpoint?") from error
+        raise log_error(path, f"not text in UTF-8 (byte {error.start:,}); is it the log, and not the checkpoint?") from error
 
 
 def _parsed(text: str) -> tuple[Any, Exception | None]:
@@ -91,11 +91,6 @@ def _parsed(text: str) -> tuple[Any, Exception | None]:
         return json.loads(text), None
     except (ValueError, RecursionError) as error:  # ValueError: also a number with thousands of digits
         return None, error
-
-
-def _begins_with_object(text: str) -> bool:
-    """Whether the first line is a whole JSON object, as in JSON lines of which another one is broken."""
-    return isinstance(_parsed(text.lstrip().partition("\n")[0])[0], dict)
 
 
 def _not_json(problem: Exception, text: str) -> str:
@@ -113,14 +108,12 @@ def _document(path: Path, content: dict[str, Any]) -> list[RawLog]:
     config = _config(path, content)
     if "log" in content:
         return [RawLog(path, _entries(path, content["log"], "log"), config, top=content)]
-    named = {key.removesuffix("_log"): key for key in content if key.endswith("_log") and len(key) > len("_log")}
-    if not named:
+    methods = [key.removesuffix("_log") for key in content if key.endswith("_log") and key != "_log"]
+    if not methods:
         keys = ", ".join(map(repr, list(content)[:6])) or "nothing"
-        raise trouble(path, f"unknown format: an object with {keys}\n{ACCEPTED}")
-    return [
-        RawLog(path, _entries(path, content[key], key), config, method, _top_of(content, method, len(named)))
-        for method, key in named.items()
-    ]
+        raise log_error(path, f"unknown format: an object with {keys}\n{ACCEPTED}")
+    logs = {method: _entries(path, content[f"{method}_log"], f"{method}_log") for method in methods}
+    return [RawLog(path, logs[method], config, method, _top_of(content, method, len(methods))) for method in methods]
 
 
 def _top_of(content: dict[str, Any], method: str, methods: int) -> dict[str, Any]:
@@ -136,17 +129,17 @@ def _top_of(content: dict[str, Any], method: str, methods: int) -> dict[str, Any
 def _config(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     config = content.get("config")
     if config is not None and not isinstance(config, dict):
-        raise trouble(path, f"config is {config!r:.40}, not an object")
+        raise log_error(path, f"config is {config!r:.40}, not an object")
     return config or {}
 
 
 def _entries(path: Path, values: Any, key: str) -> list[tuple[str, dict[str, Any]]]:
     if not isinstance(values, list):
-        raise trouble(path, f"{key!r} is {type(values).__name__}, not a list of epochs\n{ACCEPTED}")
+        raise log_error(path, f"{key!r} is {type(values).__name__}, not a list of epochs\n{ACCEPTED}")
     entries = [(f"{key}[{index}]", value) for index, value in enumerate(values)]
     for place, value in entries:
         if not isinstance(value, dict):
-            raise trouble(path, f'{value!r:.40} is no object {{"epoch": …}}\n{ACCEPTED}', place)
+            raise log_error(path, f'{value!r:.40} is no object {{"epoch": …}}\n{ACCEPTED}', place)
     return entries
 
 
@@ -159,31 +152,22 @@ def _lines(path: Path, text: str) -> RawLog:
             continue
         value, problem = _parsed(line)
         if problem is not None and number == len(lines):  # no line end after it: the writer was stopped while it wrote
-            whole = sum("epoch" in entry for _, entry in objects)
-            caveats = (f"the last line of the log is cut in the middle; {count(whole, 'epoch')} before it are used",)
+            epochs = sum("epoch" in entry for _, entry in objects)
+            caveats = (f"the last line of the log is cut in the middle; {count(epochs, 'epoch')} before it are used",)
         elif problem is not None:
-            raise trouble(path, f"not JSON: {problem}; remove the line if it is lost", f"line {number}")
+            raise log_error(path, f"not JSON: {problem}; remove the line if it is lost", f"line {number}")
         elif not isinstance(value, dict):
-            raise trouble(path, f'{value!r:.40} is no object {{"epoch": …}}\n{ACCEPTED}', f"line {number}")
+            raise log_error(path, f'{value!r:.40} is no object {{"epoch": …}}\n{ACCEPTED}', f"line {number}")
         else:
             objects.append((f"line {number}", value))
-    header: dict[str, Any] = {}
-    if objects and "epoch" not in objects[0][1] and {"recorder", "config"} & set(objects[0][1]):
-        header = objects.pop(0)[1]
-        _check_header(path, header)
+    first = objects[0][1] if objects else {}
+    header = objects.pop(0)[1] if "epoch" not in first and {"recorder", "config"} & set(first) else {}
+    version = header.get("recorder"), header.get("format_version")
+    if "recorder" in header and version != (RECORDER, FORMAT_VERSION):
+        writer = f"{version[0]!r:.40}, format {version[1]!r:.10}"
+        raise log_error(path, f"written by {writer}; this version reads {RECORDER}, format {FORMAT_VERSION}", "line 1")
     second = next((place for place, entry in objects if "recorder" in entry), None)
     if second is not None:
-        raise trouble(path, "a second header: these are two logs, keep each in a file of its own", second)
-    return RawLog(path, objects, {**_config(path, header), **_identity(header)}, top=header, caveats=caveats)
-
-
-def _identity(header: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: header[key] for key in ("method", "seed") if header.get(key) is not None}
-
-
-def _check_header(path: Path, header: Mapping[str, Any]) -> None:
-    if "recorder" not in header:
-        return
-    if header["recorder"] != RECORDER or header.get("format_version") != FORMAT_VERSION:
-        wrote = f"{header['recorder']!r:.40}, format {header.get('format_version')!r:.10}"
-        raise trouble(path, f"written by {wrote}; this version reads {RECORDER}, format {FORMAT_VERSION}", "line 1")
+        raise log_error(path, "a second header: these are two logs, keep each in a file of its own", second)
+    identity = {key: header[key] for key in ("method", "seed") if header.get(key) is not None}
+    return RawLog(path, objects, {**_config(path, header), **identity}, top=header, caveats=caveats)
