@@ -71,7 +71,7 @@ def audits() -> dict[str, Callable[[], Audit]]:
     return AUDITS
 
 
-@pytest.fixture(params=AUDITS)
+@pytest.fixture(scope="session", params=AUDITS)
 def audit(request: pytest.FixtureRequest) -> Audit:
     """Each of the audits."""
     return AUDITS[request.param]()

@@ -7,6 +7,8 @@ import hashlib
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -27,6 +29,18 @@ from pytest_fadiag.show.status import Standing
 
 Audits = dict[str, Callable[[], Audit]]
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" ' onclick=alert(1) &amp; \x1b[31m\u202e\u2066]]>-->"
+
+
+@pytest.fixture(scope="session")
+def content(audit: Audit) -> str:
+    """The page of each audit, written once."""
+    return html(audit, "1.0")
+
+
+@pytest.fixture(scope="session")
+def tree(content: str) -> Node:
+    """That page as a tree."""
+    return Tree(content).root
 
 
 def parsed(audit: Audit, version: str = "1.0") -> Node:
@@ -68,20 +82,18 @@ def hostile(audits: Audits) -> Audit:
     return Audit(rows, margins, Checklist(1, [dict.fromkeys(names, EVIL)]))
 
 
-def test_the_page_is_well_formed_and_needs_nothing_else(audit: Audit) -> None:
-    content = html(audit, "1.0")
-    root = Tree(content).root
-    identifiers = [node.attributes["id"] for node in root.walk() if "id" in node.attributes]
+def test_the_page_is_well_formed_and_needs_nothing_else(content: str, tree: Node) -> None:
+    identifiers = [node.attributes["id"] for node in tree.walk() if "id" in node.attributes]
     assert len(identifiers) == len(set(identifiers))
     assert "http:" not in content and "https:" not in content and "url(" not in content and "@import" not in content
-    for node in root.walk():
+    for node in tree.walk():
         assert not {"src", "style", "action"} & set(node.attributes)
         assert not [name for name in node.attributes if name.startswith("on")]
         target = node.attributes.get("href", "#")
         assert target == "data:," if node.tag == "link" else target == "#" or target[1:] in identifiers
         for name in ("aria-labelledby", "aria-describedby"):
             assert node.attributes.get(name, identifiers[0]) in identifiers
-    assert [node.text for node in root.all("script")] == [files(page.__package__).joinpath("page.js").read_text("utf-8")]
+    assert [node.text for node in tree.all("script")] == [files(page.__package__).joinpath("page.js").read_text("utf-8")]
 
 
 def test_only_the_pages_own_style_and_script_may_run(audits: Audits) -> None:
@@ -114,8 +126,12 @@ def test_whatever_a_template_is_given_is_escaped_in_text_and_in_attributes() -> 
     assert made == r'<td title="&#34;&gt;&lt;b&gt;\n\u202e">&#34;&gt;&lt;b&gt;\n\u202e</td>'
 
 
-def test_the_same_audit_gives_the_same_page_again_from_its_document(audit: Audit) -> None:
-    content = html(audit, "1.0")
+def test_templates_are_imported_only_when_a_page_is_written() -> None:
+    program = f"import sys, {page.__package__}; print('jinja2' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+def test_the_same_audit_gives_the_same_page_again_from_its_document(audit: Audit, content: str) -> None:
     assert html(audit, "1.0") == content
     plain = json.loads(json.dumps(document(audit, "1.0")))
     assert html(audit_of(plain), "1.0") == content
@@ -378,8 +394,8 @@ def test_holes_zeros_infinities_and_nan_are_seen(audits: Audits) -> None:
     assert len(drawn.all("circle")) == 2 and len(drawn.all("line", **{"class": "hole"})) == 1
 
 
-def test_no_coordinate_lies_outside_of_its_plot(audit: Audit) -> None:
-    for svg in parsed(audit).all("svg"):
+def test_no_coordinate_lies_outside_of_its_plot(tree: Node) -> None:
+    for svg in tree.all("svg"):
         width, height = map(float, svg.attributes["viewbox"].split()[2:])
         for node in svg.walk():
             for name, value in node.attributes.items():

@@ -59,12 +59,11 @@ def _page(groups: Sequence[MethodGroup], scales: Scales, key: Key) -> Figure:
     for group in groups:
         _name(figure, group, top)
         top, height = top + HEAD, _height(group)
-        rows = [row for row in group.rows if row.report is not None]
         for (symbol, (left, width)), what in zip(PANELS.items(), ("layer l", "layer l", "cosine", points), strict=True):
             axes = panel(figure, left, top, width, height)
             text, fires = _heading(group, symbol)
             head(axes, text, width + 0.08, bold=fires)
-            _PAINTERS[symbol](axes, group, rows, scales)
+            _PAINTERS[symbol](axes, group, scales)
             if group is groups[-1]:
                 axes.set_xlabel(what)
             else:
@@ -75,13 +74,13 @@ def _page(groups: Sequence[MethodGroup], scales: Scales, key: Key) -> Figure:
 
 def _key(groups: Sequence[MethodGroup]) -> Key:
     """What the symbols mean, as far as they occur."""
-    rows = [row for group in groups for row in group.rows if row.report is not None]
-    marks = {mark_of(row, key) for row in rows for key in RULES if _measured(row, key)}
+    measured = [pair for group in groups for pair in _measured(group)]
+    marks = {mark_of(row, key) for row, report in measured for key in RULES if report.finding(key).measured}
     samples = [mark.sample() for mark in style.OUTCOMES if mark in marks]
     samples.append(Line2D([], [], label="threshold", **RULE))
-    if any(_steep(row.report) for row in rows if row.report is not None):
+    if any(_steep(report) for _, report in measured):
         samples.append(Line2D([], [], label="growth above the ratio", color=style.GLOW, lw=4, solid_capstyle="butt"))
-    if any(None in row.report.residual_norms[1:-1] for row in rows if row.report is not None):
+    if any(None in report.residual_norms[1:-1] for _, report in measured):
         samples.append(Line2D([], [], label="not logged between", color=GREY, linestyle=":"))
     if any(group.seed_margin is not None for group in groups):
         samples.append(Line2D([], [], label="all seeds", color=INK, lw=1.6, marker="d", markersize=4))
@@ -115,32 +114,31 @@ def _said(group: MethodGroup) -> str:
 
 def _heading(group: MethodGroup, key: str) -> tuple[str, bool]:
     """When a diagnostic fires and how often it did, and whether at all."""
-    rows = [row for row in group.rows if _measured(row, key)]
-    if not rows:
+    measured = [(row, report.finding(key)) for row, report in _measured(group) if report.finding(key).measured]
+    if not measured:
         return f"({key}) not measured", False
-    limits = sorted({row.report.finding(key).threshold for row in rows if row.report is not None})
-    rule = RULES[key].format(" or ".join(map(limit, limits)))
+    rule = RULES[key].format(" or ".join(map(limit, sorted({finding.threshold for _, finding in measured}))))
+    rows = [row for row, _ in measured]
     fired, answered = fired_counts(rows, key)
     none = "error" if any(key in row.status.broken for row in rows) else "not run"
     return f"({key}) {rule}: {f'{fired}/{answered}' if answered else none}", bool(fired)
 
 
-def _measured(row: AuditRow, key: str) -> bool:
-    return row.report is not None and row.report.finding(key).measured
+def _measured(group: MethodGroup) -> list[tuple[AuditRow, DiagnosticReport]]:
+    """The rows that have a report, with it."""
+    return [(row, row.report) for row in group.rows if row.report is not None]
 
 
-def _states(axes: Axes, _group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+def _states(axes: Axes, group: MethodGroup, scales: Scales) -> None:
     scale = scales.states
     ruled(axes, scales.layer, "x", grid=False)
     ruled(axes, scale, "y")
-    for row in _worst_last(rows, "a"):
-        report = row.report
-        assert report is not None
+    for row, report in _worst_last(group, "a"):
         for start, end, before, after in _steep(report):
             ends = [scale.place(before), scale.place(after)]
             axes.plot([start, end], ends, color=style.GLOW, lw=4, solid_capstyle="butt", zorder=1)
         _norms(axes, report.residual_norms, scale, mark_of(row, "a"))
-    for ratio, first, growth in {_guide(row.report) for row in rows if row.report is not None}:
+    for ratio, first, growth in {_guide(report) for report in group.reports}:
         if first is None or not 0 < first < math.inf or not 0 < ratio < math.inf:
             continue
         ends = [first, first * ratio] if growth == "per_block" else [first * ratio] * 2
@@ -162,20 +160,19 @@ def _steep(report: DiagnosticReport) -> list[tuple[int, int, float, float]]:
     return [(part.start, part.end, part.before, part.after) for part in parts if part.exceeds(ratio)]
 
 
-def _gradients(axes: Axes, _group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+def _gradients(axes: Axes, group: MethodGroup, scales: Scales) -> None:
     ruled(axes, scales.layer, "x", grid=False)
     ruled(axes, scales.gradients, "y")
-    for floor in {row.report.thresholds.g_norm_floor for row in rows if row.report is not None}:
+    for floor in {report.thresholds.g_norm_floor for report in group.reports}:
         if 0 < floor < math.inf:
             axes.axhline(scales.gradients.place(floor), **RULE)
-    for row in _worst_last(rows, "b"):
-        if row.report is not None:
-            _norms(axes, row.report.bp_grad_norms, scales.gradients, mark_of(row, "b"))
+    for row, report in _worst_last(group, "b"):
+        _norms(axes, report.bp_grad_norms, scales.gradients, mark_of(row, "b"))
 
 
-def _worst_last(rows: Sequence[AuditRow], key: str) -> list[AuditRow]:
+def _worst_last(group: MethodGroup, key: str) -> list[tuple[AuditRow, DiagnosticReport]]:
     """What fired is drawn over what passed."""
-    return sorted(rows, key=lambda row: -style.OUTCOMES.index(mark_of(row, key)))
+    return sorted(_measured(group), key=lambda pair: -style.OUTCOMES.index(mark_of(pair[0], key)))
 
 
 def _norms(axes: Axes, norms: Sequence[float | None], scale: Scale, mark: Mark) -> None:
@@ -188,59 +185,53 @@ def _norms(axes: Axes, norms: Sequence[float | None], scale: Scale, mark: Mark) 
     axes.plot(range(len(norms)), places, markevery=every, **mark.look(0.85))
 
 
-def _lines(group: MethodGroup, rows: Sequence[AuditRow]) -> int:
-    return len(rows) + (group.seed_margin is not None)
+def _lines(group: MethodGroup) -> int:
+    return len(group.reports) + (group.seed_margin is not None)
 
 
 def _height(group: MethodGroup) -> float:
-    return min(max(LOWEST, SEED * _lines(group, [row for row in group.rows if row.report is not None])), HIGHEST)
+    return min(max(LOWEST, SEED * _lines(group)), HIGHEST)
 
 
-def _seed_axis(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], *, labelled: bool) -> None:
+def _seed_axis(axes: Axes, group: MethodGroup, *, labelled: bool) -> None:
     """A line for each seed from the top, and one for all of them at the bottom."""
-    lines = _lines(group, rows)
+    lines = _lines(group)
     axes.set_ylim(lines - 0.5, -0.5)
     if not labelled:
         axes.set_yticks([])
         return
-    names = ["–" if row.seed is None else fitted(str(row.seed), 0.5, TICK) for row in rows]
-    names += ["all"] * (lines - len(rows))
+    names = ["–" if row.seed is None else fitted(str(row.seed), 0.5, TICK) for row, _ in _measured(group)] + ["all"]
     every = math.ceil(lines * SEED / HIGHEST)
     shown = [index for index in range(lines) if index % every == 0]
     axes.set_yticks(shown, [names[index] for index in shown])
     axes.tick_params(axis="y", length=0)
 
 
-def _drift(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+def _drift(axes: Axes, group: MethodGroup, scales: Scales) -> None:
     ruled(axes, scales.drift, "x")
-    _seed_axis(axes, group, rows, labelled=True)
-    for ceiling in {row.report.thresholds.stability_drift_ceiling for row in rows if row.report is not None}:
+    _seed_axis(axes, group, labelled=True)
+    for ceiling in {report.thresholds.stability_drift_ceiling for report in group.reports}:
         axes.axvline(ceiling, **RULE)
-    for index, row in enumerate(rows):
-        if row.report is not None:
-            axes.plot([scales.drift.place(row.report.cross_batch_stability)], [index], **mark_of(row, "c").look())
+    for index, (row, report) in enumerate(_measured(group)):
+        axes.plot([scales.drift.place(report.cross_batch_stability)], [index], **mark_of(row, "c").look())
 
 
-def _margins(axes: Axes, group: MethodGroup, rows: Sequence[AuditRow], scales: Scales) -> None:
+def _margins(axes: Axes, group: MethodGroup, scales: Scales) -> None:
     ruled(axes, scales.margin, "x")
-    _seed_axis(axes, group, rows, labelled=False)
+    _seed_axis(axes, group, labelled=False)
     axes.axvline(0, color=FAINT, lw=0.8, zorder=1)
-    for minimum in {row.report.thresholds.frozen_acc_margin_pp for row in rows if row.report is not None}:
+    for minimum in {report.thresholds.frozen_acc_margin_pp for report in group.reports}:
         axes.axvline(scales.margin.place(minimum), **RULE)
-    for index, row in enumerate(rows):
-        if row.report is None:
-            continue
-        bounds = interval(row.report)
+    for index, (row, report) in enumerate(_measured(group)):
+        mark, bounds = mark_of(row, "d"), interval(report)
         if bounds is not None:
-            ends = [scales.margin.place(end) for end in (bounds.low, bounds.high)]
-            axes.plot(ends, [index] * 2, color=mark_of(row, "d").colour, lw=0.9, zorder=3)
-        axes.plot([scales.margin.place(margin(row.report))], [index], **mark_of(row, "d").look(0.8))
-    together = group.seed_margin
+            axes.plot([scales.margin.place(end) for end in (bounds.low, bounds.high)], [index] * 2, color=mark.colour, lw=0.9)
+        axes.plot([scales.margin.place(margin(report))], [index], **mark.look(0.8))
+    together, last = group.seed_margin, len(group.reports)
     if together is not None:
         ends = [scales.margin.place(end) for end in (together.interval.low, together.interval.high)]
-        axes.plot(ends, [len(rows)] * 2, color=INK, lw=1.6, zorder=3)
-        place = scales.margin.place(together.margin)
-        axes.plot([place], [len(rows)], color=INK, marker="d", markersize=3.4, zorder=4, clip_on=False)
+        axes.plot(ends, [last] * 2, color=INK, lw=1.6)
+        axes.plot([scales.margin.place(together.margin)], [last], color=INK, marker="d", markersize=3.4, clip_on=False)
 
 
 _PAINTERS = {"a": _states, "b": _gradients, "c": _drift, "d": _margins}

@@ -192,23 +192,18 @@ def _draw_levels(axes: Axes, levels: Sequence[Level], scale: Scale, width: float
     line = (high - low) * (TICK + 2.5) / 72 / HEIGHT
     ranked = sorted(levels, key=lambda level: level.accuracy)
     places = _apart([level.accuracy for level in ranked], line, low + line / 2, high - line / 2)
+    leader = {"arrowstyle": "-", "lw": 0.4, "color": GREY, "patchA": None, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)}
     for level, place in zip(ranked, places, strict=True):
         axes.axhline(level.accuracy, color=INK, linestyle=level.dashes, lw=0.8, zorder=2)
         axes.annotate(
-            "",
+            _level_name(level),
             (1.0, level.accuracy),
-            (1 + 0.7 * LEADER / width, place),
+            (1 + 0.8 * LEADER / width, place),
             xycoords=axes.get_yaxis_transform(),
             textcoords=axes.get_yaxis_transform(),
-            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": GREY, "shrinkA": 0, "shrinkB": 0},
-        )
-        axes.text(
-            1 + 0.8 * LEADER / width,
-            place,
-            _level_name(level),
-            transform=axes.get_yaxis_transform(),
             fontsize=TICK,
             verticalalignment="center",
+            arrowprops=leader,
         )
 
 

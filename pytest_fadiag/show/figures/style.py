@@ -58,15 +58,8 @@ class Mark(NamedTuple):
 
     def look(self, share: float = 1.0) -> dict[str, Any]:
         """The symbol, at a share of its size, as matplotlib draws it; at the edge of a panel it stays whole."""
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "markersize": share * self.size,
-            "markerfacecolor": self.inside,
-            "markeredgewidth": 0.8,
-            "zorder": 4,
-            "clip_on": False,
-        }
+        drawn = {"color": self.colour, "marker": self.marker, "markersize": share * self.size, "markerfacecolor": self.inside}
+        return {**drawn, "zorder": 4, "clip_on": False}
 
     def sample(self) -> Line2D:
         """The symbol in a key."""
@@ -106,15 +99,8 @@ class Stroke(NamedTuple):
 
     def look(self) -> dict[str, Any]:
         """The line as matplotlib draws it."""
-        return {
-            "color": self.colour,
-            "linestyle": self.dashes,
-            "linewidth": 1.2,
-            "marker": self.marker,
-            "markersize": 3.4,
-            "markerfacecolor": "#ffffff",
-            "markeredgewidth": 0.8,
-        }
+        line = {"color": self.colour, "linestyle": self.dashes, "linewidth": 1.2}
+        return {**line, "marker": self.marker, "markerfacecolor": "#ffffff"}
 
 
 STROKES = (
@@ -133,6 +119,7 @@ STROKES = (
 @contextmanager
 def house_style() -> Iterator[None]:
     """Matplotlib's own defaults with a few of ours, whatever the user's settings are, which are back afterwards."""
+    ticks = {"labelsize": TICK, "major.width": 0.5, "major.size": 2.0, "major.pad": 1.5}
     ours = {
         "font.family": FAMILY,
         "font.size": LABEL,
@@ -142,15 +129,10 @@ def house_style() -> Iterator[None]:
         "axes.edgecolor": GREY,
         "axes.labelsize": LABEL,
         "axes.labelpad": 2.0,
-        "xtick.labelsize": TICK,
-        "ytick.labelsize": TICK,
-        "xtick.major.width": 0.5,
-        "ytick.major.width": 0.5,
-        "xtick.major.size": 2.0,
-        "ytick.major.size": 2.0,
-        "xtick.major.pad": 1.5,
-        "ytick.major.pad": 1.5,
+        **{f"{axis}tick.{name}": value for axis in "xy" for name, value in ticks.items()},
         "lines.linewidth": 0.8,
+        "lines.markersize": 3.4,
+        "lines.markeredgewidth": 0.8,
         "pdf.fonttype": 42,  # Type 3 fonts are refused by several publishers
     }
     with matplotlib.style.context(["default", ours]):

@@ -23,7 +23,11 @@ def facts(row: AuditRow) -> list[tuple[str, str]]:
     if row.expected is not None:
         said.append(("expected to fire", " ".join(row.expected) or "nothing"))
     if row.report is not None:
-        said += _report_facts(row.report)
+        said.append(("control", _control(row.report)))
+        if row.report.trajectory is not None and row.report.trajectory.epochs:
+            said.append(("first fired", _first_fired(row.report, row.report.trajectory)))
+        if row.report.environment:
+            said.append(("environment", " · ".join(f"{key} {value}" for key, value in row.report.environment.items())))
     changed = [
         f"{title} {move.was} → {move.became}" + ("" if str(move).startswith(("was", "new")) else f" ({move})")
         for title, move in moves(row).items()
@@ -31,15 +35,6 @@ def facts(row: AuditRow) -> list[tuple[str, str]]:
     if changed:
         said.append(("since recorded", ", ".join(changed)))
     return said
-
-
-def _report_facts(report: DiagnosticReport) -> list[tuple[str, str]]:
-    facts = [("control", _control(report))]
-    if report.trajectory is not None and report.trajectory.epochs:
-        facts.append(("first fired", _first_fired(report, report.trajectory)))
-    if report.environment:
-        facts.append(("environment", " · ".join(f"{key} {value}" for key, value in report.environment.items())))
-    return facts
 
 
 def _first_fired(report: DiagnosticReport, course: Trajectory) -> str:

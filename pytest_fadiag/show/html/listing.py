@@ -13,13 +13,6 @@ from ..changes import Move, moves
 from ..groups import MethodGroup, method_groups
 
 
-class Header(NamedTuple):
-    """The header of a column of numbers, and the diagnostic that rests on it."""
-
-    title: str
-    diagnostic: Diagnostic | None
-
-
 class Cell(NamedTuple):
     """One number of a row."""
 
@@ -40,10 +33,10 @@ class MeanCell(NamedTuple):
     deviation: str
 
 
-def headers() -> list[Header]:
-    """Those of the numbers."""
+def headers() -> list[tuple[str, Diagnostic | None]]:
+    """The titles of the numbers, each with the diagnostic that rests on it."""
     owners = {diagnostic.key: diagnostic for diagnostic in DIAGNOSTICS}
-    return [Header(column.title, owners.get(column.key)) for column in COLUMNS]
+    return [(column.title, owners.get(column.key)) for column in COLUMNS]
 
 
 def twins(rows: Sequence[AuditRow]) -> set[str]:

@@ -13,11 +13,10 @@ from jinja2.ext import Extension
 from markupsafe import Markup, escape
 
 from ...judge.wording import as_log, limit, points
+from .. import headline, status
 from ..audit import Audit
-from ..headline import checklist_count, fired_counts, headline, margin_counts, standing_counts
 from ..notes import notes_of
 from ..printable import one_line, printable
-from ..status import Standing, in_a_sentence, in_words
 from . import details, listing, plots, sections
 
 
@@ -33,7 +32,7 @@ def page_of(audit: Audit, version: str) -> str:
         audit=audit,
         rows=audit.rows,
         version=version,
-        title=headline(audit),
+        title=headline.headline(audit),
         policy=policy,
         style=Markup(style),
         script=Markup(script),
@@ -54,21 +53,9 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined, extensions=[_Compact], finalize=_spelled
     )
-    environment.globals |= {
-        "as_log": as_log,
-        "checklist_count": checklist_count,
-        "details": details,
-        "fired_counts": fired_counts,
-        "in_a_sentence": in_a_sentence,
-        "in_words": in_words,
-        "listing": listing,
-        "margin_counts": margin_counts,
-        "plots": plots.plots,
-        "sections": sections,
-        "standing_counts": standing_counts,
-        "standings": list(Standing),
-    }
-    environment.filters |= {"block": _block, "limit": limit, "place": "{:.1f}".format, "points": points}
+    views = (details, headline, listing, plots, sections, status)
+    environment.globals |= {view.__name__.rpartition(".")[2]: view for view in views}
+    environment.filters |= {"as_log": as_log, "block": _block, "limit": limit, "place": "{:.1f}".format, "points": points}
     return environment
 
 

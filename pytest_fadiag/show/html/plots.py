@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from ...judge.report import DiagnosticReport
-from ...judge.trajectory import Trajectory
+from ...judge.trajectory import Series, Trajectory
 from ...judge.wording import fraction, limit, site
-from .axes import linear_axis, log_axis, whole_axis
+from .axes import Axis, linear_axis, log_axis, whole_axis
 from .chart import Chart, Limit
 
 
@@ -67,52 +67,36 @@ def gradient_norms(report: DiagnosticReport) -> Chart:
 
 def over_epochs(report: DiagnosticReport, course: Trajectory) -> list[Chart]:
     """‖h_L‖, ‖g‖, accuracy and drift over epochs, as far as they were logged."""
-    epochs, thresholds = course.epochs, report.thresholds
-    x_axis, marks = whole_axis(epochs), _marks(course)
-    first, last = min(epochs), max(epochs)
-    control = report.frozen_baseline_acc
-    floor, ceiling = thresholds.g_norm_floor, thresholds.stability_drift_ceiling
-    layer = course.gradient_layer
-    norms = report.bp_grad_norms
+    epochs, control = course.epochs, report.frozen_baseline_acc
+    floor, ceiling = report.thresholds.g_norm_floor, report.thresholds.stability_drift_ceiling
+    layer, norms = course.gradient_layer, report.bp_grad_norms
     deepest = layer is None or layer + 1 == len(norms)
     g = "‖g_L‖" if deepest else f"‖g_{site(layer or 0, norms, depth_known=report.depth_known)}‖"
-    charts = [
-        Chart("‖h_L‖ over epochs", "epoch", epochs, course.residual_norm, log_axis(course.residual_norm), x_axis, marks=marks),
-        Chart(
-            f"{g} over epochs",
-            "epoch",
-            epochs,
-            course.gradient_norm,
-            log_axis(course.gradient_norm, [floor]),
-            x_axis,
-            [Limit(floor, first, last)] if floor > 0 else [],
-            f"(b) floor {limit(floor)}" + ("" if deepest else " for ‖g_L‖, which was not logged"),
-            marks,
-        ),
-        Chart(
-            "accuracy over epochs",
-            "epoch",
-            epochs,
-            course.accuracy,
-            linear_axis([*course.accuracy, control], (0, 1)),
-            x_axis,
-            [] if control is None else [Limit(control, first, last)],
-            "" if control is None else f"control {fraction(control)}",
-            marks,
-        ),
-        Chart(
-            "drift over epochs",
-            "epoch",
-            epochs,
-            course.drift,
-            linear_axis([*course.drift, ceiling], (-1, 1)),
-            x_axis,
-            [Limit(ceiling, first, last)],
-            f"(c) ceiling {limit(ceiling)}",
-            marks,
-        ),
+    accuracy, drift = linear_axis([*course.accuracy, control], (0, 1)), linear_axis([*course.drift, ceiling], (-1, 1))
+    of_floor = f"(b) floor {limit(floor)}" + ("" if deepest else " for ‖g_L‖, which was not logged")
+    of_control = "" if control is None else f"control {fraction(control)}"
+    quantities: list[tuple[str, Series, Axis, float | None, str]] = [
+        ("‖h_L‖", course.residual_norm, log_axis(course.residual_norm), None, ""),
+        (g, course.gradient_norm, log_axis(course.gradient_norm, [floor]), floor if floor > 0 else None, of_floor),
+        ("accuracy", course.accuracy, accuracy, control, of_control),
+        ("drift", course.drift, drift, ceiling, f"(c) ceiling {limit(ceiling)}"),
     ]
-    return [chart for chart in charts if any(y is not None for y in chart.ys)]
+    x_axis, marks = whole_axis(epochs), _marks(course)
+    return [
+        Chart(
+            f"{name} over epochs",
+            "epoch",
+            epochs,
+            ys,
+            axis,
+            x_axis,
+            [] if line is None else [Limit(line, min(epochs), max(epochs))],
+            legend,
+            marks,
+        )
+        for name, ys, axis, line, legend in quantities
+        if any(y is not None for y in ys)
+    ]
 
 
 def _marks(course: Trajectory) -> list[tuple[float, str]]:
