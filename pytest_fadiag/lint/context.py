@@ -22,11 +22,11 @@ def speaks_of_credit(tree: Tree) -> bool:
 
 
 def _vocabulary(tree: Tree) -> frozenset[str]:
-    found = set(words(tree.stem))
+    vocabulary = set(words(tree.stem))
     for node in tree.nodes:
         for field in _FIELDS:
             if isinstance(name := getattr(node, field, None), str):
-                found |= words(name)
+                vocabulary |= words(name)
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node, clean=False)):
-            found |= words(text)
-    return frozenset(found)
+            vocabulary |= words(text)
+    return frozenset(vocabulary)

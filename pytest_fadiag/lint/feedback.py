@@ -11,42 +11,15 @@ from .context import speaks_of_feedback
 from .finding import Check, Hit
 from .saved import Saved
 from .tree import Function, Tree, called_name, keyword, position
-from .words import FEEDBACK, words
+from .words import FEEDBACK, names, words
 
-_RANDOM = {
-    "randn",
-    "rand",
-    "randn_like",
-    "rand_like",
-    "normal",
-    "empty",
-    "Tensor",
-    "FloatTensor",
-    "standard_normal",
-    "uniform",
-    "randint",
-    "bernoulli",
-    "orthogonal_",
-    "uniform_",
-    "normal_",
-    "xavier_uniform_",
-    "xavier_normal_",
-    "kaiming_uniform_",
-    "kaiming_normal_",
-    "trunc_normal_",
-    "bernoulli_",
-}
+_RANDOM = names(
+    """randn rand randn_like rand_like normal empty Tensor FloatTensor standard_normal uniform randint bernoulli
+    orthogonal_ uniform_ normal_ xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ trunc_normal_
+    bernoulli_"""
+)
 # What puts a tensor into the state_dict, or holds it in a module that does.
-_REGISTERED = {
-    "Parameter",
-    "ParameterList",
-    "ParameterDict",
-    "Buffer",
-    "BufferList",
-    "BufferDict",
-    "register_buffer",
-    "register_parameter",
-}
+_REGISTERED = names("Parameter ParameterList ParameterDict Buffer BufferList BufferDict register_buffer register_parameter")
 _SEEDS = {"manual_seed", "seed", "default_rng", "RandomState", "PRNGKey", "manual_seed_all", "seed_everything", "set_seed"}
 _LOADS = {"load", "load_state_dict", "load_file", "load_checkpoint"}
 _EVALUATES = words("eval evaluate evaluation audit measure measurement replay reload rebuild restore diagnose analyse analyze")
@@ -148,14 +121,14 @@ def _is_handed_on(tree: Tree, node: ast.stmt, name: str) -> bool:
     for part in tree.body(node):
         if isinstance(part, (ast.Return, ast.Yield)) and part.value is not None:
             # The matrices themselves: what is computed from them does not keep them.
-            kept: list[ast.AST] = [part.value, *ast.iter_child_nodes(part.value)]
+            parts: list[ast.AST] = [part.value, *ast.iter_child_nodes(part.value)]
         elif isinstance(part, ast.Assign) and any(isinstance(target, ast.Attribute) for target in part.targets):
-            kept = list(ast.walk(part.value))
+            parts = list(ast.walk(part.value))
         elif isinstance(part, ast.Call) and ((called_name(part) or "")[:1].isupper() or _registers(part)):
-            kept = [*part.args, *(given.value for given in part.keywords)]
+            parts = [*part.args, *(word.value for word in part.keywords)]
         else:
             continue
-        if any(isinstance(inner, ast.Name) and inner.id == name for inner in kept):
+        if any(isinstance(inner, ast.Name) and inner.id == name for inner in parts):
             return True
     return False
 

@@ -30,18 +30,18 @@ def python_files(root: Path) -> tuple[list[Path], list[str]]:
                 f"the checklist reads Python files, and this is none:\n  {root}\ngive a .py file or a folder of them"
             )
         return [root], []
-    found: list[Path] = []
+    files: list[Path] = []
     problems: list[str] = []
     for folder, below, names in os.walk(root, onerror=lambda error: problems.append(_unlisted(root, error))):
         below[:] = [name for name in below if _is_source(Path(folder, name))]
-        found += [path for name in names if name.endswith(".py") and _is_file(path := Path(folder, name))]
-    if not found and not problems:
+        files += [path for name in names if name.endswith(".py") and _is_file(path := Path(folder, name))]
+    if not files and not problems:
         raise AuditError(
             f"the checklist found no Python file in this folder:\n  {root}\n"
             "give the folder of the evaluation code; hidden folders, virtual environments, site-packages, build and dist "
             "below it are passed over"
         )
-    return sorted(found), problems
+    return sorted(files), problems
 
 
 def parsed(path: Path) -> tuple[str, ast.Module]:

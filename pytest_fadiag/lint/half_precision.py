@@ -59,7 +59,7 @@ def _is_off(call: ast.Call, full: str | None) -> bool:
 
 
 def _around(
-    tree: Tree, opened: ast.expr, block: ast.With | ast.AsyncWith | ast.FunctionDef | ast.AsyncFunctionDef
+    tree: Tree, autocast: ast.expr, block: ast.With | ast.AsyncWith | ast.FunctionDef | ast.AsyncFunctionDef
 ) -> Iterator[Hit]:
     """The finding of one autocast block, if statistics of gradients are taken in it or of a loss it made."""
     if _is_scaled(tree, block):
@@ -68,9 +68,9 @@ def _around(
     statistics += [] if isinstance(block, FUNCTIONS) else _of_its_losses(tree, block)
     if statistics:
         first = min(statistics, key=position)
-        where = "" if first.lineno == opened.lineno else f" on line {first.lineno}"
+        where = "" if first.lineno == autocast.lineno else f" on line {first.lineno}"
         message = f"`{_short(first)}`{where} is a statistic of gradients that ran through float16: below 6e-8 they are 0"
-        yield Hit(opened, message, _FIX)
+        yield Hit(autocast, message, _FIX)
 
 
 def _inside(tree: Tree, block: ast.stmt) -> Iterator[ast.AST]:
@@ -90,7 +90,7 @@ def _inside(tree: Tree, block: ast.stmt) -> Iterator[ast.AST]:
 
 def _of_its_losses(tree: Tree, block: ast.stmt) -> list[ast.Call]:
     """Statistics after the block, when a loss computed in it is differentiated after it: its backward runs in float16 too."""
-    made = {
+    losses = {
         target.id
         for node in _inside(tree, block)
         if isinstance(node, ast.Assign)
@@ -99,10 +99,10 @@ def _of_its_losses(tree: Tree, block: ast.stmt) -> list[ast.Call]:
     }
     end = (block.end_lineno or 0, 0)
     after = [node for node in tree.body(block) if isinstance(node, ast.Call) and position(node) > end]
-    differentiated = [call for call in after if made & _differentiates(tree, call)]
-    if not differentiated:
+    derivatives = [call for call in after if losses & _differentiates(tree, call)]
+    if not derivatives:
         return []
-    start = min(position(call) for call in differentiated)
+    start = min(position(call) for call in derivatives)
     return [call for call in after if position(call) > start and _is_statistic(tree, call)]
 
 
@@ -120,10 +120,10 @@ def _is_statistic(tree: Tree, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = called_name(node) or ""
-    found = words(name)
-    if "clip" in found:
+    parts = words(name)
+    if "clip" in parts:
         return False
-    if found & GRADIENT and found & _NAMED_STATISTICS:
+    if parts & GRADIENT and parts & _NAMED_STATISTICS:
         return True
     if name not in _STATISTICS:
         return False
@@ -144,9 +144,9 @@ def _is_cast(tree: Tree, call: ast.Call) -> bool:
     """Whether a call casts a gradient to float16."""
     if not (isinstance(call.func, ast.Attribute) and tree.fact(Gradients)(call.func.value)):
         return False
-    given = [*call.args, *([dtype] if (dtype := keyword(call, "dtype")) is not None else [])]
+    arguments = [*call.args, *([dtype] if (dtype := keyword(call, "dtype")) is not None else [])]
     return call.func.attr == "half" or (
-        call.func.attr in ("to", "type", "astype") and any(tree.dotted(arg) in _HALF for arg in given)
+        call.func.attr in ("to", "type", "astype") and any(tree.dotted(arg) in _HALF for arg in arguments)
     )
 
 

@@ -21,10 +21,10 @@ _MEANS = {"mean", "fmean", "nanmean", "average"}
 def find(tree: Tree) -> Iterator[Hit]:
     """Every mean over layers of cosines of gradients."""
     for node in tree.nodes:
-        averaged = _averaged(tree, node)
-        if averaged is not None and isinstance(node, (ast.expr, ast.stmt)) and _is_per_layer(tree, averaged):
-            shown = ast.unparse(averaged)
-            subject = f"`{shown}`" if len(shown) <= 40 else "these cosines"
+        cosines = _list_of_mean(tree, node)
+        if cosines is not None and isinstance(node, (ast.expr, ast.stmt)) and _is_per_layer(tree, cosines):
+            code = ast.unparse(cosines)
+            subject = f"`{code}`" if len(code) <= 40 else "these cosines"
             yield Hit(
                 node,
                 f"the mean of {subject} over layers: one aligned layer, mostly the embedding, hides that the others are near 0",
@@ -32,7 +32,7 @@ def find(tree: Tree) -> Iterator[Hit]:
             )
 
 
-def _averaged(tree: Tree, node: ast.AST) -> ast.expr | None:
+def _list_of_mean(tree: Tree, node: ast.AST) -> ast.expr | None:
     """The list of which a node takes the mean over its elements."""
     if isinstance(node, ast.Call) and called_name(node) in _MEANS:
         receiver = tree.receiver(node)
@@ -41,32 +41,32 @@ def _averaged(tree: Tree, node: ast.AST) -> ast.expr | None:
         # The first dimension of a stack runs over the layers; a mean along another leaves them apart.
         return values if dimension is None or tree.number(dimension) == 0 else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        return _summed(tree, node.left)
+        return _list_of_sum(tree, node.left)
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and isinstance(node.target, ast.Name):
         return _total(tree, node.target)
     return None
 
 
-def _summed(tree: Tree, node: ast.expr) -> ast.expr | None:
+def _list_of_sum(tree: Tree, node: ast.expr) -> ast.expr | None:
     """The list of a sum that is divided: ``sum(cosines) / len(cosines)``, or a total that a loop over layers adds to."""
     if isinstance(node, ast.Call) and called_name(node) == "sum":
         return tree.receiver(node) or argument(node, 0, "a", "input")
     if isinstance(node, ast.Name):
         values = [binding.value for binding in tree.reaching(node) if binding.kind is Kind.VALUE]
         sums = [value for value in values if isinstance(value, ast.Call) and called_name(value) == "sum"]
-        return _summed(tree, sums[0]) if sums and len(values) == 1 else _total(tree, node)
+        return _list_of_sum(tree, sums[0]) if sums and len(values) == 1 else _total(tree, node)
     return None
 
 
 def _total(tree: Tree, node: ast.Name) -> ast.expr | None:
     """What a loop over layers adds up under a name; the loop must not contain the total's beginning or its division."""
     bindings = tree.reaching(node)
-    started = {above for binding in bindings if binding.kind is Kind.VALUE for above in tree.ancestors(binding.node)}
+    around_start = {above for binding in bindings if binding.kind is Kind.VALUE for above in tree.ancestors(binding.node)}
     for binding in bindings:
         if binding.kind is not Kind.AUGMENT or not isinstance(getattr(binding.node, "op", None), ast.Add):
             continue
         for above in tree.ancestors(binding.node):
-            outside = above not in started and above not in set(tree.ancestors(node))
+            outside = above not in around_start and above not in set(tree.ancestors(node))
             if isinstance(above, ast.For) and outside and tree.fact(Sequences).loop_over_layers(above):
                 return binding.value
     return None
@@ -84,7 +84,7 @@ def _is_per_layer(tree: Tree, node: ast.expr) -> bool:
     elements = list(tree.fact(Sequences).elements(node))
     if any(over and _is_credit(tree, element) for element, over in elements):
         return True
-    return not elements and _is_said(tree, node)
+    return not elements and _says_per_layer(tree, node)
 
 
 def _is_credit(tree: Tree, node: ast.expr) -> bool:
@@ -92,21 +92,21 @@ def _is_credit(tree: Tree, node: ast.expr) -> bool:
     cosine = tree.fact(Cosines).inside(node)
     if cosine is not None:
         return tree.fact(Gradients).any(cosine.sides) or _in_credit(tree, node)
-    named = words(_last_name(node))
-    if isinstance(node, ast.Attribute) and "gamma" in named:
+    parts = words(_last_name(node))
+    if isinstance(node, ast.Attribute) and "gamma" in parts:
         return False  # the scale of a layer
     # Attention has alignments too: such a name counts in a file that speaks of credit.
-    return bool(named & COSINE) and (bool(named & GRADIENT) or (bool(named & ALIGNMENT) and speaks_of_credit(tree)))
+    return bool(parts & COSINE) and (bool(parts & GRADIENT) or (bool(parts & ALIGNMENT) and speaks_of_credit(tree)))
 
 
-def _is_said(tree: Tree, node: ast.expr) -> bool:
+def _says_per_layer(tree: Tree, node: ast.expr) -> bool:
     """Whether a name that is bound elsewhere says that it holds alignments by layer."""
-    named = words(_last_name(node))
+    parts = words(_last_name(node))
     return (
-        bool(named & LAYER)
-        and bool(named & COSINE)
+        bool(parts & LAYER)
+        and bool(parts & COSINE)
         and speaks_of_credit(tree)
-        and bool(named & _OF_CREDIT or _in_credit(tree, node))
+        and bool(parts & _OF_CREDIT or _in_credit(tree, node))
     )
 
 

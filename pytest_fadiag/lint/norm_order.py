@@ -61,11 +61,11 @@ def _slip(tree: Tree, order: ast.expr) -> str | None:
     if not isinstance(order, ast.Name):
         return None
     bindings = tree.reaching(order)
-    named = bool(words(order.id) & {"dim", "axis"})
+    is_dimension = bool(words(order.id) & {"dim", "axis"})
     # A parameter may get another value than its default: only its name then says that a dimension was meant.
     values = [binding for binding in bindings if binding.value is not None and _is_minus_one(binding.value)]
-    given = any(binding.kind is Kind.PARAMETER for binding in bindings)
-    return f"`{order.id}`, -1," if values and len(values) == len(bindings) and (named or not given) else None
+    is_parameter = any(binding.kind is Kind.PARAMETER for binding in bindings)
+    return f"`{order.id}`, -1," if values and len(values) == len(bindings) and (is_dimension or not is_parameter) else None
 
 
 def _is_minus_one(node: ast.expr) -> bool:
@@ -74,15 +74,15 @@ def _is_minus_one(node: ast.expr) -> bool:
 
 def _hit(call: ast.Call, full: str | None, place: int, order: ast.expr, written: str) -> Hit:
     name = _ORDERS.get(full or "", "p")
-    fixed = copy.copy(call)
-    fixed.args = [arg for arg in call.args if arg is not order]
-    fixed.keywords = [given for given in call.keywords if given.value is not order]
-    along = keyword(call, *_DIMENSIONS) is not None or len(fixed.args) > place
+    rewrite = copy.copy(call)
+    rewrite.args = [arg for arg in call.args if arg is not order]
+    rewrite.keywords = [word for word in call.keywords if word.value is not order]
+    along = keyword(call, *_DIMENSIONS) is not None or len(rewrite.args) > place
     if along:
         fix = f"write {name}=2 for the L2 norm along that dimension; if the L₋₁ norm is meant, {name}=-1 by keyword says so"
     else:
-        fixed.keywords = [ast.keyword("axis" if "numpy" in (full or "") else "dim", order), *fixed.keywords]
-        fix = f"write `{ast.unparse(fixed)}`"
+        rewrite.keywords = [ast.keyword("axis" if "numpy" in (full or "") else "dim", order), *rewrite.keywords]
+        fix = f"write `{ast.unparse(rewrite)}`"
     if full == "torch.nn.functional.normalize":
         what = "it divides by the L₋₁ norm, 1/Σ(1/|x|), not by the L2 norm along the last dimension"
     elif along:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from . import concatenation, cosine_guard, feedback, half_precision, layer_average, norm_order
 
 CHECKS = (
@@ -16,11 +14,4 @@ CHECKS = (
 )
 
 
-class Entry(NamedTuple):
-    """What a form says of one pitfall."""
-
-    title: str
-    advice: str
-
-
-PITFALLS: dict[int, Entry] = {check.number: Entry(check.title, check.advice) for check in CHECKS}
+PITFALLS = {check.number: check for check in CHECKS}

@@ -5,20 +5,11 @@ from __future__ import annotations
 import ast
 
 from .tree import Tree, called_name
-from .words import FEEDBACK, words
+from .words import FEEDBACK, names, words
 
 _WRITERS = {"torch.save", "numpy.save", "numpy.savez", "numpy.savez_compressed", "pickle.dump", "joblib.dump"}
 _NAMED_WRITERS = {"save_file", "save_checkpoint", "savez", "save_pretrained"}
-_STATES = {
-    "state_dict",
-    "get_extra_state",
-    "__getstate__",
-    "checkpoint",
-    "save",
-    "save_checkpoint",
-    "to_dict",
-    "on_save_checkpoint",
-}
+_STATES = names("state_dict get_extra_state __getstate__ checkpoint save save_checkpoint to_dict on_save_checkpoint")
 _WHOLE = words("model net network self learner agent")
 
 
@@ -32,9 +23,9 @@ class Saved:
         for node in tree.nodes:
             if isinstance(node, ast.Call) and self._is_writer(tree, node):
                 self.writes = True
-                given = node.args[0] if node.args else None
+                content = node.args[0] if node.args else None
                 # A network pickled whole takes its plain attributes along.
-                self.whole |= isinstance(given, ast.Name) and bool(words(given.id) & _WHOLE)
+                self.whole |= isinstance(content, ast.Name) and bool(words(content.id) & _WHOLE)
                 self._mentioned(node)
             elif isinstance(node, ast.FunctionDef) and node.name in _STATES:
                 self._mentioned(node)

@@ -35,18 +35,18 @@ def _findings(text: str, tree: Tree, file: str) -> Iterator[Pitfall]:
     lines = text.split("\n")  # as the parser counts: splitlines also breaks at form feeds
     reasons = comments(text)
     for check in CHECKS:
-        seen = set()
+        places = set()
         for hit in check.find(tree):
             place = (hit.node.lineno, hit.node.col_offset)
-            if place not in seen:
-                seen.add(place)
+            if place not in places:
+                places.add(place)
                 yield _finding(check, hit, tree, file, lines, reasons)
 
 
 def _finding(check: Check, hit: Hit, tree: Tree, file: str, lines: list[str], reasons: dict[int, str]) -> Pitfall:
-    said = [reasons[line] for line in extent(tree, hit.node) if line in reasons]
-    silenced = next((reason for reason in said if reason), None)
-    bare = "; `# fadiag: ok` silences this only with a reason behind it" if said and silenced is None else ""
+    remarks = [reasons[line] for line in extent(tree, hit.node) if line in reasons]
+    silenced = next((reason for reason in remarks if reason), None)
+    bare = "; `# fadiag: ok` silences this only with a reason behind it" if remarks and silenced is None else ""
     line = hit.node.lineno
     source = lines[line - 1] if line <= len(lines) else ""
     return Pitfall(

@@ -8,24 +8,11 @@ from collections.abc import Iterable, Iterator
 from .bindings import Kind
 from .gradients import AUTOGRAD
 from .tree import COMPREHENSIONS, Tree, called_name
-from .words import BATCH, GRADIENT_LIST, LAYER, LAYER_INDEX, words
+from .words import BATCH, GRADIENT_LIST, LAYER, LAYER_INDEX, names, words
 
 # Calls that hand on the elements of their argument.
 _WRAPPERS = {"list", "tuple", "sorted", "reversed", "enumerate", "zip", "filter", "iter", "tqdm"}
-_STACKS = {
-    "stack",
-    "cat",
-    "concat",
-    "concatenate",
-    "hstack",
-    "vstack",
-    "tensor",
-    "as_tensor",
-    "array",
-    "asarray",
-    "Tensor",
-    "FloatTensor",
-}
+_STACKS = names("stack cat concat concatenate hstack vstack tensor as_tensor array asarray Tensor FloatTensor")
 _VIEWS = {"values", "items", "float", "double", "cpu", "detach", "numpy", "to", "copy", "abs", "clone", "tolist"}
 _DEPTH = 8  # of names for names: enough for what people write, an end for lists that are made of themselves
 
@@ -69,12 +56,12 @@ class Sequences:
             yield from self.elements(value, depth - 1)
         bindings = self.tree.reaching(node) if isinstance(node, ast.Name) else self.tree.attribute(node)
         # A list made anew inside the loop over layers has the elements of the inner loop only.
-        created = {above for binding in bindings for above in (binding.node, *self.tree.ancestors(binding.node))}
+        around_creation = {above for binding in bindings for above in (binding.node, *self.tree.ancestors(binding.node))}
         for place, value in self.tree.contents(node):
             loops = [
                 above
                 for above in self.tree.ancestors(place)
-                if isinstance(above, (ast.For, ast.AsyncFor)) and above not in created
+                if isinstance(above, (ast.For, ast.AsyncFor)) and above not in around_creation
             ]
             yield value, self._loops(loops, depth) == "layers"
 
@@ -92,30 +79,30 @@ class Sequences:
         return None
 
     def _name_axis(self, node: ast.Name | ast.Attribute, depth: int) -> str | None:
-        said = _said([node.id if isinstance(node, ast.Name) else node.attr])
-        if said == "batches":
-            return said
-        found = {over for _, over in self._named(node, depth)}
-        if found:
-            return "layers" if True in found else None
+        own = _axis_by_name([node.id if isinstance(node, ast.Name) else node.attr])
+        if own == "batches":
+            return own
+        loops = {over for _, over in self._named(node, depth)}
+        if loops:
+            return "layers" if True in loops else None
         kinds = set(Kind) - {Kind.PARAMETER}
         values = self.tree.values(node, *kinds) if isinstance(node, ast.Name) else []
         axes = [self._axis(value, depth - 1) for value in values if not isinstance(value, (ast.List, ast.Constant))]
-        return said or next((axis for axis in axes if axis), None)
+        return own or next((axis for axis in axes if axis), None)
 
     def _call_axis(self, node: ast.Call, depth: int) -> str | None:
         name = called_name(node) or ""
         if self.tree.dotted(node.func) in AUTOGRAD:
             if len(node.args) < 2:
                 return None
-            wanted = node.args[1]
-            several = isinstance(wanted, (ast.List, ast.Tuple)) and len(wanted.elts) > 1
-            return "layers" if several else self._axis(wanted, depth - 1)
+            inputs = node.args[1]
+            several = isinstance(inputs, (ast.List, ast.Tuple)) and len(inputs.elts) > 1
+            return "layers" if several else self._axis(inputs, depth - 1)
         if name in _WRAPPERS | _VIEWS | {"len", "range"}:
             inner = [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
             axes = {self._axis(arg, depth - 1) for arg in inner}
             return "batches" if "batches" in axes else "layers" if "layers" in axes else None
-        return _said([name])
+        return _axis_by_name([name])
 
     def _loops(self, loops: Iterable[ast.For | ast.AsyncFor | ast.comprehension], depth: int) -> str | None:
         """What nested loops run over together: layers if one of them does."""
@@ -126,13 +113,13 @@ class Sequences:
         axis = self._axis(loop.iter, depth - 1)
         if axis is None:
             targets = {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
-            axis = "layers" if any(words(name) & LAYER_INDEX for name in targets) else _said(targets)
+            axis = "layers" if any(words(name) & LAYER_INDEX for name in targets) else _axis_by_name(targets)
         return axis
 
 
-def _said(names: Iterable[str]) -> str | None:
+def _axis_by_name(names: Iterable[str]) -> str | None:
     """What a name says its elements run over."""
-    found = {word for name in names for word in words(name)}
-    if found & BATCH:
+    parts = {word for name in names for word in words(name)}
+    if parts & BATCH:
         return "batches"
-    return "layers" if found & (LAYER | GRADIENT_LIST) else None
+    return "layers" if parts & (LAYER | GRADIENT_LIST) else None

@@ -13,23 +13,23 @@ MARK = "fadiag:"
 
 def comments(text: str) -> dict[int, str]:
     """The reason on each line that has the comment; empty where none was given."""
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     if MARK not in text:
-        return found  # tokenizing costs as much as parsing
+        return reasons  # tokenizing costs as much as parsing
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT and (reason := _reason(token.string)) is not None:
-                found[token.start[0]] = reason
+                reasons[token.start[0]] = reason
     except (tokenize.TokenError, SyntaxError):
         pass  # the parser took the file: what the tokenizer dislikes at its end costs no comment before it
-    return found
+    return reasons
 
 
 def _reason(comment: str) -> str | None:
     """What follows the mark in a comment, up to the next comment on the line; None if the mark is not there."""
-    said = comment.partition(MARK)[2].lstrip()
-    rest = said.removeprefix("ok")
-    if rest == said or rest[:1].isalnum():  # «okay» is not «ok»
+    remark = comment.partition(MARK)[2].lstrip()
+    rest = remark.removeprefix("ok")
+    if rest == remark or rest[:1].isalnum():  # «okay» is not «ok»
         return None
     return rest.partition("#")[0].strip(" \t:,;.-–—")
 

@@ -14,6 +14,11 @@ def words(name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORD.findall(name))
 
 
+def names(text: str) -> frozenset[str]:
+    """The names in a text, as they are written."""
+    return frozenset(text.split())
+
+
 GRADIENT = words("grad grads gradient gradients credit credits delta deltas feedback vjp dgrad wgrad")
 # Next to a gradient word these make the name something else: a flag, a scalar, a loss, an image, a tool of training.
 _NOT_A_GRADIENT = words(
@@ -47,5 +52,5 @@ FEEDBACK_CONTEXT = words("feedback dfa drtp fa")
 @lru_cache(maxsize=65536)
 def names_gradient(name: str) -> bool:
     """Whether a name says that what it names is a gradient or another credit signal."""
-    found = words(name)
-    return bool(found & GRADIENT) and not found & _NOT_A_GRADIENT
+    parts = words(name)
+    return bool(parts & GRADIENT) and not parts & _NOT_A_GRADIENT
