@@ -28,12 +28,13 @@ MAY_IMPORT = {
 
 
 class Import(NamedTuple):
-    """One imported module, where it is imported, and whether only when a function runs."""
+    """One imported module, and where it is imported."""
 
     module: str
     target: str
     line: int
-    inside: bool
+    function: str
+    """The function in which it is imported, or nothing."""
 
 
 def imports() -> Iterator[Import]:
@@ -50,8 +51,8 @@ def imports() -> Iterator[Import]:
             for statement in check.body
             for node in ast.walk(statement)
         }
-        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-        inside = {id(node) for function in functions for node in ast.walk(function)}
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        inside = {id(node): function.name for function in functions for node in ast.walk(function)}
         for node in ast.walk(tree):
             if id(node) in for_types:
                 continue
@@ -64,7 +65,7 @@ def imports() -> Iterator[Import]:
                 whole = [f"{module}.{alias.name}" for alias in node.names]
                 targets = [name if name in names else module for name in whole]
             for target in dict.fromkeys(targets):
-                yield Import(name.removesuffix(".__init__"), target, node.lineno, id(node) in inside)
+                yield Import(name.removesuffix(".__init__"), target, node.lineno, inside.get(id(node), ""))
 
 
 def part(module: str) -> str:
@@ -97,3 +98,20 @@ def test_no_module_imports_itself_in_a_circle() -> None:
             graph.setdefault(found.module, set()).add(found.target)
     graph.pop("pytest_fadiag", None)  # public names, resolved on first use
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+LATE = {
+    "pytest_fadiag.bench": "torch, where something is not in the cache",
+    "pytest_fadiag.measure": "torch: the folder can be called",
+    "pytest_fadiag.session": "the parts of an audit, where there is one",
+    "pytest_fadiag.show.figures": "matplotlib, where a figure is drawn",
+    "pytest_fadiag.show.html": "Jinja2, where a page is written",
+    "pytest_fadiag.load.readers": "torchvision, where a folder of images is read",
+}
+"""The modules that import others of the package when a function runs, and what they keep out of a start by it."""
+
+
+def test_imports_inside_functions_keep_something_heavy_out_of_start_up() -> None:
+    late = {(found.module, found.function) for found in imports() if found.function and part(found.target) in MAY_IMPORT}
+    assert {module for module, _ in late} == set(LATE)
+    assert len(late) <= 8, "each module has about one place for it"

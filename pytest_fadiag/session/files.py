@@ -6,16 +6,17 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..judge.errors import AuditError
 from ..judge.files import write_atomically
+from ..show.audit import Audit
 from ..show.document import json_text
+from ..show.figures import NAMES, draw, missing
+from ..show.form import form
+from ..show.html import html
+from ..show.markdown import markdown
 from .settings import Settings
-
-if TYPE_CHECKING:
-    from ..show.audit import Audit
 
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 
@@ -70,8 +71,6 @@ def write(kind: str, path: Path, audit: Audit) -> list[str]:
 
 def _draw(audit: Audit, folder: Path) -> list[str]:
     """Draw the figures; what there are no numbers for is said, and so is what an earlier run left in the folder."""
-    from ..show.figures import NAMES, draw, missing
-
     drawn = set(draw(audit, folder))
     notes = [f"FA audit: no figure «{name}»: {reason}" for name, reason in missing(audit).items()]
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():  # where nothing was drawn no folder was made
@@ -81,13 +80,10 @@ def _draw(audit: Audit, folder: Path) -> list[str]:
 
 
 def _text(kind: str, audit: Audit) -> str:
-    """The text of a report; its module is imported when such a report is written."""
-    from ..show import form, html, markdown
-
     writers: dict[str, Callable[[Audit], str]] = {
         "json": json_text,
-        "html": lambda audit: html.html(audit, __version__),
-        "form": lambda audit: form.form(audit, __version__),
-        "markdown": markdown.markdown,
+        "html": lambda audit: html(audit, __version__),
+        "form": lambda audit: form(audit, __version__),
+        "markdown": markdown,
     }
     return writers[kind](audit)
