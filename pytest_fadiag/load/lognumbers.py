@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..judge.codec import NON_FINITE
 from ..judge.errors import AuditError
-from ..judge.plain import number as plain_number
 from ..judge.records import check_accuracy
 from .logformats import trouble
 
-NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-"""How ``str`` spells them; the spellings of JSON dialects are known to :mod:`..judge.plain`."""
+SPELLINGS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, **NON_FINITE}
+"""Non-finite numbers as ``str`` spells them, and as JSON dialects do."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Numbers:
 
     def number(self, value: Any, name: str, place: str) -> float | None:
         """A float, NaN and infinities among them; text and truth values are slips of whoever wrote the log."""
-        value = NON_FINITE.get(value, plain_number(value)) if isinstance(value, str) else value
+        value = SPELLINGS.get(value, value) if isinstance(value, str) else value
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float)):

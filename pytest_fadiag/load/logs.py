@@ -7,13 +7,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..judge.codec import read
 from ..judge.control import Control
 from ..judge.errors import AuditError
-from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics
+from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics, with_present_names
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.trajectory import Point, Series, Trajectory
@@ -287,8 +288,12 @@ class _Reader:
         given = entry.get("companions") or {}
         if not isinstance(given, dict):
             raise trouble(self.path, f"companions is {given!r:.40}, not an object", place)
-        values = {key: self._companion(key, value, place) for key, value in AuxiliaryStatistics.fields_in(given).items()}
-        companions = AuxiliaryStatistics.from_dict(values)
+        names = {own.name for own in fields(AuxiliaryStatistics)}
+        values = {key: self._companion(key, value, place) for key, value in with_present_names(given).items() if key in names}
+        try:
+            companions = read(AuxiliaryStatistics, values, "companions")
+        except AuditError as error:
+            raise trouble(self.path, str(error), place) from None
         per_error = companions.gradient_per_unit_error
         return companions if per_error is None else replace(companions, gradient_per_unit_error=per_error * scale)
 
@@ -296,7 +301,7 @@ class _Reader:
         """A number, or where it is one of a list of counts or names, that list."""
         if not isinstance(getattr(AuxiliaryStatistics(), key), tuple):
             checked = self.numbers.number(value, f"companions.{key}", place)
-            return value if isinstance(value, int) else checked
+            return int(checked) if checked is not None and checked.is_integer() else checked
         kind = str if key == "nonfinite_weights" else int
         if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
             raise trouble(self.path, f"companions.{key} is {value!r:.40}, not a list", place)

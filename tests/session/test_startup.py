@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-HEAVY = ("torch", "numpy", "matplotlib", "torchvision", "safetensors", "filelock")
+HEAVY = ("torch", "numpy", "matplotlib", "torchvision", "safetensors", "filelock", "msgspec")
 
 LIST = f"""
 import sys
