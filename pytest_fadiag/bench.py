@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cache import Parts, ResultCache, key_of
+from .judge.codec import to_plain
 from .judge.control import Control
 from .judge.diagnostics import DIAGNOSTICS, Diagnostic
 from .judge.errors import AuditError
 from .judge.observers import ACCURACY, ObserverSpec
-from .judge.plain import to_plain
 from .judge.records import Measurement
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds

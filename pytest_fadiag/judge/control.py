@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from .errors import AuditError
 from .records import Accuracy
@@ -67,12 +65,3 @@ class Control:
             f"{another_method}, not {method}" if another_method else "",
         ]
         return ", ".join(filter(None, parts))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The control as plain JSON values."""
-        return {**asdict(self), "kind": self.kind.value}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Control:
-        """The control that :meth:`to_dict` wrote."""
-        return cls(**{**values, "accuracy": Accuracy(**values["accuracy"])})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
+from .codec import read, to_plain
 from .errors import AuditError
 from .observers import FIELD_OBSERVERS
-from .plain import known_fields, number, numbers, to_plain
 
 PROTOCOL_VERSION = 1
 """Raised when a definition changes, so that measurements cached under the old one are not reused."""
@@ -42,23 +43,16 @@ class AuxiliaryStatistics:
     predicted_class_share: float | None = None
     largest_logit: float | None = None
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> AuxiliaryStatistics:
-        """The statistics behind their JSON object."""
-        statistics: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, (list, tuple)) else number(value)
-            for name, value in cls.fields_in(values).items()
-        }
-        return cls(**statistics)
-
-    @classmethod
-    def fields_in(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The entries of a JSON object that are fields, under the names that they have now."""
-        return known_fields(cls, {_NAMES_BEFORE.get(name, name): value for name, value in values.items()})
-
 
 _NAMES_BEFORE = {"directionless_samples": "zero_gradient_samples", "unread_tokens": "tokens_without_gradient"}
 """What audits and logs called two of the auxiliary statistics before."""
+
+
+def with_present_names(companions: Any) -> Any:
+    """The JSON object of auxiliary statistics under the names that they have now; anything else as it is."""
+    if not isinstance(companions, Mapping):
+        return companions
+    return {_NAMES_BEFORE.get(name, name): value for name, value in companions.items()}
 
 
 @dataclass(frozen=True)
@@ -76,6 +70,14 @@ class Accuracy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", check_accuracy(self.value, "accuracy"))
+        if self.images is not None and self.images < 0:
+            raise AuditError(f"the number of test images is {self.images}, but it is never negative")
+        digits = _digits(self.images or 0)
+        if self.correct is not None and not re.fullmatch(f"[0-9a-f]{{{digits}}}", self.correct):
+            raise AuditError(
+                f"correct must be {digits} hexadecimal digits, a bit for each of {self.images or 0:,} images, not "
+                f"{len(self.correct)}: {self.correct!r:.40}"
+            )
 
     @classmethod
     def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Accuracy:
@@ -83,12 +85,17 @@ class Accuracy:
         if not hits:
             raise AuditError("no test image was classified, so there is no accuracy; check the evaluation data")
         bits = "".join("1" if hit else "0" for hit in hits)
-        digits = -(-len(hits) // 4)
+        digits = _digits(len(hits))
         return cls(sum(hits) / len(hits), len(hits), f"{int(bits.ljust(4 * digits, '0'), 2):0{digits}x}", order, data)
 
     def bits(self) -> int | None:
         """The per-image outcomes as the bits of one number, or ``None`` where only the accuracy is known."""
         return None if self.correct is None or not self.images else int(self.correct, 16)
+
+
+def _digits(images: int) -> int:
+    """How many hexadecimal digits hold one bit an image."""
+    return -(-images // 4)
 
 
 @dataclass(frozen=True)
@@ -110,12 +117,12 @@ class Measurement:
         """The measurement that the results of some observers make, as they computed them or as JSON kept them."""
         own = [observer.name for observer in FIELD_OBSERVERS]
         fields = {key: value for name in own for key, value in results.get(name, {}).items()}
-        extra = {name: to_plain(result) for name, result in results.items() if name not in own}
-        return cls._of_fields({**fields, "companions": fields, "environment": environment, "extra": extra})
+        extra = {name: result for name, result in results.items() if name not in own}
+        return cls._read({**fields, "companions": fields, "environment": environment, "extra": extra})
 
     def to_dict(self) -> dict[str, Any]:
         """The measurement as plain JSON values."""
-        return {"protocol_version": PROTOCOL_VERSION, **to_plain(asdict(self))}
+        return {"protocol_version": PROTOCOL_VERSION, **to_plain(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Measurement:
@@ -123,28 +130,19 @@ class Measurement:
         version = values.get("protocol_version")
         if version != PROTOCOL_VERSION:
             raise AuditError(f"a measurement of protocol version {version!r} cannot be read by version {PROTOCOL_VERSION}")
-        return cls._of_fields(values)
+        return cls._read(values)
 
     @classmethod
-    def _of_fields(cls, values: Mapping[str, Any]) -> Measurement:
-        accuracy = values.get("accuracy")
-        return cls(
-            residual_norms=numbers(values.get("residual_norms", ())),
-            bp_grad_norms=numbers(values.get("bp_grad_norms", ())),
-            stability_layer=values.get("stability_layer"),
-            cross_batch_stability=number(values.get("cross_batch_stability")),
-            companions=AuxiliaryStatistics.from_dict(values["companions"]),
-            accuracy=None if accuracy is None else Accuracy(**accuracy),
-            environment=dict(values["environment"]),
-            extra=dict(values.get("extra", {})),
-        )
+    def _read(cls, values: Mapping[str, Any]) -> Measurement:
+        plain = to_plain({**values, "companions": with_present_names(values.get("companions"))})
+        return read(cls, plain, "measurement")
 
 
 def check_norms(values: Any, name: str, *, empty: bool = False) -> tuple[float | None, ...]:
     """The norms as a tuple of floats, ``None`` for a layer that was not logged, or an error that says what is wrong."""
     try:
         norms = tuple(None if value is None else float(value) for value in values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise AuditError(f"{name} must be a list of numbers, not {values!r}") from None
     if not norms and not empty:
         raise AuditError(f"{name} is empty: nothing was measured, so there is nothing to judge")
@@ -158,7 +156,7 @@ def check_accuracy(value: Any, what: str) -> float:
     """The accuracy as a float in [0, 1], or an error that says what is wrong with it."""
     try:
         accuracy = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise AuditError(f"{what} must be a number in [0, 1], not {value!r}") from None
     if 1.0 < accuracy <= 100.0:
         raise AuditError(f"{what} is {accuracy:g}, but accuracies are fractions in [0, 1]; did you pass a percentage?")

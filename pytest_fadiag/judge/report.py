@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from .codec import read, to_plain
 from .control import Control
 from .diagnostics import DIAGNOSTICS, Diagnostic, Finding, GradientFloor, ResidualGrowth, Status
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
-from .plain import number, numbers_or_holes, to_plain
-from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms
+from .margins import Interval
+from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms, with_present_names
 from .remarks import remarks_on
-from .thresholds import DiagnosticThresholds
+from .thresholds import DiagnosticThresholds, check_names
 from .trajectory import Trajectory
 from .verdict import TRUSTWORTHY, left_open, walk_back
+from .wire import ReportValues, TrajectoryValues
 from .wording import folded
 
 
@@ -204,69 +206,45 @@ class DiagnosticReport:
                 lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
         return "\n".join([*lines, f"VERDICT: {self.verdict}"])
 
+    @property
+    def margin_pp(self) -> float | None:
+        """Headline accuracy minus the control's, in percentage points."""
+        return margin(self)
+
+    @property
+    def margin_interval(self) -> Interval | None:
+        """The 95 % interval of the margin, where the number of test images is known."""
+        return interval(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""
-        values = {
-            **{name: getattr(self, name) for name in _PLAIN_FIELDS},
-            "diagnostics": self.diagnostics,
-            "thresholds": self.thresholds.to_dict(),
-            "companions": asdict(self.companions),
-            "accuracy": None if self.accuracy is None else asdict(self.accuracy),
-            "control": None if self.control is None else self.control.to_dict(),
-            "environment": dict(self.environment),
-            "trajectory": None if self.trajectory is None else self.trajectory.to_dict(),
-            "margin_pp": margin(self),
-            "margin_interval": None if (bounds := interval(self)) is None else asdict(bounds),
-            "residual_stream_exploded": self.residual_stream_exploded,
-            "bp_grad_at_floor": self.bp_grad_at_floor,
-            "reference_drift_dominated": self.reference_drift_dominated,
-            "frozen_baseline_undercut": self.frozen_baseline_undercut,
-            "findings": [finding.to_dict() for finding in self.findings],
-            "remarks": self.remarks,
-            "verdict": self.verdict,
-        }
+        values = {own.name: getattr(self, own.name) for own in fields(ReportValues)}
+        values["findings"] = [finding.to_dict() for finding in self.findings]
+        values["trajectory"] = None if self.trajectory is None else TrajectoryValues.of(self.trajectory)
         plain: dict[str, Any] = to_plain(values)
         return plain
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> DiagnosticReport:
-        """The report that :meth:`to_dict` wrote, judged anew; of a hand-written one only the published fields are needed."""
-        missing = [name for name in _REQUIRED_FIELDS if name not in values]
-        if missing:
-            raise AuditError(f"not a report: {', '.join(missing)} missing")
-        given: dict[str, Any] = {
-            name: values[name] if name in _TEXT_FIELDS else number(values[name]) for name in _PLAIN_FIELDS if name in values
-        }
-        given["residual_norms"] = numbers_or_holes(values["residual_norms"])
-        given["bp_grad_norms"] = numbers_or_holes(values["bp_grad_norms"])
-        if values.get("thresholds") is not None:
-            given["thresholds"] = DiagnosticThresholds.from_dict(
-                {name: number(value) for name, value in values["thresholds"].items()}
-            )
-        if values.get("companions") is not None:
-            given["companions"] = AuxiliaryStatistics.from_dict(values["companions"])
-        if values.get("accuracy") is not None:
-            given["accuracy"] = Accuracy(**values["accuracy"])
-        if values.get("control") is not None:
-            given["control"] = Control.from_dict(values["control"])
-        if values.get("trajectory") is not None:
-            given["trajectory"] = Trajectory.from_dict(values["trajectory"])
-        if values.get("diagnostics") is not None:
-            given["diagnostics"] = tuple(values["diagnostics"])
-        return cls(**given, environment=dict(values.get("environment") or {}))
+    def from_dict(cls, values: Mapping[str, Any], what: str = "report") -> DiagnosticReport:
+        """The report that :meth:`to_dict` wrote, judged anew; of a hand-written one only the published fields are needed.
 
+        ``what`` names it where something is wrong with it.
+        """
+        if isinstance(values, Mapping) and "companions" in values:
+            values = {**values, "companions": with_present_names(values["companions"])}
+        report = read(ReportValues, values, what)
+        check_names(values.get("thresholds", ()))
+        return cls.of(report, what)
 
-_REQUIRED_FIELDS = (
-    "method_name",
-    "residual_norms",
-    "bp_grad_norms",
-    "stability_layer",
-    "cross_batch_stability",
-    "headline_acc",
-)
-_TEXT_FIELDS = ("method_name", "notes", "checkpoint", "caveats")
-_LOG_FIELDS = ("partial", "gradient_batch", "assumed_batch", "depth_known", "caveats")
-_PLAIN_FIELDS = (*_REQUIRED_FIELDS, "frozen_baseline_acc", "notes", "checkpoint", "seed", "claimed_acc", *_LOG_FIELDS)
+    @classmethod
+    def of(cls, values: ReportValues, what: str) -> DiagnosticReport:
+        """The report of these values, judged anew."""
+        course = None if values.trajectory is None else values.trajectory.trajectory(f"{what}.trajectory")
+        given = {own.name: getattr(values, own.name) for own in fields(cls) if own.name not in ("expected", "trajectory")}
+        try:
+            return cls(**given, trajectory=course)
+        except AuditError as error:
+            raise AuditError(f"{what}: {error}") from None
 
 
 def _changed(finding: Finding, recorded: str | None) -> str:

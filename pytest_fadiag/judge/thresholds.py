@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 from .errors import AuditError
 
-GROWTH_FORMS = ("per_block", "cumulative")
-CONFOUND_RULES = ("excuse", "flag")
+Growth = Literal["per_block", "cumulative"]
+Confounds = Literal["excuse", "flag"]
+GROWTH_FORMS: tuple[str, ...] = get_args(Growth)
+CONFOUND_RULES: tuple[str, ...] = get_args(Confounds)
 SHORT_NAMES = {"margin_pp": "frozen_acc_margin_pp"}
 """Names a marker or the command line may use instead of the published field."""
 
@@ -24,8 +26,8 @@ class DiagnosticThresholds:
     stability_drift_ceiling: float = 0.30
     frozen_acc_margin_pp: float = 2.0
     sample_invariance_minimum: float = 0.10
-    growth: str = "per_block"
-    confounds: str = "excuse"
+    growth: Growth = "per_block"
+    confounds: Confounds = "excuse"
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
@@ -39,21 +41,19 @@ class DiagnosticThresholds:
     def replace(self, **changes: Any) -> DiagnosticThresholds:
         """These thresholds with some changed, by full or short name; an unknown name is an error that lists the known ones."""
         full = {SHORT_NAMES.get(name, name): value for name, value in changes.items()}
-        unknown = sorted(set(full) - set(threshold_names()))
-        if unknown:
-            raise AuditError(
-                f"unknown threshold {', '.join(map(repr, unknown))}; known: {', '.join(threshold_names(short=True))}"
-            )
+        check_names(full)
         return DiagnosticThresholds(**{**asdict(self), **full})
 
     def to_dict(self) -> dict[str, float | str]:
         """The thresholds as plain JSON values."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> DiagnosticThresholds:
-        """The thresholds that :meth:`to_dict` wrote; names that this version does not know are an error."""
-        return cls().replace(**values)
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise an error that lists the known thresholds if one of these is not among them, and so would not apply."""
+    unknown = sorted(set(names) - set(threshold_names()))
+    if unknown:
+        raise AuditError(f"unknown threshold {', '.join(map(repr, unknown))}; known: {', '.join(threshold_names(short=True))}")
 
 
 def threshold_names(*, short: bool = False) -> tuple[str, ...]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from .plain import number, numbers_or_holes, to_plain
 from .records import AuxiliaryStatistics
 
 if TYPE_CHECKING:
@@ -111,49 +110,12 @@ class Trajectory:
         ]
         return f"first fired: {', '.join(parts)}" if parts and len(self.points) > 1 else ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """One list per quantity, an entry an epoch, as plain JSON values."""
-        companions = {name: [getattr(point.companions, name) for point in self.points] for name in JUDGED_BY}
-        plain: dict[str, Any] = to_plain(
-            {
-                "epochs": self.epochs,
-                "accuracy": self.accuracy,
-                "residual_norm": self.residual_norm,
-                "gradient_layer": self.gradient_layer,
-                "gradient_norm": self.gradient_norm,
-                "drift": self.drift,
-                "first_fired": self.first_fired,
-                "known": self.known,
-                "residual_norms": [point.residual_norms for point in self.points],
-                "bp_grad_norms": [point.bp_grad_norms for point in self.points],
-                "companions": {name: column for name, column in companions.items() if _says_something(name, column)},
-            }
-        )
-        return plain
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Trajectory:
-        """The trajectory that :meth:`to_dict` wrote."""
-        columns: Mapping[str, Sequence[Any]] = values.get("companions") or {}
-        points = tuple(
-            Point(
-                epoch=int(epoch),
-                residual_norms=numbers_or_holes(values["residual_norms"][index]),
-                bp_grad_norms=numbers_or_holes(values["bp_grad_norms"][index]),
-                drift=number(values["drift"][index]),
-                accuracy=number(values["accuracy"][index]),
-                companions=AuxiliaryStatistics.from_dict({name: column[index] for name, column in columns.items()}),
-            )
-            for index, epoch in enumerate(values["epochs"])
-        )
-        return cls(points, dict(values.get("first_fired") or {}), tuple(values.get("known") or ()))
-
 
 def _judged_by(companions: AuxiliaryStatistics) -> AuxiliaryStatistics:
-    return AuxiliaryStatistics(**{name: value for name, value in asdict(companions).items() if name in JUDGED_BY})
+    return AuxiliaryStatistics(**{name: getattr(companions, name) for name in JUDGED_BY})
 
 
-def _says_something(name: str, column: Sequence[Any]) -> bool:
+def says_something(name: str, column: Sequence[Any]) -> bool:
     """Not so what was not measured, and counts of what did not happen; an invariance of 0 is a measurement, and excuses."""
     if name.startswith("nonfinite"):
         return any(any(value) if isinstance(value, tuple) else value for value in column)

@@ -156,7 +156,7 @@ def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]
     """
     try:
         content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise AuditError(f"control {path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise AuditError(f"control {path}: expected an object, found {type(content).__name__}")
@@ -167,10 +167,12 @@ def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]
         by_method.update({str(name): check_accuracy(acc, f"control {path}: {name}") for name, acc in content.items()})
         return
     reports = content.get("reports", [content])
+    if not isinstance(reports, (dict, list)):
+        raise AuditError(f"control {path}: reports: expected an object or a list, found {type(reports).__name__}")
     for values in reports.values() if isinstance(reports, dict) else reports:
         try:
             report = DiagnosticReport.from_dict(values)
-        except (AuditError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except AuditError as error:
             raise AuditError(f"control {path}: {error}") from error
         found = _from_report(report, path)
         if found is not None:

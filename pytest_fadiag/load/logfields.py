@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..judge.codec import NON_FINITE
 from ..judge.errors import AuditError
-from ..judge.plain import number
 from ..judge.records import check_accuracy
 from ..judge.trajectory import Series
 from ..judge.wording import count
@@ -31,8 +31,8 @@ SPELLINGS = {
 NORM = re.compile(r"(?P<symbol>[hg])_(?P<layer>\d+|L)_norm")
 SAME_NORM = 1e-2
 """How far two numbers for one norm may lie apart, relatively, as far as rounding to two digits explains."""
-NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-"""How ``str`` spells them; :mod:`..judge.plain` reads the spellings of JSON dialects."""
+NUMBERS_IN_WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, **NON_FINITE}
+"""Non-finite numbers as ``str`` spells them, and as JSON dialects do."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Field:
 
     def number(self) -> float | None:
         """A float, NaN and infinities among them; text and truth values are slips of whoever wrote the log."""
-        value = NON_FINITE.get(self.value, number(self.value)) if isinstance(self.value, str) else self.value
+        value = NUMBERS_IN_WORDS.get(self.value, self.value) if isinstance(self.value, str) else self.value
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..judge.codec import read
 from ..judge.control import Control
 from ..judge.errors import AuditError
-from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics
+from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics, with_present_names
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.trajectory import Point, Series, Trajectory
@@ -178,17 +179,21 @@ def _companions(fields: Fields) -> AuxiliaryStatistics:
     companions = fields["companions"]
     if not isinstance(companions.value or {}, dict):
         raise companions.error(f"companions is {companions.value!r:.40}, not an object")
-    values = AuxiliaryStatistics.fields_in(companions.value or {})
+    blank = AuxiliaryStatistics()
+    values = {key: value for key, value in with_present_names(companions.value or {}).items() if hasattr(blank, key)}
     for key, value in values.items():
         field = Field(fields.path, fields.place, f"companions.{key}", value)
-        if isinstance(getattr(AuxiliaryStatistics(), key), tuple):  # counts or names, one each layer or tensor
+        if isinstance(getattr(blank, key), tuple):  # counts or names, one each layer or tensor
             kind = str if key == "nonfinite_weights" else int
             if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
                 raise field.error(f"{field.name} is {value!r:.40}, not a list")
         else:
             number = field.number()
-            values[key] = value if isinstance(value, int) else number
-    return AuxiliaryStatistics.from_dict(values)
+            values[key] = int(number) if number is not None and number.is_integer() else number
+    try:
+        return read(AuxiliaryStatistics, values, "companions")
+    except AuditError as error:
+        raise companions.error(str(error)) from None
 
 
 def _final(epoch: Fields, last: float | None, top: Fields, config: Fields) -> tuple[Accuracy | None, tuple[str, ...]]:

@@ -9,9 +9,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..judge.codec import to_plain
 from ..judge.errors import AuditError
 from ..judge.files import write_atomically
-from ..judge.plain import to_plain
 from ..judge.records import BATCH
 from .logformats import FORMAT_VERSION, RECORDER
 

@@ -15,7 +15,7 @@ from ..judge.margins import SeedVerdict
 from ..judge.report import DiagnosticReport
 from ..judge.wording import count
 from ..show.audit import Audit, AuditRow
-from ..show.document import json_text, read_document, read_json
+from ..show.document import audit_of, json_text, read_document, read_json, reports_of
 from .settings import Settings
 from .targets import SEED_MARGIN
 
@@ -47,12 +47,12 @@ class Expectations:
             raise AuditError(f"--fa-expect: expected a JSON object, found {type(content).__name__}\n  {path}")
         try:
             return cls._from_audit(path, content) if "reports" in content else cls._from_mapping(path, content)
-        except (AuditError, TypeError, KeyError, AttributeError, ValueError) as error:
+        except AuditError as error:
             raise AuditError(f"--fa-expect: {error}\n  {path}") from None
 
     @classmethod
     def _from_audit(cls, path: Path, content: Mapping[str, Any]) -> Expectations:
-        reports = {name: DiagnosticReport.from_dict(values) for name, values in content["reports"].items()}
+        reports = reports_of(content)
         by_run: dict[Run, str] = {}
         ambiguous: set[Run] = set()
         for report in reports.values():
@@ -60,9 +60,8 @@ class Expectations:
             if by_run.setdefault(run, report.fired) != report.fired:
                 ambiguous.add(run)
         known = {run: keys for run, keys in by_run.items() if run not in ambiguous}
-        margins = {
-            row["name"]: row["margin"]["verdict"] for row in content.get("seed_margins", ()) if row.get("margin") is not None
-        }
+        rows = audit_of({**content, "reports": {}, "summary": []}).margins
+        margins = {row.name: row.margin.verdict.value for row in rows if row.margin is not None}
         return cls(path, {name: report.fired for name, report in reports.items()}, known, {}, margins, reports)
 
     @classmethod
@@ -153,7 +152,7 @@ def check_record(path: Path) -> dict[str, Any] | None:
         return None
     try:
         content = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AuditError(f"the file there is not JSON ({error}), so it is not overwritten\n  {path}") from None
     if not isinstance(content, dict):
         raise AuditError(f"the file there is no record, so it is not overwritten\n  {path}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,9 @@ from ..judge.errors import AuditChange, AuditError, AuditFailure
 from ..judge.margins import SeedVerdict
 from ..judge.report import DiagnosticReport
 from ..judge.seed_report import SeedReport
+from ..show.audit import MarginRow
 from ..show.document import margin_values
+from ..show.status import Outcome
 from .expect import SHORT
 from .outcome import MARGIN, Decision, failure_text, name_skip, outcome_of, reason_of
 from .run import Overrides, Run
@@ -163,13 +164,13 @@ def annotate(item: SeedItem, call: pytest.CallInfo[None], report: pytest.TestRep
     if report.passed and report.when != "call":
         return
     outcome = outcome_of(report, judged=item.judged is not None)
-    row: dict[str, Any] = {
-        "name": item.group.name,
-        "method": item.group.method if item.judged is None else item.judged.method,
-        "partial": item.group.partial,
-        "outcome": outcome,
-        "reason": reason_of(report, outcome),
-        "expected": item.expected,
-        "margin": None if item.judged is None else margin_values(item.judged.margin),
-    }
-    setattr(report, MARGIN, row)
+    row = MarginRow(
+        name=item.group.name,
+        method=item.group.method if item.judged is None else item.judged.method,
+        partial=item.group.partial,
+        margin=None if item.judged is None else item.judged.margin,
+        outcome=Outcome(outcome),
+        reason=reason_of(report, outcome),
+        expected=item.expected,
+    )
+    setattr(report, MARGIN, margin_values(row))

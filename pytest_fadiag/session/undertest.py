@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..judge.codec import to_plain
 from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, Diagnostic, Finding, Status, select
 from ..judge.errors import AuditError, AuditFailure
-from ..judge.plain import to_plain
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..load.setup import Given

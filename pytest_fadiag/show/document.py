@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..judge.codec import read, to_plain
 from ..judge.errors import AuditError
-from ..judge.margins import ASSUMED_IMAGES, Interval, SeedMargin, Variance
-from ..judge.plain import known_fields, number, to_plain
 from ..judge.report import DiagnosticReport
+from ..judge.wire import SeedMarginValues, fields_of
 from .audit import COLUMNS, Audit, AuditRow, Checklist, MarginRow
 from .changes import moves
 from .groups import method_groups
 from .status import in_a_sentence, in_words
-
-FORMAT = "pytest-fadiag audit"
-FORMAT_VERSION = 3
-"""1 had neither seed margins, nor logs, nor a checklist; 2 had margins whose intervals were resampled. Both are still read."""
+from .upgrade import FORMAT, FORMAT_VERSION, upgraded
+from .wire import AuditValues, MarginRowValues
 
 
 def document(audit: Audit, version: str) -> dict[str, Any]:
@@ -43,8 +40,8 @@ def document(audit: Audit, version: str) -> dict[str, Any]:
             for group in method_groups(audit)
             if group.mean is not None
         ],
-        "seed_margins": [_margin(margin) for margin in audit.margins],
-        "checklist": None if audit.checklist is None else to_plain(asdict(audit.checklist)),
+        "seed_margins": [margin_values(row) for row in audit.margins],
+        "checklist": to_plain(audit.checklist),
     }
 
 
@@ -58,9 +55,8 @@ def read_document(path: Path) -> Audit:
     values = read_json(path)
     try:
         return audit_of(values)
-    except (AuditError, AttributeError, KeyError, TypeError, ValueError) as error:
-        said = str(error) if isinstance(error, AuditError) else f"not an audit: {type(error).__name__}: {error}"
-        raise AuditError(f"{said}\n  {path}") from None
+    except AuditError as error:
+        raise AuditError(f"{error}\n  {path}") from None
 
 
 def read_json(path: Path) -> Any:
@@ -69,7 +65,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise AuditError(f"cannot be read: {error.strerror or error}\n  {path}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AuditError(f"not JSON: {error}\n  {path}") from None
 
 
@@ -77,24 +73,26 @@ def audit_of(values: Any) -> Audit:
     """The audit that :func:`document` wrote, in this version or an earlier one."""
     if not isinstance(values, dict) or "reports" not in values or "summary" not in values:
         raise AuditError("not an audit: expected the JSON object that --fa-report=json writes, with reports and summary")
-    version = values.get("format_version", 1)
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise AuditError(
-            f"an audit of format version {version!r}, and this pytest-fadiag reads up to {FORMAT_VERSION}: update pytest-fadiag"
+    plain = upgraded(values)
+    reports = reports_of(plain)
+    audit = read(AuditValues, {**plain, "reports": {}}, "audit")
+    rows = []
+    for index, row in enumerate(audit.summary):
+        recorded = None if row.recorded is None else DiagnosticReport.of(row.recorded, f"audit.summary[{index}].recorded")
+        group = None if "group" not in values["summary"][index] else row.group or ""  # version 1 does not know of groups
+        report = reports.get(row.checkpoint)
+        rows.append(
+            AuditRow(row.checkpoint, row.method, row.seed, report, row.outcomes, row.reason, row.expected, recorded, group)
         )
-    reports = {name: _report(name, report) for name, report in values["reports"].items()}
-    checklist = values.get("checklist")
-    return Audit(
-        [_row(row, reports.get(row["checkpoint"])) for row in values["summary"]],
-        [margin_row(margin) for margin in values.get("seed_margins", ())],
-        None if checklist is None else Checklist(**known_fields(Checklist, checklist)),
-        None if values.get("shard") is None else (int(values["shard"][0]), int(values["shard"][1])),
-    )
+    checklist = None if audit.checklist is None else Checklist(audit.checklist.files, audit.checklist.findings)
+    shard = None if audit.shard is None else (audit.shard[0], audit.shard[1])
+    return Audit(rows, [_margin_row(row) for row in audit.seed_margins], checklist, shard)
 
 
-def _report(name: str, values: Mapping[str, Any]) -> DiagnosticReport:
-    """A report behind its JSON object; where an older version did not write the name of its file, its id ends in it."""
-    return DiagnosticReport.from_dict({"checkpoint": name.rpartition("/")[2], **values})
+def reports_of(values: Mapping[str, Any]) -> dict[str, DiagnosticReport]:
+    """The reports of a document, by the ids of their checkpoints."""
+    reports = read(dict[str, Any], values["reports"], "audit.reports")
+    return {name: DiagnosticReport.from_dict(report, f"audit.reports[{name!r}]") for name, report in reports.items()}
 
 
 def _summary(row: AuditRow) -> dict[str, Any]:
@@ -109,7 +107,7 @@ def _summary(row: AuditRow) -> dict[str, Any]:
         "verdict": in_a_sentence(row.status),
         "fired": row.fired,
         "expected": row.expected,
-        "outcomes": {key: outcome.value for key, outcome in row.outcomes.items()},
+        "outcomes": to_plain(row.outcomes),
         "reason": row.reason,
         "headline_acc": None if row.report is None else row.report.headline_acc,
         "frozen_baseline_acc": None if row.report is None else row.report.frozen_baseline_acc,
@@ -118,62 +116,21 @@ def _summary(row: AuditRow) -> dict[str, Any]:
     }
 
 
-def _row(values: Mapping[str, Any], report: DiagnosticReport | None) -> AuditRow:
-    return AuditRow(
-        str(values["checkpoint"]),
-        str(values["method"]),
-        values["seed"],
-        report,
-        values.get("outcomes", {}),
-        str(values.get("reason", "")),
-        values.get("expected"),
-        None if values.get("recorded") is None else DiagnosticReport.from_dict(values["recorded"]),
-        values["group"] or "" if "group" in values else None,  # version 1 does not know, and later ones may know of none
-    )
-
-
-def _margin(row: MarginRow) -> dict[str, Any]:
-    margin = row.margin
-    plain: dict[str, Any] = to_plain(
-        {
-            "name": row.name,
-            "method": row.method,
-            "partial": row.partial,
-            "outcome": row.outcome.value,
-            "reason": row.reason,
-            "expected": row.expected,
-            "margin": None if margin is None else margin_values(margin),
-        }
-    )
-    return plain
-
-
-def margin_values(margin: SeedMargin) -> dict[str, Any]:
-    """A margin over seeds and what follows from it, as plain JSON values."""
-    derived = {"verdict": margin.verdict.value, "needed": margin.needed(), "seed_sd": margin.seed_sd}
-    plain: dict[str, Any] = to_plain({**asdict(margin), **derived})
+def margin_values(row: MarginRow) -> dict[str, Any]:
+    """The row of a margin over seeds, and what follows from the margin, as plain JSON values."""
+    margin = None if row.margin is None else SeedMarginValues.of(row.margin)
+    plain: dict[str, Any] = to_plain(MarginRowValues(**{**fields_of(row), "margin": margin}))
     return plain
 
 
 def margin_row(values: Mapping[str, Any]) -> MarginRow:
-    """The row of a margin over seeds behind its JSON object."""
-    margin = values.get("margin")
-    return MarginRow(**{**known_fields(MarginRow, values), "margin": None if margin is None else margin_of(margin)})
+    """The row of a margin over seeds that :func:`margin_values` wrote."""
+    return _margin_row(read(MarginRowValues, values, "margin over seeds"))
 
 
-def margin_of(values: Mapping[str, Any]) -> SeedMargin:
-    """The margin that :func:`margin_values` wrote, in this version or an earlier one."""
-    fields = {name: number(value) for name, value in known_fields(SeedMargin, values).items()}
-    parts = values.get("variance")
-    variance = _variance_of_version_2(values) if parts is None else Variance(**known_fields(Variance, parts))
-    return SeedMargin(**{**fields, "interval": Interval(**values["interval"]), "variance": variance})
-
-
-def _variance_of_version_2(values: Mapping[str, Any]) -> Variance:
-    """Version 2 has the standard deviations from seed to seed, from image to image, and of each seed on each image."""
-    seeds, images = values["seeds"], values["images"] or values.get("assumed_images") or ASSUMED_IMAGES
-    by_seed, by_image, rest = (values.get(name) or 0.0 for name in ("seed_sd", "image_sd", "specific_part"))
-    return Variance(by_seed**2 / seeds, by_image**2 / images, rest**2 / (seeds * images))
+def _margin_row(values: MarginRowValues) -> MarginRow:
+    margin = None if values.margin is None else values.margin.margin_over_seeds()
+    return MarginRow(**{**fields_of(values), "margin": margin})
 
 
 def _by_column(values: Sequence[float | None]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_fadiag import Accuracy, AuditError, Control, DiagnosticReport, DiagnosticThresholds
+from pytest_fadiag.judge.codec import read, to_plain
 from pytest_fadiag.judge.control import ControlKind
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Cause, CauseKind, Status, select
 from pytest_fadiag.judge.records import AuxiliaryStatistics, Measurement
@@ -267,9 +268,9 @@ def test_the_kind_of_a_control_is_one_of_three() -> None:
     assert "frozen-random control 0.7000 (x.pt, nothing in its name or config says" in str(
         report(control=unmarked, frozen_baseline_acc=0.7)
     )
-    assert shallow.to_dict()["kind"] == "shallow" and Control.from_dict(shallow.to_dict()) == shallow
-    with pytest.raises(AuditError, match="the kind of a control is frozen, shallow, unmarked, not 'deep'"):
-        Control.from_dict({**shallow.to_dict(), "kind": "deep"})
+    assert to_plain(shallow)["kind"] == "shallow" and read(Control, to_plain(shallow), "control") == shallow
+    with pytest.raises(AuditError, match=r"control\.kind: Expected 'frozen', 'shallow', 'unmarked', got 'deep'"):
+        read(Control, {**to_plain(shallow), "kind": "deep"}, "control")
 
 
 norms = st.lists(
@@ -389,7 +390,7 @@ def test_a_hand_written_report_needs_only_the_published_fields() -> None:
     judged = DiagnosticReport.from_dict(given_fields)
     assert judged.thresholds.g_norm_floor == 1e-6
     assert judged.thresholds.h_norm_explosion_ratio == 50.0
-    with pytest.raises(AuditError, match="residual_norms missing"):
+    with pytest.raises(AuditError, match="report: Object missing required field `residual_norms`"):
         DiagnosticReport.from_dict({k: v for k, v in given_fields.items() if k != "residual_norms"})
 
 

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from pytest_fadiag import DiagnosticReport, DiagnosticThresholds, Trajectory
 from pytest_fadiag.judge.bounds import segments
+from pytest_fadiag.judge.codec import read
 from pytest_fadiag.judge.diagnostics import Status
 from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.judge.trajectory import Point
+from pytest_fadiag.judge.wire import TrajectoryValues
 from pytest_fadiag.show.audit import COLUMNS
 
 report = partial(builders.report, builders.PENALISED)
@@ -371,4 +373,4 @@ def test_what_no_epoch_tells_is_not_said_to_have_never_fired() -> None:
     assert "  first fired: (d) epoch 1 of 2\n" in str(early)
     older = {**without.to_dict()["trajectory"]}
     del older["known"]
-    assert Trajectory.from_dict(older).known == ()
+    assert read(TrajectoryValues, older, "trajectory").trajectory("trajectory").known == ()

@@ -29,7 +29,8 @@ from pytest_fadiag.judge.student_t import t95
 def packed(outcomes: Any) -> list[Accuracy]:
     """The accuracies of a table of outcomes, seeds by images."""
     rows = np.asarray(outcomes, bool)
-    return [Accuracy(float(row.mean()), len(row), np.packbits(row).tobytes().hex(), "order") for row in rows]
+    digits = -(-rows.shape[1] // 4)
+    return [Accuracy(float(row.mean()), len(row), np.packbits(row).tobytes().hex()[:digits], "order") for row in rows]
 
 
 def of_differences(differences: Any, minimum: float = 2.0) -> SeedMargin:

@@ -211,8 +211,9 @@ def test_an_audit_gives_a_control_for_each_of_its_networks(arrange: Callable[[li
         ([0.3], "expected an object, found list"),
         ({"dfa": 34.9}, "controls.json: dfa is 34.9.*percentage"),
         ({"dfa": {"acc": 0.3}}, "controls.json: dfa must be a number"),
-        ({"reports": {"a": {"method_name": "dfa"}}}, "controls.json: not a report: residual_norms, .* missing"),
-        ({"reports": ["dfa"]}, "controls.json: "),
+        ({"reports": {"a": {"method_name": "dfa"}}}, "controls.json: report: Object missing required field `residual_norms`"),
+        ({"reports": ["dfa"]}, "controls.json: report: Expected `object`, got `str`"),
+        ({"reports": 1}, "controls.json: reports: expected an object or a list, found int"),
     ],
 )
 def test_a_file_that_holds_no_controls_is_an_error_that_names_it(content: Any, message: str, write: Write) -> None:

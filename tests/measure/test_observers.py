@@ -18,9 +18,9 @@ from support import clustered, in_batches, network
 from torch import Tensor, nn
 
 from pytest_fadiag import AuditError, Measurement, bp_grad_norms, measure, residual_norms
+from pytest_fadiag.judge.codec import to_plain
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 from pytest_fadiag.judge.observers import FIELD_OBSERVERS, ObserverSpec
-from pytest_fadiag.judge.plain import to_plain
 from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.measure import forward
 from pytest_fadiag.measure.measure import evaluate

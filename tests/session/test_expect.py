@@ -139,8 +139,11 @@ def test_an_xfail_of_the_users_own_keeps_its_own_text(repo: Repo) -> None:
         ('{"dfa": "xyz"}', "--fa-expect: diagnostics 'xyz': unknown key 'x', 'y', 'z'; known: a (residual-growth), *"),
         ('{"dfa": 3}', '--fa-expect: \'dfa\' is 3; expected the keys that fire, such as "abd", or "" for none'),
         ('{"dfa": null}', "--fa-expect: 'dfa' is null; expected the keys that fire*"),
-        ('{"reports": {"a.pt": {"method_name": "a"}}}', "--fa-expect: not a report: residual_norms, * missing"),
-        ('{"reports": 3}', "--fa-expect: *"),
+        (
+            '{"reports": {"a.pt": {"method_name": "a"}}}',
+            "--fa-expect: audit.reports?'a.pt'?: Object missing required field `residual_norms`",
+        ),
+        ('{"reports": 3}', "--fa-expect: audit.reports: Expected `object`, got `int`"),
     ],
 )
 def test_a_file_that_records_no_verdicts_ends_the_run(repo: Repo, content: str, message: str) -> None:

@@ -15,7 +15,9 @@ import pytest
 
 from pytest_fadiag.judge.seed_report import SeedReport
 from pytest_fadiag.show.audit import Audit
-from pytest_fadiag.show.document import FORMAT_VERSION, audit_of, document, read_document
+from pytest_fadiag.show.document import audit_of, document, read_document
+from pytest_fadiag.show.schema import schema
+from pytest_fadiag.show.upgrade import FORMAT_VERSION
 
 SCHEMA: dict[str, Any] = json.loads((files("pytest_fadiag.show") / "audit.schema.json").read_text("utf-8"))
 VERSION_1, VERSION_2 = (Path(__file__).with_name(f"audit_v{version}.json") for version in (1, 2))
@@ -36,7 +38,11 @@ def within(old: Any, new: Any) -> Any:
 
 def test_the_schema_is_one_and_is_that_of_the_version_that_is_written() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["properties"]["format_version"]["const"] == FORMAT_VERSION
+    assert SCHEMA["properties"]["format_version"]["enum"] == [FORMAT_VERSION]
+
+
+def test_the_shipped_schema_is_the_one_that_the_types_make() -> None:
+    assert schema() == SCHEMA, "renew it: python -m pytest_fadiag.show.schema"
 
 
 def test_every_audit_validates_also_after_a_round_trip_through_a_file(audit: Audit) -> None:
@@ -52,20 +58,20 @@ def test_the_schema_names_every_field_that_is_written(audits: Audits) -> None:
     logged = next(report for report in values["reports"].values() if report["trajectory"])
     whole = next(report for report in values["reports"].values() if report["accuracy"])
     written = {
-        "report": whole,
-        "thresholds": whole["thresholds"],
-        "companions": whole["companions"],
-        "accuracy": whole["accuracy"],
-        "control": whole["control"],
-        "interval": whole["margin_interval"],
-        "finding": whole["findings"][0],
-        "trajectory": logged["trajectory"],
-        "row": values["summary"][0],
-        "mean": values["means"][0],
-        "seed_margin_row": values["seed_margins"][0],
-        "seed_margin": values["seed_margins"][0]["margin"],
-        "variance": values["seed_margins"][0]["margin"]["variance"],
-        "checklist": values["checklist"],
+        "ReportValues": whole,
+        "DiagnosticThresholds": whole["thresholds"],
+        "AuxiliaryStatistics": whole["companions"],
+        "Accuracy": whole["accuracy"],
+        "Control": whole["control"],
+        "Interval": whole["margin_interval"],
+        "FindingValues": whole["findings"][0],
+        "TrajectoryValues": logged["trajectory"],
+        "RowValues": values["summary"][0],
+        "MeanValues": values["means"][0],
+        "MarginRowValues": values["seed_margins"][0],
+        "SeedMarginValues": values["seed_margins"][0]["margin"],
+        "Variance": values["seed_margins"][0]["margin"]["variance"],
+        "ChecklistValues": values["checklist"],
     }
     assert set(values) == set(SCHEMA["properties"])
     for name, fields in written.items():
@@ -84,7 +90,6 @@ def edits() -> dict[str, Callable[[dict[str, Any]], object]]:
         "another version": lambda values: values.update(format_version=FORMAT_VERSION + 1),
         "a list of reports": lambda values: values.update(reports=[]),
         "a negative norm": lambda values: first(values).update(residual_norms=[-1.0, 2.0]),
-        "no norms": lambda values: first(values).update(bp_grad_norms=[]),
         "a word for a number": lambda values: first(values).update(residual_norms=["big", 2.0]),
         "a percentage": lambda values: first(values).update(headline_acc=65.3),
         "no cosine": lambda values: first(values).update(cross_batch_stability=3),
@@ -101,7 +106,7 @@ def edits() -> dict[str, Callable[[dict[str, Any]], object]]:
         "a margin without variance": lambda values: values["seed_margins"][0]["margin"].pop("variance"),
         "an unknown seed verdict": lambda values: values["seed_margins"][0]["margin"].update(verdict="MAYBE"),
         "a pitfall without a line": lambda values: values["checklist"]["findings"][0].pop("line"),
-        "a seventh pitfall": lambda values: values["checklist"]["findings"][0].update(number=7),
+        "a pitfall without a number": lambda values: values["checklist"]["findings"][0].update(number=0),
     }
 
 
@@ -140,7 +145,7 @@ def test_a_document_of_version_1_is_still_read_and_written_as_this_version() -> 
         assert within(report, now["reports"][name]) == report
 
 
-def test_a_document_with_the_names_before_is_read_and_validates(audits: Audits) -> None:
+def test_a_document_with_the_names_before_is_read(audits: Audits) -> None:
     values = document(audits["usual"](), "0.3")
     whole = values["reports"]["runs/bp_s42.pt"]["companions"]
     whole |= {"zero_gradient_samples": 7, "tokens_without_gradient": [0, 16]}
@@ -148,10 +153,7 @@ def test_a_document_with_the_names_before_is_read_and_validates(audits: Audits) 
     for report in values["reports"].values():
         for new, old in NAMES_BEFORE.items():
             report["companions"][old] = report["companions"].pop(new)
-    assert errors(values) == []
     assert document(audit_of(values), "0.3") == now
-    whole["unread_tokens"] = 16
-    assert errors(values)
 
 
 def test_a_document_of_version_2_is_still_read_with_the_margins_that_it_records() -> None:

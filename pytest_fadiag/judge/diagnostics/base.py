@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..codec import to_plain
 from ..observers import ObserverSpec
-from ..plain import to_plain
 from .cause import EXCUSES, Cause
 from .column import Column
 
@@ -70,9 +70,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain JSON values; its causes in words."""
-        values = {**asdict(self), "status": self.status.value, "causes": [cause.text for cause in self.causes]}
-        plain: dict[str, Any] = to_plain(values)
-        return plain
+        return {**to_plain(replace(self, causes=())), "causes": [cause.text for cause in self.causes]}
 
 
 class Diagnostic(ABC):
