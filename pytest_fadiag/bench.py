@@ -82,7 +82,8 @@ class Bench:
         self.setup = setup
         self.cache = cache or ResultCache()
         self.progress = progress or (lambda name: nullcontext(lambda done, total: None))
-        self._errors: dict[str, AuditError] = {}
+        self._errors: dict[tuple[str, ...], AuditError] = {}
+        self._records: dict[str, list[Parts]] = {}
         self._probe = key_of({"stream": setup.stream, "batches": setup.batches})[:8]
 
     @cached_property
@@ -106,6 +107,8 @@ class Bench:
         facts = parts[FACTS]
         results = {observer.name: parts[self._part(observer)] for observer in observers}
         environment = {name: value for result in results.values() for name, value in result["environment"].items()}
+        if not any(observer.probe for observer in observers):
+            environment.pop("stream", None)  # that of another pass, by which none of these numbers was taken
         measurement = Measurement.of({name: result["result"] for name, result in results.items()}, environment)
         return Record(
             checkpoint=path.name,
@@ -132,23 +135,35 @@ class Bench:
 
     def _parts(self, path: Path, observers: Sequence[ObserverSpec], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
-        memory = key_of({"path": str(path), "given": given.identity, "control": control})
-        if memory in self._errors:
-            raise AuditError(str(self._errors[memory])) from self._errors[memory]
+        memory = key_of({"path": str(path), "file": _digest(path), "given": given.identity, "control": control})
         wanted = [FACTS, *map(self._part, observers)]
-        try:
-            # What a caller supplies has no digest, so such a measurement lasts for this process only.
-            key = None if given.identity else self._key(path)
-            return self.cache.parts(
-                key or memory,
-                wanted,
-                lambda absent: self._measure(path, [o for o in observers if self._part(o) in absent], given, control),
-                keep=key is not None,
-            )
-        except AuditError as error:
-            said = AuditError(f"control {error}") if control and not str(error).startswith("control ") else error
-            self._errors[memory] = said
-            raise said from error
+
+        def make(absent: Sequence[str]) -> Parts:
+            failing = (memory, *absent)
+            if failing not in self._errors:
+                try:
+                    return self._measure(path, [o for o in observers if self._part(o) in absent], given, control)
+                except AuditError as error:
+                    named = not control or str(error).startswith("control ")
+                    self._errors[failing] = error if named else AuditError(f"control {error}")
+            raise AuditError(str(self._errors[failing])) from self._errors[failing]
+
+        if given.identity:
+            return self._supplied(memory, wanted, make)
+        key = self._key(path)
+        return self.cache.parts(key or memory, wanted, make, keep=key is not None, usable=_usable)
+
+    def _supplied(self, memory: str, wanted: Sequence[str], make: Callable[[Sequence[str]], Parts]) -> Parts:
+        """What was measured with what a caller supplies: for this process only, since that has no digest.
+
+        A record of it is never extended: two values of a fixture may be two networks, and a report has the numbers of one.
+        """
+        records = self._records.setdefault(memory, [])
+        for record in records:
+            if all(name in record for name in wanted):
+                return record
+        records.append(make(wanted))
+        return records[-1]
 
     def _measure(self, path: Path, observers: Sequence[ObserverSpec], given: Given, control: bool) -> Parts:
         """What these observers see of a file, from one pass, and what the file itself tells."""
@@ -258,6 +273,14 @@ def audit(
     if controls and chosen is None:
         report = replace(report, notes=f"{report.notes}; none of the controls supplied is for {record.method}")
     return report
+
+
+def _usable(name: str, part: Any) -> bool:
+    """Whether a kept part has what a record is made from; a damaged one is measured anew."""
+    needed = (
+        ("method", "seed", "claimed", "title", "note", "config", "environment") if name == FACTS else ("result", "environment")
+    )
+    return isinstance(part, dict) and all(key in part for key in needed) and isinstance(part["environment"], dict)
 
 
 def _label(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,15 @@ class ResultCache:
         self._make_folder, self._warn = folder, warn
         self._memory: dict[str, Parts] = {}
 
-    def parts(self, key: str, wanted: Sequence[str], make: Callable[[Sequence[str]], Parts], *, keep: bool = True) -> Parts:
+    def parts(
+        self,
+        key: str,
+        wanted: Sequence[str],
+        make: Callable[[Sequence[str]], Parts],
+        *,
+        keep: bool = True,
+        usable: Callable[[str, Any], bool] = lambda name, part: isinstance(part, dict),
+    ) -> Parts:
         """A record with the parts that are wanted; those it lacks are made by at most one process at a time.
 
         What is not to be kept, because nothing identifies it beyond this run, stays in the memory of this process.
@@ -41,11 +49,11 @@ class ResultCache:
             return record
         for look in (self._memory.get, self._read):
             record = look(key) or {}
-            if not _lacks(record, wanted):
+            if not _lacks(record, wanted, usable):
                 return record
         with self._locked(key):
             record = self._read(key)
-            absent = _lacks(record, wanted)
+            absent = _lacks(record, wanted, usable)
             if absent:
                 record = {**record, **make(absent)}
                 self._write(key, record)
@@ -111,6 +119,6 @@ class ResultCache:
                 lock.release()
 
 
-def _lacks(record: Parts, wanted: Sequence[str]) -> list[str]:
-    """The parts that a record does not have, or has damaged: each is a JSON object."""
-    return [name for name in wanted if not isinstance(record.get(name), dict)]
+def _lacks(record: Parts, wanted: Sequence[str], usable: Callable[[str, Any], bool]) -> list[str]:
+    """The parts that a record does not have, or not so that they can be used."""
+    return [name for name in wanted if not usable(name, record.get(name))]

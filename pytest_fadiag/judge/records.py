@@ -13,7 +13,7 @@ from .errors import AuditError
 from .observers import FIELD_OBSERVERS
 
 PROTOCOL_VERSION = 1
-"""Raised when a definition changes, so that measurements cached under the old one are not reused."""
+"""The version of a measurement as :meth:`Measurement.to_dict` writes it; the cache goes by the versions of observers."""
 
 BATCH = 128
 """The batch size at which the thresholds were calibrated; gradients are scaled and directions grouped by it."""

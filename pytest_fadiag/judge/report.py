@@ -23,6 +23,15 @@ from .wire import ReportValues, TrajectoryValues
 from .wording import folded
 
 
+_FLAGS = {
+    "residual_stream_exploded": "a",
+    "bp_grad_at_floor": "b",
+    "reference_drift_dominated": "c",
+    "frozen_baseline_undercut": "d",
+}
+"""The properties that say of one diagnostic each whether it fired."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticReport:
     """What the four diagnostics say about one network; can be built by hand from plain lists, ``None`` for what is unknown."""
@@ -136,18 +145,18 @@ class DiagnosticReport:
         raise KeyError(key)
 
     @property
-    def residual_stream_exploded(self) -> bool | None:
-        """Whether (a) fired; ``None`` where it was not asked for."""
+    def residual_stream_exploded(self) -> bool:
+        """Whether (a) fired; an error where it was not asked for."""
         return self._fired("a")
 
     @property
-    def bp_grad_at_floor(self) -> bool | None:
-        """Whether (b) fired; ``None`` where it was not asked for."""
+    def bp_grad_at_floor(self) -> bool:
+        """Whether (b) fired; an error where it was not asked for."""
         return self._fired("b")
 
     @property
-    def reference_drift_dominated(self) -> bool | None:
-        """Whether (c) fired; ``None`` where it was not asked for."""
+    def reference_drift_dominated(self) -> bool:
+        """Whether (c) fired; an error where it was not asked for."""
         return self._fired("c")
 
     @property
@@ -155,8 +164,15 @@ class DiagnosticReport:
         """Whether (d) fired; ``None`` without a control or an accuracy."""
         return None if margin(self) is None else self._fired("d")
 
-    def _fired(self, key: str) -> bool | None:
-        return next((finding.fired for finding in self.findings if finding.key == key), None)
+    def _fired(self, key: str) -> bool:
+        for finding in self.findings:
+            if finding.key == key:
+                return finding.fired
+        raise AuditError(f"({key}) was not asked for, so that nobody knows whether it fires; this report is of {self._names}")
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(self.diagnostics)
 
     @property
     def verdict(self) -> str:
@@ -184,6 +200,8 @@ class DiagnosticReport:
         """Raise an ``AssertionError`` with this report as its text unless exactly the expected diagnostics (none) fired."""
         __tracebackhide__ = True
         recorded = self.expected if expected is None else expected
+        if recorded is not None:  # what was not asked for is not compared
+            recorded = "".join(finding.key for finding in self.findings if finding.key in recorded)
         if set(self.fired) == set(recorded or ""):
             return
         changed = [
@@ -218,7 +236,10 @@ class DiagnosticReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""
-        values = {own.name: getattr(self, own.name) for own in fields(ReportValues)}
+        fired = {finding.key: finding.fired for finding in self.findings}
+        values = {own.name: getattr(self, own.name) for own in fields(ReportValues) if own.name not in _FLAGS}
+        values |= {name: fired.get(key) for name, key in _FLAGS.items()}
+        values["frozen_baseline_undercut"] = self.frozen_baseline_undercut if "d" in fired else None
         values["findings"] = [finding.to_dict() for finding in self.findings]
         values["trajectory"] = None if self.trajectory is None else TrajectoryValues.of(self.trajectory)
         plain: dict[str, Any] = to_plain(values)

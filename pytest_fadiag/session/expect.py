@@ -13,6 +13,7 @@ from ..judge.errors import AuditError
 from ..judge.files import write_atomically
 from ..judge.margins import SeedVerdict
 from ..judge.report import DiagnosticReport
+from ..judge.unite import united
 from ..judge.wording import count
 from ..show.audit import Audit, AuditRow
 from ..show.document import audit_of, json_text, read_document, read_json, reports_of
@@ -92,6 +93,12 @@ class Expectations:
         same = [report for report in self.reports.values() if (report.method_name, report.seed) == (method, seed)]
         return same[0] if len(same) == 1 else None
 
+    def unrecorded(self, checkpoint: str, method: str, seed: int | None) -> set[str]:
+        """The diagnostics of which the record of a checkpoint says nothing: its own run was not asked for them."""
+        report = self.recorded(checkpoint, method, seed)
+        names = None if report is None else report.diagnostics
+        return set() if names is None else {diagnostic.key for diagnostic in DIAGNOSTICS if diagnostic.name not in names}
+
     def absent(self, known: Sequence[tuple[str, str, int | None]]) -> list[str]:
         """The recorded checkpoints, by id, that a run does not have under their id or as the same method and seed."""
         ids, runs = {name for name, _, _ in known}, {(method, seed) for _, method, seed in known}
@@ -162,8 +169,10 @@ def check_record(path: Path) -> dict[str, Any] | None:
 def _with_earlier(path: Path, audit: Audit) -> Audit:
     """The audit, and the rows of an earlier one that this run left out."""
     earlier = read_document(path)
+    before = {row.checkpoint: row for row in earlier.rows}
     now, margins = {row.checkpoint for row in audit.rows}, {row.name for row in audit.margins}
-    rows = [*audit.rows, *(row for row in earlier.rows if row.checkpoint not in now)]
+    rows = [_with_unasked(row, before.get(row.checkpoint)) for row in audit.rows]
+    rows += [row for row in earlier.rows if row.checkpoint not in now]
     kept = [*audit.margins, *(row for row in earlier.margins if row.name not in margins)]
     return replace(
         audit,
@@ -171,6 +180,13 @@ def _with_earlier(path: Path, audit: Audit) -> Audit:
         margins=sorted(kept, key=lambda row: row.name),
         checklist=audit.checklist or earlier.checklist,
     )
+
+
+def _with_unasked(row: AuditRow, earlier: AuditRow | None) -> AuditRow:
+    """A row, and of its earlier record the diagnostics that this run was not asked for."""
+    if row.report is None or earlier is None or earlier.report is None:
+        return row
+    return replace(row, report=united(row.report, earlier.report), outcomes={**earlier.outcomes, **row.outcomes})
 
 
 def _letters(before: Mapping[str, Any], audit: Audit) -> str:

@@ -12,9 +12,11 @@ from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..show.printable import printable
 from . import checklist, dist, items, outcome, seeds, undertest
+from .run import NO_OVERRIDES
 from .settings import marked
 from .start import for_worker, idle_run, make_run
 from .summary import Summary
+from .targets import Kind
 
 if TYPE_CHECKING:
     from torch import nn
@@ -116,8 +118,11 @@ class AuditHooks:
 
     def control(self, request: pytest.FixtureRequest, checkpoint: object) -> Control | None:
         """The control of --fa-frozen that belongs to a test's checkpoint."""
-        target = undertest.as_checkpoint(self.run, checkpoint)
-        return self.run.control_for(target.method, target.seed, undertest.given_by(request))
+        known = undertest.as_checkpoint(self.run, checkpoint)
+        if known.target.kind is Kind.CHECKPOINT:
+            return self.run.control_for(known.method, known.seed, undertest.given_by(request))
+        evidence = self.run.evidence(known.target, (), NO_OVERRIDES)
+        return self.run.control_for(evidence.method, evidence.seed, undertest.given_by(request))
 
     def thresholds(self, request: pytest.FixtureRequest) -> DiagnosticThresholds:
         """The thresholds of a test."""

@@ -12,6 +12,7 @@ import pytest
 from ..bench import Bench, Record
 from ..judge.control import Control
 from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, Diagnostic
+from ..judge.errors import AuditError
 from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
@@ -159,12 +160,14 @@ class Run:
         evidence = self.evidence(target, diagnostics, overrides)
         control: Control | None = None
         problems: dict[str, BaseException] = dict(evidence.problems)
+        asked = {diagnostic.key for diagnostic in diagnostics}
         try:
-            control = self.control(evidence, overrides)
+            control = self.control(evidence, overrides) if CONTROLLED in asked else None
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             problems[CONTROLLED] = error  # it concerns one diagnostic; the others are judged
         if expected is None:
             expected = self._expected(target, evidence)
+            problems |= self._unrecorded(target, evidence, asked)
         # The tests of a checkpoint share one report, and with it what is computed from it.
         key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected)
         if key not in self._reports:
@@ -183,6 +186,20 @@ class Run:
     def control_for(self, method: str, seed: int | None, given: Given) -> Control | None:
         """The control of --fa-frozen that belongs to a method and seed."""
         return self.bench.control(self.controls.choose(method, seed), given)
+
+    def _unrecorded(self, target: Target, evidence: Evidence, asked: set[str]) -> dict[str, AuditError]:
+        """A diagnostic of which the record says nothing is not «recorded to pass»: its test says so."""
+        if self.expectations is None:
+            return {}
+        keys = self.expectations.unrecorded(target.id, evidence.method, evidence.seed) & asked
+        file = self.expectations.path.name
+        return {
+            key: AuditError(
+                f"({key}) of {target.id} is not recorded in {file}, so that its verdict cannot be compared: record it there "
+                "(--fa-update-expect), or leave it out of this run (--fa-diagnostics)"
+            )
+            for key in keys
+        }
 
     def _expected(self, target: Target, evidence: Evidence) -> str | None:
         if self.expectations is not None:

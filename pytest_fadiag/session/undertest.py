@@ -173,8 +173,8 @@ def given_by(request: pytest.FixtureRequest) -> Given:
     }
     if not makers:
         return Given()
-    indices = getattr(getattr(request.node, "callspec", None), "indices", {})
-    parameters = sorted(f"{name}={index}" for name, index in indices.items() if name not in ("fa_checkpoint", "fa_diagnostic"))
+    params = getattr(getattr(request.node, "callspec", None), "params", {})
+    parameters = sorted(f"{name}={value!r}" for name, value in params.items() if name not in ("fa_checkpoint", "fa_diagnostic"))
     identity = (*(str(id(definition)) for definition in definitions.values() if definition is not None), *parameters)
     return Given(**makers, identity=identity)
 

@@ -84,7 +84,8 @@ def moves(row: AuditRow) -> dict[str, Move]:
     if row.report is None or row.recorded is None:
         return {}
     then, report = row.recorded, row.report
-    compared = (Move(column, column.value(then), column.value(report)) for column in COLUMNS)
+    asked = {"", *(finding.key for finding in then.findings)} & {"", *(finding.key for finding in report.findings)}
+    compared = (Move(column, column.value(then), column.value(report)) for column in COLUMNS if column.key in asked)
     return {move.column.title: move for move in compared if _moved(move)}
 
 

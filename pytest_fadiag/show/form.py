@@ -157,7 +157,7 @@ def _values(report: DiagnosticReport, key: str) -> list[str]:
     companions = report.companions
     if key == "a":
         parts = [_layers("h", report.residual_norms, report.depth_known)]
-        if None not in report.residual_norms and report.depth_known:
+        if report.residual_norms and None not in report.residual_norms and report.depth_known:
             parts.append(f"per-block growth {figure(per_block_growth(report.residual_norms))}")
             parts.append(f"cumulative growth {figure(cumulative_growth(report.residual_norms))}")
         return parts

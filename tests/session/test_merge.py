@@ -114,7 +114,7 @@ def test_audits_of_different_thresholds_are_refused_unless_the_command_says_whic
 def test_a_checkpoint_in_two_audits_counts_once(repo: Repo) -> None:
     one = written(repo, "a.json", RUNS, CONTROLS)
     shutil.copy(repo.path / "a.json", repo.path / "b.json")
-    changed(repo, "b.json", "runs/bp_s42.pt", environment={"torch": "another", "checkpoint_sha256": None})
+    changed(repo, "b.json", "runs/bp_s42.pt", environment={"torch": "another", "checkpoint_sha256": ""})
     merged = written(repo, "c.json", "--fa-merge=a.json", "--fa-merge=b.json")
     assert merged == one
 
@@ -208,8 +208,8 @@ def test_an_audit_of_the_first_version_is_still_read(repo: Repo) -> None:
         ("[]", "not an audit"),
         ('{"reports": {}, "summary": []}', "no audit has a row"),
         ('{"reports": {}, "summary": [], "format_version": 99}', "format version 99"),
-        ('{"reports": {"x": {}}, "summary": []}', "not a report"),
-        ('{"reports": {}, "summary": [{"seed": 1}]}', "not an audit"),
+        ('{"reports": {"x": {}}, "summary": []}', "missing required field `method_name`"),
+        ('{"reports": {}, "summary": [{"seed": 1}]}', "missing required field `checkpoint`"),
     ],
 )
 def test_a_file_that_is_no_audit_is_refused(repo: Repo, text: str, said: str) -> None:

@@ -138,3 +138,76 @@ def test_audits_that_asked_for_different_diagnostics_are_merged(repo: Repo) -> N
     assert [row["outcomes"] for row in merged["summary"]] == [row["outcomes"] for row in whole["summary"]]
     for name, report in whole["reports"].items():
         assert {**merged["reports"][name], "environment": 0} == {**report, "environment": 0}
+
+
+SUBSETS = ("a", "b", "c", "d", "bd", "acd")
+
+
+@pytest.mark.parametrize("keys", SUBSETS)
+def test_every_output_takes_an_audit_of_some_diagnostics(repo: Repo, keys: str) -> None:
+    kinds = {"json": "s.json", "markdown": "s.md", "html": "s.html", "form": "s_form.md", "figures": "s_figures"}
+    reports = [f"--fa-report={kind}:{name}" for kind, name in kinds.items()]
+    result = repo.run("--fa-checkpoint=runs/bp_s42.pt", "--fa-frozen=controls/*.pt", f"--fa-diagnostics={keys}", *reports)
+    result.assert_outcomes(passed=len(keys))
+    document = json.loads((repo.path / "s.json").read_text())
+    assert [finding["key"] for finding in document["reports"]["runs/bp_s42.pt"]["findings"]] == list(keys)
+    assert document["summary"][0]["standing"] == "incomplete"
+
+
+def test_a_property_of_what_was_not_asked_for_is_refused(repo: Repo) -> None:
+    repo.write(
+        "test_own.py",
+        "import pytest\n@pytest.mark.fa_protocol(checkpoint='runs/dfa_s42.pt', diagnostics='bd')\n"
+        "def test_it(fa_report):\n    assert not fa_report.residual_stream_exploded\n",
+    )
+    result = repo.run("test_own.py")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["FAILED *(a) was not asked for*"])
+
+
+def test_a_record_of_some_diagnostics_is_no_record_of_the_others(repo: Repo) -> None:
+    dfa = "--fa-checkpoint=runs/dfa_s42.pt"
+    repo.run(dfa, "--fa-frozen=controls/*.pt", "--fa-diagnostics=d", "--fa-report=json:d.json")
+    result = repo.run(dfa, "--fa-frozen=controls/*.pt", "--fa-expect=d.json")
+    result.assert_outcomes(errors=3, xfailed=1)
+    result.stdout.fnmatch_lines(["ERROR *(a) of runs/dfa_s42.pt is not recorded in d.json*"])
+
+
+def test_a_record_renewed_for_some_diagnostics_keeps_the_others(repo: Repo) -> None:
+    dfa = ("--fa-checkpoint=runs/dfa_s42.pt", "--fa-frozen=controls/*.pt", "--fa-expect=record.json")
+    repo.run(*dfa, "--fa-update-expect")
+    repo.run(*dfa, "--fa-update-expect", "--fa-diagnostics=d")
+    repo.run(*dfa).assert_outcomes(passed=1, xfailed=3)
+
+
+def test_an_error_of_one_diagnostic_is_not_another_ones(repo: Repo) -> None:
+    import torch
+
+    repo.write("plain_net.py", "import torch\ndef make(): return torch.nn.Sequential(torch.nn.Linear(20, 5))\n")
+    torch.save({"0.weight": torch.zeros(5, 20), "0.bias": torch.arange(5.0)}, repo.path / "plain.pt")
+    repo.write(
+        "test_own.py",
+        "import pytest\nmark = pytest.mark.fa_protocol\n"
+        "@mark(checkpoint='plain.pt', diagnostics='a')\ndef test_a(fa_report): pass\n"
+        "@mark(checkpoint='plain.pt', diagnostics='d')\ndef test_d(fa_report): pass\n",
+    )
+    repo.run("test_own.py", "--fa-model=plain_net:make", "--fa-frozen=0.01").assert_outcomes(errors=1, passed=1)
+
+
+def test_numbers_of_two_networks_never_make_one_report(repo: Repo) -> None:
+    repo.write(
+        "conftest.py",
+        "import pytest, torch\nfrom pytest_fadiag import ResidualMLP\n@pytest.fixture\ndef fa_model(fa_checkpoint, request):\n"
+        "    net = ResidualMLP(20, 16, 4, 5)\n    net.load_state_dict(fa_checkpoint.state_dict)\n"
+        "    with torch.no_grad():\n        net.embed.weight.mul_(request.node.get_closest_marker('times').args[0])\n    return net\n"
+        "def pytest_configure(config):\n    config.addinivalue_line('markers', 'times(n)')\n",
+    )
+    repo.write(
+        "test_own.py",
+        "import pytest\nmark = pytest.mark.fa_protocol\n"
+        "@pytest.mark.times(1.0)\n@mark(checkpoint='runs/bp_s42.pt', diagnostics='a')\n"
+        "def test_one(fa_report): assert fa_report.residual_norms[0] < 100\n"
+        "@pytest.mark.times(1e6)\n@mark(checkpoint='runs/bp_s42.pt')\n"
+        "def test_two(fa_report): assert fa_report.residual_norms[0] > 1e5 and fa_report.bp_grad_norms[0] < 1e-6\n",
+    )
+    repo.run("test_own.py").assert_outcomes(passed=2)

@@ -40,7 +40,7 @@ def per_block_growth(norms: Sequence[float | None]) -> float:
 
 def cumulative_growth(norms: Sequence[float | None]) -> float:
     """The largest ‖h_l‖/‖h_0‖, the form of the first draft; with holes a lower bound of it."""
-    first = norms[0]
+    first = norms[0] if norms else None
     return math.nan if first is None else _largest(ratio(norm, first) for norm in norms if norm is not None)
 
 

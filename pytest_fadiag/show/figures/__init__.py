@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,17 @@ NAMES = ("audit", "rescue", "timeline")
 """The figures there are; one that needs several pages goes on as audit-2, audit-3."""
 
 
+def with_norms(audit: Audit) -> Audit:
+    """The audit without rows that were not asked for the norms over the layers, which every panel row begins with."""
+    rows = [row for row in audit.rows if row.report is None or (row.report.residual_norms and row.report.bp_grad_norms)]
+    return replace(audit, rows=rows)
+
+
 def missing(audit: Audit) -> dict[str, str]:
     """The figures that this audit has no data for, each with the reason in words."""
     reasons = {}
-    if not any(group.reports for group in seed_groups(audit)):
-        reasons["audit"] = "nothing was measured"
+    if not any(group.reports for group in seed_groups(with_norms(audit))):
+        reasons["audit"] = "no report has the norms of states and gradients"
     trajectories = sum(row.report is not None and row.report.trajectory is not None for row in audit.rows)
     logs = "give training logs with several epochs, such as those of pytest_fadiag.Recorder, by --fa-log"
     if not trajectories:
@@ -38,7 +45,7 @@ def figures(audit: Audit) -> dict[str, Figure]:
     from .style import house_style
     from .timeline import timeline_pages
 
-    makers = {"audit": audit_pages, "rescue": rescue_pages, "timeline": timeline_pages}
+    makers = {"audit": lambda audit: audit_pages(with_norms(audit)), "rescue": rescue_pages, "timeline": timeline_pages}
     absent = missing(audit)
     drawn: dict[str, Figure] = {}
     with house_style():
