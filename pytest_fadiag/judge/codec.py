@@ -78,7 +78,9 @@ def _prepare(kind: Type) -> Prepare | None:  # noqa: PLR0911 (a case each)
         case inspect.LiteralType():
             return partial(_check_one_of, kind.values)
         case inspect.UnionType():
-            steps = [step for alternative in kind.types if (step := _prepare(alternative))]
+            text = any(isinstance(alternative, inspect.StrType) for alternative in kind.types)  # then a string is a string
+            others = [alternative for alternative in kind.types if not (text and isinstance(alternative, inspect.FloatType))]
+            steps = [step for alternative in others if (step := _prepare(alternative))]
             return partial(_prepare_union, steps) if steps[1:] else next(iter(steps), None)
         case inspect.CollectionType() if step := _prepare(kind.item_type):
             return partial(_prepare_items, step)

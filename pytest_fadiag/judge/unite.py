@@ -8,7 +8,16 @@ from typing import Any
 from .records import AuxiliaryStatistics
 from .report import DiagnosticReport
 
-MEASURED = ("residual_norms", "bp_grad_norms", "stability_layer", "cross_batch_stability", "headline_acc", "accuracy")
+MEASURED = (
+    "residual_norms",
+    "bp_grad_norms",
+    "stability_layer",
+    "cross_batch_stability",
+    "headline_acc",
+    "accuracy",
+    "frozen_baseline_acc",
+    "control",
+)
 
 
 def united(one: DiagnosticReport, other: DiagnosticReport) -> DiagnosticReport:

@@ -151,9 +151,9 @@ class ReportValues:
     companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
     accuracy: Accuracy | None = None
     control: Control | None = None
-    environment: Annotated[Mapping[str, str | int | bool], Meta(description="What was measured, on what and with what.")] = (
-        field(default_factory=dict)
-    )
+    environment: Annotated[
+        Mapping[str, str | int | float | bool | None], Meta(description="What was measured, on what and with what.")
+    ] = field(default_factory=dict)
     trajectory: TrajectoryValues | None = None
     margin_pp: Annotated[Points | None, Meta(description="Headline accuracy minus the control's, in percentage points.")] = None
     margin_interval: Interval | None = None

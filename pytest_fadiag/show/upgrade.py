@@ -32,22 +32,27 @@ def upgraded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_version_1(plain: dict[str, Any]) -> dict[str, Any]:
-    """Version 1 did not write the name of a report's file, in which its id ends."""
-    reports = plain["reports"]
-    if isinstance(reports, dict):
-        named = {name: {"checkpoint": name.rpartition("/")[2]} for name in reports}
-        reports = {name: {**named[name], **report} if isinstance(report, dict) else report for name, report in reports.items()}
-    return {**plain, "format": FORMAT, "reports": reports}
+    """Version 1 is also what says of itself neither format nor version."""
+    return {**plain, "format": FORMAT}
 
 
 def _from_version_2(plain: dict[str, Any]) -> dict[str, Any]:
-    """Version 2 had other names in the records that rows were compared with, and standard deviations in margins over seeds."""
+    """Version 2 had no file names in reports, other names in records, and standard deviations in margins over seeds."""
     return {
         **plain,
         "format_version": FORMAT_VERSION,
+        "reports": _with_file_names(plain.get("reports")),
         "summary": _each(plain.get("summary"), "recorded", lambda report, _: _renamed(report)),
         "seed_margins": _each(plain.get("seed_margins", []), "margin", _with_variance),
     }
+
+
+def _with_file_names(reports: Any) -> Any:
+    """The reports with the names of their files, in which their ids end."""
+    if not isinstance(reports, dict):
+        return reports
+    names = {name: {"checkpoint": name.rpartition("/")[2]} for name in reports}
+    return {name: {**names[name], **report} if isinstance(report, dict) else report for name, report in reports.items()}
 
 
 def _each(rows: Any, name: str, change: Callable[[dict[str, Any], str], Any]) -> Any:

@@ -208,8 +208,8 @@ def test_an_audit_of_the_first_version_is_still_read(repo: Repo) -> None:
         ("[]", "not an audit"),
         ('{"reports": {}, "summary": []}', "no audit has a row"),
         ('{"reports": {}, "summary": [], "format_version": 99}', "format version 99"),
-        ('{"reports": {"x": {}}, "summary": []}', "missing required field `method_name`"),
-        ('{"reports": {}, "summary": [{"seed": 1}]}', "missing required field `checkpoint`"),
+        ('{"reports": {"x": {}}, "summary": []}', "audit.reports['x']: Object missing required field `method_name`"),
+        ('{"reports": {}, "summary": [{"seed": 1}]}', "audit.summary[0]: Object missing required field `checkpoint`"),
     ],
 )
 def test_a_file_that_is_no_audit_is_refused(repo: Repo, text: str, said: str) -> None:

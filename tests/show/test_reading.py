@@ -144,6 +144,7 @@ def test_an_earlier_document_with_a_value_of_a_wrong_type_is_refused_by_its_plac
         (("format_version",), 0, "an audit of format version 0"),
         (("\ud800",), 1, "audit: 'utf-8' codec can't encode character"),
     ],
+    ids=lambda value: None if isinstance(value, str) else "",
 )
 def test_the_error_says_what_was_expected_and_where(edits: Edits, place: Place, value: Any, message: str) -> None:
     with pytest.raises(AuditError) as raised:
@@ -164,6 +165,8 @@ def test_the_words_for_what_is_not_finite_are_numbers_only_where_one_is_expected
     assert report is not None and report.method_name == "NaN"
     report = edits.audit((*BP, "environment", "torch"), "Infinity").rows[0].report
     assert report is not None and report.environment["torch"] == "Infinity"
+    report = edits.audit((*BP, "environment", "torch"), 0.5).rows[0].report
+    assert report is not None and report.environment["torch"] == 0.5
     report = edits.audit((*BP, "residual_norms", 1), "Infinity").rows[0].report
     assert report is not None and report.residual_norms[1] == float("inf")
     with pytest.raises(AuditError, match="Expected `int"):

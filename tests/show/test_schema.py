@@ -162,6 +162,7 @@ def test_a_document_of_version_2_is_still_read_with_the_margins_that_it_records(
     audit = read_document(VERSION_2)
     now = document(audit, "0.3")
     assert errors(now) == []
+    assert [report["checkpoint"] for report in now["reports"].values()] == ["fa_s42.pt", "fa_s123.pt", "fa_s456.pt"]
     for before, after in zip(recorded["seed_margins"], now["seed_margins"], strict=True):
         for name in ("seeds", "images", "margin", "interval", "minimum", "verdict", "needed"):
             assert after["margin"][name] == before["margin"][name]
