@@ -22,7 +22,6 @@ from .verdict import TRUSTWORTHY, left_open, walk_back
 from .wire import ReportValues, TrajectoryValues
 from .wording import folded
 
-
 _FLAGS = {
     "residual_stream_exploded": "a",
     "bp_grad_at_floor": "b",

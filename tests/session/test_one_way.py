@@ -199,7 +199,8 @@ def test_numbers_of_two_networks_never_make_one_report(repo: Repo) -> None:
         "conftest.py",
         "import pytest, torch\nfrom pytest_fadiag import ResidualMLP\n@pytest.fixture\ndef fa_model(fa_checkpoint, request):\n"
         "    net = ResidualMLP(20, 16, 4, 5)\n    net.load_state_dict(fa_checkpoint.state_dict)\n"
-        "    with torch.no_grad():\n        net.embed.weight.mul_(request.node.get_closest_marker('times').args[0])\n    return net\n"
+        "    with torch.no_grad():\n        net.embed.weight.mul_(request.node.get_closest_marker('times').args[0])\n"
+        "    return net\n"
         "def pytest_configure(config):\n    config.addinivalue_line('markers', 'times(n)')\n",
     )
     repo.write(
