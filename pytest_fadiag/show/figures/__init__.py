@@ -27,8 +27,10 @@ def with_norms(audit: Audit) -> Audit:
 def missing(audit: Audit) -> dict[str, str]:
     """The figures that this audit has no data for, each with the reason in words."""
     reasons = {}
-    if not any(group.reports for group in seed_groups(with_norms(audit))):
-        reasons["audit"] = "no report has the norms of states and gradients"
+    if not any(row.report for row in audit.rows):
+        reasons["audit"] = "nothing was measured"
+    elif not any(group.reports for group in seed_groups(with_norms(audit))):
+        reasons["audit"] = "no report has the norms of states and gradients; ask for (a) and (b) too"
     trajectories = sum(row.report is not None and row.report.trajectory is not None for row in audit.rows)
     logs = "give training logs with several epochs, such as those of pytest_fadiag.Recorder, by --fa-log"
     if not trajectories:
