@@ -209,9 +209,18 @@ def test_samples_of_different_shapes() -> None:
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        (DATA[0], r"batch 0 is a Tensor, not a pair \(inputs, labels\); pass a list of such pairs: \[\(x, y\), …\]"),
+        (
+            DATA[0],
+            r"batch 0 is a Tensor, not a pair \(inputs, labels\) or a dictionary .* pass a list of such: \[\(x, y\), …\]",
+        ),
         ([(X, Y, Y)], "batch 0 is a tuple of 3, not a pair"),
-        ([(X, Y), {"x": X, "y": Y}], "batch 1 is a dict, not a pair"),
+        ([(X[:100], Y[:100]), {"x": X, "y": Y}], "batches differ: some hold one tensor, others tensors by name"),
+        ([{"x": X[:100], "y": Y[:100]}, (X, Y)], "batches differ: one holds x, another one tensor without a name"),
+        ([{"x": X[:100], "y": Y[:100]}, {"x": X, "mask": X, "y": Y}], "batches differ: one holds x, another x, mask"),
+        ([{"x": X}], r"batch 0 holds x; expected the inputs .* and the labels as 'labels', 'label', .* or 'y'"),
+        ([{"labels": Y}], "batch 0 holds labels; expected the inputs by the names of forward's parameters"),
+        ([{"x": X, "mask": X[:1], "y": Y}], r"batch 0: mask has inputs of shape \(1, 20\) for 300 labels"),
+        ([{"x": X, "idx": Y, "y": Y}], r"hold 'idx', which the network's forward does not take \(x, return_hidden\)"),
         ([("x", "y")], "batch 0 holds str and str; expected tensors"),
         (X, "evaluation batches are Tensor; expected a list of pairs"),
         (None, "evaluation batches are NoneType"),

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
+from .inputs import LABEL_NAMES, ModelInput, joined, rows
 
-Batch = tuple[Tensor, Tensor]
+Batch = tuple[ModelInput, Tensor]
 
 
 def regrouped(batches: Iterable[Any], groups: int, *, rest: bool = True) -> Iterator[tuple[int | None, Batch]]:
@@ -43,42 +44,56 @@ def regrouped(batches: Iterable[Any], groups: int, *, rest: bool = True) -> Iter
 
 def _split(held: list[Batch]) -> tuple[Batch, list[Batch]]:
     """One group from the front of what is held, and what is left."""
-    taken, missing = [], BATCH
+    taken: list[Batch] = []
+    missing = BATCH
     rest = list(held)
     while missing:
         x, y = rest.pop(0)
-        taken.append((x[:missing], y[:missing]))
+        taken.append((rows(x, slice(missing)), y[:missing]))
         if len(y) > missing:
-            rest.insert(0, (x[missing:], y[missing:]))
+            rest.insert(0, (rows(x, slice(missing, None)), y[missing:]))
         missing -= min(missing, len(y))
-    if len(taken) == 1:
-        return taken[0], rest
-    shapes = list(dict.fromkeys(tuple(x.shape[1:]) for x, _ in taken))
-    if len(shapes) > 1:
-        raise AuditError(
-            f"samples of different shapes, {shapes[0]} and {shapes[1]}, cannot be regrouped to batches of {BATCH}; "
-            "resize or pad them to one shape"
-        )
-    return (torch.cat([x for x, _ in taken]), torch.cat([y for _, y in taken])), rest
+    return (joined([x for x, _ in taken]), torch.cat([y for _, y in taken])), rest
 
 
 def _checked(index: int, batch: Any) -> Batch:
-    if isinstance(batch, (Mapping, str, Tensor)) or not hasattr(batch, "__len__") or len(batch) != 2:
-        size = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
-        raise AuditError(
-            f"evaluation batch {index} is a {type(batch).__name__}{size}, not a pair (inputs, labels); "
-            "pass a list of such pairs: [(x, y), …]"
-        )
+    """The inputs and labels of a batch: a pair, or a dictionary of tensors with the labels among them."""
+    inputs, labels = _pair(index, batch)
+    named = inputs if isinstance(inputs, Mapping) else {"": inputs}
     try:
-        x, y = (torch.as_tensor(part) for part in batch)
+        y = torch.as_tensor(labels)
+        tensors = {str(name): torch.as_tensor(value) for name, value in named.items()}
     except (TypeError, ValueError, RuntimeError) as error:
-        kinds = " and ".join(type(part).__name__ for part in batch)
+        kinds = " and ".join(type(part).__name__ for part in (*named.values(), labels))
         raise AuditError(f"evaluation batch {index} holds {kinds}; expected tensors or arrays ({error})") from error
     if y.ndim != 1 or y.is_floating_point() or y.is_complex():
         raise AuditError(
             f"evaluation batch {index}: labels have shape {tuple(y.shape)} and dtype {y.dtype}; "
             "expected one class index per sample"
         )
-    if x.ndim < 1 or len(x) != len(y):
-        raise AuditError(f"evaluation batch {index}: inputs of shape {tuple(x.shape)} for {len(y)} labels")
-    return x, y
+    for name, x in tensors.items():
+        if x.ndim < 1 or len(x) != len(y):
+            raise AuditError(
+                f"evaluation batch {index}: {name and f'{name} has '}inputs of shape {tuple(x.shape)} for {len(y)} labels"
+            )
+    return (tensors if isinstance(inputs, Mapping) else tensors[""]), y
+
+
+def _pair(index: int, batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, Mapping):
+        name = next((name for name in LABEL_NAMES if name in batch), None)
+        inputs = {key: value for key, value in batch.items() if key != name}
+        if name is None or not inputs:
+            held = ", ".join(map(str, batch)) or "nothing"
+            raise AuditError(
+                f"evaluation batch {index} holds {held}; expected the inputs by the names of forward's parameters, and the "
+                f"labels as {', '.join(map(repr, LABEL_NAMES[:-1]))} or {LABEL_NAMES[-1]!r}"
+            )
+        return inputs, batch[name]
+    if isinstance(batch, (str, Tensor)) or not hasattr(batch, "__len__") or len(batch) != 2:
+        size = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+        raise AuditError(
+            f"evaluation batch {index} is a {type(batch).__name__}{size}, not a pair (inputs, labels) or a dictionary with the "
+            "labels in it; pass a list of such: [(x, y), …] or [{'input_ids': …, 'labels': …}, …]"
+        )
+    return batch[0], batch[1]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..judge.errors import AuditError
 from .backward import Backward
-from .inputs import Inputs
+from .inputs import Inputs, ModelInput, call_network, copied, describe, rows, size_of
 from .observers import Event, Gradient, Observer, Output, OutputError, Samples, State
 from .output_error import Loss, output_error
 from .stream.find import find_stream
@@ -29,15 +29,19 @@ class Forward:
         self.network, self.observers, self.spec, self.loss = network, observers, spec, loss
         self.inputs = Inputs(network)
         self.stream: Stream | None = None
+        self.labels_unused = self.inputs.label_name is None
 
-    def run(self, x: Tensor, y: Tensor, start: int, *, in_probe: bool) -> None:
+    def run(self, x: ModelInput, y: Tensor, start: int, *, in_probe: bool) -> None:
         """Forward some samples, and back to the stream where somebody watches its gradients."""
         x, labels = self.inputs.on_device(x, y)
         samples = Samples(labels, start, in_probe)
+        look = x if self.labels_unused else copied(rows(x, slice(LOOK)))  # before the network writes to its input
         backward = Backward(self._show, self._find_stream(x).batch_dim) if self._watching(Gradient, samples) else None
         with torch.set_grad_enabled(backward is not None):
             logits = _guarded(x, lambda: self._logits(x, samples, backward))
             self.inputs.check_logits(logits, labels)
+            if not self.labels_unused:
+                _guarded(look, lambda: self._check_labels_unused(look, logits.shape[1]))
             self._show(Output(samples, logits.detach()))
             if backward is None and not self._watching(OutputError, samples):
                 return
@@ -46,10 +50,10 @@ class Forward:
             if backward is not None:
                 self._differentiate(x, logits, error, backward)
 
-    def _logits(self, x: Tensor, samples: Samples, backward: Backward | None) -> Tensor:
+    def _logits(self, x: ModelInput, samples: Samples, backward: Backward | None) -> Tensor:
         """The logits, and on the way to them the states, for those who watch them or their gradients."""
         if backward is None and not self._watching(State, samples):
-            return logits_of(self.network(x))
+            return logits_of(call_network(self.network, x))
         stream, depth = self._find_stream(x), 0
 
         def on_state(layer: int, state: Tensor) -> None:
@@ -64,7 +68,7 @@ class Forward:
             raise AuditError("the network has no blocks: with h_0 alone there is no residual stream to audit")
         return logits
 
-    def _differentiate(self, x: Tensor, logits: Tensor, error: OutputError, backward: Backward) -> None:
+    def _differentiate(self, x: ModelInput, logits: Tensor, error: OutputError, backward: Backward) -> None:
         _guarded(x, lambda: backward.run(logits, error))
         if backward.unreached:
             raise AuditError(
@@ -72,9 +76,23 @@ class Forward:
                 "check the stream (--fa-stream) and the loss"
             )
 
-    def _find_stream(self, x: Tensor) -> Stream:
+    def _check_labels_unused(self, x: ModelInput, classes: int) -> None:
+        """An error where the logits of a forward pass that insists on labels depend on them: they would be no prediction."""
+        self.labels_unused = True
+        other = self.inputs.with_other_labels(x, classes)
+        if other is None:
+            return
+        with torch.no_grad():
+            logits, with_other = (logits_of(call_network(self.network, copied(given))) for given in (x, other))
+        if not torch.allclose(logits, with_other, rtol=1e-4, equal_nan=True):
+            raise AuditError(
+                f"the network's forward takes {self.inputs.label_name!r} and its logits depend on them, so they are no "
+                "prediction; let forward return logits that come from the inputs alone"
+            )
+
+    def _find_stream(self, x: ModelInput) -> Stream:
         if self.stream is None:
-            look = x[:LOOK]
+            look = rows(x, slice(LOOK))
             self.stream = _guarded(look, lambda: find_stream(self.network, look, self.spec))
         return self.stream
 
@@ -96,7 +114,7 @@ class Forward:
                 raise AuditError(f"the observer {observer.spec.name!r} failed: {type(error).__name__}: {error}") from error
 
 
-def _guarded(x: Tensor, run: Callable[[], T]) -> T:
+def _guarded(x: ModelInput, run: Callable[[], T]) -> T:
     """What a network computes; its failure as an error that says with which inputs."""
     try:
         return run()
@@ -104,9 +122,7 @@ def _guarded(x: Tensor, run: Callable[[], T]) -> T:
         raise
     except torch.OutOfMemoryError as error:
         raise AuditError(
-            f"out of memory with {len(x)} samples at once; lower the batch size (--fa-batch-size): {error}"
+            f"out of memory with {size_of(x)} samples at once; lower the batch size (--fa-batch-size): {error}"
         ) from error
     except Exception as error:
-        raise AuditError(
-            f"the network failed on inputs of shape {tuple(x.shape)} ({x.dtype}): {type(error).__name__}: {error}"
-        ) from error
+        raise AuditError(f"the network failed on {describe(x)}: {type(error).__name__}: {error}") from error

@@ -14,6 +14,7 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES
 from .batches import Batch, regrouped
 from .forward import Forward
+from .inputs import rows
 from .observers import Gradient, ObserverMaker, PassInfo, make_observers
 from .output_error import Loss, cross_entropy
 from .undisturbed import computing_threads, undisturbed
@@ -58,7 +59,7 @@ def observe(
             for row in range(0, len(y), batch_size):
                 part = slice(row, row + batch_size)
                 if every_batch or group is not None:
-                    forward.run(x[part], y[part], samples, in_probe=group is not None)
+                    forward.run(rows(x, part), y[part], samples, in_probe=group is not None)
                 samples += len(y[part])
                 if progress is not None:
                     progress(samples)

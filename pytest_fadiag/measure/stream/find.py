@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...judge.errors import AuditError
+from ..inputs import ModelInput, call_network, copied, rows, size_of, tensors_of, with_graph
 from .chains import Call, Chain, End, TensorVersion, candidate_chains, last_state
 from .sites import Site, Stream, first_tensor, logits_of, tensors_in
 
@@ -21,7 +22,7 @@ REMEDY = (
 )
 
 
-def find_stream(model: nn.Module, x: Tensor, spec: str | None = None) -> Stream:
+def find_stream(model: nn.Module, x: ModelInput, spec: str | None = None) -> Stream:
     """The stream of a network: what the user names, else what the model returns, else its longest chain of blocks.
 
     ``x`` is a handful of samples: one forward pass shows which modules run, and in which order.
@@ -29,10 +30,10 @@ def find_stream(model: nn.Module, x: Tensor, spec: str | None = None) -> Stream:
     try:
         # With a clone: a network may write to its input in place.
         if spec is not None:
-            return _stream_named(model, x.clone(), spec)
-        return _stream_returned(model, x) or _stream_detected(model, x.clone())
+            return _stream_named(model, copied(x), spec)
+        return _stream_returned(model, x) or _stream_detected(model, copied(x))
     except _AsManyTokensAsSamples:
-        return find_stream(model, x[:-1], spec)
+        return find_stream(model, rows(x, slice(-1)), spec)
 
 
 def batch_dim_of(state: Tensor, batch: int) -> int:
@@ -51,22 +52,22 @@ class _AsManyTokensAsSamples(Exception):
     """A state whose sizes do not tell tokens from samples: fewer samples do."""
 
 
-def _stream_returned(model: nn.Module, x: Tensor) -> Stream | None:
+def _stream_returned(model: nn.Module, x: ModelInput) -> Stream | None:
     """The stream of a model that answers ``return_hidden=True`` with states that the loss can be differentiated by."""
     try:
         parameters = inspect.signature(model.forward).parameters
     except (TypeError, ValueError):
         return None
-    if "return_hidden" not in parameters or not x.is_floating_point():
+    if "return_hidden" not in parameters or not any(tensor.is_floating_point() for tensor in tensors_of(x)):
         return None
     with torch.enable_grad():
-        answer = model(x.detach().requires_grad_().clone(), return_hidden=True)
+        answer = call_network(model, with_graph(x), return_hidden=True)
         if not (isinstance(answer, (tuple, list)) and len(answer) == 2 and isinstance(answer[1], (tuple, list))):
             return None
         states = list(answer[1])
         if not states or not _differentiable(logits_of(answer[0]), states):
             return None
-    return Stream((), batch_dim_of(states[0], len(x)), "return_hidden=True")
+    return Stream((), batch_dim_of(states[0], size_of(x)), "return_hidden=True")
 
 
 def _differentiable(logits: Tensor, states: Sequence[Any]) -> bool:
@@ -78,7 +79,7 @@ def _differentiable(logits: Tensor, states: Sequence[Any]) -> bool:
     return all(gradient is not None for gradient in torch.autograd.grad(logits.sum(), states, allow_unused=True))
 
 
-def _stream_named(model: nn.Module, x: Tensor, spec: str) -> Stream:
+def _stream_named(model: nn.Module, x: ModelInput, spec: str) -> Stream:
     left, arrow, right = (part.strip() for part in spec.partition("->"))
     calls = _trace(model, x)
     blocks = _matching(model, calls, left, spec)
@@ -91,7 +92,7 @@ def _stream_named(model: nn.Module, x: Tensor, spec: str) -> Stream:
     return _stream_of(model, x, chain, (ends[0], "input"), f"named {spec!r}")
 
 
-def _stream_detected(model: nn.Module, x: Tensor) -> Stream:
+def _stream_detected(model: nn.Module, x: ModelInput) -> Stream:
     calls = _trace(model, x)
     chains = candidate_chains(calls)
     if not chains:
@@ -109,7 +110,7 @@ def _stream_detected(model: nn.Module, x: Tensor) -> Stream:
     return _stream_of(model, x, best[0], last_state(best[0], calls), f"detected {best[0].describe()}")
 
 
-def _stream_of(model: nn.Module, x: Tensor, chain: Chain, last: tuple[Call, End] | None, source: str) -> Stream:
+def _stream_of(model: nn.Module, x: ModelInput, chain: Chain, last: tuple[Call, End] | None, source: str) -> Stream:
     """The inputs of the blocks, then where the last state is seen."""
     if last is None:
         raise AuditError(
@@ -117,7 +118,7 @@ def _stream_of(model: nn.Module, x: Tensor, chain: Chain, last: tuple[Call, End]
             f"adding the residual, and no module takes h_L as it is after the last one. To audit this network, {REMEDY}"
         )
     sites = (*(Site.at(block) for block in chain.blocks), Site.at(*last))
-    stream = Stream(sites, batch_dim_of(chain.blocks[0].input_tensor, len(x)), source)
+    stream = Stream(sites, batch_dim_of(chain.blocks[0].input_tensor, size_of(x)), source)
     overwritten = next((site for site in sites if site.copied), None)
     if overwritten is not None and not _copies_suffice(model, x, stream):
         raise AuditError(
@@ -127,16 +128,16 @@ def _stream_of(model: nn.Module, x: Tensor, chain: Chain, last: tuple[Call, End]
     return stream
 
 
-def _copies_suffice(model: nn.Module, x: Tensor, stream: Stream) -> bool:
+def _copies_suffice(model: nn.Module, x: ModelInput, stream: Stream) -> bool:
     """Whether giving copies to what writes in place leaves the logits as they were, and the states unwritten."""
     states: list[TensorVersion] = []
     with torch.no_grad():
-        copied = stream.run(model, x.clone(), lambda layer, state: states.append(TensorVersion.of(state)))
-        same = torch.allclose(copied, logits_of(model(x.clone())), equal_nan=True)
+        logits = stream.run(model, copied(x), lambda layer, state: states.append(TensorVersion.of(state)))
+        same = torch.allclose(logits, logits_of(call_network(model, copied(x))), equal_nan=True)
     return same and not any(state.overwritten for state in states)
 
 
-def _trace(model: nn.Module, x: Tensor) -> list[Call]:
+def _trace(model: nn.Module, x: ModelInput) -> list[Call]:
     """Every module call of one forward pass, in the order in which they began."""
     calls: list[Call] = []
     running: list[Call] = []
@@ -161,7 +162,7 @@ def _trace(model: nn.Module, x: Tensor) -> list[Call]:
             handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
             handles.append(module.register_forward_hook(leave))
         with torch.no_grad():
-            model(x)
+            call_network(model, x)
     finally:
         for handle in handles:
             handle.remove()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...judge.errors import AuditError
+from ..inputs import ModelInput, call_network, with_graph
 from .chains import Call, End
 
 OnState = Callable[[int, Tensor], None]
@@ -53,17 +54,16 @@ class Stream:
         """Whether ``model(x, return_hidden=True)`` gives the states."""
         return not self.sites
 
-    def run(self, model: nn.Module, x: Tensor, on_state: OnState) -> Tensor:
+    def run(self, model: nn.Module, x: ModelInput, on_state: OnState) -> Tensor:
         """Forward ``x``, showing each state to ``on_state`` as it appears; returns the logits."""
         if self.returned:
-            # A clone: autograd lets nobody write in place to a leaf, and some networks write to their input.
-            x = x.detach().requires_grad_().clone() if torch.is_grad_enabled() else x
-            logits, states = model(x, return_hidden=True)
+            x = with_graph(x) if torch.is_grad_enabled() else x
+            logits, states = call_network(model, x, return_hidden=True)
             for layer, state in enumerate(states):
                 on_state(layer, state)
             return logits_of(logits)
         with _hooked(model, self.sites, on_state):
-            return logits_of(model(x))
+            return logits_of(call_network(model, x))
 
 
 def logits_of(output: Any) -> Tensor:
