@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .load.residual_mlp import ResidualMLP as ResidualMLP
     from .load.setup import Setup as Setup
     from .load.sources import load_data as load_data
+    from .measure.alignment import Alignment as Alignment
+    from .measure.alignment import alignment as alignment
     from .measure.diagnose import bp_grad_norms as bp_grad_norms
     from .measure.diagnose import cross_batch_direction_stability as cross_batch_direction_stability
     from .measure.diagnose import diagnose as diagnose
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Accuracy": "judge.records",
+    "Alignment": "measure.alignment",
     "AuditError": "judge.errors",
     "Bench": "bench",
     "Checkpoint": "load.checkpoints",
@@ -57,6 +60,7 @@ _HOMES = {
     "Status": "judge.diagnostics",
     "TrainingLog": "load.logs",
     "Trajectory": "judge.trajectory",
+    "alignment": "measure.alignment",
     "audit": "bench",
     "bp_grad_norms": "measure.diagnose",
     "cross_batch_direction_stability": "measure.diagnose",

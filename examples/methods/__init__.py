@@ -1,20 +1,8 @@
-"""Learning rules for the reference ResidualMLP, one file each, and the training loop that they share."""
+"""Learning rules for the reference ResidualMLP, one file each, the training loop that they share, and the credit they give."""
 
 from __future__ import annotations
 
-from .bp import Backpropagation
-from .credit_bridge import CreditBridge
-from .dfa import DirectFeedbackAlignment
-from .ep import EquilibriumPropagation
-from .fa import FeedbackAlignment
-from .rule import LearningRule
-from .state_bridge import StateBridge
+from .credit import credit
+from .registry import METHODS
 
-METHODS: dict[str, type[LearningRule]] = {
-    "bp": Backpropagation,
-    "fa": FeedbackAlignment,
-    "dfa": DirectFeedbackAlignment,
-    "ep": EquilibriumPropagation,
-    "state-bridge": StateBridge,
-    "credit-bridge": CreditBridge,
-}
+__all__ = ["METHODS", "credit"]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -20,3 +21,7 @@ class Backpropagation(LearningRule):
         logits = self.net(x)
         F.cross_entropy(logits, y).backward()
         return logits.detach()
+
+    def credit(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        logits, states = self.net(x.detach().requires_grad_(), return_hidden=True)
+        return list(torch.autograd.grad(F.cross_entropy(logits, y, reduction="sum"), states))

@@ -36,7 +36,7 @@ class CreditBridge(LearningRule):
 
     def __init__(self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]) -> None:
         super().__init__(net, settings, streams)
-        self.bridge = BridgeNet(net, 1, streams["bridge"])
+        self.bridge: BridgeNet = BridgeNet(net, 1, streams["bridge"])
         self.slow = copy.deepcopy(self.bridge).requires_grad_(False)
         self.auxiliary["V"], self.auxiliary["slow"] = self.bridge, self.slow
 
@@ -69,6 +69,9 @@ class CreditBridge(LearningRule):
             a = per_rms(a)
         descend(self.net, forward, y, embed=a[0], blocks=list(a[1:]))
         return forward.logits.detach()
+
+    def credit(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        return list(self.credits(local_pass(self.net, x), y)[0])
 
     @torch.no_grad()
     def after_step(self) -> None:

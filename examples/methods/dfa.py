@@ -35,13 +35,18 @@ class DirectFeedbackAlignment(LearningRule):
             self.feedback.append(drawn.to(net.out_head.weight))
 
     def credits(self, logits: Tensor, y: Tensor) -> list[Tensor]:
-        """a_0 … a_{L−1}."""
+        """e B_0ᵀ … e B_{L−1}ᵀ."""
         e = output_error(logits, y)
-        credits = [e @ B.T for B in self.feedback]
-        return [per_rms(a) for a in credits] if self.settings.normalize_credit else credits
+        return [e @ B.T for B in self.feedback]
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         forward = local_pass(self.net, x)
         a = self.credits(forward.logits, y)
+        if self.settings.normalize_credit:
+            a = [per_rms(credit) for credit in a]
         descend(self.net, forward, y, embed=a[0], blocks=a[: len(self.net.blocks)], lam=self.settings.lam)
         return forward.logits.detach()
+
+    def credit(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        a = self.credits(self.net(x), y)
+        return [a[0], *a[: len(self.net.blocks)]]  # the embedding learns by the credit of the first block

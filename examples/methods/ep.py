@@ -118,7 +118,7 @@ class EquilibriumPropagation(LearningRule):
         super().__init__(net, settings, streams)
         self.residual, self.sweeps = 0.0, 0
 
-    def credits(self, x: Tensor, y: Tensor) -> list[Tensor]:
+    def credit(self, x: Tensor, y: Tensor) -> list[Tensor]:
         """−ε_l/β for every layer, the mean of both phases: the estimate of g_l."""
         nudged = relax(self.net, self.net.embed(x.flatten(1)), y, self.settings.beta)
         return [-(error / nudged.beta).view(2, len(y), -1).mean(0) for error in nudged.errors]

@@ -59,11 +59,19 @@ class FeedbackAlignment(LearningRule):
             self.feedback.append(drawn.to(linear.weight))
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
-        net, Bs = self.net, iter(self.feedback)
-        h = net.embed(x.flatten(1))
-        for block in net.blocks:
-            f = block.act(feedback_linear(block.ln(h), block.fc1, next(Bs)))
-            h = h + feedback_linear(f, block.fc2, next(Bs))
-        logits = feedback_linear(net.out_ln(h), net.out_head, next(Bs))
+        logits = self._forward(x)[0]
         F.cross_entropy(logits, y).backward()
         return logits.detach()
+
+    def credit(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        logits, states = self._forward(x.detach().requires_grad_())
+        return list(torch.autograd.grad(F.cross_entropy(logits, y, reduction="sum"), states))
+
+    def _forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The logits, and h_0 … h_L on the way to them; both differentiate through the feedback."""
+        net, Bs = self.net, iter(self.feedback)
+        h = [net.embed(x.flatten(1))]
+        for block in net.blocks:
+            f = block.act(feedback_linear(block.ln(h[-1]), block.fc1, next(Bs)))
+            h.append(h[-1] + feedback_linear(f, block.fc2, next(Bs)))
+        return feedback_linear(net.out_ln(h[-1]), net.out_head, next(Bs)), h

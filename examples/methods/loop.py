@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from pytest_fadiag import AuditError, Recorder, ResidualMLP
 
-from . import METHODS
 from .files import log_path, partial_path, save
 from .progress import Progress
+from .registry import METHODS
 from .samples import Samples, augmented, load_samples
 from .settings import Settings
 from .streams import initialise, streams
@@ -71,7 +71,14 @@ class Training:
             "Bs": [B.detach().cpu().clone() for B in self.rule.feedback],
             "config": self._config(),
             "test_acc": self.accuracy,
+            **self._bridge(),
         }
+
+    def _bridge(self) -> dict[str, Any]:
+        """The net that gives a bridge's credit; a control is compared by its accuracy alone, and nobody asks for its credit."""
+        if self.rule.bridge is None or self.settings.frozen or self.settings.shallow:
+            return {}
+        return {"bridge": {name: value.detach().cpu().clone() for name, value in self.rule.bridge.state_dict().items()}}
 
     def _log(self) -> Recorder:
         """The log beside the checkpoint: a run from the start begins it anew, a resumed one goes on with it."""

@@ -30,10 +30,19 @@ class LearningRule(ABC):
         """The fixed random matrices ``Bs``, saved with the checkpoint: they cannot be replayed from a seed elsewhere."""
         self.auxiliary = nn.ModuleDict()
         """Networks that belong to the method and not to the result, such as a bridge."""
+        self.bridge: nn.Module | None = None
+        """The one of them that gives the credit, saved with the checkpoint: without it the credit is lost."""
 
     @abstractmethod
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """Give every trained parameter its gradient for this batch; the logits before the step are returned."""
+
+    @abstractmethod
+    def credit(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        """a_0 … a_L: what the rule puts in the place of ∂ℓ_i/∂h_0 … ∂ℓ_i/∂h_L, of each sample's own loss.
+
+        Where the update divides credit by its RMS, this is the credit before: that changes its size and no direction.
+        """
 
     def after_step(self) -> None:  # noqa: B027 (most rules need nothing here)
         """What follows the optimiser's step, if anything does."""

@@ -30,7 +30,7 @@ class StateBridge(LearningRule):
 
     def __init__(self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]) -> None:
         super().__init__(net, settings, streams)
-        self.bridge = BridgeNet(net, settings.d, streams["bridge"])
+        self.bridge: BridgeNet = BridgeNet(net, settings.d, streams["bridge"])
         self.auxiliary["G"] = self.bridge
 
     def credits(self, forward: LocalPass, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,3 +51,6 @@ class StateBridge(LearningRule):
             a = per_rms(a)
         descend(self.net, forward, y, embed=a[0], blocks=list(a[1:]))
         return forward.logits.detach()
+
+    def credit(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        return list(self.credits(local_pass(self.net, x), y)[0])

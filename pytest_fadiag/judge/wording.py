@@ -46,6 +46,11 @@ def cosine(value: float) -> str:
     return f"{value:.3f}" if math.isfinite(value) else figure(value)
 
 
+def signed_cosine(value: float) -> str:
+    """A cosine whose sign is what it tells: +0.437, -0.058."""
+    return f"{value:+.3f}" if math.isfinite(value) else figure(value)
+
+
 def points(value: float) -> str:
     """A margin in percentage points, always with its sign: +1.40."""
     return f"{value:+.2f}"

@@ -32,14 +32,14 @@ def energy_errors(net, embedded, h):
 
 def test_credit_is_the_bp_gradient_in_direction_and_size_at_every_layer(make_rule, batch):
     rule = make_rule("ep", beta=BETA)
-    assert_is_the_gradient(rule.credits(*batch), bp_gradients(rule.net, *batch))
+    assert_is_the_gradient(rule.credit(*batch), bp_gradients(rule.net, *batch))
 
 
 def test_credit_is_the_bp_gradient_in_single_precision_too(make_rule, batch):
     rule = make_rule("ep", beta=3e-3)
     rule.net.float()
     x, y = batch[0].float(), batch[1]
-    assert_is_the_gradient(rule.credits(x, y), bp_gradients(rule.net, x, y))
+    assert_is_the_gradient(rule.credit(x, y), bp_gradients(rule.net, x, y))
 
 
 def test_the_states_are_stationary_points_of_energy_plus_nudge(make_rule, batch):
@@ -112,7 +112,7 @@ def test_a_sample_too_sharply_curved_for_the_common_nudge_is_nudged_less_in_both
     assert torch.equal(beta[0], -beta[1])
     assert beta[0, 3] < 3e-3
     assert settled.residual <= 1e-3
-    a, g = rule.credits(x, y), bp_gradients(net, x, y)
+    a, g = rule.credit(x, y), bp_gradients(net, x, y)
     assert all(cosines(ours, true)[3] > 0.999 for ours, true in zip(a, g, strict=True))
 
 
