@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +19,12 @@ from .judge.records import Measurement
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds
 from .judge.wording import count
+from .load.closure import is_current, sources_of
 from .load.controls import ControlFile, Controls, control_of
-from .load.digests import file_digest, network_digest
+from .load.digests import file_digest, installed_version
 from .load.setup import NOTHING_GIVEN, Given, Setup
 from .load.sources import DataSpec
+from .load.specs import is_factory, network_identity
 
 if TYPE_CHECKING:
     from .load.data import DataSet
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 FACTS = "checkpoint"
 """The part of a record that the checkpoint itself tells: method, seed, what it claims."""
-RECORD_VERSION = 4
+RECORD_VERSION = 5
 """Raised when a kept record gains something that a run relies on."""
 ProgressOf = Callable[[str], AbstractContextManager["Progress"]]
 """What shows how far the measurement of a file is."""
@@ -173,7 +174,8 @@ class Bench:
             checkpoint = self.workshop.checkpoint(path)
             network = (self.workshop.control_network if control else self.workshop.network)(checkpoint, given)
             batches = self.workshop.batches(checkpoint, network, given)
-            digest = None if given.own_data else self._data_digest()
+            with _readable():
+                digest = None if given.own_data else self._data.digest()
             observations = self.workshop.observe(network, batches, observers, progress, digest)
             self.workshop.release(path)
         name = getattr(batches, "name", "")
@@ -188,13 +190,16 @@ class Bench:
                 "feedback_saved": checkpoint.feedback is not None,
                 "checkpoint_sha256": _digest(path),
                 **({} if digest is None else {"data_sha256": digest}),
+                **({"not_cached": unkept} if (unkept := self._unkept(given)) else {}),
             },
         }
-        made: Parts = {FACTS: facts}
+        sources = self._sources(network, given)
+        made: Parts = {FACTS: {**facts, **sources}}
         for observer in observers:
             made[self._part(observer)] = {
                 "result": observations.results[observer.name],
                 "environment": observations.environment,
+                **sources,
             }
         plain: Parts = to_plain(made)
         return plain
@@ -203,9 +208,17 @@ class Bench:
         """The name of an observer's result within a record: it has its own version, and its own share of the setup."""
         return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}"
 
+    def _sources(self, network: Any, given: Given) -> dict[str, Any]:
+        """The code that a factory's network came from, with which a result is kept."""
+        model = self.setup.model
+        if given.network is not None or not isinstance(model, str) or not is_factory(model) or model.startswith("torchvision:"):
+            return {}
+        return {"sources": sources_of(model, {type(module).__module__ for module in network.modules()})}
+
     def _key(self, path: Path) -> str | None:
         """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
-        data, network = self._data_digest(strict=True), self._network_digest()
+        with _readable():
+            data, network = self._data.stamp(), self._network
         if data is None or network is None:
             return None
         return key_of(
@@ -218,9 +231,17 @@ class Bench:
                 "network": network,
                 "device": self.setup.device,
                 "threads": self.setup.threads,
-                "torch": _torch_version(),
+                "torch": installed_version("torch"),
             }
         )
+
+    def _unkept(self, given: Given) -> str:
+        """Why a result is not kept for the next run, where it is not."""
+        if given.identity:
+            return "a conftest replaces what networks are measured with"
+        if self._data.kind is None:
+            return f"the data come from the factory {self._data.text}" if self._data.text else "the data have no digest"
+        return "" if self._data.stamp() is not None and self._network is not None else "the network or the data have no digest"
 
     @cached_property
     def _data(self) -> DataSpec:
@@ -228,22 +249,10 @@ class Bench:
             return DataSpec("")
         return DataSpec.parse(self.setup.data)
 
-    def _data_digest(self, *, strict: bool = False) -> str | None:
-        """The digest of the test data, if it has one: what a caller or a factory gives has none."""
-        try:
-            return self._data.digest()
-        except OSError as error:
-            if not strict:
-                return None
-            raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
-
-    def _network_digest(self) -> str | None:
-        if self.setup.model is not None and not isinstance(self.setup.model, str):
-            return None
-        try:
-            return network_digest(self.setup.model)
-        except OSError as error:
-            raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
+    @property
+    def _network(self) -> str | None:
+        model = self.setup.model
+        return network_identity(model) if model is None or isinstance(model, str) else None
 
 
 class NotAtHand(Exception):
@@ -276,11 +285,21 @@ def audit(
 
 
 def _usable(name: str, part: Any) -> bool:
-    """Whether a kept part has what a record is made from; a damaged one is measured anew."""
+    """Whether a kept part has what a record is made from, and its code is what it was; another one is measured anew."""
     needed = (
         ("method", "seed", "claimed", "title", "note", "config", "environment") if name == FACTS else ("result", "environment")
     )
-    return isinstance(part, dict) and all(key in part for key in needed) and isinstance(part["environment"], dict)
+    whole = isinstance(part, dict) and all(key in part for key in needed) and isinstance(part["environment"], dict)
+    return whole and ("sources" not in part or is_current(part["sources"]))
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Say of a file that cannot be read which one it is."""
+    try:
+        yield
+    except OSError as error:
+        raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
 
 
 def _label(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -298,12 +317,3 @@ def _digest(path: Path) -> str:
         raise AuditError(f"{path}: is a directory, not a file") from error
     except OSError as error:
         raise AuditError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-@cache
-def _torch_version() -> str:
-    """By the installed package's own record: importing torch to ask would cost more than the rest of a run from the cache."""
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return ""

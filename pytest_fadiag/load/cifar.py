@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from ..judge.errors import AuditError
-
-FOLDER = "cifar-10-batches-py"
-SPLITS = {"test": ["test_batch"], "train": [f"data_batch_{number}" for number in range(1, 6)]}
+from .places import cifar10_files
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -35,13 +33,7 @@ def _encoded(text: str, encoding: str) -> bytes:
 
 def read_cifar10(root: Path, split: str) -> tuple[Tensor, Tensor]:
     """The images ``[N, 3, 32, 32]`` and labels of one split below ``ROOT/cifar-10-batches-py``."""
-    folder = root / FOLDER if (root / FOLDER).is_dir() else root
-    paths = [folder / name for name in SPLITS[split]]
-    missing = next((path for path in paths if not path.is_file()), None)
-    if missing is not None:
-        raise AuditError(
-            f"{root}: no CIFAR-10 there: expected {FOLDER}/{missing.name} in it (the extracted Python version of the data set)"
-        )
+    paths = cifar10_files(root, split)
     images, labels = zip(*map(_read_batch, paths), strict=True)
     return torch.cat(images), torch.cat(labels)
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import sys
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-from .specs import is_factory
 
 
 def file_digest(path: Path) -> str:
@@ -18,24 +15,13 @@ def file_digest(path: Path) -> str:
     return _digest(str(path), status.st_size, status.st_mtime_ns)
 
 
-def network_digest(spec: str | None) -> str | None:
-    """What identifies a network: its SPEC, and of a factory the sources of the package or folder that it stands in."""
-    if spec is None or not is_factory(spec):
-        return spec or "reference"
-    module = spec.partition(":")[0]
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+@cache
+def installed_version(package: str) -> str:
+    """By the installed package's own record, without importing it; nothing where it is not installed."""
     try:
-        found = importlib.util.find_spec(module.partition(".")[0])
-    except (ImportError, ValueError):
-        return None
-    if found is None or (found.origin is None and not found.submodule_search_locations):
-        return None
-    packaged = found.submodule_search_locations
-    folder = Path(next(iter(packaged))) if packaged else Path(str(found.origin)).parent
-    sources = sorted(folder.rglob("*.py") if packaged else folder.glob("*.py"))
-    return joined([spec, *(f"{path.relative_to(folder)} {file_digest(path)}" for path in sources)])
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def joined(parts: Iterable[str]) -> str:

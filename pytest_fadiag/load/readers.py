@@ -13,6 +13,7 @@ from ..judge.errors import AuditError
 from .cifar import read_cifar10
 from .data import DataSet, Statistics
 from .idx import read_idx
+from .places import fashion_mnist_files, split_folder
 from .specs import call_factory
 from .tensorfiles import read_tensor_file
 
@@ -23,21 +24,11 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 def fashion_mnist(root: Path, split: str) -> DataSet:
     """Fashion-MNIST as its idx files lie in ROOT or where torchvision puts them."""
-    stem = {"test": "t10k", "train": "train"}[split]
-    images, labels = (_idx_file(root, f"{stem}-{part}-ubyte") for part in ("images-idx3", "labels-idx1"))
+    images, labels = fashion_mnist_files(root, split)
     x, y = read_idx(images), read_idx(labels)
     if x.ndim != 3 or y.ndim != 1:
         raise AuditError(f"{images}: {x.ndim} dimensions, and {y.ndim} of the labels; images have 3 and labels 1")
     return DataSet(x.unsqueeze(1), y.long(), "fashion-mnist", *FASHION_MNIST)
-
-
-def _idx_file(root: Path, name: str) -> Path:
-    """The idx file where torchvision puts it or in ROOT itself, plain or gzipped."""
-    for folder in (root / "FashionMNIST" / "raw", root / "raw", root):
-        for path in (folder / name, folder / f"{name}.gz"):
-            if path.is_file():
-                return path
-    raise AuditError(f"{root}: no Fashion-MNIST there: expected {name} or {name}.gz in it or in FashionMNIST/raw")
 
 
 def cifar10(root: Path, split: str) -> DataSet:
@@ -53,7 +44,7 @@ def image_folder(root: Path, split: str) -> DataSet:
     """
     from .folder import read_folder
 
-    root = root / split if (root / split).is_dir() else root
+    root = split_folder(root, split)
     images, labels = read_folder(root)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     note = "images of a class-by-class folder are taken in a fixed shuffled order"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..judge.errors import AuditError
 from .digests import file_digest, joined
+from .places import cifar10_files, fashion_mnist_files, image_files, the_file
 from .specs import is_factory
 
 if TYPE_CHECKING:
@@ -24,48 +25,24 @@ class DataKind:
     """What stands before the colon, or how the name of its file ends."""
     reader: str
     """``module:function`` of this folder, imported when data is read: ``(path, split) -> DataSet``."""
-    digest: Callable[[Path], str | None]
-    """What identifies the data below a path; ``None`` where nothing of it is there."""
+    files: Callable[[Path, str], Sequence[Path]]
+    """The files of a split, which are what is read and what identifies the data."""
     written: str
     """The kind as a SPEC in help and errors."""
-
-
-def _of_files(*patterns: str) -> Callable[[Path], str | None]:
-    """By the content of the files that match, and where they lie below the root."""
-
-    def digest(root: Path) -> str | None:
-        files = sorted({path for pattern in patterns for path in root.glob(pattern) if path.is_file()})
-        return joined(f"{path.relative_to(root)} {file_digest(path)}" for path in files) if files else None
-
-    return digest
-
-
-def _of_stamps(root: Path) -> str | None:
-    """By name, size and time of every file: reading all images to know whether they changed would take as long as the audit."""
-    paths = [path for path in root.rglob("*") if path.is_file()]
-    stamps = sorted((str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
-    return joined(map(str, stamps)) if stamps else None
-
-
-def _of_file(path: Path) -> str | None:
-    return file_digest(path) if path.is_file() else None
+    many: bool = False
+    """Whether these are so many that reading them all, to know whether one changed, would take as long as the audit."""
 
 
 NAMED = {
     kind.name: kind
     for kind in (
-        DataKind(
-            "fashion-mnist",
-            "readers:fashion_mnist",
-            _of_files("**/t10k-images-idx3-ubyte*", "**/t10k-labels-idx1-ubyte*"),
-            "fashion-mnist:ROOT",
-        ),
-        DataKind("cifar10", "readers:cifar10", _of_files("**/test_batch"), "cifar10:ROOT"),
-        DataKind("folder", "readers:image_folder", _of_stamps, "folder:PATH"),
+        DataKind("fashion-mnist", "readers:fashion_mnist", fashion_mnist_files, "fashion-mnist:ROOT"),
+        DataKind("cifar10", "readers:cifar10", cifar10_files, "cifar10:ROOT"),
+        DataKind("folder", "readers:image_folder", image_files, "folder:PATH", many=True),
     )
 }
 """By what stands before the colon of a SPEC."""
-FILES = {ending: DataKind(ending, "readers:arrays", _of_file, ending) for ending in (".npz", ".pt", ".pth", ".safetensors")}
+FILES = {ending: DataKind(ending, "readers:arrays", the_file, ending) for ending in (".npz", ".pt", ".pth", ".safetensors")}
 """By how a file's name ends."""
 ACCEPTED = (
     f"{', '.join(kind.written for kind in NAMED.values())}, a file with x and y ({', '.join(FILES)}), package.module:factory"
@@ -109,9 +86,30 @@ class DataSpec:
         if self.path is not None and not self.path.exists():
             raise AuditError(f"no such file or folder\n  {self.path}")
 
-    def digest(self) -> str | None:
-        """What identifies the data, or ``None`` where only running a factory would tell."""
-        return None if self.kind is None or self.path is None else self.kind.digest(self.path)
+    def digest(self, split: str = "test") -> str | None:
+        """What identifies the content of the data, or ``None`` where only running a factory would tell."""
+        files = self._files(split)
+        if self.kind is not None and self.kind.name in FILES:
+            return file_digest(files[0][1]) if files else None  # as sha256sum has it
+        return joined(f"{name} {file_digest(path)}" for name, path in files) if files else None
+
+    def stamp(self, split: str = "test") -> str | None:
+        """As :meth:`digest`, of many files by name, size and time: changes whenever the content may have changed."""
+        if self.kind is None or not self.kind.many:
+            return self.digest(split)
+        stamps = [(name, path.stat().st_size, path.stat().st_mtime_ns) for name, path in self._files(split)]
+        return joined(map(str, stamps)) if stamps else None
+
+    def _files(self, split: str) -> list[tuple[str, Path]]:
+        """The files of a split, each with its place below the data's own."""
+        if self.kind is None or self.path is None:
+            return []
+        try:
+            paths = self.kind.files(self.path, split)
+        except AuditError:
+            return []  # whoever reads the data says what is missing
+        root = self.path if self.path.is_dir() else self.path.parent
+        return [(path.relative_to(root).as_posix(), path) for path in paths]
 
     def load(self, split: str = "test") -> DataSet:
         """The data, decoded."""

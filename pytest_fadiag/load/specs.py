@@ -1,8 +1,8 @@
-"""Objects named on the command line as ``package.module:name``."""
+"""Objects named on the command line as ``package.module:name``; free of torch."""
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
 import re
 import sys
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..judge.errors import AuditError
+from .closure import watched
+from .digests import installed_version, joined
 
 CONFIG_NAMES = ("config", "cfg", "conf")
 """Parameters that get the checkpoint's ``config`` although they have a default."""
@@ -24,12 +26,40 @@ def is_factory(spec: str) -> bool:
 
 def call_factory(spec: str, what: str, *arguments: Any) -> Any:
     """What the factory returns; it is called with the argument, if there is one and it takes one."""
-    factory = _imported(spec, what)
-    taken = arguments if _takes_config(factory) else ()
+    with watched(spec):
+        factory = _imported(spec, what)
+        taken = arguments if _takes_config(factory) else ()
+        try:
+            return factory(*taken)
+        except Exception as error:
+            raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
+
+
+def network_identity(spec: str | None) -> str | None:
+    """What a network is known by before anything is imported: its SPEC, and where its code would be taken from.
+
+    What a factory's code consists of is only known when it was imported: results are kept with its sources.
+    """
+    if spec is None:
+        return "reference"
+    if spec.startswith("torchvision:"):
+        return joined([spec, installed_version("torchvision")])
+    if not is_factory(spec):
+        return spec
+    _look_here()
     try:
-        return factory(*taken)
-    except Exception as error:
-        raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
+        found = importlib.util.find_spec(spec.partition(":")[0].partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    if found is None or (found.origin is None and not found.submodule_search_locations):
+        return None
+    return joined([spec, str(found.origin), *(found.submodule_search_locations or ())])
+
+
+def _look_here() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:  # a paper repo's own package is usually not installed
+        sys.path.append(here)
 
 
 def _takes_config(factory: Any) -> bool:
@@ -44,9 +74,7 @@ def _takes_config(factory: Any) -> bool:
 
 def _imported(spec: str, what: str) -> Any:
     module, _, name = spec.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:  # a paper repo's own package is usually not installed
-        sys.path.append(here)
+    _look_here()
     try:
         found = getattr(importlib.import_module(module), name)
     except ImportError as error:

@@ -20,6 +20,8 @@ def _notes(row: AuditRow) -> Iterator[str]:
     """What the status alone would hide: remarks on the checkpoint, and a control that is not its own."""
     if row.report is None:
         return
+    if unkept := row.report.environment.get("not_cached"):
+        yield f"not cached, so that the next run measures again: {unkept}"
     for remark in row.report.remarks:
         yield f"{row.checkpoint}: {remark}"
     control = row.report.control

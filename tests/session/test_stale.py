@@ -1,0 +1,139 @@
+"""No result of yesterday's code or data: what a factory imported and what was read decides whether a record still holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from repo import Repo
+
+from pytest_fadiag.load.closure import is_current
+from pytest_fadiag.load.sources import DataSpec
+
+BP = "--fa-checkpoint=runs/bp_s42.pt"
+MODEL = "--fa-model=stale_net.nets:make"
+NET = """
+import json, pathlib
+from stale_layers import make as network, WIDTH
+def make():
+    import stale_late
+    assert json.loads(pathlib.Path("stale.json").read_text()) and stale_late.NAME
+    return network(WIDTH)
+"""
+
+
+@pytest.fixture
+def factory(repo: Repo) -> Repo:
+    repo.forget()
+    repo.write("stale_net/__init__.py", "")
+    repo.write("stale_net/nets.py", NET)
+    repo.write(
+        "stale_layers.py",
+        "from pytest_fadiag import ResidualMLP\nfrom stale_width import WIDTH\n"
+        "def make(width): return ResidualMLP(20, width, 4, 5)\n",
+    )
+    repo.write("stale_width.py", "WIDTH = 16\n")
+    repo.write("stale_late.py", "NAME = 'late'\n")
+    repo.write("unrelated.py", "")
+    (repo.path / "stale.json").write_text("[1]")
+    return repo
+
+
+@pytest.mark.parametrize(
+    "name", ["stale_net/nets.py", "stale_net/__init__.py", "stale_layers.py", "stale_width.py", "stale_late.py", "stale.json"]
+)
+def test_whatever_a_factory_imported_or_opened_counts(factory: Repo, measured: list[str], name: str) -> None:
+    factory.run(BP, MODEL).assert_outcomes(passed=3, skipped=1)
+    (factory.path / "unrelated.py").write_text("# changed")
+    factory.run(BP, MODEL).assert_outcomes(passed=3, skipped=1)
+    assert len(measured) == 1
+    path = factory.path / name
+    path.write_text(path.read_text() + "\n")
+    for _ in range(2):
+        factory.run(BP, MODEL).assert_outcomes(passed=3, skipped=1)
+    assert len(measured) == 2, "measured again, once"
+
+
+def test_a_module_that_a_conftest_had_imported_before_counts_too(factory: Repo, measured: list[str]) -> None:
+    factory.write("conftest.py", "import stale_layers\n")
+    factory.run(BP, MODEL)
+    (factory.path / "stale_width.py").write_text("WIDTH = 8 * 2\n")
+    factory.run(BP, MODEL)
+    assert len(measured) == 2
+
+
+def test_another_module_of_the_same_name_that_is_found_first_counts(
+    factory: Repo, measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factory.run(BP, MODEL)
+    factory.write("elsewhere/stale_width.py", "WIDTH = 16\n")
+    monkeypatch.syspath_prepend(str(factory.path / "elsewhere"))
+    factory.run(BP, MODEL)
+    assert len(measured) == 2
+
+
+def test_a_run_from_the_cache_imports_no_factory(factory: Repo) -> None:
+    factory.spawn(BP, MODEL, "-p", "no:xdist").assert_outcomes(passed=3, skipped=1)
+    seen = "import sys\ndef pytest_sessionfinish():\n    open('seen.txt', 'w').write(' '.join(sys.modules))\n"
+    factory.write("conftest.py", seen)
+    factory.spawn(BP, MODEL, "-p", "no:xdist").assert_outcomes(passed=3, skipped=1)
+    assert not {"torch", "stale_net", "stale_layers"} & set((factory.path / "seen.txt").read_text().split())
+
+
+@pytest.mark.parametrize("sources", [None, 1, {}, {"modules": {"os": 3}, "files": {}, "packages": {}}, {"modules": {}}])
+def test_damaged_sources_are_not_current(sources: object) -> None:
+    assert not is_current(sources)
+    assert is_current({"modules": {}, "files": {}, "packages": {}})
+
+
+def images(root: Path, colour: int) -> None:
+    from PIL import Image
+
+    for label in ("cat", "dog"):
+        (root / label).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 4, 3), colour, np.uint8)).save(root / label / "0.png")
+
+
+def test_images_behind_a_symbolic_link_count(tmp_path: Path) -> None:
+    images(tmp_path / "real", 1)
+    (tmp_path / "ds").mkdir()
+    (tmp_path / "ds" / "test").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "cat" / "loop").symlink_to(tmp_path / "real")
+    data = DataSpec.parse(f"folder:{tmp_path / 'ds'}")
+    before = data.stamp(), data.digest()
+    assert None not in before
+    (tmp_path / "real" / "cat").rename(tmp_path / "real" / "emu")
+    assert data.stamp() != before[0] and data.digest() != before[1]
+
+
+def test_a_folders_digest_is_of_its_content_wherever_and_whenever_it_was_copied(tmp_path: Path) -> None:
+    images(tmp_path / "a", 1)
+    images(tmp_path / "b", 1)
+    os.utime(tmp_path / "b" / "cat" / "0.png", (1, 1))
+    one, other = (DataSpec.parse(f"folder:{tmp_path / name}") for name in "ab")
+    assert one.digest() == other.digest() and one.stamp() != other.stamp()
+    images(tmp_path / "b", 2)
+    assert one.digest() != other.digest()
+
+
+def test_a_symbolic_link_to_fashion_mnist_has_a_digest(tmp_path: Path) -> None:
+    raw = tmp_path / "elsewhere" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("images-idx3", "labels-idx1"):
+        (raw / f"t10k-{part}-ubyte").write_bytes(b"1")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "FashionMNIST").symlink_to(raw.parent)
+    data = DataSpec.parse(f"fashion-mnist:{tmp_path / 'root'}")
+    before = data.digest()
+    (raw / "t10k-labels-idx1-ubyte").write_bytes(b"2")
+    assert before is not None and data.digest() != before
+
+
+def test_what_is_not_kept_says_so(repo: Repo) -> None:
+    repo.write("own_data_of_repo.py", "import numpy\ndef make():\n    d = numpy.load('data.npz')\n    return d['x'], d['y']\n")
+    said = "note: not cached, so that the next run measures again: the data come from the factory own_data_of_repo:make"
+    repo.run(BP, "--fa-data=own_data_of_repo:make").stdout.fnmatch_lines([said])
+    repo.write("conftest.py", "import pytest\n@pytest.fixture\ndef fa_model(fa_model): return fa_model\n")
+    repo.run(BP).stdout.fnmatch_lines(["note: not cached*: a conftest replaces what networks are measured with"])
