@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .bench import Bench as Bench
     from .bench import audit as audit
+    from .guard import Guard as Guard
+    from .guard import GuardStopped as GuardStopped
     from .judge.control import Control as Control
     from .judge.diagnostics import Diagnostic as Diagnostic
     from .judge.diagnostics import Finding as Finding
@@ -53,6 +55,8 @@ _HOMES = {
     "DiagnosticThresholds": "judge.thresholds",
     "DiagnosticUnderTest": "session.undertest",
     "Finding": "judge.diagnostics",
+    "Guard": "guard",
+    "GuardStopped": "guard",
     "Measurement": "judge.records",
     "Recorder": "recorder",
     "ResidualMLP": "load.residual_mlp",

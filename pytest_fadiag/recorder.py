@@ -12,6 +12,7 @@ from torch import nn
 
 from .judge.errors import AuditError
 from .judge.records import BATCH, BATCHES, Measurement, check_accuracy
+from .load.identity import identify
 from .load.recording import Recording
 from .measure.batches import Batch, regrouped
 from .measure.measure import measure
@@ -42,7 +43,10 @@ class Recorder:
         digits: int | None = None,
     ) -> None:
         self.stream, self.loss, self.batch_size = stream, loss, batch_size
-        self.recording = Recording(Path(path), _plain_config(config), method, seed, digits)
+        settings = _plain_config(config)
+        self.recording = Recording(Path(path), settings, method, seed, digits)
+        stated = {key: value for key, value in {"method": method, "seed": seed}.items() if value is not None}
+        self.method, self.seed = identify(Path(path), {**settings, **stated})
         if isinstance(eval_batches, Iterator):
             eval_batches = list(eval_batches)  # it could be read only once
         _refuse_shuffled(eval_batches)

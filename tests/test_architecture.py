@@ -15,6 +15,8 @@ MAY_IMPORT = {
     "plugin": {"session"},
     "session": {"bench", "cache", "load", "judge", "show", "lint"},
     "bench": {"cache", "workshop", "load", "judge"},
+    "integrations": {"guard", "recorder"},
+    "guard": {"recorder", "load", "judge"},
     "recorder": {"load", "measure", "judge"},
     "workshop": {"load", "measure", "judge"},
     "cache": {"judge"},

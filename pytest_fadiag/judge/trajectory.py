@@ -80,19 +80,10 @@ class Trajectory:
         first: dict[str, int] = {}
         judgeable: set[str] = set()
         for point in self.points:
-            at_epoch = replace(
-                report,
-                residual_norms=point.residual_norms,
-                bp_grad_norms=point.bp_grad_norms,
-                cross_batch_stability=point.drift,
-                headline_acc=point.accuracy,
-                companions=point.companions,
-                accuracy=None,
-                trajectory=None,
-            )
-            for key in at_epoch.fired:
+            judged = at_epoch(report, point)
+            for key in judged.fired:
                 first.setdefault(key, point.epoch)
-            judgeable |= {finding.key for finding in at_epoch.findings if finding.measured}
+            judgeable |= {finding.key for finding in judged.findings if finding.measured}
         ordered = dict(sorted(first.items(), key=lambda item: (item[1], item[0])))
         return replace(self, first_fired=ordered, known=tuple(sorted(judgeable)))
 
@@ -109,6 +100,20 @@ class Trajectory:
             if key not in self.first_fired
         ]
         return f"first fired: {', '.join(parts)}" if parts and len(self.points) > 1 else ""
+
+
+def at_epoch(report: DiagnosticReport, point: Point) -> DiagnosticReport:
+    """The report with the numbers of one epoch in the place of its own."""
+    return replace(
+        report,
+        residual_norms=point.residual_norms,
+        bp_grad_norms=point.bp_grad_norms,
+        cross_batch_stability=point.drift,
+        headline_acc=point.accuracy,
+        companions=point.companions,
+        accuracy=None,
+        trajectory=None,
+    )
 
 
 def _judged_by(companions: AuxiliaryStatistics) -> AuxiliaryStatistics:

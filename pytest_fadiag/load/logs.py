@@ -20,6 +20,7 @@ from ..judge.wording import count, fraction, listed
 from .identity import identify
 from .logfields import Entry, Field, Fields, depth_of, entries_of, layer_norms
 from .logformats import RawLog, log_error, read_raw
+from .logtables import Columns, as_log, is_table, read_table
 
 FINAL_SLACK_PP = 0.5
 """How far the final accuracy may lie from that of the last epoch before the report says so."""
@@ -91,9 +92,14 @@ class TrainingLog:
         )
 
 
-def read_log(path: str | Path, *, batch: int | None = None, method: str | None = None) -> TrainingLog:
-    """The log in a file, of several that of a method; ``batch`` is the batch size of its gradients, where it does not say."""
-    raw = read_raw(Path(path))
+def read_log(
+    path: str | Path, *, batch: int | None = None, method: str | None = None, columns: Columns | None = None
+) -> TrainingLog:
+    """The log in a file, of several that of a method; ``batch`` is the batch size of its gradients, where it does not say.
+
+    ``columns`` names the columns of a table that another tool kept: ``{"epoch": "step", "acc_eval": "val/acc"}``.
+    """
+    raw = _raw(Path(path), columns)
     if len(raw) == 1:
         return _log(raw[0], batch, several=False)
     log = next((log for log in raw if log.method == method), None)
@@ -115,16 +121,25 @@ def log_methods(path: str | Path) -> tuple[str, ...]:
     Nothing but the shape of the file is looked at: what is wrong with it is said by whoever reads it.
     """
     try:
-        raw = read_raw(Path(path))
+        raw = _raw(Path(path))
     except AuditError:
         return ()
     return tuple(str(log.method) for log in raw) if len(raw) > 1 else ()
 
 
-def read_logs(path: str | Path, *, batch: int | None = None) -> list[TrainingLog]:
+def read_logs(path: str | Path, *, batch: int | None = None, columns: Columns | None = None) -> list[TrainingLog]:
     """Every log in a file: one, or one a method."""
-    raw = read_raw(Path(path))
+    raw = _raw(Path(path), columns)
     return [_log(log, batch, several=len(raw) > 1) for log in raw]
+
+
+def _raw(path: Path, columns: Columns | None = None) -> list[RawLog]:
+    if is_table(path):
+        return [read_table(path, columns)]
+    logs = read_raw(path)
+    if columns or any("_step" in entry for _, entry in logs[0].entries[:1]):  # rows of a table as JSON: W&B's history
+        return [as_log(path, (entry for _, entry in log.entries), columns) for log in logs]
+    return logs
 
 
 def _log(raw: RawLog, batch: int | None, *, several: bool) -> TrainingLog:

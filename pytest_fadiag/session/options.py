@@ -82,6 +82,16 @@ def _keys(text: str) -> str:
     return "".join(diagnostic.key for diagnostic in _validated(lambda: select(text)))
 
 
+def _columns(text: str) -> tuple[tuple[str, str], ...]:
+    parts = [part.partition("=") for part in text.split(",") if part.strip()]
+    pairs = [(key.strip(), column.strip()) for key, _, column in parts]
+    if not pairs or not all(key and column for key, column in pairs) or len(dict(pairs)) < len(pairs):
+        raise argparse.ArgumentTypeError(
+            f"expected KEY=COLUMN,…, each key once, not {text!r}; such as epoch=step,acc_eval=val/acc"
+        )
+    return tuple(pairs)
+
+
 def _validated(make: Callable[[], Any]) -> Any:
     try:
         return make()
@@ -145,7 +155,8 @@ OPTIONS = (
     ),
     Option(
         "log",
-        "Audit this training log in part, where no checkpoint is left: a .json or .jsonl file, a glob, a folder (repeatable)",
+        "Audit this training log in part, where no checkpoint is left: a .json, .jsonl or .csv file, TensorBoard's event "
+        "file, a glob, a folder (repeatable)",
         metavar="PATH|GLOB|DIR",
         many=True,
     ),
@@ -154,6 +165,13 @@ OPTIONS = (
         "The batch size at which the logs' gradients were taken (default: grad_batch_size of its config, else an assumption)",
         _count(1),
         metavar="N",
+    ),
+    Option(
+        "log-columns",
+        "The columns of logs that other tools kept: epoch=step,acc_eval=val/acc,… (default: guessed by their names, and said)",
+        _columns,
+        metavar="KEY=COLUMN,…",
+        listed=True,
     ),
     Option(
         "merge",

@@ -142,11 +142,15 @@ class Run:
             return Measured(self.bench.record(Path(target.path), diagnostics, overrides.given, seed=target.seed))
         if target not in self._evidence:
             self._evidence[target] = (
-                Logged(read_log(Path(target.path), batch=self.settings.log_batch), target.seed)
+                Logged(self._log(Path(target.path)), target.seed)
                 if target.kind is Kind.LOG or self.merged is None
                 else RecordedRow(self.merged.rows[target.path], self.settings)
             )
         return self._evidence[target]
+
+    def _log(self, path: Path) -> TrainingLog:
+        columns = self.settings.log_columns
+        return read_log(path, batch=self.settings.log_batch, columns=dict(columns) if columns else None)
 
     def report(
         self,

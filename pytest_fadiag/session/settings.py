@@ -35,6 +35,7 @@ class Settings:
     checkpoint: tuple[str, ...]
     log: tuple[str, ...]
     log_batch: int | None
+    log_columns: tuple[tuple[str, str], ...] | None
     merge: tuple[str, ...]
     shard: tuple[int, int] | None
     seeds: tuple[int, ...] | None

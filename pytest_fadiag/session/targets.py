@@ -13,6 +13,7 @@ from typing import Any
 
 from ..judge.errors import AuditError
 from ..load.identity import identify
+from ..load.logtables import EVENTS
 from ..show.printable import one_line
 from .options import CHECKPOINTS
 
@@ -28,7 +29,7 @@ class Kind(str, enum.Enum):
     RECORDED = "recorded"
 
 
-SUFFIXES = {Kind.CHECKPOINT: CHECKPOINTS, Kind.LOG: (".json", ".jsonl")}
+SUFFIXES = {Kind.CHECKPOINT: CHECKPOINTS, Kind.LOG: (".json", ".jsonl", ".csv")}
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def expand(
     seed_by_path: dict[str, int | None] = {}
     absent: set[str] = set()
     for pattern, seed in _seeded(list(patterns), seeds, what):
-        files = _files(pattern, base, SUFFIXES[kind])
+        files = _files(pattern, base, kind)
         if not files and missing == "error":
             raise AuditError(_nothing(pattern, base, what, kind))
         if not files:
@@ -128,14 +129,18 @@ def _seeded(patterns: list[str], seeds: Sequence[int] | None, what: str) -> list
     return expanded
 
 
-def _files(pattern: str, base: Path, suffixes: tuple[str, ...]) -> list[str]:
+def _files(pattern: str, base: Path, kind: Kind) -> list[str]:
     """The file itself if it exists (so that brackets in its name are no glob), else those of the folder, else of the glob."""
     path = base / os.path.expanduser(pattern)
     if path.is_dir():
-        return sorted(os.path.abspath(file) for file in path.iterdir() if file.suffix in suffixes and file.is_file())
+        return sorted(os.path.abspath(file) for file in path.iterdir() if _is_of(kind, file) and file.is_file())
     if path.exists():
         return [os.path.abspath(path)]
     return sorted(os.path.abspath(file) for file in glob.glob(str(path), recursive=True) if os.path.isfile(file))
+
+
+def _is_of(kind: Kind, file: Path) -> bool:
+    return file.suffix in SUFFIXES[kind] or (kind is Kind.LOG and EVENTS in file.name)
 
 
 def _nothing(pattern: str, base: Path, what: str, kind: Kind) -> str:
