@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: audit test lint format bench fixtures readme clean
+.PHONY: audit test test-integrations lint format bench fixtures readme clean
 
 audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against their recorded verdicts
 	cd fixtures && ../$(BIN)/python -m pytest
 
 test: $(VENV)/.ready    ## the test suite
 	$(BIN)/python -m pytest -n auto
+
+test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages
+	$(BIN)/python -m pytest tests/integrations
 
 lint: $(VENV)/.ready    ## style and types
 	$(BIN)/ruff check .
@@ -35,6 +38,10 @@ readme: $(VENV)/.ready  ## renew the table, the report and the options in the RE
 
 clean:                  ## remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.integrations: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,integrations]'
+	touch $@
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

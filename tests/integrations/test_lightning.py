@@ -46,7 +46,9 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
         return torch.optim.SGD(self.parameters(), lr=1e-3)
 
 
-def fit(module: Classifier, callback: FadiagCallback, images: tuple[torch.Tensor, torch.Tensor], epochs: int, folder: Path) -> Any:
+def fit(
+    module: Classifier, callback: FadiagCallback, images: tuple[torch.Tensor, torch.Tensor], epochs: int, folder: Path
+) -> Any:
     loader = DataLoader(TensorDataset(*images), 128)
     trainer = lightning.Trainer(
         max_epochs=epochs,
@@ -63,7 +65,9 @@ def fit(module: Classifier, callback: FadiagCallback, images: tuple[torch.Tensor
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_epoch_is_recorded_with_the_numbers_of_an_audit(tmp_path: Path, images: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_every_epoch_is_recorded_with_the_numbers_of_an_audit(
+    tmp_path: Path, images: tuple[torch.Tensor, torch.Tensor]
+) -> None:
     path, batches = tmp_path / "bp_s1.jsonl", list(DataLoader(TensorDataset(*images), 100))
     module = Classifier()
     fit(module, FadiagCallback(Recorder(path, batches), network="net", accuracy="val_acc"), images, 2, tmp_path)

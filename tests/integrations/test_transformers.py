@@ -47,7 +47,7 @@ def network(explode: bool = False) -> Any:
     model = transformers.ViTForImageClassification(config)
     if explode:
         with torch.no_grad():
-            next(p for name, p in model.named_parameters() if name.endswith("0.output.dense.weight")).mul_(1e6)
+            next(p for p in model.parameters() if p.shape == (16, 32)).mul_(1e6)  # the last layer of the first block's MLP
     return model
 
 
