@@ -133,6 +133,10 @@ class DiagnosticReport:
     def _asked(self) -> tuple[Diagnostic, ...]:
         return tuple(diagnostic for diagnostic in DIAGNOSTICS if diagnostic.name in self.diagnostics)
 
+    def asks_for(self, key: str) -> bool:
+        """Whether the diagnostic of a key was asked for."""
+        return any(diagnostic.key == key for diagnostic in self._asked)
+
     def finding(self, key: str) -> Finding:
         """The finding of one diagnostic, by its key or its name; of one that was not asked for, that it was not measured."""
         for finding in self.findings:

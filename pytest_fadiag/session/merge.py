@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.unite import united
-from ..show.audit import AuditRow, Checklist
+from ..show.audit import Audit, AuditRow, Checklist
 from ..show.document import read_document
 from ..show.printable import one_line
 from ..show.status import in_words
 from .expect import short_by_letters
+from .parts import check_parts
 from .settings import Settings
 from .targets import Kind, Target
 
@@ -113,29 +114,22 @@ def merge(settings: Settings) -> Merged:
     sources: list[_Source] = []
     margins: dict[str, str] = {}
     checklists: list[Checklist] = []
-    shards: dict[Path, tuple[int, int]] = {}
+    audits: dict[Path, Audit] = {}
     for path in _files(settings):
         try:
             audit = read_document(path)
         except AuditError as error:
             raise AuditError(f"--fa-merge: {error}") from None
+        audits[path] = audit
         sources += [_Source(path, row) for row in audit.rows]
-        if audit.shard is not None:
-            shards[path] = audit.shard
         margins.update({margin.name: margin.expected for margin in audit.margins if margin.expected is not None})
         if audit.checklist is not None:
             checklists.append(audit.checklist)
     if not sources and not checklists:
         raise AuditError("--fa-merge: nothing to merge: no audit has a row\n  " + "\n  ".join(settings.merge))
-    _check_parts(shards, settings)
+    check_parts(audits, settings.missing)
     _check_thresholds(sources, settings)
-    kept: dict[str, _Source] = {}
-    for source in sources:
-        same = next((k for k in kept.values() if _same_checkpoint(k, source)), None)
-        if same is None:
-            kept[source.row.checkpoint] = source
-        else:
-            kept[same.row.checkpoint] = _better(same, source, settings)
+    kept = _each_once(sources, settings)
     rows = {f"{source.file}#{source.row.checkpoint}": source.row for source in kept.values()}
     targets = [_target(path, row) for path, row in rows.items()]
     findings = {(f["file"], f["line"], f["column"], f["number"]): f for c in checklists for f in c.findings}
@@ -170,26 +164,21 @@ def _target(path: str, row: AuditRow) -> Target:
     )
 
 
-def _check_parts(shards: Mapping[Path, tuple[int, int]], settings: Settings) -> None:
-    """All parts of a divided audit must be there, or their absence be meant."""
-    counts = sorted({count for _, count in shards.values()})
-    files = "".join(f"\n  {path}" for path in shards)
-    if len(counts) > 1:
-        raise AuditError(f"--fa-merge: these are parts of different divisions, into {' and '.join(map(str, counts))}{files}")
-    there = {number for number, _ in shards.values()}
-    absent = [number for number in range(1, counts[0] + 1) if number not in there] if counts else []
-    if absent and settings.missing != "skip":
-        raise AuditError(
-            f"--fa-merge: part {', '.join(map(str, absent))} of {counts[0]} is missing; audit it with "
-            f"--fa-shard={absent[0]}/{counts[0]}, or go without it by --fa-missing=skip{files}"
-        )
-
-
-def _same_checkpoint(one: _Source, other: _Source) -> bool:
-    if one.row.checkpoint == other.row.checkpoint:
-        return True
-    # Two files of one content in one audit are two rows there, whatever they are.
-    return one.file != other.file and one.digest is not None and one.digest == other.digest and not one.row.partial
+def _each_once(sources: Iterable[_Source], settings: Settings) -> dict[str, _Source]:
+    """The rows by checkpoint; of one that is in several audits, under one name or one digest, what they say together."""
+    kept: dict[str, _Source] = {}
+    by_digest: dict[str, list[str]] = {}
+    for source in sources:
+        # Two files of one content in one audit are two rows there, whatever they are.
+        alike = (name for name in by_digest.get(source.digest or "", ()) if kept[name].file != source.file)
+        name = source.row.checkpoint if source.row.checkpoint in kept else next(alike, None)
+        if name is not None:
+            kept[name] = _better(kept[name], source, settings)
+            continue
+        kept[source.row.checkpoint] = source
+        if source.digest is not None and not source.row.partial:
+            by_digest.setdefault(source.digest, []).append(source.row.checkpoint)
+    return kept
 
 
 def _better(one: _Source, other: _Source, settings: Settings) -> _Source:

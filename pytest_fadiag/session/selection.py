@@ -33,6 +33,8 @@ class Targets:
     """By path the names of the diagnostics that the arguments ask for (``None``: all), where they name any checkpoint."""
     margins: tuple[str, ...] | None = None
     """The methods whose margin over seeds is tested; ``None`` for every one that has several seeds among the generated."""
+    whole: tuple[str, ...] = ()
+    """The ids of everything that was divided, where this is a part of it."""
     pitfalls: tuple[str, ...] | None = None
     """The tests of evaluation code that the arguments name; ``None`` for all."""
 
@@ -79,7 +81,8 @@ class Targets:
             tuple(target for target in targets if target.path in parts[number - 1])
             for targets in (self.written, self.generated)
         )
-        return replace(self, written=written, generated=generated, margins=())
+        whole = tuple(sorted(target.id for target in self.generated))
+        return replace(self, written=written, generated=generated, margins=(), whole=whole)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for xdist's workers."""
@@ -93,7 +96,9 @@ class Targets:
         lists = {name: tuple(map(Target.from_dict, values[name])) for name in ("written", "generated", "named")}
         only = values["only"]
         return cls(
-            **lists,
+            written=lists["written"],
+            generated=lists["generated"],
+            named=lists["named"],
             only=None if only is None else {path: None if names is None else tuple(names) for path, names in only.items()},
             margins=None if values["margins"] is None else tuple(values["margins"]),
             pitfalls=None if values["pitfalls"] is None else tuple(values["pitfalls"]),

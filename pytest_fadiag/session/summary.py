@@ -25,6 +25,7 @@ from .checklist import summary_line
 from .expect import renew
 from .files import destination, unset_variable, write
 from .outcome import HEADLINE, MARGIN, ROW, revive
+from .parts import division_of
 from .run import Run
 from .targets import SEED_MARGIN, seed_groups
 
@@ -113,7 +114,9 @@ class Summary:
     def audit(self) -> Audit:
         """What the run found, put together once, when it is over."""
         margins = [margin_row(values) for _, values in sorted({**self._left_to_the_merge(), **self.margins}.items())]
-        return Audit(self._audit_rows(), margins, self._checklist(), self.run.settings.shard)
+        settings = self.run.settings
+        division = None if settings.shard is None else division_of(settings, self.run.targets.whole)
+        return Audit(self._audit_rows(), margins, self._checklist(), settings.shard, division)
 
     def _left_to_the_merge(self) -> dict[str, dict[str, Any]]:
         """The margins over seeds of which a part of an audit sees some seeds only, and what is expected of them."""

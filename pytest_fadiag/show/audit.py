@@ -105,6 +105,16 @@ class Checklist:
 
 
 @dataclass(frozen=True)
+class Division:
+    """What an audit was divided from: parts of one whole have the same."""
+
+    checkpoints: tuple[str, ...]
+    """The ids of everything that the parts audit together."""
+    settings: Mapping[str, str]
+    """The options that decide what is measured and how it is judged, by name."""
+
+
+@dataclass(frozen=True)
 class Audit:
     """Everything that a run found; every file is made from it."""
 
@@ -113,3 +123,4 @@ class Audit:
     checklist: Checklist | None = None
     shard: tuple[int, int] | None = None
     """Which part of how many this is, where an audit was divided."""
+    division: Division | None = None

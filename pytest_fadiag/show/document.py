@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..judge.codec import read, to_plain
+from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.errors import AuditError
 from ..judge.report import DiagnosticReport
 from ..judge.wire import SeedMarginValues, fields_of
-from .audit import COLUMNS, Audit, AuditRow, Checklist, MarginRow
+from .audit import COLUMNS, Audit, AuditRow, Checklist, Division, MarginRow
 from .changes import moves
 from .groups import method_groups
-from .status import in_a_sentence, in_words
+from .status import Outcome, in_a_sentence, in_words
 from .upgrade import FORMAT, FORMAT_VERSION, upgraded
-from .wire import AuditValues, MarginRowValues
+from .wire import AuditValues, MarginRowValues, RowValues
+
+JUDGED = (Outcome.PASSED, Outcome.FAILED, Outcome.XFAILED)
+"""What becomes of a test only where there was a report to judge."""
 
 
 def document(audit: Audit, version: str) -> dict[str, Any]:
@@ -27,6 +32,7 @@ def document(audit: Audit, version: str) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "pytest_fadiag": version,
         "shard": None if audit.shard is None else list(audit.shard),
+        "division": to_plain(audit.division),
         "reports": {row.checkpoint: row.report.to_dict() for row in audit.rows if row.report is not None},
         "summary": [_summary(row) for row in audit.rows],
         "means": [
@@ -76,6 +82,7 @@ def audit_of(values: Any) -> Audit:
     plain = upgraded(values)
     reports = reports_of(plain)
     audit = read(AuditValues, {**plain, "reports": {}}, "audit")
+    _check_rows(audit.summary, reports)
     rows = []
     for index, row in enumerate(audit.summary):
         recorded = None if row.recorded is None else DiagnosticReport.of(row.recorded, f"audit.summary[{index}].recorded")
@@ -86,7 +93,33 @@ def audit_of(values: Any) -> Audit:
         )
     checklist = None if audit.checklist is None else Checklist(audit.checklist.files, audit.checklist.findings)
     shard = None if audit.shard is None else (audit.shard[0], audit.shard[1])
-    return Audit(rows, [_margin_row(row) for row in audit.seed_margins], checklist, shard)
+    division = None if audit.division is None else Division(**fields_of(audit.division))
+    return Audit(rows, [_margin_row(row) for row in audit.seed_margins], checklist, shard, division)
+
+
+def _check_rows(rows: Sequence[RowValues], reports: Mapping[str, DiagnosticReport]) -> None:
+    """Rows, reports and outcomes belong together: a file that was cut or edited would lose a network in silence."""
+    names = [row.checkpoint for row in rows]
+    twice = next((name for name, times in Counter(names).items() if times > 1), None)
+    if twice is not None:
+        raise AuditError(f"audit.summary: two rows of {twice!r:.200}")
+    alone = next((name for name in reports if name not in set(names)), None)
+    if alone is not None:
+        raise AuditError(f"audit.reports: a report of {alone!r:.200}, of which audit.summary has no row")
+    known = {diagnostic.key for diagnostic in DIAGNOSTICS}
+    for index, row in enumerate(rows):
+        place, report = f"audit.summary[{index}] ({row.checkpoint!r:.200})", reports.get(row.checkpoint)
+        unknown = sorted(set(row.outcomes) - known)
+        if unknown:
+            raise AuditError(f"{place}: an outcome of the diagnostic {unknown[0]!r}, and there are {', '.join(sorted(known))}")
+        judged = [key for key, outcome in row.outcomes.items() if outcome in JUDGED]
+        if report is None and judged:
+            raise AuditError(f"{place}: ({judged[0]}) was judged, but audit.reports has no report of it")
+        if report is not None and (row.method, row.seed) != (report.method_name, report.seed):
+            raise AuditError(f"{place}: its method and seed are not those of its report")
+        unasked = [key for key in judged if report is not None and not report.asks_for(key)]
+        if unasked:
+            raise AuditError(f"{place}: ({unasked[0]}) was judged, but its report was not asked for it")
 
 
 def reports_of(values: Mapping[str, Any]) -> dict[str, DiagnosticReport]:

@@ -96,6 +96,14 @@ class ChecklistValues:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DivisionValues:
+    """What an audit was divided from: parts of one whole have the same."""
+
+    checkpoints: Annotated[tuple[str, ...], Meta(description="The ids of everything that the parts audit together.")]
+    settings: Annotated[Mapping[str, str], Meta(description="The options that decide numbers and verdicts, by name.")]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditValues:
     """What --fa-report=json writes: more fields may be added without a new version; a field that is named keeps its meaning."""
 
@@ -106,6 +114,7 @@ class AuditValues:
         Annotated[tuple[Positive, ...], Meta(min_length=2, max_length=2)] | None,
         Meta(description="The part and the number of parts, where an audit was divided."),
     ] = None
+    division: DivisionValues | None = None
     reports: Annotated[Mapping[str, ReportValues], Meta(description="The report of each checkpoint or log, by its id.")]
     summary: Annotated[
         tuple[RowValues, ...],

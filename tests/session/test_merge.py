@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -315,3 +316,91 @@ def test_copies_within_one_audit_stay_rows_of_their_own(repo: Repo) -> None:
     before = written(repo, "a.json", RUNS, CONTROLS)
     assert len(before["reports"]) == 4
     assert written(repo, "b.json", "--fa-merge=a.json") == before
+
+
+def edited(repo: Repo, name: str, edit: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads((repo.path / name).read_text("utf-8"))
+    edit(content)
+    (repo.path / name).write_text(json.dumps(content))
+
+
+def refused(repo: Repo, said: str, *names: str) -> None:
+    result = repo.run(*(f"--fa-merge={name}" for name in names))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR, result.stdout.str()
+    assert said in result.stderr.str(), result.stderr.str()
+
+
+def test_parts_of_two_lists_are_refused(repo: Repo) -> None:
+    repo.run("--fa-checkpoint=runs/bp_*.pt", CONTROLS, "--fa-shard=1/2", "--fa-report=json:a.json")
+    repo.run(RUNS, CONTROLS, "--fa-shard=2/2", "--fa-report=json:b.json")
+    refused(
+        repo,
+        "parts of different audits: runs/dfa_s42.pt is to be audited by one and not by the other",
+        *("a.json", "b.json"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--fa-batches=2", "--fa-batches is not given in one and 2 in the other"),
+        ("--fa-diagnostics=a", "--fa-diagnostics is not given in one and a in the other"),
+        ("--fa-frozen=0.1", "--fa-frozen is *.pt in one and *.pt, 0.1 in the other"),
+        ("--fa-data=other.npz", "--fa-data is data.npz in one and other.npz in the other"),
+    ],
+)
+def test_parts_of_two_settings_are_refused(repo: Repo, option: str, said: str) -> None:
+    shutil.copy(repo.path / "data.npz", repo.path / "other.npz")
+    names = parts(repo, 2)
+    repo.run(RUNS, CONTROLS, "--fa-shard=2/2", "--fa-report=json:part2.json", option)
+    refused(repo, f"parts of different audits: {said}", *names)
+
+
+def test_parts_on_other_data_of_the_same_name_are_refused(repo: Repo) -> None:
+    names = parts(repo, 2)
+    checkpoint = next(iter(json.loads((repo.path / "part1.json").read_text())["reports"]))
+    changed(repo, "part1.json", checkpoint, environment={"data_sha256": "0" * 64})
+    refused(repo, "their test data differ (SHA-256 000000000000… and ", *names)
+
+
+def test_a_part_that_lost_a_row_is_refused(repo: Repo) -> None:
+    names = parts(repo, 2)
+
+    def lose(content: dict[str, Any]) -> None:
+        del content["reports"][content["summary"].pop()["checkpoint"]]
+
+    edited(repo, "part2.json", lose)
+    refused(repo, "no part has a row of runs/", *names)
+
+
+def test_a_part_that_says_nothing_of_the_whole_is_refused(repo: Repo) -> None:
+    names = parts(repo, 2)
+    edited(repo, "part2.json", lambda content: content.pop("division"))
+    refused(repo, "a part that does not say what it was divided from", *names)
+    edited(repo, "part1.json", lambda content: content.update(shard=[1, 10**9]))
+    edited(repo, "part2.json", lambda content: content.update(shard=[2, 10**9], division={"checkpoints": [], "settings": {}}))
+    refused(repo, "to be audited by one and not by the other", *names)
+    refused(repo, "1000000000 parts of 3 checkpoints: no such division", "part1.json")
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda c: c["summary"].pop(0), "a report of 'runs/bp_s42.pt', of which audit.summary has no row"),
+        (lambda c: c["summary"].append(c["summary"][0]), "two rows of 'runs/bp_s42.pt'"),
+        (lambda c: c["reports"].pop("runs/bp_s42.pt"), "(a) was judged, but audit.reports has no report of it"),
+        (
+            lambda c: c["summary"][0].update(outcomes={"z": "passed"}),
+            "an outcome of the diagnostic 'z', and there are a, b,",
+        ),
+        (lambda c: c["summary"][0].update(seed=7), "its method and seed are not those of its report"),
+        (
+            lambda c: c["reports"]["runs/bp_s42.pt"].update(diagnostics=["residual-growth"]),
+            "(b) was judged, but its report was not asked for it",
+        ),
+    ],
+)
+def test_rows_reports_and_outcomes_of_a_file_must_agree(repo: Repo, edit: Any, said: str) -> None:
+    written(repo, "a.json", "--fa-checkpoint=runs/bp_s42.pt", "--fa-checkpoint=runs/dfa_s42.pt", CONTROLS)
+    edited(repo, "a.json", edit)
+    refused(repo, said, "a.json")

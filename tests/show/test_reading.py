@@ -161,8 +161,8 @@ def test_a_file_that_nests_too_deeply_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_words_for_what_is_not_finite_are_numbers_only_where_one_is_expected(edits: Edits) -> None:
-    report = edits.audit((*BP, "method_name"), "NaN").rows[0].report
-    assert report is not None and report.method_name == "NaN"
+    report = edits.audit((*BP, "notes"), "NaN").rows[0].report
+    assert report is not None and report.notes == "NaN"
     report = edits.audit((*BP, "environment", "torch"), "Infinity").rows[0].report
     assert report is not None and report.environment["torch"] == "Infinity"
     report = edits.audit((*BP, "environment", "torch"), 0.5).rows[0].report
