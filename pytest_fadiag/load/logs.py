@@ -67,7 +67,7 @@ class TrainingLog:
         if isinstance(thresholds, Mapping):
             thresholds = DiagnosticThresholds().replace(**thresholds)
         last = self.points[-1]
-        return DiagnosticReport(
+        report = DiagnosticReport(
             method_name=self.method,
             seed=self.seed,
             residual_norms=last.residual_norms,
@@ -90,6 +90,10 @@ class TrainingLog:
             checkpoint=self.path.name,
             notes=f"{self.path.name}, a training log: {_epochs(self.epochs)}" if notes is None else notes,
         )
+        if not any(finding.measured for finding in report.findings):
+            number = "" if self.accuracy is None else " but an accuracy, for which there is no control (--fa-frozen)"
+            raise log_error(self.path, f"nothing to judge: {_last(self.epochs)} has no number that a diagnostic needs{number}")
+        return report
 
 
 def read_log(
@@ -253,6 +257,10 @@ def _skipped(points: tuple[Point, ...]) -> tuple[str, ...]:
         for before, after in pairs
         if after - before > usual
     )[:3]
+
+
+def _last(epochs: tuple[int, ...]) -> str:
+    return f"epoch {epochs[-1]}, the last," if len(epochs) > 1 else f"its only epoch, {epochs[0]},"
 
 
 def _epochs(epochs: tuple[int, ...]) -> str:

@@ -13,7 +13,7 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..show.printable import printable
 from . import checklist, dist, items, outcome, seeds, undertest
 from .run import NO_OVERRIDES
-from .settings import marked
+from .settings import MARKER, marked
 from .start import for_worker, idle_run, make_run
 from .summary import Summary
 from .targets import Kind
@@ -59,6 +59,11 @@ class AuditHooks:
         """Check the markers before anything runs."""
         self.check_tests(items)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Fail a test whose marker is wrong, whatever else it would do."""
+        items.refuse_broken(item)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
@@ -71,10 +76,12 @@ class AuditHooks:
             checklist.annotate(report)
         elif "fa_checkpoint" in getattr(item, "fixturenames", ()):
             outcome.annotate(item, call, report)
+        elif report.failed and item.get_closest_marker(MARKER):
+            outcome.annotate_error(item, call, report)
         return report
 
     def check_tests(self, collected: list[pytest.Item]) -> None:
-        """What is wrong with markers ends the run."""
+        """Look for what is wrong with markers."""
         items.check_tests(self.config, collected, self.run)
 
     def parametrize(self, metafunc: pytest.Metafunc) -> None:

@@ -20,8 +20,11 @@ from .targets import Target, expand
 if TYPE_CHECKING:
     from .undertest import DiagnosticUnderTest
 
-WRONG: pytest.StashKey[list[str]] = pytest.StashKey()
-"""What is wrong with the markers of written tests."""
+BROKEN: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+"""What is wrong with the markers of written tests, by the ids of these without parameters: each is an error of its test."""
+IDLE: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+"""Modules and classes whose marker names checkpoints, with the first test below; one is taken out when a test asks for them."""
+ASKING = "asks for a fixture such as fa_report or fa_diagnostic: add one, or remove the marker"
 SEEDS_USED: pytest.StashKey[bool] = pytest.StashKey()
 """Whether a marker's path has a {seed} for which --fa-seeds stands."""
 
@@ -82,30 +85,69 @@ def everything(session: pytest.Session, run: Run) -> list[pytest.Collector]:
 
 
 def prepare(metafunc: pytest.Metafunc, run: Run) -> None:
-    """Run a written test over its checkpoints; what is wrong with its marker ends the run with exit code 4."""
+    """Run a written test over its checkpoints; what is wrong with its marker is kept, and is an error of the test."""
+    definition = metafunc.definition
+    idle = metafunc.config.stash.setdefault(IDLE, {})
+    for node in definition.listchain()[:-1]:
+        if any(mark.name == MARKER and mark.kwargs.get("checkpoint") is not None for mark in node.own_markers):
+            idle.setdefault(node.nodeid, definition.nodeid)
+            if _asks(metafunc.fixturenames):
+                idle[node.nodeid] = ""
     try:
         _parametrize(metafunc, run)
     except AuditError as error:
-        text = printable(f"{metafunc.definition.nodeid}: {error}")
-        if hasattr(metafunc.config, "workerinput"):
-            raise pytest.Collector.CollectError(text) from None  # xdist has no way to end a run from a worker
-        metafunc.config.stash.setdefault(WRONG, []).append(text)
+        metafunc.config.stash.setdefault(BROKEN, {})[definition.nodeid] = str(error)
 
 
 def check_tests(config: pytest.Config, items: Iterable[pytest.Item], run: Run) -> None:
-    """End the run over what was wrong with markers, also with those that a conftest gave to generated tests."""
-    wrong = config.stash.get(WRONG, [])
+    """Look for what is wrong with markers, also with those that a conftest gave to generated tests, before anything runs."""
     seeds_used = bool(run.settings.checkpoint or run.settings.log) or config.stash.get(SEEDS_USED, False)
-    if "seeds" in run.settings.typed and not seeds_used:
-        wrong.append("--fa-seeds is given, but no --fa-checkpoint, --fa-log or marker has a {seed} in it")
+    if "seeds" in run.settings.typed and not seeds_used and not hasattr(config, "workerinput"):
+        raise pytest.UsageError("--fa-seeds is given, but no --fa-checkpoint, --fa-log or marker has a {seed} in it")
+    broken = config.stash.setdefault(BROKEN, {})
+    if not any("::" in str(argument) for argument in config.args):  # else tests that ask may not have been collected
+        for node, first in config.stash.get(IDLE, {}).items():
+            if first:
+                broken.setdefault(first, f"@pytest.mark.{MARKER} on {node} names checkpoints, and no test below it {ASKING}")
     for item in items:
-        if item.get_closest_marker(MARKER):
-            try:
-                marked(item)
-            except AuditError as error:
-                wrong.append(printable(f"{item.nodeid}: {error}"))
-    if wrong and not hasattr(config, "workerinput"):
-        raise pytest.UsageError("\n".join(dict.fromkeys(wrong)))
+        try:
+            _check_marker(item)
+        except AuditError as error:
+            broken.setdefault(_bare_id(item), str(error))
+    if broken and config.getoption("collectonly", False):
+        raise pytest.UsageError("\n".join(printable(f"{nodeid}: {text}") for nodeid, text in broken.items()))
+
+
+def refuse_broken(item: pytest.Item) -> None:
+    """Let a test fail whose marker is wrong, before its fixtures are made."""
+    text = item.config.stash.get(BROKEN, {}).get(_bare_id(item))
+    if text is not None:
+        raise AuditError(text)
+
+
+def _check_marker(item: pytest.Item) -> None:
+    """A marker's keywords; on a test function itself it is there to audit something."""
+    if item.get_closest_marker(MARKER) is None:
+        return
+    marked(item)
+    function = getattr(item, "obj", None)
+    own = any(mark.name == MARKER for mark in getattr(function, "pytestmark", ()))
+    ours = str(getattr(function, "__module__", "")).startswith("pytest_fadiag.")
+    if own and not ours and not _asks(getattr(item, "fixturenames", ())):
+        raise AuditError(
+            f"@pytest.mark.{MARKER} on a test that audits nothing, since it {ASKING.replace('asks', 'does not ask')}"
+        )
+
+
+def _asks(fixtures: Iterable[str]) -> bool:
+    """Whether one of the plugin's fixtures is asked for."""
+    return any(name.startswith("fa_") for name in fixtures)
+
+
+def _bare_id(item: pytest.Item) -> str:
+    """The id of a test without its parameters."""
+    name = getattr(item, "originalname", None)
+    return item.nodeid if name is None or item.parent is None else f"{item.parent.nodeid}::{name}"
 
 
 def _parametrize(metafunc: pytest.Metafunc, run: Run) -> None:

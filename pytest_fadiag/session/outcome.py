@@ -102,12 +102,13 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
     """Give the report of a checkpoint's test its text and its row."""
     judged, finding = item.stash.get(REPORT, None), item.stash.get(FINDING, None)
     error = call.excinfo.value if call.excinfo is not None else None
-    if report.failed and error is None and judged is not None and finding is not None:
-        # A strict xfail that passed without check(): pytest's own text is «[XPASS(strict)]» and the reason.
-        error = changed(judged, finding) if decide(finding, judged.expected) is Decision.CHANGED else None
-    text = failure_text(item, error) if report.failed else None
-    if text is not None:
-        report.longrepr = text  # type: ignore[assignment]
+    if report.when == "call" and error is None and judged is not None and finding is not None:
+        # A strict xfail that passed without check(): pytest's own text is «[XPASS(strict)]» and the reason, and with
+        # --runxfail it is a pass to pytest.
+        awaited = finding.key in (judged.expected or "") and finding.measured
+        if awaited and decide(finding, judged.expected) is Decision.CHANGED:
+            error, report.outcome = changed(judged, finding), "failed"
+    _put_text(item, report, error)
     target = item.stash.get(TARGET, None)
     if target is None and report.skipped and "fa_report" in getattr(item, "fixturenames", ()):
         target = _parameter(item, "fa_checkpoint")  # skipped before its fixtures ran
@@ -115,6 +116,18 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
         return
     name_skip(report, target.id)
     setattr(report, ROW, _row(item, target, report, judged, finding))
+
+
+def annotate_error(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Give the report of a test that is no checkpoint's the text of an audit's error."""
+    _put_text(item, report, call.excinfo.value if call.excinfo is not None else None)
+
+
+def _put_text(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> None:
+    text = failure_text(item, error) if report.failed else None
+    if text is not None:
+        report.longrepr = text  # type: ignore[assignment]
+        setattr(report, HEADLINE, text.reprcrash.message)
 
 
 def name_skip(report: pytest.TestReport, name: str) -> None:

@@ -27,8 +27,8 @@ NO_CONTROL = (
     "no frozen-random control was supplied; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or control checkpoints"
 )
 NOT_AT_HAND = (
-    "a conftest replaces what networks are measured with, so that only the tests of single checkpoints measure; "
-    "run them in the same process (-n 0)"
+    "a conftest replaces what networks are measured with, so that only the tests of single checkpoints measure, and their "
+    "numbers are not in this process: run them in one (-n 0), or leave the margin over seeds out (--deselect)"
 )
 
 
@@ -100,7 +100,7 @@ def _judged(item: SeedItem, overrides: Overrides) -> SeedReport:
         try:
             report, problems = item.run.report(target, thresholds, select(CONTROLLED), overrides)
         except NotAtHand:
-            pytest.skip(NOT_AT_HAND)
+            raise AuditError(NOT_AT_HAND) from None
         except AuditError as error:
             named = target.path in str(error) or target.id in str(error)
             raise AuditError(str(error) if named else f"{target.id}: {error}") from error

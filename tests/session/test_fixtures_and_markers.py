@@ -379,15 +379,16 @@ def test_expect_on_a_marker_is_a_strict_xfail_of_diagnostics_and_a_check_of_repo
     ],
 )
 @pytest.mark.parametrize("fixture", ["fa_report", ""], ids=["with", "without"])
-def test_a_wrong_keyword_ends_the_run_and_names_the_known_ones(repo: Repo, keywords: str, message: str, fixture: str) -> None:
+def test_a_wrong_keyword_is_an_error_of_its_test_and_names_the_known_ones(
+    repo: Repo, keywords: str, message: str, fixture: str
+) -> None:
     repo.write(
         "test_own.py",
         f"import pytest\n@pytest.mark.fa_protocol({keywords})\ndef test_claim({fixture}): pass\ndef test_other(): pass\n",
     )
-    result = repo.run(BP)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: test_own.py::test_claim: @pytest.mark.fa_protocol*{message}"])
-    result.stdout.no_fnmatch_line("*FA audit*")
+    result = repo.run(BP, "--fa-diagnostics=a")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines([f"@pytest.mark.fa_protocol*{message}", "ERROR test_own.py::test_claim - @pytest.mark.fa_pr*"])
 
 
 @pytest.mark.parametrize(
@@ -399,17 +400,60 @@ def test_a_wrong_keyword_ends_the_run_and_names_the_known_ones(repo: Repo, keywo
         ("checkpoint=''", "*checkpoint: an empty path*"),
     ],
 )
-def test_a_marker_whose_checkpoint_cannot_be_found_ends_the_run(repo: Repo, keywords: str, message: str) -> None:
+def test_a_marker_whose_checkpoint_cannot_be_found_is_an_error_of_its_test(repo: Repo, keywords: str, message: str) -> None:
     repo.write("test_own.py", claim(f"@pytest.mark.fa_protocol({keywords})"))
     result = repo.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: test_own.py::test_claim: {message}"])
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([message])
+    listed = repo.run("--collect-only")
+    assert listed.ret == pytest.ExitCode.USAGE_ERROR
+    listed.stderr.fnmatch_lines([f"ERROR: test_own.py::test_claim: {message}"])
 
 
-def test_a_wrong_marker_under_xdist_is_an_error_of_its_module(repo: Repo) -> None:
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_wrong_marker_is_one_error_at_any_number_of_workers(repo: Repo, workers: str) -> None:
     repo.write("test_own.py", claim("@pytest.mark.fa_protocol(margin=2)"))
     repo.write("test_other.py", "def test_other(): pass\n")
-    result = repo.spawn("-n1")
-    assert result.ret != pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["test_own.py::test_claim: @pytest.mark.fa_protocol: unknown keyword 'margin'; known: *"])
-    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    result = repo.spawn("-n", workers)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "@pytest.mark.fa_protocol: unknown keyword 'margin'; known: *",
+            "ERROR test_own.py::test_claim - @pytest.mark.fa_protocol: unknown keyword 'margin'*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@pytest.mark.fa_protocol(checkpoint='missing.pt')\ndef test_claim(): pass\n",
+        "@pytest.mark.fa_protocol\ndef test_claim(): pass\n",
+        "@pytest.mark.fa_protocol(checkpoint='runs/bp_s42.pt')\nclass TestAll:\n    def test_claim(self): pass\n",
+        "pytestmark = pytest.mark.fa_protocol(checkpoint='runs/bp_s42.pt')\ndef test_claim(): pass\n",
+        "import unittest\nclass TestAll(unittest.TestCase):\n    @pytest.mark.fa_protocol(margin_pp=3)\n"
+        "    def test_claim(self): pass\n",
+    ],
+    ids=["function", "bare", "class", "module", "unittest"],
+)
+def test_a_marker_that_audits_nothing_is_refused(repo: Repo, text: str) -> None:
+    repo.write("test_own.py", f"import pytest\n{text}")
+    result = repo.run(BP, "--fa-diagnostics=a")
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines(["ERROR test_own.py::*test_claim - @pytest.mark.fa_protocol on *"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pytestmark = pytest.mark.fa_protocol(margin_pp=3)\ndef test_plain(): pass\n",
+        "pytestmark = pytest.mark.fa_protocol(checkpoint='runs/bp_s42.pt')\n"
+        "def test_a(): pass\ndef test_b(fa_checkpoint): pass\n",
+        "@pytest.mark.fa_protocol(margin_pp=3)\ndef test_a(fa_thresholds): assert fa_thresholds.frozen_acc_margin_pp == 3\n",
+    ],
+    ids=["thresholds-above-plain-tests", "one-of-several-asks", "thresholds-alone"],
+)
+def test_a_marker_above_plain_tests_or_for_thresholds_stands(repo: Repo, text: str) -> None:
+    repo.write("test_own.py", f"import pytest\n{text}")
+    assert repo.run().ret == pytest.ExitCode.OK

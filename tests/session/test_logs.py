@@ -161,3 +161,20 @@ def test_a_record_and_a_merge_know_logs(repo: Repo) -> None:
     before = json.loads((repo.path / "record.json").read_text())
     repo.run("--fa-merge=record.json", "--fa-report=json:again.json").assert_outcomes(passed=2, skipped=1, failed=1)
     assert json.loads((repo.path / "again.json").read_text()) == before
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({}, "its only epoch, 1, has no number that a diagnostic needs"),
+        ({"acc_eval": 0.3}, "*that a diagnostic needs but an accuracy, for which there is no control (--fa-frozen)"),
+    ],
+    ids=["no-number", "an-accuracy-alone"],
+)
+def test_a_log_of_which_nothing_can_be_judged_is_an_error(repo: Repo, entry: dict[str, Any], said: str) -> None:
+    (repo.path / "empty_s1.json").write_text(json.dumps({"log": [{"epoch": 1, **entry}]}))
+    result = repo.run("--fa-log=empty_s1.json")
+    result.assert_outcomes(errors=4)
+    result.stdout.fnmatch_lines([f"training log: nothing to judge: {said}"])
+    if entry:
+        repo.run("--fa-log=empty_s1.json", "--fa-frozen=0.1").assert_outcomes(passed=1, skipped=3)

@@ -118,6 +118,15 @@ def test_a_recorded_fire_that_passes_is_red_also_where_xfails_are_run(repo: Repo
         result.stdout.fnmatch_lines(["FAILED runs/bp_s42.pt::residual-growth - changed from fire to pass*"])
 
 
+def test_so_is_one_in_a_written_test_that_never_checks(repo: Repo) -> None:
+    repo.write("test_own.py", "def test_own(fa_diagnostic): pass\n")
+    (repo.path / "expected.json").write_text(json.dumps({"bp": "a"}))
+    for options in ((), ("--runxfail",)):
+        result = repo.run("test_own.py", "--fa-checkpoint=runs/bp_s42.pt", "--fa-expect=expected.json", "-k", "own", *options)
+        result.assert_outcomes(failed=1, passed=3)
+        result.stdout.fnmatch_lines(["FAILED test_own.py::test_own*residual-growth* - changed from fire to pass*"])
+
+
 def test_tests_that_ask_for_different_diagnostics_make_one_row(repo: Repo) -> None:
     marker = "@pytest.mark.fa_protocol(checkpoint='runs/dfa_s42.pt', diagnostics='{}')\ndef test_{}(fa_diagnostic): pass\n"
     repo.write("test_own.py", "import pytest\n" + marker.format("a", "one") + marker.format("cd", "two"))
