@@ -18,7 +18,7 @@ from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy,
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds, check_names
 from .trajectory import Trajectory
-from .verdict import TRUSTWORTHY, left_open, walk_back
+from .verdict import DECIDED, left_open, not_walked_back, walk_back
 from .wire import ReportValues, TrajectoryValues
 from .wording import folded
 
@@ -179,15 +179,15 @@ class DiagnosticReport:
 
     @property
     def verdict(self) -> str:
-        """«trustworthy», or «needs walk-back: …» with what fired; a partial audit says what it could not decide."""
-        likely = {finding.key: "likely" for finding in self.findings if finding.measured and not finding.exact}
+        """«needs walk-back: …» with what fired, else «incomplete: …» with what was not decided, else «trustworthy»."""
+        likely = "".join(finding.key for finding in self.findings if finding.measured and not finding.exact)
         if self.fired:
-            return walk_back(self.fired, "".join(likely))
-        unmeasured = {finding.key: "not measured" for finding in self.findings if not finding.measured}
-        absent = {d.key: "not asked for" for d in DIAGNOSTICS if d not in self._asked}
-        # Without a control (d) of a checkpoint is not measured, and says so itself.
-        open_keys = {**(likely | unmeasured if self.partial or absent else {}), **absent}
-        return left_open("partial", open_keys) if open_keys else TRUSTWORTHY
+            return walk_back(self.fired, likely)
+        states = {
+            finding.key: "likely" if finding.key in likely else DECIDED if finding.measured else "not measured"
+            for finding in self.findings
+        }
+        return not_walked_back(left_open(states, "not asked for"))
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -7,6 +7,13 @@ from collections.abc import Mapping
 from .diagnostics import DIAGNOSTICS
 
 TRUSTWORTHY = "trustworthy"
+INCOMPLETE = "incomplete"
+NEEDED = ("a", "b", "c", "d")
+"""The keys of which each must be decided before a result is called trustworthy; of several in one entry, one of them."""
+DECIDED = ""
+"""The state of a diagnostic that passed or fired by exact numbers."""
+UNDECIDED_TEST = ("error", "not run")
+"""States of a diagnostic that was to be tested: whether or not the verdict needs it, nobody knows what it would have said."""
 
 
 def walk_back(fired: str, likely: str) -> str:
@@ -15,7 +22,19 @@ def walk_back(fired: str, likely: str) -> str:
     return "needs walk-back: " + "; ".join(flags)
 
 
-def left_open(what: str, undecided: Mapping[str, str]) -> str:
-    """«nothing fired, but the audit is partial: …» with what each undecided diagnostic is, by their keys."""
-    parts = (f"{d.name} {undecided[d.key]}" for d in DIAGNOSTICS if d.key in undecided)
-    return f"nothing fired, but the audit is {what}: " + "; ".join(parts)
+def left_open(states: Mapping[str, str], otherwise: str) -> dict[str, str]:
+    """What keeps a result of which nothing fired from being called trustworthy, by key: «likely», «not measured», «error».
+
+    ``otherwise`` is the state of a diagnostic that has none of its own.
+    """
+    undecided = {key: state for key, state in states.items() if state in UNDECIDED_TEST}
+    for keys in NEEDED:
+        if not any(states.get(key) == DECIDED for key in keys):
+            undecided |= {key: states[key] for key in keys if key in states} or dict.fromkeys(keys, otherwise)
+    return {diagnostic.key: undecided[diagnostic.key] for diagnostic in DIAGNOSTICS if diagnostic.key in undecided}
+
+
+def not_walked_back(undecided: Mapping[str, str]) -> str:
+    """«trustworthy», or «incomplete: …» with what is left open."""
+    parts = [f"{d.name} {undecided[d.key]}" for d in DIAGNOSTICS if d.key in undecided]
+    return f"{INCOMPLETE}: {'; '.join(parts)}" if parts else TRUSTWORTHY

@@ -12,6 +12,7 @@ import pytest
 from ..judge.diagnostics import Finding
 from ..judge.errors import AuditChange, AuditError, AuditFailure
 from ..judge.report import DiagnosticReport
+from ..judge.verdict import INCOMPLETE, TRUSTWORTHY
 from ..show.printable import one_line, printable
 from .targets import Target
 
@@ -72,7 +73,9 @@ class ReportText:
             indent = len(line) - len(line.lstrip())
             begins = line.lstrip().startswith(("FLAG:", "CHANGED:", "VERDICT: needs"))
             flagged = begins or (flagged and indent > 5)
-            writer.line(line, red=flagged, bold=line.startswith(("FA diagnostic", "VERDICT")))
+            stands, is_open = line == f"VERDICT: {TRUSTWORTHY}", line.startswith(f"VERDICT: {INCOMPLETE}")
+            bold = line.startswith(("FA diagnostic", "VERDICT"))
+            writer.line(line, red=flagged, green=stands, yellow=is_open, bold=bold)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,13 @@ def headline(audit: Audit) -> str:
         return margins_line(audit) or code
     standings = standing_counts(rows)
     walked, passed = standings[Standing.WALK_BACK], standings[Standing.TRUSTWORTHY]
+    incomplete = f", {standings[Standing.INCOMPLETE]} incomplete" if standings[Standing.INCOMPLETE] else ""
     if walked:
         needs = "needs" if walked == 1 else "need"
-        return f"{walked} of {count(len(rows), 'result')} {needs} a walk-back"
+        return f"{walked} of {count(len(rows), 'result')} {needs} a walk-back{incomplete}"
     undecided = any(word in counts for word in ("inconclusive", "fire", "error"))
     but = ", but not every margin over seeds" if undecided and passed else ""
-    return f"{passed} of {count(len(rows), 'result')} trustworthy{but}"
+    return f"{passed} of {count(len(rows), 'result')} trustworthy{incomplete}{but}"
 
 
 def standing_counts(rows: Sequence[AuditRow]) -> Counter[Standing]:

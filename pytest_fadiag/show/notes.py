@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from .audit import Audit, AuditRow
 from .changes import environment_notes
-from .status import LIKELY_PASS
+from .status import LIKELY, Standing
 from .table import EXCUSED, Line
 
 
@@ -41,10 +41,10 @@ def legend(audit: Audit, table: Sequence[Line], width: int = 10_000) -> list[str
     statuses = [row.status for row in audit.rows]
     marks = {
         "? likely fires": any(set(status.fired) & set(status.likely) for status in statuses),
-        f"{LIKELY_PASS}: passes as far as the log tells": any(
-            status.lists_passes and set(status.passed) & set(status.likely) for status in statuses
+        f"{LIKELY}: passes as far as the log tells": any(
+            status.standing is Standing.INCOMPLETE and set(status.passed) & set(status.likely) for status in statuses
         ),
-        "no: not measured": any(status.unmeasured for status in statuses),
+        "no: not measured": any(status.reported and status.absent for status in statuses),
         f"{EXCUSED} crosses its threshold, but is excused": any(cell.excused for line in table for cell in line),
     }
     return textwrap.wrap("; ".join(text for text, occurs in marks.items() if occurs), max(20, width))

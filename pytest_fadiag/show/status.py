@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.report import DiagnosticReport
-from ..judge.verdict import TRUSTWORTHY, left_open, walk_back
+from ..judge.verdict import DECIDED, INCOMPLETE, TRUSTWORTHY, left_open, not_walked_back, walk_back
 
-LIKELY_PASS = "likely-pass"
+LIKELY = "likely"
 """Before the keys of what passes as far as a log tells."""
 
 
@@ -31,15 +31,14 @@ class Outcome(str, enum.Enum):
 
 
 class Standing(enum.Enum):
-    """Where a row stands: the word, the symbol that says it without colour, and what it means."""
+    """Where a row stands: the word, its colour, the symbol that says it without colour, and what it means."""
 
-    WALK_BACK = ("walk-back", "✗", "a diagnostic fired")
-    TRUSTWORTHY = ("trustworthy", "✓", "nothing fired")
-    PARTIAL = ("partial", "◐", "nothing fired, but the log leaves something open")
-    INCOMPLETE = ("incomplete", "–", "not every diagnostic could be judged")
+    WALK_BACK = ("walk-back", "red", "✗", "a diagnostic fired")
+    TRUSTWORTHY = (TRUSTWORTHY, "green", "✓", "nothing fired, and everything was measured that this needs")
+    INCOMPLETE = (INCOMPLETE, "yellow", "–", "nothing fired, but not everything was measured")
 
-    def __init__(self, word: str, symbol: str, meaning: str) -> None:
-        self.word, self.symbol, self.meaning = word, symbol, meaning
+    def __init__(self, word: str, colour: str, symbol: str, meaning: str) -> None:
+        self.word, self.colour, self.symbol, self.meaning = word, colour, symbol, meaning
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,8 @@ class RowStatus:
     excused: str = ""
     """Which passed although their number crosses its threshold."""
     unmeasured: str = ""
+    undecided: Mapping[str, str] = field(default_factory=dict)
+    """Why a row of which nothing fired is not trustworthy: by key what became of the diagnostic, such as «not measured»."""
     broken: str = ""
     """Those whose test ended in an error; what fired is among what fired all the same."""
     not_run: str = ""
@@ -83,12 +84,14 @@ class RowStatus:
         unmeasured = _joined(judged, lambda key: not judged[key].measured)
         passed = _joined(judged, lambda key: key not in fired + unmeasured)
         likely = _joined(judged, lambda key: judged[key].measured and not judged[key].exact)
-        if fired:
-            standing = Standing.WALK_BACK
-        elif report is None or broken or len(ran) < len(keys):
-            standing = Standing.INCOMPLETE
-        else:
-            standing = Standing.PARTIAL if report.partial and likely + unmeasured else Standing.TRUSTWORTHY
+        states = {
+            **{key: "likely" if key in likely else DECIDED for key in passed},
+            **dict.fromkeys(unmeasured, "not measured"),
+            **dict.fromkeys(not_run, "not run"),
+            **dict.fromkeys(broken, "error"),
+        }
+        undecided = {} if fired else left_open(states, "not run")
+        standing = Standing.WALK_BACK if fired else Standing.INCOMPLETE if undecided else Standing.TRUSTWORTHY
         as_expected = None
         if findings and expected is not None:
             same = set(fired) == set(expected) & set(ran)
@@ -101,6 +104,7 @@ class RowStatus:
             likely=likely,
             excused=_joined(passed, lambda key: judged[key].excused),
             unmeasured=unmeasured,
+            undecided=undecided,
             broken=broken,
             not_run=not_run,
             expected=expected,
@@ -114,9 +118,10 @@ class RowStatus:
         return "".join(sorted(self.fired + self.passed + self.unmeasured))
 
     @property
-    def lists_passes(self) -> bool:
-        """Whether the words name what passed: not beside what fired, nor where all did."""
-        return not self.fired and self.standing is not Standing.TRUSTWORTHY
+    def absent(self) -> str:
+        """The diagnostics without a number: not measured, or needed and not part of the run."""
+        without = {key for key, state in self.undecided.items() if state in ("not measured", "not run")}
+        return _joined([d.key for d in DIAGNOSTICS], lambda key: key in without.union(self.unmeasured) - set(self.not_run))
 
     @property
     def is_alarming(self) -> bool:
@@ -133,17 +138,16 @@ def in_words(status: RowStatus, mark: str = "*") -> str:
     if not status.reported:
         error = f"error: {status.reason}" if status.reason else "error"
         return error if status.broken else "not run" if status.not_run else "skipped"
-    parts = [TRUSTWORTHY]
+    parts = [status.standing.word]
     if status.fired:
         parts = [_listed("walk-back", (f"{key}?" if key in status.likely else key for key in status.fired))]
-    elif status.lists_passes:
-        exact, likely = ([key for key in status.passed if (key in status.likely) is only] for only in (False, True))
-        parts = [part for part in (_listed("pass", exact), _listed(LIKELY_PASS, likely)) if part]
     if status.as_expected:
         parts[0] += mark
     elif status.as_expected is False:
         parts.append(f"(expected {' '.join(status.expected or '') or 'none'})")
-    parts += [_listed("error", status.broken), _listed("not run", status.not_run), _listed("no", status.unmeasured)]
+    if status.standing is Standing.INCOMPLETE:
+        parts.append(_listed(LIKELY, (key for key in status.passed if key in status.likely)))
+    parts += [_listed("error", status.broken), _listed("not run", status.not_run), _listed("no", status.absent)]
     return " ".join(filter(None, parts))
 
 
@@ -154,13 +158,7 @@ def _listed(word: str, keys: Iterable[str]) -> str:
 
 
 def in_a_sentence(status: RowStatus) -> str:
-    """The status as the verdict of a report reads: «needs walk-back: …», «trustworthy», or what is left open."""
+    """The status as the verdict of a report reads: «needs walk-back: …», «incomplete: …» or «trustworthy»."""
     if not status.reported:
         return in_words(status)
-    if status.fired:
-        return walk_back(status.fired, status.likely)
-    if status.standing is Standing.TRUSTWORTHY:
-        return TRUSTWORTHY
-    undecided = {diagnostic.key: "not run" for diagnostic in DIAGNOSTICS if diagnostic.key not in status.passed}
-    undecided |= dict.fromkeys(status.likely, "likely") | dict.fromkeys(status.unmeasured, "not measured")
-    return left_open(status.standing.word, undecided | dict.fromkeys(status.broken, "error"))
+    return walk_back(status.fired, status.likely) if status.fired else not_walked_back(status.undecided)

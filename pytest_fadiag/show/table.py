@@ -33,6 +33,8 @@ class Cell:
     text: str
     fired: bool = False
     """Whether it is about something that fired, or that must not be overlooked."""
+    colour: str = ""
+    """That of a verdict by which nothing fired."""
     excused: bool = False
     """Whether it bears the mark of a number that is excused."""
     may_be_cut: bool = False
@@ -145,8 +147,8 @@ def _row(row: AuditRow, label: str) -> Entry:
         excused = value is not None and _is_among(column, status.excused)
         text = "-" if value is None else column.show(value) + EXCUSED * excused
         move = moved.get(column.title)
-        numbers.append(Cell(f"{text} ({move})" if move else text, _is_among(column, status.fired), excused))
-    verdict = Cell(one_line(in_words(status)), status.is_alarming, may_be_cut=not status.reported)
+        numbers.append(Cell(f"{text} ({move})" if move else text, _is_among(column, status.fired), excused=excused))
+    verdict = Cell(one_line(in_words(status)), status.is_alarming, status.standing.colour, may_be_cut=not status.reported)
     first = " ".join(f"{key}{epoch}" for key, epoch in row.first_fired.items())
     return Entry(label, "" if row.seed is None else str(row.seed), numbers, verdict, first or "-")
 

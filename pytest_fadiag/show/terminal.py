@@ -37,7 +37,7 @@ def write_table(writer: Writer, audit: Audit, more: Sequence[str]) -> None:
     for number, line in enumerate(table):
         for column, cell in enumerate(line):
             text = cell.text if column + 1 < len(line) else cell.text.rstrip()
-            writer.write(text, red=cell.fired, bold=number == 0)
+            writer.write(text, bold=number == 0, **dict.fromkeys(filter(None, ["red" if cell.fired else cell.colour]), True))
         writer.line()
     if has_expected(audit):
         writer.line("* as expected")
@@ -52,7 +52,8 @@ def one_line(audit: Audit, width: int) -> str:
     """The audit in one line: how many rows stand where, and if there is room how often each diagnostic fired."""
     rows, standings = audit.rows, standing_counts(audit.rows)
     counts = " ".join(f"{d.key}:{fired}" for d in DIAGNOSTICS if (fired := fired_counts(rows, d.key)[0]))
-    rest = [f"{standings[other]} {other.word}" for other in (Standing.PARTIAL, Standing.INCOMPLETE) if standings[other]]
+    incomplete = standings[Standing.INCOMPLETE]
+    rest = [f"{incomplete} {Standing.INCOMPLETE.word}"] * bool(incomplete)
     uncontrolled = sum(_lacks_control(row) for row in rows)
     rest += [f"{uncontrolled} without control"] * bool(uncontrolled) + [_seed_verdicts(audit)]
     text = ""

@@ -27,7 +27,7 @@ class RowValues:
     partial: bool = False
     standing: Annotated[
         Literal["walk-back", "trustworthy", "partial", "incomplete"] | None,
-        Meta(description="Where the row stands, as every count has it."),
+        Meta(description="Where the row stands, as every count has it; partial is an incomplete row of an older version."),
     ] = None
     status: Annotated[str, Meta(description="What became of the row, as the table has it.")] = ""
     verdict: Annotated[str, Meta(description="The same in a sentence, of the diagnostics that ran.")] = ""

@@ -237,11 +237,11 @@ EXACT: dict[str, Any] = {
     ("changes", "verdict"),
     [
         (EXACT, "trustworthy"),
-        ({**EXACT, "frozen_baseline_acc": None}, "nothing fired, but the audit is partial: frozen-margin not measured"),
-        ({**EXACT, "headline_acc": None}, "nothing fired, but the audit is partial: frozen-margin not measured"),
+        ({**EXACT, "frozen_baseline_acc": None}, "incomplete: frozen-margin not measured"),
+        ({**EXACT, "headline_acc": None}, "incomplete: frozen-margin not measured"),
         (
             {**EXACT, "residual_norms": (9.0, None, 10.0), "cross_batch_stability": None},
-            "nothing fired, but the audit is partial: residual-growth likely; direction-drift not measured",
+            "incomplete: residual-growth likely; direction-drift not measured",
         ),
         (
             {**EXACT, "gradient_batch": None, "bp_grad_norms": (1e-9, 1e-9), "cross_batch_stability": None},

@@ -65,7 +65,7 @@ def test_a_diagnostic_that_passes_unexpectedly_is_red_and_says_what_changed(repo
     result.stdout.re_match_lines(
         [
             r"CHANGED: direction-drift changed from fire to pass: cross-batch cosine \S+ <= 0.3",
-            r"bp .*trustworthy \(expected c\) no d",
+            r"bp .*incomplete \(expected c\) no d",
             r"FAILED runs/bp_s42.pt::direction-drift - changed from fire to pass: .*",
         ]
     )

@@ -82,7 +82,7 @@ def test_what_fired_is_red_on_a_colour_terminal(repo: Repo) -> None:
 def test_a_flag_that_is_folded_keeps_its_colour_to_its_end() -> None:
     from pytest_fadiag.session.outcome import ReportText
 
-    flagged: list[str] = []
+    colours: dict[str, list[str]] = {}
     lines = [
         "FA diagnostic report: x",
         "    FLAG: it exploded:",
@@ -90,9 +90,15 @@ def test_a_flag_that_is_folded_keeps_its_colour_to_its_end() -> None:
         "(b) next: pass",
         "VERDICT: needs walk-back",
     ]
-    writer = SimpleNamespace(line=lambda line, red, bold: flagged.append(line) if red else None)
+
+    def line(text: str, bold: bool, **markup: bool) -> None:
+        colours.setdefault("".join(colour for colour, there in markup.items() if there), []).append(text)
+
+    writer = SimpleNamespace(line=line)
     ReportText("\n".join(lines), "it exploded", "x").toterminal(writer)
-    assert flagged == ["    FLAG: it exploded:", "      in block 0", "VERDICT: needs walk-back"]
+    assert colours["red"] == ["    FLAG: it exploded:", "      in block 0", "VERDICT: needs walk-back"]
+    ReportText("VERDICT: trustworthy\nVERDICT: incomplete: frozen-margin not measured", "", "x").toterminal(writer)
+    assert colours["green"] == ["VERDICT: trustworthy"] and len(colours["yellow"]) == 1
 
 
 def test_without_a_control_the_margin_is_skipped_and_the_reason_names_the_option(repo: Repo) -> None:
@@ -240,7 +246,7 @@ def test_a_pasted_id_runs_that_one_test(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(): pass\n")
     result = repo.run(PASTED, "--fa-frozen=0.3")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["dfa *pass d"])
+    result.stdout.fnmatch_lines(["dfa *incomplete no a b c"])
 
 
 def test_a_checkpoint_named_like_a_test_file_runs_all_its_diagnostics(repo: Repo) -> None:

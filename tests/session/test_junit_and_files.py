@@ -159,7 +159,9 @@ def test_a_report_that_cannot_be_written_costs_the_exit_code_and_not_the_results
     result = repo.run(BP, "--fa-report=json:a.json")
     result.assert_outcomes(passed=3, skipped=1)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(["bp *trustworthy*", "ERROR: --fa-report=json: cannot be written: *No space left on device"])
+    result.stdout.fnmatch_lines(
+        ["bp *incomplete no d*", "ERROR: --fa-report=json: cannot be written: *No space left on device"]
+    )
     silent = repo.run(BP, "--fa-report=json:a.json", "-p", "no:terminal")
     assert silent.ret == pytest.ExitCode.USAGE_ERROR
     silent.stderr.fnmatch_lines(["ERROR: --fa-report=json: cannot be written: *"])

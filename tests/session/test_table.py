@@ -40,7 +40,7 @@ def test_a_run_keeps_to_the_width_of_the_terminal(repo: Repo, monkeypatch: pytes
 def test_q_leaves_one_line(repo: Repo) -> None:
     result = repo.run("--fa-checkpoint=runs", "-q", "--tb=no", "-rN")
     (only,) = (line for line in result.outlines if "audit" in line)
-    assert only == "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1), 3 without control"
+    assert only == "FA audit of 3 checkpoints: 0 trustworthy, 1 walk-back (a:1 b:1), 2 incomplete, 3 without control"
 
 
 def test_a_partial_run_is_not_called_trustworthy(repo: Repo) -> None:

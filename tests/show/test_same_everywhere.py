@@ -26,7 +26,7 @@ from pytest_fadiag.show.markdown import markdown
 from pytest_fadiag.show.terminal import one_line, write_table
 
 KEYS = "abcd"
-NAMED = re.compile(r"(walk-back|likely-pass|pass|error|not run|no)((?: [a-d]\??)+)")
+NAMED = re.compile(r"(walk-back|likely|error|not run|no)((?: [a-d]\??)+)")
 Facts = dict[str, Any]
 """What an output says of a row: its standing, and sets of keys, such as those that fired; what it does not say is absent."""
 
@@ -93,20 +93,21 @@ def of_words(text: str) -> Facts:
     plain = plain.replace("*", "")
     if plain.startswith("error:") or plain in ("error", "not run", "skipped"):
         return {**facts, "standing": "incomplete", "fired": set(), "instead of a report": plain}
-    assert NAMED.sub("", plain.removeprefix("trustworthy")).strip() == "", text
+    assert NAMED.sub("", re.sub("^(trustworthy|incomplete)", "", plain)).strip() == "", text
     named = {word: set(keys.split()) for word, keys in NAMED.findall(plain)}
-    fired, exact, likely = (named.get(word, set()) for word in ("walk-back", "pass", "likely-pass"))
-    facts |= {"fired": {key[0] for key in fired}, "unmeasured": named.get("no", set()), "broken": named.get("error", set())}
+    fired, likely, absent, broken, not_run = (
+        named.get(word, set()) for word in ("walk-back", "likely", "no", "error", "not run")
+    )
+    facts |= {"fired": {key[0] for key in fired}, "broken": broken}
     if fired:
         return {**facts, "standing": "walk-back", "likely fired": {key[0] for key in fired if key.endswith("?")}}
-    if plain.startswith("trustworthy"):
-        return {**facts, "standing": "trustworthy", "passed": set(KEYS) - facts["unmeasured"], "likely passed": set()}
-    all_ran = exact | likely | facts["unmeasured"] == set(KEYS) and not named.keys() & {"error", "not run"}
-    return {**facts, "standing": "partial" if all_ran else "incomplete", "passed": exact | likely, "likely passed": likely}
+    standing = plain.split()[0]
+    assert (standing == "incomplete") == bool(likely | absent | broken | not_run), text
+    return {**facts, "standing": standing, "passed": set(KEYS) - absent - broken - not_run, "likely passed": likely}
 
 
 def of_sentence(text: str) -> Facts:
-    """What «needs walk-back: …», «trustworthy» or «nothing fired, but the audit is …» says."""
+    """What «needs walk-back: …», «trustworthy» or «incomplete: …» says."""
     if text.startswith("needs walk-back: "):
         flags = text.removeprefix("needs walk-back: ").split("; ")
         keys = {flag: next(d.key for d in DIAGNOSTICS if flag.removesuffix(" (likely)") == d.walk_back) for flag in flags}
@@ -114,16 +115,15 @@ def of_sentence(text: str) -> Facts:
         return {"standing": "walk-back", "fired": set(keys.values()), "likely fired": likely}
     if text == "trustworthy":
         return {"standing": "trustworthy", "fired": set(), "likely passed": set()}
-    match = re.fullmatch(r"nothing fired, but the audit is (\w+): (.*)", text)
-    if match is None:
+    if not text.startswith("incomplete: "):
         return without_mark(of_words(text))
     undecided = {}
-    for part in match[2].split("; "):
+    for part in text.removeprefix("incomplete: ").split("; "):
         name, _, what = part.partition(" ")
         undecided[next(d.key for d in DIAGNOSTICS if d.name == name)] = what
     by_word = {word: {key for key, what in undecided.items() if what == word} for word in ("likely", "not measured", "error")}
     return {
-        "standing": match[1],
+        "standing": "incomplete",
         "fired": set(),
         "passed": set(KEYS) - undecided.keys() | by_word["likely"],
         "likely passed": by_word["likely"],
@@ -233,7 +233,7 @@ def in_form(audit: Audit) -> dict[str, Facts]:
         said = of_sentence(verdict)
         outcomes = dict(re.findall(r"### \((\w)\) .*\n\n.*\n.*\n\| \d+ \| (.*?) \|", part))
         assert set(outcomes) == set(KEYS)
-        if verdict.startswith(("needs", "trustworthy", "nothing")):  # else there is no report
+        if verdict.startswith(("needs", "trustworthy", "incomplete")):  # else there is no report
             words: dict[str, set[str]] = {}
             for key, outcome in outcomes.items():
                 assert outcome.startswith("**") == ("fire" in outcome)
@@ -311,7 +311,7 @@ def test_every_output_says_the_same_of_a_row(said: dict[str, dict[str, Facts]], 
 
 def test_the_rows_are_of_every_status(said: dict[str, dict[str, Facts]]) -> None:
     facts = said["JSON"].values()
-    assert {each["standing"] for each in facts} == {"walk-back", "trustworthy", "partial", "incomplete"}
+    assert {each["standing"] for each in facts} == {"walk-back", "trustworthy", "incomplete"}
     for name in ("fired", "likely fired", "passed", "likely passed", "unmeasured", "broken", "excused"):
         assert any(each.get(name) for each in facts), name
     assert {each["as_expected"] for each in facts} == {True, False, None}
@@ -320,9 +320,7 @@ def test_the_rows_are_of_every_status(said: dict[str, dict[str, Facts]]) -> None
 def test_every_count_is_the_same(audit: Audit, said: dict[str, dict[str, Facts]]) -> None:
     counts = Counter(facts["standing"] for facts in said["JSON"].values())
     line = one_line(audit, 1000)
-    assert {
-        word: int(number) for number, word in re.findall(r"(\d+) (trustworthy|walk-back|partial|incomplete)", line)
-    } == counts
+    assert {word: int(number) for number, word in re.findall(r"(\d+) (trustworthy|walk-back|incomplete)", line)} == counts
     fired = Counter(key for facts in said["JSON"].values() for key in facts["fired"])
     assert dict(re.findall(r"(\w):(\d+)", line)) == {key: str(number) for key, number in fired.items()}
     root = Tree(html(audit, "1")).root
@@ -332,5 +330,5 @@ def test_every_count_is_the_same(audit: Audit, said: dict[str, dict[str, Facts]]
         key = item.all("b")[0].text
         answered = fired[key] + sum(key in facts.get("passed", ()) for facts in said["figures"].values())
         assert item.text.endswith(f"fired in {fired[key]} of {answered}")
-    headline = f"{counts['walk-back']} of {len(audit.rows)} results need a walk-back"
+    headline = f"{counts['walk-back']} of {len(audit.rows)} results need a walk-back, {counts['incomplete']} incomplete"
     assert root.one("h1").text == headline == markdown(audit).splitlines()[2]

@@ -18,15 +18,14 @@ NO_CONTROL: dict[str, Any] = {"frozen_baseline_acc": None, "control": None}
 SATURATED = AuxiliaryStatistics(gradient_per_unit_error=2e-5, output_error_norm=1e-4)
 LOG: dict[str, Any] = {"partial": True, "gradient_batch": 128}
 UNKNOWN_BATCH: dict[str, Any] = {"partial": True, "gradient_batch": None}
-INCOMPLETE = "nothing fired, but the audit is incomplete: "
-PARTIAL = "nothing fired, but the audit is partial: "
+INCOMPLETE = "incomplete: "
 
 
 @pytest.mark.parametrize(
     ("made", "standing", "words", "sentence"),
     [
         (row(healthy()), Standing.TRUSTWORTHY, "trustworthy", "trustworthy"),
-        (row(healthy(**NO_CONTROL)), Standing.TRUSTWORTHY, "trustworthy no d", "trustworthy"),
+        (row(healthy(**NO_CONTROL)), Standing.INCOMPLETE, "incomplete no d", INCOMPLETE + "frozen-margin not measured"),
         (row(healthy(bp_grad_norms=[1e-9] * 5, companions=SATURATED)), Standing.TRUSTWORTHY, "trustworthy", "trustworthy"),
         (row(exploded()), Standing.WALK_BACK, "walk-back a b d", "needs walk-back: residual stream exploded; BP grad at "
          "numerical floor; deep blocks fail to beat frozen-random baseline"),
@@ -36,27 +35,27 @@ PARTIAL = "nothing fired, but the audit is partial: "
         (row(healthy(), expected=""), Standing.TRUSTWORTHY, "trustworthy*", "trustworthy"),
         (row(healthy(), expected="c"), Standing.TRUSTWORTHY, "trustworthy (expected c)", "trustworthy"),
         (row(healthy(**LOG)), Standing.TRUSTWORTHY, "trustworthy", "trustworthy"),
-        (row(healthy(**LOG, **NO_CONTROL)), Standing.PARTIAL, "pass a b c no d", PARTIAL + "frozen-margin not measured"),
-        (row(healthy(**UNKNOWN_BATCH, cross_batch_stability=None)), Standing.PARTIAL, "pass a d likely-pass b no c",
-         PARTIAL + "gradient-floor likely; direction-drift not measured"),
-        (row(healthy(**UNKNOWN_BATCH), expected=""), Standing.PARTIAL, "pass a d* likely-pass b c",
-         PARTIAL + "gradient-floor likely; direction-drift likely"),
+        (row(healthy(**LOG, **NO_CONTROL)), Standing.INCOMPLETE, "incomplete no d", INCOMPLETE + "frozen-margin not measured"),
+        (row(healthy(**UNKNOWN_BATCH, cross_batch_stability=None)), Standing.INCOMPLETE, "incomplete likely b no c",
+         INCOMPLETE + "gradient-floor likely; direction-drift not measured"),
+        (row(healthy(**UNKNOWN_BATCH), expected=""), Standing.INCOMPLETE, "incomplete* likely b c",
+         INCOMPLETE + "gradient-floor likely; direction-drift likely"),
         (row(healthy(**UNKNOWN_BATCH, bp_grad_norms=[1e-9] * 5)), Standing.WALK_BACK, "walk-back b?",
          "needs walk-back: BP grad at numerical floor (likely)"),
         (row(healthy(), outcomes={"a": "passed", "b": "not run", "c": "not run", "d": "not run"}), Standing.INCOMPLETE,
-         "pass a not run b c d", INCOMPLETE + "gradient-floor not run; direction-drift not run; frozen-margin not run"),
-        (row(healthy(), outcomes={"d": "passed"}), Standing.INCOMPLETE, "pass d",
+         "incomplete not run b c d", INCOMPLETE + "gradient-floor not run; direction-drift not run; frozen-margin not run"),
+        (row(healthy(), outcomes={"d": "passed"}), Standing.INCOMPLETE, "incomplete no a b c",
          INCOMPLETE + "residual-growth not run; gradient-floor not run; direction-drift not run"),
-        (row(healthy(**NO_CONTROL), outcomes={"d": "skipped"}), Standing.INCOMPLETE, "no d", INCOMPLETE +
+        (row(healthy(**NO_CONTROL), outcomes={"d": "skipped"}), Standing.INCOMPLETE, "incomplete no a b c d", INCOMPLETE +
          "residual-growth not run; gradient-floor not run; direction-drift not run; frozen-margin not measured"),
-        (row(healthy(**LOG), outcomes={"a": "passed", "b": "passed"}), Standing.INCOMPLETE, "pass a b",
+        (row(healthy(**LOG), outcomes={"a": "passed", "b": "passed"}), Standing.INCOMPLETE, "incomplete no c d",
          INCOMPLETE + "direction-drift not run; frozen-margin not run"),
-        (row(exploded(), outcomes={"c": "passed"}), Standing.INCOMPLETE, "pass c",
+        (row(exploded(), outcomes={"c": "passed"}), Standing.INCOMPLETE, "incomplete no a b d",
          INCOMPLETE + "residual-growth not run; gradient-floor not run; frozen-margin not run"),
         (row(exploded(), outcomes={"d": "failed"}), Standing.WALK_BACK, "walk-back d",
          "needs walk-back: deep blocks fail to beat frozen-random baseline"),
         (row(healthy(), outcomes={"a": "passed", "b": "passed", "c": "passed", "d": "error"}, reason="unreadable"),
-         Standing.INCOMPLETE, "pass a b c error d", INCOMPLETE + "frozen-margin error"),
+         Standing.INCOMPLETE, "incomplete error d", INCOMPLETE + "frozen-margin error"),
         (row(exploded(), outcomes={"a": "error", "b": "passed", "c": "passed", "d": "passed"}), Standing.WALK_BACK,
          "walk-back a b d error a", None),
         (AuditRow("x.pt", "x", 1, None, {"a": Outcome.ERROR}, "no such file"), Standing.INCOMPLETE,

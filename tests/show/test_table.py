@@ -152,13 +152,13 @@ def test_what_fired_is_marked_and_nothing_else(rows: list[AuditRow]) -> None:
         ("dfa", "walk-back a b d"),
         ("dfa-expected", "walk-back a b d*"),
         ("dfa-changed", "walk-back a b d (expected a)"),
-        ("half", "pass a b c error d"),
+        ("half", "incomplete error d"),
         ("missing", "skipped"),
-        ("no-control", "trustworthy no d"),
-        ("stopped", "pass a not run b c d"),
+        ("no-control", "incomplete no d"),
+        ("stopped", "incomplete not run b c d"),
         ("waiting", "not run"),
         ("saturated", "trustworthy"),
-        ("early", "pass a d likely-pass b no c"),
+        ("early", "incomplete likely b no c"),
         ("later", "walk-back b? no c"),
         ("corrupt", "error: runs/corrupt_s42.pt: not a checkpoint: PytorchStreamReader failed"),
     ],
@@ -169,17 +169,17 @@ def test_the_verdict_of_each_kind_of_row(rows: list[AuditRow], method: str, verd
 
 def test_a_report_without_a_control_says_so_also_where_a_test_asked_for_the_whole_report() -> None:
     whole = AuditRow("runs/x.pt", "x", None, report(frozen_baseline_acc=None))
-    assert in_words(whole.status) == "trustworthy no d"
+    assert in_words(whole.status) == "incomplete no d"
 
 
 def test_shorthand_has_a_legend_where_it_occurs_and_nowhere_else(rows: list[AuditRow]) -> None:
     by_method = {row.method: row for row in rows}
     assert keyed([by_method["bp"], by_method["dfa-changed"], by_method["corrupt"]], 120) == []
     assert keyed([by_method["no-control"]], 120) == ["no: not measured"]
-    assert keyed([by_method["early"]], 120) == ["likely-pass: passes as far as the log tells; no: not measured"]
+    assert keyed([by_method["early"]], 120) == ["likely: passes as far as the log tells; no: not measured"]
     assert keyed([by_method["later"]], 120) == ["? likely fires; no: not measured"]
     assert keyed([by_method["saturated"]], 120) == ["^ crosses its threshold, but is excused"]
-    odd = [row("x", 1, outcome="error", reason="no such file? likely-pass ^")]
+    odd = [row("x", 1, outcome="error", reason="no such file? likely ^")]
     assert keyed(odd, 120) == [], "the words of an error are no shorthand"
     for width in (40, 60, 80, 120, 200):
         lines = keyed(rows, width)

@@ -19,7 +19,7 @@ SCALE_PP = 5.0
 SYMBOLS = {
     SeedVerdict.PASS: ("✓", "trustworthy"),
     SeedVerdict.FIRE: ("✗", "walk-back"),
-    SeedVerdict.INCONCLUSIVE: ("?", "partial"),
+    SeedVerdict.INCONCLUSIVE: ("?", "incomplete"),
 }
 
 
