@@ -40,9 +40,12 @@ if TYPE_CHECKING:
     from .recorder import Recorder as Recorder
     from .session.undertest import CheckpointUnderTest as CheckpointUnderTest
     from .session.undertest import DiagnosticUnderTest as DiagnosticUnderTest
+    from .show.audit import Audit as Audit
+    from .show.document import read_audit as read_audit
 
 _HOMES = {
     "Accuracy": "judge.records",
+    "Audit": "show.audit",
     "Alignment": "measure.alignment",
     "AuditError": "judge.errors",
     "Bench": "bench",
@@ -71,6 +74,7 @@ _HOMES = {
     "diagnose": "measure.diagnose",
     "load_data": "load.sources",
     "measure": "",  # the folder of that name, which can be called
+    "read_audit": "show.document",
     "read_log": "load.logs",
     "read_logs": "load.logs",
     "residual_norms": "measure.diagnose",

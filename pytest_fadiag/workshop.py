@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 from .judge.errors import AuditError
+from .judge.late import named
 from .judge.observers import ObserverSpec
 from .load.checkpoints import Checkpoint, load_checkpoint
 from .load.data import DataSet, EvalBatches, as_data_set
@@ -91,7 +91,7 @@ class Workshop:
         observations = observe(
             network,
             batches,
-            [_imported(observer) for observer in observers],
+            [named(observer.place) for observer in observers],
             stream=self.setup.stream,
             batches=self.setup.batches,
             batch_size=self.setup.batch_size,
@@ -100,8 +100,3 @@ class Workshop:
             progress=lambda done: progress(done, total),
         )
         return observations
-
-
-def _imported(observer: ObserverSpec) -> Any:
-    module, _, name = observer.place.partition(":")
-    return getattr(import_module(module), name)

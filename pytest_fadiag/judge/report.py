@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .codec import read, to_plain
 from .control import Control
 from .diagnostics import DIAGNOSTICS, Diagnostic, Finding, GradientFloor, ResidualGrowth, Status
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
+from .late import named
 from .margins import Interval
 from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms, with_present_names
 from .remarks import remarks_on
@@ -21,6 +22,9 @@ from .trajectory import Trajectory
 from .verdict import DECIDED, left_open, not_walked_back, walk_back
 from .wire import ReportValues, TrajectoryValues
 from .wording import folded
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _FLAGS = {
     "residual_stream_exploded": "a",
@@ -236,6 +240,15 @@ class DiagnosticReport:
     def margin_interval(self) -> Interval | None:
         """The 95 % interval of the margin, where the number of test images is known."""
         return interval(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        return str(named("pytest_fadiag.show.notebook:report_html")(self))
+
+    def plot(self) -> Figure:
+        """The figure of an audit of this network alone."""
+        figure: Figure = named("pytest_fadiag.show.notebook:report_figure")(self)
+        return figure
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""

@@ -16,7 +16,7 @@ from ..judge.report import DiagnosticReport
 from ..judge.unite import united
 from ..judge.wording import count
 from ..show.audit import Audit, AuditRow
-from ..show.document import audit_of, json_text, read_document, read_json, reports_of
+from ..show.document import audit_of, json_text, read_audit, read_json, reports_of
 from .settings import Settings
 from .targets import SEED_MARGIN
 
@@ -168,7 +168,7 @@ def check_record(path: Path) -> dict[str, Any] | None:
 
 def _with_earlier(path: Path, audit: Audit) -> Audit:
     """The audit, and the rows of an earlier one that this run left out."""
-    earlier = read_document(path)
+    earlier = read_audit(path)
     before = {row.checkpoint: row for row in earlier.rows}
     now, margins = {row.checkpoint for row in audit.rows}, {row.name for row in audit.margins}
     rows = [_with_unasked(row, before.get(row.checkpoint)) for row in audit.rows]

@@ -16,7 +16,7 @@ from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.unite import united
 from ..show.audit import Audit, AuditRow, Checklist
-from ..show.document import read_document
+from ..show.document import read_audit
 from ..show.printable import one_line
 from ..show.status import in_words
 from .expect import short_by_letters
@@ -117,7 +117,7 @@ def merge(settings: Settings) -> Merged:
     audits: dict[Path, Audit] = {}
     for path in _files(settings):
         try:
-            audit = read_document(path)
+            audit = read_audit(path)
         except AuditError as error:
             raise AuditError(f"--fa-merge: {error}") from None
         audits[path] = audit

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..judge.diagnostics import DIAGNOSTICS, Column, ColumnKind
+from ..judge.late import named
 from ..judge.margins import SeedMargin
 from ..judge.report import DiagnosticReport
 from ..judge.wording import LOG
@@ -124,3 +125,7 @@ class Audit:
     shard: tuple[int, int] | None = None
     """Which part of how many this is, where an audit was divided."""
     division: Division | None = None
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it; Jinja2 is imported only now."""
+        return str(named("pytest_fadiag.show.html:cell")(self))

@@ -56,7 +56,7 @@ def json_text(audit: Audit) -> str:
     return json.dumps(document(audit, __version__), indent=1, allow_nan=False) + "\n"
 
 
-def read_document(path: Path) -> Audit:
+def read_audit(path: Path) -> Audit:
     """The audit behind a file, judged anew; what is no audit of a known version is an error that says so."""
     values = read_json(path)
     try:

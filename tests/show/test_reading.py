@@ -15,7 +15,7 @@ from pytest_fadiag.judge.codec import read
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.records import Accuracy, AuxiliaryStatistics
 from pytest_fadiag.show.audit import Audit
-from pytest_fadiag.show.document import document, read_document
+from pytest_fadiag.show.document import document, read_audit
 
 Place = tuple[str | int, ...]
 BP = ("reports", "runs/bp_s42.pt")
@@ -49,7 +49,7 @@ class Edits:
         if place:
             value_at(values, place[:-1])[place[-1]] = value
         self.path.write_text(json.dumps(values))
-        return read_document(self.path)
+        return read_audit(self.path)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_a_file_that_nests_too_deeply_is_refused(tmp_path: Path) -> None:
     for text in ("[" * 100_000 + "]" * 100_000, '{"reports":{},"summary":' + "[" * 100_000 + "]" * 100_000 + "}"):
         path.write_text(text)
         with pytest.raises(AuditError, match="not JSON: "):
-            read_document(path)
+            read_audit(path)
 
 
 def test_the_words_for_what_is_not_finite_are_numbers_only_where_one_is_expected(edits: Edits) -> None:

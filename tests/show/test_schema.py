@@ -15,7 +15,7 @@ import pytest
 
 from pytest_fadiag.judge.seed_report import SeedReport
 from pytest_fadiag.show.audit import Audit
-from pytest_fadiag.show.document import audit_of, document, read_document
+from pytest_fadiag.show.document import audit_of, document, read_audit
 from pytest_fadiag.show.schema import schema
 from pytest_fadiag.show.upgrade import FORMAT_VERSION
 
@@ -130,7 +130,7 @@ def test_fields_of_a_newer_writer_do_no_harm(audits: Audits) -> None:
 def test_a_document_of_version_1_is_still_read_and_written_as_this_version() -> None:
     recorded = json.loads(VERSION_1.read_text("utf-8"))
     assert recorded["format_version"] == 1 and errors(recorded)
-    audit = read_document(VERSION_1)
+    audit = read_audit(VERSION_1)
     assert [(row.method, row.seed, row.fired) for row in audit.rows] == [
         ("bp", 42, ""),
         ("dfa", 42, "abd"),
@@ -159,7 +159,7 @@ def test_a_document_with_the_names_before_is_read(audits: Audits) -> None:
 def test_a_document_of_version_2_is_still_read_with_the_margins_that_it_records() -> None:
     recorded = json.loads(VERSION_2.read_text("utf-8"))
     assert recorded["format_version"] == 2 and errors(recorded)
-    audit = read_document(VERSION_2)
+    audit = read_audit(VERSION_2)
     now = document(audit, "0.3")
     assert errors(now) == []
     assert [report["checkpoint"] for report in now["reports"].values()] == ["fa_s42.pt", "fa_s123.pt", "fa_s456.pt"]
@@ -171,7 +171,7 @@ def test_a_document_of_version_2_is_still_read_with_the_margins_that_it_records(
 
 
 def test_the_spread_that_version_2_records_is_that_of_its_reports() -> None:
-    audit = read_document(VERSION_2)
+    audit = read_audit(VERSION_2)
     anew = SeedReport.of([row.report for row in audit.rows if row.report is not None], 2.0).margin
     (recorded,) = [row.margin for row in audit.margins if row.name == "fa" and row.margin is not None]
     assert recorded.interval.kind.startswith("bootstrap") and anew.interval.kind.endswith("paired")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..audit import Audit
 
-__all__ = ["html"]
+__all__ = ["cell", "html"]
 
 
 def html(audit: Audit, version: str) -> str:
@@ -12,3 +12,10 @@ def html(audit: Audit, version: str) -> str:
     from .page import page_of
 
     return page_of(audit, version)
+
+
+def cell(audit: Audit) -> str:
+    """The audit as the output of a notebook's cell."""
+    from .page import cell_of
+
+    return cell_of(audit)

@@ -41,6 +41,20 @@ def page_of(audit: Audit, version: str) -> str:
     )  # fmt: skip
 
 
+def cell_of(audit: Audit) -> str:
+    """The audit as the output of a notebook's cell: its style reaches nothing outside, and no script is needed."""
+    style = re.sub(r"(?m)^(\s*)(?::root|html|body)\b", r"\1:scope", _file("page.css"))
+    return _environment().get_template("notebook.html").render(
+        audit=audit,
+        rows=audit.rows,
+        title=headline.headline(audit),
+        style=Markup(f"@scope (.fadiag) {{ {style} }}"),
+        notes=notes_of(audit.rows),
+        asked=sections.Asked(audit.rows),
+        ident=f"cell-{id(audit):x}",
+    )  # fmt: skip
+
+
 class _Compact(Extension):
     """Line breaks and indents of the templates are for their readers: between cells they would be text."""
 
