@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cache import Parts, ResultCache, key_of
-from .judge.codec import to_plain
+from .judge.codec import read, to_plain
 from .judge.control import Control
 from .judge.diagnostics import DIAGNOSTICS, Diagnostic
 from .judge.errors import AuditError
+from .judge.inputs import NormalisedBy, StatedInputs
 from .judge.observers import ACCURACY, ObserverSpec
 from .judge.records import Measurement
 from .judge.report import DiagnosticReport
@@ -49,6 +50,7 @@ class Record:
     claimed_acc: float | None
     notes: str
     measurement: Measurement
+    inputs: StatedInputs | None = None
 
     def judge(
         self,
@@ -66,6 +68,7 @@ class Record:
             thresholds=thresholds,
             notes=self.notes,
             checkpoint=self.checkpoint,
+            inputs=self.inputs,
             diagnostics=tuple(diagnostic.name for diagnostic in diagnostics),
         )
 
@@ -118,6 +121,7 @@ class Bench:
             claimed_acc=facts["claimed"],
             notes="; ".join(filter(None, [facts["title"], facts["note"]])),
             measurement=replace(measurement, environment={**environment, **facts["environment"]}),
+            inputs=read(StatedInputs, facts["inputs"], "inputs"),
         )
 
     def control(self, chosen: Control | ControlFile | None, given: Given = NOTHING_GIVEN) -> Control | None:
@@ -132,7 +136,8 @@ class Bench:
                 f"control {chosen.path.name}: the logits are not finite for {count(broken, 'image')}, so this network has no "
                 "accuracy"
             )
-        return control_of(chosen, parts[FACTS]["config"], measurement.accuracy)
+        inputs = read(StatedInputs, parts[FACTS]["inputs"], "inputs")
+        return replace(control_of(chosen, parts[FACTS]["config"], measurement.accuracy), inputs=inputs)
 
     def _parts(self, path: Path, observers: Sequence[ObserverSpec], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
@@ -175,7 +180,7 @@ class Bench:
             network = (self.workshop.control_network if control else self.workshop.network)(checkpoint, given)
             batches = self.workshop.batches(checkpoint, network, given)
             with _readable():
-                digest = None if given.own_data else self._data.digest()
+                digest = None if given.own_data else self._identified(self._data.digest())
             observations = self.workshop.observe(network, batches, observers, progress, digest)
             self.workshop.release(path)
         name = getattr(batches, "name", "")
@@ -185,6 +190,7 @@ class Bench:
             "claimed": checkpoint.test_acc,
             "title": f"{path.name} on {name}" if name else path.name,
             "note": getattr(batches, "note", ""),
+            "inputs": getattr(batches, "inputs", None) or StatedInputs(name, NormalisedBy.CALLER),
             "config": _label(checkpoint.config),
             "environment": {
                 "feedback_saved": checkpoint.feedback is not None,
@@ -218,7 +224,7 @@ class Bench:
     def _key(self, path: Path) -> str | None:
         """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
         with _readable():
-            data, network = self._data.stamp(), self._network
+            data, network = self._identified(self._data.stamp()), self._network
         if data is None or network is None:
             return None
         return key_of(
@@ -231,6 +237,7 @@ class Bench:
                 "network": network,
                 "device": self.setup.device,
                 "threads": self.setup.threads,
+                "normalize": None if self.setup.normalisation is None else self.setup.normalisation.text,
                 "torch": installed_version("torch"),
             }
         )
@@ -239,9 +246,12 @@ class Bench:
         """Why a result is not kept for the next run, where it is not."""
         if given.identity:
             return "a conftest replaces what networks are measured with"
+        if self._identified(self._data.stamp()) is not None and self._network is not None:
+            return ""
         if self._data.kind is None:
-            return f"the data come from the factory {self._data.text}" if self._data.text else "the data have no digest"
-        return "" if self._data.stamp() is not None and self._network is not None else "the network or the data have no digest"
+            factory = f"the data come from the factory {self._data.text}, which has no digest"
+            return factory if self._data.text else "the data have no digest"
+        return "the network or the data have no digest"
 
     @cached_property
     def _data(self) -> DataSpec:
@@ -253,6 +263,18 @@ class Bench:
     def _network(self) -> str | None:
         model = self.setup.model
         return network_identity(model) if model is None or isinstance(model, str) else None
+
+    def _identified(self, told: str | None) -> str | None:
+        """What identifies the data: what its SPEC tells, else the digest that the data of a factory or a caller bring."""
+        return self._own_digest if told is None and self._data.kind is None else told
+
+    @cached_property
+    def _own_digest(self) -> str | None:
+        """The digest that the data itself brings; data that cannot be made has none, and whoever measures says why."""
+        try:
+            return None if self.setup.data is None else self.workshop.data.digest
+        except AuditError:
+            return None
 
 
 class NotAtHand(Exception):
@@ -272,7 +294,7 @@ def audit(
 
     ``data`` is a SPEC such as ``fashion-mnist:ROOT``; ``frozen`` the control: an accuracy, a mapping by method, a control
     checkpoint or a JSON file. The rest goes to :class:`Setup`: ``model``, ``stream``, ``batches``, ``batch_size``, ``device``,
-    ``threads``, ``unsafe``.
+    ``threads``, ``unsafe``, ``normalize``.
     """
     controls = Controls.of(frozen)  # first: a percentage is rejected before the measurement, not after it
     bench = Bench(Setup(data, **setup), progress=None if progress is None else lambda name: nullcontext(progress))
@@ -287,7 +309,9 @@ def audit(
 def _usable(name: str, part: Any) -> bool:
     """Whether a kept part has what a record is made from, and its code is what it was; another one is measured anew."""
     needed = (
-        ("method", "seed", "claimed", "title", "note", "config", "environment") if name == FACTS else ("result", "environment")
+        ("method", "seed", "claimed", "title", "note", "config", "environment", "inputs")
+        if name == FACTS
+        else ("result", "environment")
     )
     whole = isinstance(part, dict) and all(key in part for key in needed) and isinstance(part["environment"], dict)
     return whole and ("sources" not in part or is_current(part["sources"]))

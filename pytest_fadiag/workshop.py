@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .judge.errors import AuditError
 from .judge.late import named
@@ -75,8 +75,9 @@ class Workshop:
         if given.batches is not None:
             return given.batches()
         data = self.data if given.data is None else as_data_set(given.data(), "the fixture fa_test_data")
-        data = data.for_checkpoint(checkpoint.config)
-        return EvalBatches(data, self.setup.batch_size, flatten=wants_flat(network, data.x[0]))
+        data = data.for_checkpoint(checkpoint.config, self.setup.normalisation)
+        flatten = isinstance(data.x, Tensor) and wants_flat(network, data.x[0])
+        return EvalBatches(data, self.setup.batch_size, flatten=flatten)
 
     def observe(
         self,

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from .errors import AuditError
+from .inputs import StatedInputs
 from .records import Accuracy
 
 
@@ -40,6 +41,8 @@ class Control:
     method: str | None = None
     seed: int | None = None
     kind: ControlKind = ControlKind.FROZEN
+    inputs: StatedInputs | None = None
+    """What it was evaluated on, where it was evaluated here."""
 
     def __post_init__(self) -> None:
         try:

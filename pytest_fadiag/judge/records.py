@@ -21,6 +21,9 @@ BATCH = 128
 BATCHES = 10
 """How many disjoint batches the protocol measures."""
 
+LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
+"""What batches of named tensors and forward passes call the labels."""
+
 
 @dataclass(frozen=True)
 class AuxiliaryStatistics:

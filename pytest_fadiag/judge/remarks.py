@@ -34,8 +34,29 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
     claimed = report.claimed_acc
     if claimed is not None and accuracy is not None and 100 * abs(claimed - accuracy) > CLAIM_SLACK_PP:
         remarks.append(
-            f"the checkpoint claims accuracy {fraction(claimed)}, but {fraction(accuracy)} was measured; "
-            "check the data and its normalisation"
+            f"the checkpoint claims accuracy {fraction(claimed)}, but {fraction(accuracy)} was measured{_with(report)}; "
+            "check the data and its normalisation (--fa-normalize)"
+        )
+    return [*remarks, *_on_inputs(report)]
+
+
+def _with(report: DiagnosticReport) -> str:
+    """The normalisations in force, where they are known."""
+    if report.inputs is None:
+        return ""
+    return f" on {report.inputs} (normalisation: {report.inputs.normalisation})"
+
+
+def _on_inputs(report: DiagnosticReport) -> list[str]:
+    """What was assumed of the inputs, and where those of the control are others."""
+    inputs, control = report.inputs, report.control
+    if inputs is None:
+        return []
+    remarks = list(inputs.remarks())
+    if control is not None and control.inputs is not None and control.inputs.normalisation != inputs.normalisation:
+        remarks.append(
+            f"its control {control.source} was evaluated on other inputs: {control.inputs} (normalisation: "
+            f"{control.inputs.normalisation}, here {inputs.normalisation})"
         )
     return remarks
 

@@ -13,6 +13,7 @@ from .control import Control
 from .diagnostics import DIAGNOSTICS, Diagnostic, Finding, GradientFloor, ResidualGrowth, Status
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
+from .inputs import StatedInputs
 from .late import named
 from .margins import Interval
 from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms, with_present_names
@@ -56,6 +57,8 @@ class DiagnosticReport:
     control: Control | None = None
     claimed_acc: float | None = None
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
+    inputs: StatedInputs | None = None
+    """Which data it was measured on, and how the inputs were normalised."""
     partial: bool = False
     """Made from a training log, or with holes: what is not known exactly is likely or not measured."""
     gradient_batch: int | None = None
@@ -221,6 +224,7 @@ class DiagnosticReport:
         seed = "" if self.seed is None else f", seed {self.seed}"
         lines = [f"FA diagnostic report: {self.method_name}{seed}"]
         lines += folded("  ", self.notes.splitlines())
+        lines += [] if self.inputs is None else folded("  ", [f"inputs: {self.inputs}"])
         lines += folded("  note: ", self.remarks)
         if self.trajectory is not None:
             lines += folded("  ", filter(None, [self.trajectory.line(self.fired)]))

@@ -17,6 +17,7 @@ MEASURED = (
     "accuracy",
     "frozen_baseline_acc",
     "control",
+    "inputs",
 )
 
 

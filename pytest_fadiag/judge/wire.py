@@ -15,6 +15,7 @@ from .codec import read
 from .control import Control
 from .diagnostics import DIAGNOSTICS, Status
 from .errors import AuditError
+from .inputs import StatedInputs
 from .margins import Interval, SeedMargin, SeedVerdict, Variance
 from .records import Accuracy, AuxiliaryStatistics, with_present_names
 from .thresholds import DiagnosticThresholds
@@ -154,6 +155,7 @@ class ReportValues:
     environment: Annotated[
         Mapping[str, str | int | float | bool | None], Meta(description="What was measured, on what and with what.")
     ] = field(default_factory=dict)
+    inputs: Annotated[StatedInputs | None, Meta(description="The data, and how it was normalised.")] = None
     trajectory: TrajectoryValues | None = None
     margin_pp: Annotated[Points | None, Meta(description="Headline accuracy minus the control's, in percentage points.")] = None
     margin_interval: Interval | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,30 +10,39 @@ import torch
 from torch import Tensor
 
 from ..judge.errors import AuditError
-from ..judge.records import BATCH
+from ..judge.inputs import NormalisedBy, StatedInputs
+from ..judge.records import BATCH, LABEL_NAMES
+from .normalisation import Normalisation, Statistics, state_inputs
 
-Statistics = tuple[float, ...]
+Named = Mapping[str, Tensor]
+"""Tensors by the names of forward's parameters: input_ids, attention_mask, …"""
 
 
 @dataclass(frozen=True)
 class DataSet:
     """Inputs and labels of one split; images stay bytes until a batch is taken."""
 
-    x: Tensor
+    x: Tensor | Named
     y: Tensor
     name: str
     mean: Statistics | None = None
     std: Statistics | None = None
     note: str = ""
+    usual: bool = False
+    """Whether mean and std are the constants that people use for this data, rather than what somebody chose."""
+    digest: str | None = None
+    """What identifies the data, where whoever made it knows: its measurements are then kept."""
+    inputs: StatedInputs | None = None
+    """What was decided for one network, if it was."""
 
     def __post_init__(self) -> None:
-        if self.x.ndim < 2 or len(self.x) != len(self.y):
-            raise AuditError(f"data {self.name}: inputs of shape {tuple(self.x.shape)} for {len(self.y):,} labels")
+        named = self.x if isinstance(self.x, Mapping) else {"inputs": self.x}
+        for name, x in named.items():
+            if x.ndim < (1 if isinstance(self.x, Mapping) else 2) or len(x) != len(self.y):
+                raise AuditError(f"data {self.name}: {name} of shape {tuple(x.shape)} for {len(self.y):,} labels")
         if not len(self.y):
             raise AuditError(f"data {self.name}: the split is empty")
-        for what, values in (("mean", self.mean), ("std", self.std)):
-            if values is not None and len(values) not in (1, self.x.shape[1]):
-                raise AuditError(f"data {self.name}: {len(values)} values of {what}, but {self._channels()}")
+        self._check_channels(self.mean, self.std, f"data {self.name}:")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -48,45 +56,69 @@ class DataSet:
         shape = (1, -1) + (1,) * (x.ndim - 2)
         return (x - torch.tensor(self.mean, device=x.device).view(shape)) / torch.tensor(self.std, device=x.device).view(shape)
 
-    def batches(self, size: int = BATCH, *, flatten: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, size: int = BATCH, *, flatten: bool = False) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
         """The split in its own order, normalised, in batches of at most ``size``."""
         for start in range(0, len(self), size):
-            x = self.normalised(self.x[start : start + size])
-            yield (x.flatten(1) if flatten else x), self.y[start : start + size]
+            part = slice(start, start + size)
+            if isinstance(self.x, Mapping):
+                yield {name: tensor[part] for name, tensor in self.x.items()}, self.y[part]
+                continue
+            x = self.normalised(self.x[part])
+            yield (x.flatten(1) if flatten else x), self.y[part]
 
-    def for_checkpoint(self, config: Mapping[str, Any]) -> DataSet:
-        """This data normalised as a checkpoint's ``config`` says (``mean`` and ``std``), if it does."""
-        given = config.get("normalize") if isinstance(config.get("normalize"), Mapping) else config
-        mean, std = given.get("mean"), given.get("std")  # type: ignore[union-attr]
-        if mean is None and std is None:
-            return self
-        return replace(self, mean=self._per_channel(mean, 0.0, "mean"), std=self._per_channel(std, 1.0, "std"))
+    def for_checkpoint(self, config: Mapping[str, Any], normalize: Normalisation | None = None) -> DataSet:
+        """This data normalised as the user says, else as the checkpoint's ``config`` does (images only), else as it is."""
+        pixels = isinstance(self.x, Tensor) and self.x.dtype == torch.uint8
+        by = NormalisedBy.NOTHING if self.mean is None else NormalisedBy.USUAL if self.usual else NormalisedBy.DATA
+        stated = state_inputs(StatedInputs(self.name, by, self.mean, self.std, pixels), config, normalize)
+        whose = "--fa-normalize has" if stated.by is NormalisedBy.OPTION else "the checkpoint's config has"
+        if stated.by is NormalisedBy.OPTION and not (pixels or self._fractions):
+            raise AuditError(f"--fa-normalize={stated.option}: {self.name} holds {self._kinds}, which cannot be normalised")
+        self._check_channels(stated.mean, stated.std, whose)
+        return replace(self, mean=stated.mean, std=stated.std, inputs=stated)
 
-    def _per_channel(self, value: Any, default: float, what: str) -> Statistics:
-        value = value.tolist() if hasattr(value, "tolist") else value
-        values = [default] if value is None else value if isinstance(value, (list, tuple)) else [value]
-        try:
-            numbers = tuple(float(number) for number in values)
-        except (TypeError, ValueError):
-            raise AuditError(f"the checkpoint's config has {what} {value!r}; expected one number per channel") from None
-        if len(numbers) not in (1, self.x.shape[1]):
-            raise AuditError(f"the checkpoint's config has {len(numbers)} values of {what}, but {self._channels()}")
-        wrong = [number for number in numbers if not math.isfinite(number) or (what == "std" and number <= 0)]
-        if wrong:
-            raise AuditError(f"the checkpoint's config has a {what} of {wrong[0]:g}, by which nothing can be normalised")
-        return numbers
+    @property
+    def _fractions(self) -> bool:
+        return isinstance(self.x, Tensor) and self.x.is_floating_point()
 
-    def _channels(self) -> str:
-        return f"its inputs of shape {tuple(self.x.shape[1:])} have {self.x.shape[1]:,} channels"
+    @property
+    def _kinds(self) -> str:
+        if isinstance(self.x, Mapping):
+            return f"tensors by name ({', '.join(self.x)})"
+        return f"whole numbers ({str(self.x.dtype).removeprefix('torch.')})"
+
+    def _check_channels(self, mean: Statistics | None, std: Statistics | None, whose: str) -> None:
+        for what, values in (("mean", mean), ("std", std)):
+            if values is None:
+                continue
+            if isinstance(self.x, Mapping):
+                raise AuditError(f"{whose} a {what}, but {self.name} holds {self._kinds}, which cannot be normalised")
+            if len(values) not in (1, self.x.shape[1]):
+                raise AuditError(
+                    f"{whose} {len(values)} values of {what}, but its inputs of shape {tuple(self.x.shape[1:])} have "
+                    f"{self.x.shape[1]:,} channels"
+                )
 
 
 def as_data_set(given: object, what: str) -> DataSet:
-    """A DataSet, also where somebody gives a plain pair of tensors or arrays (x, y)."""
+    """A DataSet, also where somebody gives a pair of arrays (x, y), or arrays by name with the labels among them."""
     if isinstance(given, DataSet):
         return given
-    if isinstance(given, (tuple, list)) and len(given) == 2:
-        return DataSet(torch.as_tensor(given[0]), torch.as_tensor(given[1]).long(), what)
-    raise AuditError(f"{what} gave {type(given).__name__}; expected a pair of tensors (x, y)")
+    inputs, labels = given if isinstance(given, (tuple, list)) and len(given) == 2 else split_labels(given)
+    if labels is None:
+        raise AuditError(f"{what} gave {type(given).__name__}; expected a pair of tensors (x, y), or a dictionary with labels")
+    y = torch.as_tensor(labels).long()
+    if isinstance(inputs, Mapping):
+        return DataSet({str(name): torch.as_tensor(value) for name, value in inputs.items()}, y, what)
+    return DataSet(torch.as_tensor(inputs), y, what)
+
+
+def split_labels(given: object) -> tuple[Any, Any]:
+    """What a dictionary holds beside its labels, and the labels; nothing where it is none, or has none."""
+    name = next((name for name in LABEL_NAMES if name in given), None) if isinstance(given, Mapping) else None
+    if name is None or not isinstance(given, Mapping):
+        return None, None
+    return {key: value for key, value in given.items() if key != name}, given[name]
 
 
 class EvalBatches:
@@ -94,10 +126,10 @@ class EvalBatches:
 
     def __init__(self, data: DataSet, size: int, *, flatten: bool) -> None:
         self.data, self.size, self.flatten = data, size, flatten
-        self.name, self.note, self.samples = data.name, data.note, len(data)
+        self.name, self.note, self.samples, self.inputs = data.name, data.note, len(data), data.inputs
 
     def __len__(self) -> int:
         return (self.samples + self.size - 1) // self.size
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
         return self.data.batches(self.size, flatten=self.flatten)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,17 @@ from torch import Tensor
 
 from ..judge.errors import AuditError
 from .cifar import read_cifar10
-from .data import DataSet, Statistics
+from .data import DataSet, split_labels
 from .idx import read_idx
+from .normalisation import Statistics
 from .places import fashion_mnist_files, split_folder
 from .specs import call_factory
 from .tensorfiles import read_tensor_file
 
 FASHION_MNIST = ((0.2860,), (0.3530,))
 CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+MAIN_INPUTS = ("input_ids", "inputs_embeds", "pixel_values", "input_values", "input_features")
+"""What networks of Hugging Face call their first input."""
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
@@ -28,13 +31,13 @@ def fashion_mnist(root: Path, split: str) -> DataSet:
     x, y = read_idx(images), read_idx(labels)
     if x.ndim != 3 or y.ndim != 1:
         raise AuditError(f"{images}: {x.ndim} dimensions, and {y.ndim} of the labels; images have 3 and labels 1")
-    return DataSet(x.unsqueeze(1), y.long(), "fashion-mnist", *FASHION_MNIST)
+    return DataSet(x.unsqueeze(1), y.long(), "fashion-mnist", *FASHION_MNIST, usual=True)
 
 
 def cifar10(root: Path, split: str) -> DataSet:
     """CIFAR-10 as its Python version lies in ROOT."""
     images, labels = read_cifar10(root, split)
-    return DataSet(images, labels, "cifar10", *CIFAR10)
+    return DataSet(images, labels, "cifar10", *CIFAR10, usual=True)
 
 
 def image_folder(root: Path, split: str) -> DataSet:
@@ -48,48 +51,85 @@ def image_folder(root: Path, split: str) -> DataSet:
     images, labels = read_folder(root)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     note = "images of a class-by-class folder are taken in a fixed shuffled order"
-    usual: tuple[Statistics | None, Statistics | None] = IMAGENET
-    if images.shape[1] == 1:
-        usual = (None, None)
-        note += "; grey images have no usual constants, so pixels are in [0, 1] unless config has mean and std"
-    return DataSet(images[order], labels[order], f"folder {root.name}", *usual, note)
+    grey = images.shape[1] == 1
+    usual: tuple[Statistics | None, Statistics | None] = (None, None) if grey else IMAGENET
+    return DataSet(images[order], labels[order], f"folder {root.name}", *usual, note, usual=not grey)
 
 
 def arrays(path: Path, split: str) -> DataSet:
-    """A file with x and y; it is one split, whichever is asked for."""
+    """A file with x and y, or with tensors by Hugging Face's names; it is one split, whichever is asked for."""
     if not path.is_file():
         raise AuditError(f"data {path}: " + ("is a directory, not a file" if path.is_dir() else "no such file"))
     content = _read_npz(path) if path.suffix == ".npz" else _read_tensors(path)
-    if not isinstance(content, Mapping) or "x" not in content or "y" not in content:
+    if isinstance(content, Mapping) and "x" in content and "y" in content:
+        return _data_set(content["x"], content["y"], path.name, f"data {path}")
+    inputs, labels = split_labels(content)
+    if labels is None or not any(name in inputs for name in MAIN_INPUTS):
         entries = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-        raise AuditError(f"data {path}: expected the entries x and y, found: {entries}")
-    return DataSet(_tensor(content["x"], f"data {path}"), _labels(content["y"], str(path)), path.name)
+        raise AuditError(
+            f"data {path}: expected the entries x and y, found: {entries} (or one of {', '.join(MAIN_INPUTS)} with what else "
+            "forward takes, and labels)"
+        )
+    return _data_set(inputs, labels, path.name, f"data {path}")
 
 
 def from_factory(spec: str) -> DataSet:
-    """What a factory returns: a pair of tensors, a DataSet, a torch Dataset, or batches."""
+    """What a factory returns: a pair of tensors, tensors by name, a DataSet, a torch Dataset, or batches."""
     what = f"data factory {spec!r}"
     made = call_factory(spec, "data factory")
     if isinstance(made, DataSet):
         return made
-    if isinstance(made, (tuple, list)) and len(made) == 2 and all(hasattr(part, "__array__") for part in made):
-        return DataSet(_tensor(made[0], what), _labels(made[1], spec), spec)
-    samples = hasattr(made, "__getitem__") and hasattr(made, "__len__") and not isinstance(made, (tuple, list))
+    if isinstance(made, (tuple, list)) and len(made) == 2 and _holds_arrays(made[0]) and hasattr(made[1], "__array__"):
+        return _data_set(made[0], made[1], spec, what)
+    named = isinstance(made, Mapping)
+    samples = hasattr(made, "__getitem__") and hasattr(made, "__len__") and not (named or isinstance(made, (tuple, list)))
     try:
-        pairs = [(x, y) for x, y in (map(made.__getitem__, range(len(made))) if samples else made)]
+        if named:
+            return _data_set(*_pair(made), spec, what)
+        parts = map(made.__getitem__, range(len(made))) if samples else made
+        pairs = [_pair(part) for part in parts]
+    except AuditError:
+        raise
     except Exception as error:
         raise AuditError(
-            f"{what} returned {type(made).__name__}; expected (x, y), a Dataset of pairs, or batches "
-            f"({type(error).__name__}: {error})"
+            f"{what} returned {type(made).__name__}; expected (x, y), tensors by name with labels, a Dataset of such samples, "
+            f"or batches ({type(error).__name__}: {error})"
         ) from error
     if not pairs:
         raise AuditError(f"{what} yielded no samples")
     gather = torch.stack if samples else torch.cat
     try:
-        x, y = gather([_tensor(x, what) for x, _ in pairs]), gather([_tensor(y, what) for _, y in pairs])
-    except RuntimeError as error:
-        raise AuditError(f"{what} yields samples of different shapes: {error}") from error
-    return DataSet(x, _labels(y, spec), spec)
+        x, y = _gathered([x for x, _ in pairs], gather, what), gather([_tensor(y, what) for _, y in pairs])
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise AuditError(f"{what} yields samples of different shapes or names: {error}") from error
+    return _data_set(x, y, spec, what)
+
+
+def _pair(part: Any) -> tuple[Any, Any]:
+    """The inputs and the labels of a sample or a batch."""
+    if not isinstance(part, Mapping):
+        x, y = part
+        return x, y
+    inputs, labels = split_labels(part)
+    if labels is None:
+        raise ValueError(f"no labels among {', '.join(map(str, part))}")
+    return inputs, labels
+
+
+def _gathered(parts: list[Any], gather: Callable[[list[Tensor]], Tensor], what: str) -> Any:
+    if not isinstance(parts[0], Mapping):
+        return gather([_tensor(part, what) for part in parts])
+    return {name: gather([_tensor(part[name], what) for part in parts]) for name in parts[0]}
+
+
+def _holds_arrays(part: Any) -> bool:
+    return all(map(_holds_arrays, part.values())) if isinstance(part, Mapping) else hasattr(part, "__array__")
+
+
+def _data_set(inputs: Any, labels: Any, name: str, what: str) -> DataSet:
+    """A split of these inputs, one tensor or several by name."""
+    x = {str(key): _tensor(value, what) for key, value in inputs.items()} if isinstance(inputs, Mapping) else None
+    return DataSet(_tensor(inputs, what) if x is None else x, _labels(labels, name), name)
 
 
 def _tensor(values: Any, what: str) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..judge.records import BATCH, BATCHES
+from .normalisation import Normalisation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,6 +33,17 @@ class Setup:
     """CPU threads; another number may change last digits, so it does not follow the machine."""
     unsafe: bool = False
     """Whether a checkpoint's pickle may run code."""
+    normalize: str | None = None
+    """How inputs are normalised: ``data``, ``none`` or ``MEAN/STD``; else as each checkpoint says."""
+
+    def __post_init__(self) -> None:
+        if self.normalize is not None:
+            Normalisation.parse(self.normalize)
+
+    @property
+    def normalisation(self) -> Normalisation | None:
+        """What ``normalize`` says."""
+        return None if self.normalize is None else Normalisation.parse(self.normalize)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..judge.errors import AuditError
 from .digests import file_digest, joined
 from .places import cifar10_files, fashion_mnist_files, image_files, the_file
-from .specs import is_factory
+from .specs import factory_digest, is_factory
 
 if TYPE_CHECKING:
     from .data import DataSet
@@ -87,9 +87,15 @@ class DataSpec:
             raise AuditError(f"no such file or folder\n  {self.path}")
 
     def digest(self, split: str = "test") -> str | None:
-        """What identifies the content of the data, or ``None`` where only running a factory would tell."""
+        """What identifies the content of the data, or ``None`` where only running a factory would tell.
+
+        A factory may tell by its attribute ``digest``, a text or a function that gives one.
+        """
+        if self.kind is None or self.path is None:
+            own = factory_digest(self.text, "data factory") if self.text else None
+            return None if own is None else joined([self.text, own])
         files = self._files(split)
-        if self.kind is not None and self.kind.name in FILES:
+        if self.kind.name in FILES:
             return file_digest(files[0][1]) if files else None  # as sha256sum has it
         return joined(f"{name} {file_digest(path)}" for name, path in files) if files else None
 

@@ -62,6 +62,21 @@ def _look_here() -> None:
         sys.path.append(here)
 
 
+def factory_digest(spec: str, what: str) -> str | None:
+    """What a factory says identifies what it makes, by its attribute ``digest``; importing it is all that this takes."""
+    try:
+        digest = getattr(_imported(spec, what), "digest", None)
+    except AuditError:
+        return None  # whoever calls it says what is wrong
+    try:
+        own = digest() if callable(digest) else digest
+    except Exception as error:
+        raise AuditError(f"{what} {spec!r}: its digest() raised {type(error).__name__}: {error}") from error
+    if own is not None and not (isinstance(own, str) and own):
+        raise AuditError(f"{what} {spec!r}: its digest is {own!r:.80}; expected a text, or a function that returns one")
+    return own
+
+
 def _takes_config(factory: Any) -> bool:
     """Whether the first parameter must be given or is called ``config``; an optional width or number of classes is neither."""
     try:

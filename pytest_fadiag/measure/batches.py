@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..judge.errors import AuditError
-from ..judge.records import BATCH
-from .inputs import LABEL_NAMES, ModelInput, joined, rows
+from ..judge.records import BATCH, LABEL_NAMES
+from .inputs import ModelInput, joined, rows
 
 Batch = tuple[ModelInput, Tensor]
 

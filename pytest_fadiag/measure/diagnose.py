@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..judge.control import Control
+from ..judge.inputs import NormalisedBy, StatedInputs
 from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
@@ -50,6 +51,7 @@ def diagnose(
         thresholds=thresholds,
         notes="\n".join(filter(None, [notes, _differs(headline_acc, measurement.accuracy)])),
         seed=seed,
+        inputs=StatedInputs("", NormalisedBy.CALLER),
     )
 
 

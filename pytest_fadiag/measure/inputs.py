@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ..judge.errors import AuditError
+from ..judge.records import LABEL_NAMES
 from ..judge.wording import count
 
 ModelInput = Tensor | dict[str, Tensor]
 """The inputs of some samples: one tensor, or tensors by the names of forward's parameters, as Hugging Face makes them."""
-LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
-"""What batches and forward passes call the labels."""
 
 
 def call_network(network: nn.Module, x: ModelInput, **options: Any) -> Any:

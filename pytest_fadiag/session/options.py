@@ -11,6 +11,7 @@ import pytest
 from ..judge.diagnostics import DIAGNOSTICS, select
 from ..judge.errors import AuditError
 from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
+from ..load.normalisation import Normalisation
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 """How the names of checkpoint files end."""
@@ -90,6 +91,10 @@ def _columns(text: str) -> tuple[tuple[str, str], ...]:
             f"expected KEY=COLUMN,…, each key once, not {text!r}; such as epoch=step,acc_eval=val/acc"
         )
     return tuple(pairs)
+
+
+def _normalize(text: str) -> str:
+    return str(_validated(lambda: Normalisation.parse(text)).text)
 
 
 def _validated(make: Callable[[], Any]) -> Any:
@@ -213,6 +218,14 @@ OPTIONS = (
         "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or .safetensors file with x and y, "
         "or package.module:factory",
         metavar="SPEC",
+    ),
+    Option(
+        "normalize",
+        "How test inputs are normalised: data (its usual constants), none (pixels in [0, 1], fractions as they are), or "
+        "MEAN/STD, with commas between channels: 0.49,0.48,0.45/0.25,0.24,0.26 (default: images by the mean and std of each "
+        "checkpoint's config, else by the usual constants, with a note; fractions as they are)",
+        _normalize,
+        metavar="data|none|MEAN/STD",
     ),
     Option("batches", "How many batches of 128 test samples are probed (default: 10)", _count(2), 10, "N"),
     Option("batch-size", "How many samples are forwarded at once; changes no number (default: 128)", _count(1), 128, "N"),

@@ -18,7 +18,10 @@ from .options import OPTIONS, Option
 
 MARKER = "fa_protocol"
 MARKER_KEYS = ("checkpoint", "seeds", "diagnostics", "expect")
-MEASURING = ("checkpoint", "log", "data", "model", "frozen", "threshold", "growth", "confounds", "diagnostics", "checklist")
+MEASURING = (
+    *("checkpoint", "log", "data", "normalize", "model"),
+    *("frozen", "threshold", "growth", "confounds", "diagnostics", "checklist"),
+)
 """What the ini file says of measuring and judging; a merge keeps what the merged audits say, also where these files are not."""
 
 
@@ -43,6 +46,7 @@ class Settings:
     model: str | None
     stream: str | None
     data: str | None
+    normalize: str | None
     batches: int
     batch_size: int
     frozen: tuple[str, ...]

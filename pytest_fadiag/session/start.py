@@ -83,6 +83,7 @@ def _bench(config: pytest.Config, settings: Settings) -> Bench:
         settings.device,
         settings.threads,
         settings.unsafe_load,
+        settings.normalize,
     )
     plugin = config.pluginmanager.get_plugin  # asked later: the reporter is not there yet when a run is configured
     return Bench(

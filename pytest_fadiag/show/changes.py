@@ -27,6 +27,7 @@ COMPARED = {
     "tf32": "TF32",
     "batches": "probe batches",
     "data_sha256": "test data",
+    "normalisation": "normalisation",
     "checkpoint_sha256": "checkpoint",
 }
 """What the numbers were measured with that decides them, and what a reader calls it."""
@@ -129,9 +130,13 @@ def environment_notes(rows: Iterable[AuditRow]) -> list[str]:
 
 
 def _measured_with(report: DiagnosticReport) -> dict[str, str | int | bool]:
-    """The environment of a report, and how many batches its probe had."""
-    batches = report.companions.batches
-    return {**report.environment, **({} if batches is None else {"batches": batches})}
+    """The environment of a report, how many batches its probe had, and how its inputs were normalised."""
+    batches, inputs = report.companions.batches, report.inputs
+    return {
+        **report.environment,
+        **({} if batches is None else {"batches": batches}),
+        **({} if inputs is None else {"normalisation": inputs.normalisation}),
+    }
 
 
 def _short(key: str, value: str) -> str:

@@ -77,6 +77,7 @@ def _identification(group: MethodGroup, version: str) -> list[str]:
         ("seeds", f"{', '.join(_seed(row) for row in seeds)} (n = {len(seeds)})" if seeds else "not known"),
         ("audited", f"{source}: {', '.join(_text(row.checkpoint) for row in group.rows)}"),
         ("tool", f"pytest-fadiag {_text(version)}"),
+        *(("inputs", _text("; ".join(stated))) for stated in [_inputs(group)] if stated),
         ("architecture, data, optimiser, epochs", AUTHOR),
     ]
     lines = cells(("field", "value"), fields)
@@ -92,6 +93,11 @@ def _identification(group: MethodGroup, version: str) -> list[str]:
         for remark in (*row.report.remarks, *row.report.notes.splitlines())
     ]
     return [*lines, *([""] if remarks else []), *remarks]
+
+
+def _inputs(group: MethodGroup) -> list[str]:
+    """What its networks were measured on, each statement once."""
+    return list(dict.fromkeys(str(report.inputs) for report in group.reports if report.inputs is not None))
 
 
 def _repeated(seeds: Sequence[int]) -> str:

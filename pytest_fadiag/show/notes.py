@@ -12,23 +12,33 @@ from .table import EXCUSED, Line
 
 
 def notes_of(rows: Sequence[AuditRow]) -> list[str]:
-    """The notes of all rows, each once."""
-    return list(dict.fromkeys([*(note for row in rows for note in _notes(row)), *environment_notes(rows)]))
+    """The notes of all rows, each once, with the first row that it holds for and how many more there are."""
+    names: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for name, note in _notes(row):
+            names.setdefault(note, {})[name] = None
+    return [*(f"{_first(list(own))}{note}" for note, own in names.items()), *environment_notes(rows)]
 
 
-def _notes(row: AuditRow) -> Iterator[str]:
+def _first(names: Sequence[str]) -> str:
+    """Whom a note holds for; one without a name holds for the run."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}: " if names[0] else ""
+
+
+def _notes(row: AuditRow) -> Iterator[tuple[str, str]]:
     """What the status alone would hide: remarks on the checkpoint, and a control that is not its own."""
     if row.report is None:
         return
     if unkept := row.report.environment.get("not_cached"):
-        yield f"not cached, so that the next run measures again: {unkept}"
+        yield "", f"not cached, so that the next run measures again: {unkept}"
     for remark in row.report.remarks:
-        yield f"{row.checkpoint}: {remark}"
+        yield row.checkpoint, remark
     control = row.report.control
     if control is not None and (another := control.another_method(row.method)):
-        yield f"{row.method}: {another}"
+        yield row.method, another
     if control is not None and (another := control.another_seed(row.seed)):
-        yield f"{row.checkpoint}: {another}"
+        yield row.checkpoint, another
 
 
 def has_expected(audit: Audit) -> bool:

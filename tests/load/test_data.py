@@ -22,8 +22,9 @@ from pytest_fadiag import AuditError
 from pytest_fadiag.load import folder
 from pytest_fadiag.load.data import DataSet
 from pytest_fadiag.load.networks import wants_flat
+from pytest_fadiag.load.normalisation import Normalisation
 from pytest_fadiag.load.readers import CIFAR10, FASHION_MNIST, IMAGENET
-from pytest_fadiag.load.sources import load_data
+from pytest_fadiag.load.sources import DataSpec, load_data
 
 
 @pytest.fixture
@@ -273,7 +274,7 @@ def test_colour_images_are_normalised_by_the_constants_of_imagenet_and_grey_ones
     assert (colour.mean, colour.std) == IMAGENET
     assert first_batch(grey).shape == (12, 1, 5, 6)
     assert torch.equal(first_batch(grey), grey.x / 255)
-    assert "grey images have no usual constants" in grey.note
+    assert str(grey.for_checkpoint({}).inputs) == "folder grey, pixels in [0, 1], not normalised"
 
 
 def test_a_grey_image_among_colour_ones_becomes_a_colour_image(tmp_path: Path) -> None:
@@ -349,6 +350,18 @@ def test_a_file_with_x_and_y(name: str, tmp_path: Path) -> None:
     assert data.y.tolist() == Y.tolist()
     assert torch.equal(first_batch(data), X)
     assert data.name == name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_with_tensors_by_the_names_of_hugging_face(name: str, tmp_path: Path) -> None:
+    ids = X.long()
+    FILES[name](tmp_path / name, input_ids=ids, attention_mask=ids % 2, labels=Y)
+    data = load_data(str(tmp_path / name))
+    ((x, y),) = data.batches(10)
+    assert isinstance(x, dict)
+    assert set(x) == {"input_ids", "attention_mask"}
+    assert torch.equal(x["attention_mask"], ids % 2)
+    assert y.tolist() == Y.tolist()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -488,6 +501,47 @@ def test_a_factory_may_return_tensors_a_dataset_or_batches(body: str, factory: C
     assert data.y.tolist() == Y.tolist()
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return {'input_ids': X, 'mask': -X, 'labels': Y}",
+        "return {'input_ids': X, 'mask': -X}, Y",
+        "return [{'input_ids': X[i:i + 3], 'mask': -X[i:i + 3], 'label': Y[i:i + 3]} for i in (0, 3, 6, 9)]",
+        """
+        class Named(Dataset):
+            def __len__(self): return 10
+            def __getitem__(self, index): return {'input_ids': X[index].numpy(), 'mask': -X[index], 'label': int(Y[index])}
+        return Named()
+        """,
+    ],
+)
+def test_a_factory_may_return_tensors_by_name(body: str, factory: Callable[[str], str]) -> None:
+    data = load_data(factory(body))
+    (x, y), *rest = data.batches(4)
+    assert isinstance(x, dict)
+    assert list(x) == ["input_ids", "mask"]
+    assert torch.equal(x["input_ids"], X[:4])
+    assert torch.equal(x["mask"], -X[:4])
+    assert y.tolist() == Y[:4].tolist()
+    assert [len(labels) for _, labels in rest] == [4, 2]
+
+
+def test_a_factory_says_by_an_attribute_what_identifies_its_data(factory: Callable[[str], str], tmp_path: Path) -> None:
+    spec = factory("return X, Y")
+    assert DataSpec.parse(spec).digest() is None
+    module = tmp_path / f"{spec.partition(':')[0]}.py"
+    code = module.read_text()
+    digests = set()
+    for name, digest in (("text", "'v1'"), ("other", "'v2'"), ("function", "lambda: 'v' + '1'")):
+        (tmp_path / f"{module.stem}_{name}.py").write_text(f"{code}\nmake.digest = {digest}\n")
+        digests.add(DataSpec.parse(f"{module.stem}_{name}:make").digest())
+    assert None not in digests
+    assert len(digests) == 3
+    (tmp_path / f"{module.stem}_number.py").write_text(f"{code}\nmake.digest = 3\n")
+    with pytest.raises(AuditError, match="its digest is 3; expected a text, or a function that returns one"):
+        DataSpec.parse(f"{module.stem}_number:make").digest()
+
+
 def test_a_data_factory_with_optional_parameters_gets_none(factory: Callable[..., str]) -> None:
     assert len(load_data(factory("return X[:size], Y[:size]", "size=6, config=None"))) == 6
 
@@ -495,7 +549,11 @@ def test_a_data_factory_with_optional_parameters_gets_none(factory: Callable[...
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return 3", "returned int; expected .*x, y.*, a Dataset of pairs, or batches"),
+        ("return 3", "returned int; expected .*x, y.*, a Dataset of such samples, or batches"),
+        ("return {'input_ids': X}", "returned dict; .* no labels among input_ids"),
+        ("return [{'input_ids': X}]", "no labels among input_ids"),
+        ("return [{'a': X, 'y': Y}, {'b': X, 'y': Y}]", "samples of different shapes or names: 'a'"),
+        ("return {'input_ids': X, 'mask': X[:3], 'labels': Y}", r"mask of shape \(3, 4\) for 10 labels"),
         ("return None", "returned NoneType; expected"),
         ("return X", "returned Tensor; expected"),
         ("return []", "yielded no samples"),
@@ -614,6 +672,47 @@ def test_images_stay_bytes_until_a_batch_is_taken() -> None:
     list(data.batches(4))
     assert data.x.dtype == torch.uint8
     assert first_batch(data).dtype == torch.float32
+
+
+def test_fractions_are_taken_as_they_are_whatever_the_checkpoint_says() -> None:
+    data = DataSet(X, Y, "fractions").for_checkpoint({"mean": 0.5, "std": 0.5})
+    assert torch.equal(first_batch(data), X)
+    assert torch.allclose(first_batch(data.for_checkpoint({}, Normalisation.parse("0.5/0.5"))), 2 * X - 1)
+
+
+def test_fractions_of_a_data_set_with_constants_of_its_own_are_normalised_by_these() -> None:
+    data = DataSet(X, Y, "mine", (1.0,), (2.0,)).for_checkpoint({"mean": 0.5, "std": 0.5})
+    assert torch.allclose(first_batch(data), (X - 1) / 2)
+
+
+@pytest.mark.parametrize(
+    ("option", "mean", "std"),
+    [("none", 0, 1), ("data", CIFAR10[0], CIFAR10[1]), ("0.5/0.25", 0.5, 0.25), ("0.1,0.2,0.3/0.4", (0.1, 0.2, 0.3), 0.4)],
+)
+def test_what_the_user_says_comes_before_what_the_checkpoint_says(option: str, mean: Any, std: Any) -> None:
+    data = images()
+    by_hand = (data.x / 255 - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
+    for config in ({}, {"mean": 0.7, "std": 0.9}):
+        assert torch.allclose(first_batch(data.for_checkpoint(config, Normalisation.parse(option))), by_hand, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "option", "message"),
+    [
+        (images(), "1,2/3", r"--fa-normalize has 2 values of mean, but its inputs of shape \(3, 4, 4\) have 3 channels"),
+        (DataSet(X, Y, "x.npz"), "data", "--fa-normalize=data: x.npz has no usual constants; give the numbers"),
+        (
+            DataSet(X.long(), Y, "ids"),
+            "0/2",
+            r"--fa-normalize=0/2: ids holds whole numbers \(int64\), which cannot be normalised",
+        ),
+        (DataSet({"input_ids": X}, Y, "text"), "0/2", r"text holds tensors by name \(input_ids\), which cannot be normalised"),
+    ],
+    ids=["channels", "no constants", "whole numbers", "by name"],
+)
+def test_a_normalisation_that_does_not_fit_the_data_is_an_error(data: DataSet, option: str, message: str) -> None:
+    with pytest.raises(AuditError, match=message):
+        data.for_checkpoint({}, Normalisation.parse(option))
 
 
 def test_token_ids_are_not_normalised() -> None:

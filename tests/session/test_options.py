@@ -216,6 +216,7 @@ INI_TWINS = {
     "fa_model": "nets:make",
     "fa_stream": "blocks.* -> out_ln",
     "fa_data": "data.npz",
+    "fa_normalize": "0/2",
     "fa_batches": "2",
     "fa_batch_size": "64",
     "fa_frozen": "0.25",
@@ -247,6 +248,7 @@ def test_a_paper_repo_may_keep_every_setting_in_its_ini_file(repo: Repo) -> None
     assert (document["summary"][0]["outcomes"], report["companions"]["batches"]) == ({"a": "xfailed", "d": "xfailed"}, 2)
     assert report["frozen_baseline_acc"] == 0.25
     assert report["environment"]["threads"] == 2
+    assert (report["inputs"]["by"], report["inputs"]["std"]) == ("option", [2.0])
     assert {**report["thresholds"], "g_norm_floor": 0}.items() >= {"growth": "cumulative", "confounds": "flag"}.items()
     assert not (repo.path / ".pytest_cache" / "d").exists()
 

@@ -22,6 +22,8 @@ def facts(row: AuditRow) -> list[tuple[str, str]]:
         said.append(("outcomes", ", ".join(odd)))
     if row.expected is not None:
         said.append(("expected to fire", " ".join(row.expected) or "nothing"))
+    if row.report is not None and row.report.inputs is not None:
+        said.append(("inputs", str(row.report.inputs)))
     if row.report is not None:
         said.append(("control", _control(row.report)))
         if row.report.trajectory is not None and row.report.trajectory.epochs:
