@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .errors import AuditError
 from .inputs import StatedInputs
+from .names import LONGEST_NAME, as_name
 from .records import Accuracy
 
 
@@ -49,6 +50,9 @@ class Control:
             object.__setattr__(self, "kind", ControlKind(self.kind))
         except ValueError:
             raise AuditError(f"the kind of a control is {', '.join(ControlKind)}, not {self.kind!r}") from None
+        object.__setattr__(self, "source", as_name(self.source, "the source of a control", LONGEST_NAME))
+        if self.method is not None:
+            object.__setattr__(self, "method", as_name(self.method, "the method of a control"))
 
     def another_method(self, audited: str) -> str:
         """«control of another method: bp», or nothing where it is a control of the audited method or of none."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from .codec import read, to_plain
 from .errors import AuditError
+from .limits import MOST_LAYERS
 from .observers import FIELD_OBSERVERS
 
 PROTOCOL_VERSION = 1
@@ -76,7 +77,7 @@ class Accuracy:
         if self.images is not None and self.images < 0:
             raise AuditError(f"the number of test images is {self.images}, but it is never negative")
         digits = _digits(self.images or 0)
-        if self.correct is not None and not re.fullmatch(f"[0-9a-f]{{{digits}}}", self.correct):
+        if self.correct is not None and not (len(self.correct) == digits and re.fullmatch("[0-9a-f]*", self.correct)):
             raise AuditError(
                 f"correct must be {digits} hexadecimal digits, a bit for each of {self.images or 0:,} images, not "
                 f"{len(self.correct)}: {self.correct!r:.40}"
@@ -146,7 +147,9 @@ def check_norms(values: Any, name: str, *, empty: bool = False) -> tuple[float |
     try:
         norms = tuple(None if value is None else float(value) for value in values)
     except (TypeError, ValueError, OverflowError):
-        raise AuditError(f"{name} must be a list of numbers, not {values!r}") from None
+        raise AuditError(f"{name} must be a list of numbers, not {values!r:.200}") from None
+    if len(norms) > MOST_LAYERS:
+        raise AuditError(f"{name} has {len(norms):,} entries, and at most {MOST_LAYERS:,} layers are read")
     if not norms and not empty:
         raise AuditError(f"{name} is empty: nothing was measured, so there is nothing to judge")
     negative = [norm for norm in norms if norm is not None and norm < 0 and not math.isnan(norm)]
@@ -159,8 +162,9 @@ def check_accuracy(value: Any, what: str) -> float:
     """The accuracy as a float in [0, 1], or an error that says what is wrong with it."""
     try:
         accuracy = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise AuditError(f"{what} must be a number in [0, 1], not {value!r}") from None
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last where a tensor has several entries
+        shown = type(value).__name__ if isinstance(value, int) else f"{value!r:.60}"  # thousands of digits cannot be written
+        raise AuditError(f"{what} must be a number in [0, 1], not {shown}") from None
     if 1.0 < accuracy <= 100.0:
         raise AuditError(f"{what} is {accuracy:g}, but accuracies are fractions in [0, 1]; did you pass a percentage?")
     if not 0.0 <= accuracy <= 1.0:

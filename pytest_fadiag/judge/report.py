@@ -16,6 +16,7 @@ from .errors import AuditError, AuditFailure
 from .inputs import StatedInputs
 from .late import named
 from .margins import Interval
+from .names import LONGEST_NAME, as_name, as_text, printable
 from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms, with_present_names
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds, check_names
@@ -84,7 +85,11 @@ class DiagnosticReport:
         object.__setattr__(self, "residual_norms", states)
         object.__setattr__(self, "bp_grad_norms", gradients)
         object.__setattr__(self, "diagnostics", tuple(self.diagnostics))
-        object.__setattr__(self, "caveats", tuple(self.caveats))
+        object.__setattr__(self, "caveats", tuple(as_text(caveat, "a caveat") for caveat in self.caveats))
+        object.__setattr__(self, "method_name", as_name(self.method_name, "the method's name"))
+        object.__setattr__(self, "notes", as_text(self.notes, "the note of a report"))
+        if self.checkpoint is not None:
+            object.__setattr__(self, "checkpoint", as_name(self.checkpoint, "the name of a file", LONGEST_NAME))
         if None in (*self.residual_norms, *self.bp_grad_norms, self.headline_acc) or not self.depth_known:
             object.__setattr__(self, "partial", True)
         drift = self.cross_batch_stability
@@ -233,7 +238,7 @@ class DiagnosticReport:
             lines += folded("    ", diagnostic.lines(self))
             if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
                 lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
-        return "\n".join([*lines, f"VERDICT: {self.verdict}"])
+        return printable("\n".join([*lines, f"VERDICT: {self.verdict}"]))
 
     @property
     def margin_pp(self) -> float | None:

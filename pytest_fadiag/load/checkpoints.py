@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..judge.errors import AuditError
 from ..judge.records import check_accuracy
 from .identity import identify
-from .tensorfiles import read_tensor_file
+from .tensorfiles import check_tensors, read_tensor_file
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors")
 STATE_KEYS = ("state_dict", "model_state_dict", "model")
@@ -45,9 +45,11 @@ def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
     config = dict(config) if isinstance(config, Mapping) else {}
     claimed = content.get("test_acc")
     method, seed = identify(path, config)
+    state = _state_dict(content, path)
+    check_tensors(state, path)
     return Checkpoint(
         path=path,
-        state_dict=_state_dict(content, path),
+        state_dict=state,
         method=method,
         seed=seed,
         config=config,

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from ..judge.control import Control, ControlKind
 from ..judge.errors import AuditError
+from ..judge.limits import LARGEST_JSON, read_bytes
 from ..judge.records import Accuracy, check_accuracy
 from ..judge.report import DiagnosticReport
-from .identity import identify
+from .identity import identify, says_yes
 from .logs import TrainingLog, read_logs
 
 _KIND = re.compile(r"(?:^|[-_])(frozen|shallow)(?=$|[-_])")
@@ -46,14 +47,14 @@ def method_and_kind(name: str) -> tuple[str | None, ControlKind | None]:
 
 def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy) -> Control:
     """A measured or logged control, labelled by its own ``config`` where that tells more than the file's name."""
-    kind = next((kind for kind in (ControlKind.SHALLOW, ControlKind.FROZEN) if config.get(kind.value)), None)
+    kind = next((kind for kind in (ControlKind.SHALLOW, ControlKind.FROZEN) if says_yes(config, kind.value)), None)
     if kind is None and config.get("frozen") is False and file.kind is ControlKind.UNMARKED:
         raise AuditError(
             f"control {file.path.name}: its config says frozen: False, so it is a trained network and no control; "
             "train one with its blocks left at their random initialisation"
         )
     method, named = file.method, file.kind
-    if config.get("method"):
+    if says_yes(config, "method"):
         method, own = method_and_kind(str(config["method"]))
         named = own or named
     _, seed = identify(file.path, config)
@@ -155,7 +156,7 @@ def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]
     A report gives its own control, else its accuracy; a log its final accuracy.
     """
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads(read_bytes(path, LARGEST_JSON))
     except (OSError, ValueError, RecursionError) as error:
         raise AuditError(f"control {path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):

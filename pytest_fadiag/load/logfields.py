@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from ..judge.codec import NON_FINITE
 from ..judge.errors import AuditError
+from ..judge.limits import MOST_LAYERS
 from ..judge.records import check_accuracy
 from ..judge.trajectory import Series
 from ..judge.wording import count
-from .logformats import ACCEPTED, RawLog, log_error
+from .logformats import RawLog, check_epoch, kept_of, log_error
 
 SPELLINGS = {
     "h": ("hidden_norms", "residual_norms"),
@@ -28,7 +29,7 @@ SPELLINGS = {
     "training_batch": ("batch_size", "batch"),  # of the optimiser's steps: often, not always, that of the gradients too
 }
 """The accepted names of each canonical key, in their order of precedence; other keys have one name, their own."""
-NORM = re.compile(r"(?P<symbol>[hg])_(?P<layer>\d+|L)_norm")
+NORM = re.compile(r"(?P<symbol>[hg])_(?P<layer>[0-9]{1,9}|L)_norm")
 SAME_NORM = 1e-2
 """How far two numbers for one norm may lie apart, relatively, as far as rounding to two digits explains."""
 NUMBERS_IN_WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, **NON_FINITE}
@@ -88,6 +89,8 @@ class Field:
         value: int | None = self.value
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             raise self.error(f"{self.name} is {value!r:.40}, not a whole number from {least}")
+        if value is not None and value.bit_length() > 63:
+            raise self.error(f"{self.name} is a number of many digits")
         return value
 
 
@@ -117,16 +120,11 @@ class Entry(NamedTuple):
 def entries_of(log: RawLog) -> list[Entry]:
     """The epochs of a log, which rise, with their norms from single numbers and from lists."""
     entries: list[Entry] = []
-    for place, source in log.entries:
-        epoch = source.get("epoch")
-        if "epoch" not in source:
-            raise log_error(log.path, f"no epoch in this entry, which has {', '.join(map(repr, source))}\n{ACCEPTED}", place)
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise log_error(log.path, f"epoch is {epoch!r:.40}, not a whole number", place)
-        if entries and epoch <= entries[-1].epoch:
-            before = entries[-1].epoch
-            order = f"epoch {epoch} is there twice" if epoch == before else f"epoch {epoch} comes after epoch {before}"
-            raise log_error(log.path, f"{order}; keep the epochs of one training, in their order", place)
+    step, before = kept_of(len(log.entries)), None
+    for number, (place, source) in enumerate(log.entries, 1):
+        epoch = before = check_epoch(log.path, place, source, before)
+        if number % step and number < len(log.entries):
+            continue
         fields = Fields(log.path, f"{place} (epoch {epoch})" if place.startswith("line") else f"epoch {epoch}", source)
         entries.append(Entry(epoch, fields, list(_norms(fields))))
     return entries
@@ -140,6 +138,8 @@ def _norms(fields: Fields) -> Iterator[tuple[str, str, Field]]:
         field = fields[symbol]
         if not isinstance(field.value, list | None):
             raise field.error(f"{field.name} is {field.value!r:.40}, not a list with one number a layer")
+        if field.value is not None and len(field.value) > MOST_LAYERS:
+            raise field.error(f"{field.name} has {len(field.value):,} entries, and at most {MOST_LAYERS:,} layers are read")
         for layer, value in enumerate(field.value or ()):
             yield symbol, str(layer), Field(field.path, field.place, f"{field.name}[{layer}]", value)
 
@@ -148,6 +148,8 @@ def depth_of(entries: list[Entry], config: Fields) -> int | None:
     """The number of blocks, in which the config and every list of every epoch must agree."""
     blocks = config["blocks"]
     depth = blocks.whole()
+    if depth is not None and depth >= MOST_LAYERS:
+        raise blocks.error(f"{blocks.name} is {depth:,}, and at most {MOST_LAYERS - 1:,} blocks are read")
     first: dict[str, Field] = {}
     for field in (entry.fields[symbol] for entry in entries for symbol in "hg"):
         if field.value is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..judge.errors import AuditError
+from ..judge.limits import LARGEST_LOG, MOST_ENTRIES, read_bytes
 from ..judge.wording import count
 
 RECORDER = "pytest-fadiag"
@@ -74,7 +75,9 @@ def read_raw(path: Path) -> list[RawLog]:
 
 def _text(path: Path) -> str:
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, LARGEST_LOG)
+    except AuditError as error:
+        raise AuditError(f"training log: {error}") from None
     except OSError as error:
         raise log_error(path, f"cannot be read: {error.strerror or error}") from error
     try:
@@ -136,21 +139,56 @@ def _config(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
 def _entries(path: Path, values: Any, key: str) -> list[tuple[str, dict[str, Any]]]:
     if not isinstance(values, list):
         raise log_error(path, f"{key!r} is {type(values).__name__}, not a list of epochs\n{ACCEPTED}")
-    entries = [(f"{key}[{index}]", value) for index, value in enumerate(values)]
-    for place, value in entries:
+    for index, value in enumerate(values):
         if not isinstance(value, dict):
-            raise log_error(path, f'{value!r:.40} is no object {{"epoch": …}}\n{ACCEPTED}', place)
-    return entries
+            raise log_error(path, f'{value!r:.40} is no object {{"epoch": …}}\n{ACCEPTED}', f"{key}[{index}]")
+    return [(f"{key}[{index}]", value) for index, value in enumerate(values)]
+
+
+def check_epoch(path: Path, place: str, source: Mapping[str, Any], before: int | None) -> int:
+    """The epoch of an entry, which must come after the one before."""
+    epoch = source.get("epoch")
+    if "epoch" not in source:
+        keys = ", ".join(map(repr, list(source)[:8]))
+        raise log_error(path, f"no epoch in this entry, which has {keys}\n{ACCEPTED}", place)
+    if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 63:
+        raise log_error(path, f"epoch is {_brief(epoch)}, not a whole number", place)
+    if before is not None and epoch <= before:
+        order = f"epoch {epoch} is there twice" if epoch == before else f"epoch {epoch} comes after epoch {before}"
+        raise log_error(path, f"{order}; keep the epochs of one training, in their order", place)
+    return epoch
+
+
+def _brief(value: Any) -> str:
+    """A value in a few letters; a whole number of thousands of digits cannot be written out."""
+    return "a number of many digits" if isinstance(value, int) and value.bit_length() > 64 else f"{value!r:.40}"
+
+
+def kept_of(entries: int) -> int:
+    """Every how manieth entry of a log is judged: all, unless there are more than anybody reads."""
+    return -(-entries // MOST_ENTRIES)
+
+
+def kept_caveat(entries: int) -> str:
+    """What a report says of a log that was not judged in every entry."""
+    return f"the log has {entries:,} entries, of which one in {kept_of(entries)} and the last are judged"
 
 
 def _lines(path: Path, text: str) -> RawLog:
     objects: list[tuple[str, dict[str, Any]]] = []
     caveats: tuple[str, ...] = ()
     lines = text.split("\n")
+    filled = len(lines) - (not lines[-1].strip())
+    step, before = kept_of(filled), None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         value, problem = _parsed(line)
+        if step > 1 and isinstance(value, dict) and "epoch" in value:
+            # Every line is read and checked; of so many only some are kept in memory.
+            before = check_epoch(path, f"line {number}", value, before)
+            if number % step and number < filled:
+                continue
         if problem is not None and number == len(lines):  # no line end after it: the writer was stopped while it wrote
             epochs = sum("epoch" in entry for _, entry in objects)
             caveats = (f"the last line of the log is cut in the middle; {count(epochs, 'epoch')} before it are used",)
@@ -160,6 +198,8 @@ def _lines(path: Path, text: str) -> RawLog:
             raise log_error(path, f'{value!r:.40} is no object {{"epoch": …}}\n{ACCEPTED}', f"line {number}")
         else:
             objects.append((f"line {number}", value))
+    if step > 1:
+        caveats = (*caveats, kept_caveat(filled))
     first = objects[0][1] if objects else {}
     header = objects.pop(0)[1] if "epoch" not in first and {"recorder", "config"} & set(first) else {}
     version = header.get("recorder"), header.get("format_version")

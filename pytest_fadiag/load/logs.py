@@ -12,6 +12,7 @@ from typing import Any
 from ..judge.codec import read
 from ..judge.control import Control
 from ..judge.errors import AuditError
+from ..judge.limits import MOST_LAYERS
 from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics, with_present_names
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
@@ -19,7 +20,7 @@ from ..judge.trajectory import Point, Series, Trajectory
 from ..judge.wording import count, fraction, listed
 from .identity import identify
 from .logfields import Entry, Field, Fields, depth_of, entries_of, layer_norms
-from .logformats import RawLog, log_error, read_raw
+from .logformats import RawLog, kept_caveat, log_error, read_raw
 from .logtables import Columns, as_log, is_table, read_table
 
 FINAL_SLACK_PP = 0.5
@@ -150,12 +151,15 @@ def _log(raw: RawLog, batch: int | None, *, several: bool) -> TrainingLog:
     """A log in three steps: its values under canonical keys, the checks of one epoch against another, the record."""
     config, top = Fields(raw.path, "config", raw.config), Fields(raw.path, "beside the log", raw.top)
     entries = entries_of(raw)
+    thinned = (kept_caveat(len(raw.entries)),) if len(entries) < len(raw.entries) else ()
     depth = depth_of(entries, config)
 
     batch = BATCH if raw.recorded else batch or config["gradient_batch"].whole(least=1)
     assumed_batch = config["training_batch"].whole(least=1) if batch is None else None
     numbers = [layer for entry in entries for _, layer, field in entry.norms if layer != "L" and field.value is not None]
     size = depth + 1 if depth is not None else 2 + max(map(int, numbers), default=0)
+    if size > MOST_LAYERS:
+        raise log_error(raw.path, f"a norm of layer {size - 2:,}, and at most {MOST_LAYERS:,} layers are read")
     start = (config if raw.config.get("h_0_norm") is not None else top)["h_0_norm"].norm()
     norms = [layer_norms(entry, size, start) for entry in entries]
 
@@ -176,7 +180,7 @@ def _log(raw: RawLog, batch: int | None, *, several: bool) -> TrainingLog:
         batch=batch,
         assumed_batch=assumed_batch,
         stability_layer=layer if layer is not None or depth is None else depth // 2,
-        caveats=(*raw.caveats, *differs, *_gaps(points), *_skipped(points)),
+        caveats=(*raw.caveats, *thinned, *differs, *_gaps(points), *_skipped(points)),
     )
 
 

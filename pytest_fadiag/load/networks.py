@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import itertools
 import re
 import warnings
 from collections.abc import Mapping
@@ -79,26 +80,30 @@ def residual_mlp_for(checkpoint: Checkpoint) -> ResidualMLP:
             "Name the network that it belongs to with --fa-model=package.module:factory"
         )
     for name in ("embed.weight", "out_head.weight"):
-        if state[name].ndim != 2:
+        if state[name].ndim != 2 or not state[name].numel():
             raise AuditError(f"{where}: {name} has shape {tuple(state[name].shape)}, expected a matrix")
     d, d_in = state["embed.weight"].shape
-    numbers = {int(found[1]) for name in state if (found := re.match(r"blocks\.(\d+)\.", name))}
-    if numbers != set(range(len(numbers))):
-        gap = min(set(range(max(numbers) + 1)) - numbers)
-        raise AuditError(f"{where}: block {gap} is missing: the file has tensors of blocks {sorted(numbers)}")
+    numbers = {int(found[1]) for name in state if (found := re.match(r"blocks\.([0-9]{1,9})\.", name))}
+    gap = next(number for number in itertools.count() if number not in numbers)
+    if gap < len(numbers):
+        some = ", ".join(map(str, sorted(numbers)[:8])) + (" …" if len(numbers) > 8 else "")
+        raise AuditError(f"{where}: block {gap} is missing: the file has tensors of blocks {some}")
     widths = state.get("blocks.0.fc1.weight")
     activation = str(checkpoint.config.get("activation", "gelu"))
     if activation not in ACTIVATIONS:
         raise AuditError(f"{where}: config names the activation {activation!r}; known: {', '.join(ACTIVATIONS)}")
-    return ResidualMLP(
-        d_in,
-        d,
-        len(numbers),
-        len(state["out_head.weight"]),
-        mlp_ratio=4.0 if widths is None else len(widths) / d,
-        activation=activation,
-        out_ln=any(name.startswith("out_ln.") for name in state),
-    )
+    if widths is not None and not widths.ndim:
+        raise AuditError(f"{where}: blocks.0.fc1.weight is a single number, expected a matrix")
+    with torch.device("meta"):  # shapes alone, which are compared before the file's own tensors take their place
+        return ResidualMLP(
+            d_in,
+            d,
+            len(numbers),
+            len(state["out_head.weight"]),
+            mlp_ratio=4.0 if widths is None else len(widths) / d,
+            activation=activation,
+            out_ln=any(name.startswith("out_ln.") for name in state),
+        )
 
 
 def _torchvision(spec: str, state: Mapping[str, Tensor]) -> nn.Module:
@@ -125,7 +130,9 @@ def _classes(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
     """How many outputs the checkpoint's head has: the tensor by the name of the network's last layer tells."""
     heads = [name for name, module in network.named_modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
     head = state.get(f"{heads[-1]}.weight") if heads else None
-    return len(head) if head is not None and head.ndim else None
+    if head is None or head.shape[1:] != network.get_submodule(heads[-1]).get_parameter("weight").shape[1:]:
+        return None  # nothing is built to the measure of a tensor that fits no head
+    return len(head) if head.ndim else None
 
 
 def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:

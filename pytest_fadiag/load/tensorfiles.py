@@ -6,6 +6,7 @@ import pickletools
 import re
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,16 @@ import torch
 from torch import Tensor
 
 from ..judge.errors import AuditError
+from ..judge.names import one_line
 
 ADVICE = "If you trust this file, load it with --fa-unsafe-load; better, save its state_dict and plain values"
 
+SMALL = 1 << 24
+"""Bytes that nobody needs to ask for."""
+DTYPES = (
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+)
 HARMLESS = ("torch._utils.", "torch.storage.", "collections.OrderedDict", "_codecs.encode")
 """What a pickled tensor is made of."""
 
@@ -38,6 +46,26 @@ def read_tensor_file(path: Path, *, unsafe: bool = False, advice: str = ADVICE) 
     if start.startswith(b"PK"):
         _check_archive(path)
     return _read_torch(path, start, unsafe=unsafe, advice=advice)
+
+
+def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse tensors that hold no numbers, or that a small file makes out to be large, before anything is built from them."""
+    for name, tensor in state.items():
+        shown = f"{path}: {one_line(name[:80])}"
+        if tensor.is_meta:
+            raise AuditError(f"{shown} has a shape and no values: it was saved from the device «meta»")
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            kind = "quantised" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+            raise AuditError(f"{shown} is {kind}; save plain tensors (to_dense() or dequantize() gives them)")
+        if tensor.dtype not in DTYPES:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            raise AuditError(f"{shown} is {dtype}, in which nothing can be computed; save it as float16 or better")
+        size = tensor.numel() * tensor.element_size()
+        if size > max(tensor.untyped_storage().nbytes(), SMALL):
+            raise AuditError(
+                f"{shown} makes {size:,} bytes of {tensor.untyped_storage().nbytes():,} by repeating them (expand); save what "
+                "was trained"
+            )
 
 
 def _read_torch(path: Path, start: bytes, *, unsafe: bool, advice: str) -> Any:
@@ -71,6 +99,11 @@ def _check_archive(path: Path) -> None:
             if not any(record.filename.endswith("data.pkl") for record in records):
                 held = ", ".join(record.filename for record in records[:4])
                 raise AuditError(f"{path}: an archive, but not one that torch.save wrote; it holds {held}")
+            unpacked = sum(record.file_size for record in records)
+            if unpacked > max(SMALL, 2 * path.stat().st_size):  # torch.save compresses nothing
+                raise AuditError(
+                    f"{path}: a compressed archive that would unpack to {unpacked:,} bytes; torch.save writes none"
+                )
             if any(record.CRC for record in records):  # torch.serialization.set_crc32_options(False) writes none
                 broken = archive.testzip()
                 if broken is not None:

@@ -158,9 +158,9 @@ def check_record(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise AuditError(f"the file there is not JSON ({error}), so it is not overwritten\n  {path}") from None
+        content = read_json(path)
+    except AuditError as error:
+        raise AuditError(f"the file there is no record, so it is not overwritten: {error}") from None
     if not isinstance(content, dict):
         raise AuditError(f"the file there is no record, so it is not overwritten\n  {path}")
     return content

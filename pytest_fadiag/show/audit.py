@@ -10,6 +10,7 @@ from typing import Any
 from ..judge.diagnostics import DIAGNOSTICS, Column, ColumnKind
 from ..judge.late import named
 from ..judge.margins import SeedMargin
+from ..judge.names import LONGEST_NAME, as_name, as_text
 from ..judge.report import DiagnosticReport
 from ..judge.wording import LOG
 from .status import Outcome, RowStatus
@@ -38,6 +39,9 @@ class AuditRow:
     def __post_init__(self) -> None:
         outcomes = {key: Outcome(outcome) for key, outcome in sorted(self.outcomes.items())}
         object.__setattr__(self, "outcomes", outcomes)
+        object.__setattr__(self, "checkpoint", as_name(self.checkpoint, "the id of a checkpoint", LONGEST_NAME))
+        object.__setattr__(self, "method", as_name(self.method, "the method's name"))
+        object.__setattr__(self, "reason", as_text(self.reason, "the reason of an error"))
 
     @property
     def place(self) -> tuple[bool, str, int, str]:
@@ -83,6 +87,9 @@ class MarginRow:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outcome", Outcome(self.outcome))
+        object.__setattr__(self, "name", as_name(self.name, "the name of a margin over seeds", LONGEST_NAME))
+        object.__setattr__(self, "method", as_name(self.method, "the method's name"))
+        object.__setattr__(self, "reason", as_text(self.reason, "the reason of an error"))
 
     @property
     def title(self) -> str:

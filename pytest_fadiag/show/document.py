@@ -12,6 +12,8 @@ from .. import __version__
 from ..judge.codec import read, to_plain
 from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.errors import AuditError
+from ..judge.limits import LARGEST_JSON, read_bytes
+from ..judge.names import LONGEST_NAME, as_name, as_text, one_line
 from ..judge.report import DiagnosticReport
 from ..judge.wire import SeedMarginValues, fields_of
 from .audit import COLUMNS, Audit, AuditRow, Checklist, Division, MarginRow
@@ -68,9 +70,11 @@ def read_audit(path: Path) -> Audit:
 def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(read_bytes(path, LARGEST_JSON))
     except OSError as error:
         raise AuditError(f"cannot be read: {error.strerror or error}\n  {path}") from None
+    except AuditError:
+        raise
     except (ValueError, RecursionError) as error:
         raise AuditError(f"not JSON: {error}\n  {path}") from None
 
@@ -91,19 +95,26 @@ def audit_of(values: Any) -> Audit:
         rows.append(
             AuditRow(row.checkpoint, row.method, row.seed, report, row.outcomes, row.reason, row.expected, recorded, group)
         )
-    checklist = None if audit.checklist is None else Checklist(audit.checklist.files, audit.checklist.findings)
+    code = audit.checklist
+    checklist = None if code is None else Checklist(code.files, [_shown(finding) for finding in code.findings])
     shard = None if audit.shard is None else (audit.shard[0], audit.shard[1])
     division = None if audit.division is None else Division(**fields_of(audit.division))
     return Audit(rows, [_margin_row(row) for row in audit.seed_margins], checklist, shard, division)
 
 
+def _shown(finding: Mapping[str, Any]) -> dict[str, Any]:
+    """A finding in evaluation code with its texts as they may be shown anywhere."""
+    return {key: as_text(value, f"{key} of a pitfall") if isinstance(value, str) else value for key, value in finding.items()}
+
+
 def _check_rows(rows: Sequence[RowValues], reports: Mapping[str, DiagnosticReport]) -> None:
     """Rows, reports and outcomes belong together: a file that was cut or edited would lose a network in silence."""
-    names = [row.checkpoint for row in rows]
+    names = [as_name(row.checkpoint, "the id of a checkpoint", LONGEST_NAME) for row in rows]  # as they are told apart later
     twice = next((name for name, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise AuditError(f"audit.summary: two rows of {twice!r:.200}")
-    alone = next((name for name in reports if name not in set(names)), None)
+    there = {row.checkpoint for row in rows}
+    alone = next((name for name in reports if name not in there), None)
     if alone is not None:
         raise AuditError(f"audit.reports: a report of {alone!r:.200}, of which audit.summary has no row")
     known = {diagnostic.key for diagnostic in DIAGNOSTICS}
@@ -115,7 +126,7 @@ def _check_rows(rows: Sequence[RowValues], reports: Mapping[str, DiagnosticRepor
         judged = [key for key, outcome in row.outcomes.items() if outcome in JUDGED]
         if report is None and judged:
             raise AuditError(f"{place}: ({judged[0]}) was judged, but audit.reports has no report of it")
-        if report is not None and (row.method, row.seed) != (report.method_name, report.seed):
+        if report is not None and (one_line(row.method), row.seed) != (report.method_name, report.seed):
             raise AuditError(f"{place}: its method and seed are not those of its report")
         unasked = [key for key in judged if report is not None and not report.asks_for(key)]
         if unasked:

@@ -1,24 +1,12 @@
-"""Names and notes come from files that anyone may have written: what would steer a terminal is spelled out."""
+"""Names and notes as a terminal shows them: what would steer it is spelled out, and what is too wide is cut."""
 
 from __future__ import annotations
 
 import unicodedata
 
+from ..judge.names import one_line, printable
 
-def printable(text: str) -> str:
-    """The text with control and other invisible characters as escapes; the line breaks stay."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in text)
-
-
-def one_line(text: str) -> str:
-    """The text on one line: line breaks are escaped too."""
-    return printable(text).replace("\n", "\\n")
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
+__all__ = ["cells", "one_line", "printable", "shortened"]
 
 
 def cells(text: str) -> int:
@@ -30,8 +18,11 @@ def cells(text: str) -> int:
 
 def shortened(text: str, most: int) -> str:
     """The text, cut to a number of columns where it is longer."""
-    if cells(text) <= most:
+    if len(text) <= 4 * most and cells(text) <= most:
         return text
-    while cells(text) > most - 1:
-        text = text[:-1]
-    return text + "…"
+    used = 0
+    for index, char in enumerate(text):
+        used += cells(char)
+        if used > most - 1:
+            return text[:index] + "…"
+    return text

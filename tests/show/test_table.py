@@ -12,6 +12,7 @@ import pytest
 from builders import report
 
 from pytest_fadiag.judge.margins import Interval, SeedMargin
+from pytest_fadiag.judge.names import one_line
 from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow, MarginRow
 from pytest_fadiag.show.document import document
@@ -245,6 +246,4 @@ def test_names_with_escape_sequences_are_neutral_in_table_and_markdown() -> None
     assert "<script>" not in markdown(Audit(hostile)) and "[c](d)" not in table_line
     head = next(line for line in markdown(Audit(hostile)).splitlines() if line.startswith("| method"))
     assert table_line.count(" | ") == head.count(" | "), "a name opens no cell"
-    assert document(Audit(hostile), "0")["summary"][0]["method"] == HOSTILE, (
-        "a JSON string needs no more than JSON's own escapes"
-    )
+    assert document(Audit(hostile), "0")["summary"][0]["method"] == one_line(HOSTILE), "escaped where it came in"
