@@ -21,7 +21,7 @@ class ObserverSpec:
 _HOME = "pytest_fadiag.measure.observers"
 STATES = ObserverSpec("states", 1, f"{_HOME}.states:StateNorms")
 GRADIENTS = ObserverSpec("gradients", 1, f"{_HOME}.gradients:GradientNorms")
-DIRECTIONS = ObserverSpec("directions", 1, f"{_HOME}.directions:GradientDirections")
+DIRECTIONS = ObserverSpec("directions", 2, f"{_HOME}.directions:GradientDirections")
 OUTPUT_ERROR = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
 ACCURACY = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
 FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY)

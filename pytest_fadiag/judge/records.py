@@ -35,8 +35,15 @@ class AuxiliaryStatistics:
     gradient_per_unit_error: float | None = None
     output_error_norm: float | None = None
     sample_invariance: float | None = None
+    """The mean product of the mean unit gradients of two classes, without the class that is predicted most often."""
+    invariance_between_samples: float | None = None
+    """The mean cosine of two samples' gradients, by which earlier versions told drift, and which an uneven class mix raises."""
     output_error_drift: float | None = None
     zero_gradient_samples: int = 0
+    probe_classes: int | None = None
+    """How many classes the probe has."""
+    largest_class_share: float | None = None
+    """How much of the probe is of its most frequent class."""
     nonfinite_states: tuple[int, ...] = ()
     nonfinite_gradients: tuple[int, ...] = ()
     nonfinite_logits: int = 0
@@ -50,13 +57,16 @@ class AuxiliaryStatistics:
 
 _NAMES_BEFORE = {"directionless_samples": "zero_gradient_samples", "unread_tokens": "tokens_without_gradient"}
 """What audits and logs called two of the auxiliary statistics before."""
+_BEFORE_CLASSES = {"sample_invariance": "invariance_between_samples"}
+"""What the same name meant where the classes of the probe were not counted."""
 
 
 def with_present_names(companions: Any) -> Any:
     """The JSON object of auxiliary statistics under the names that they have now; anything else as it is."""
     if not isinstance(companions, Mapping):
         return companions
-    return {_NAMES_BEFORE.get(name, name): value for name, value in companions.items()}
+    names = _NAMES_BEFORE if "probe_classes" in companions else {**_NAMES_BEFORE, **_BEFORE_CLASSES}
+    return {names.get(name, name): value for name, value in companions.items()}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from .diagnostics.direction_drift import DirectionDrift, class_mix
 from .wording import count, fraction
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
         remarks.append(
             f"accuracy is at chance (1/{companions.classes}); an untrained network passes (a) to (c) by construction"
         )
+    if DirectionDrift.name in report.diagnostics:
+        remarks += filter(None, [class_mix(report)])
     dtype = report.environment.get("dtype")
     if dtype in ("float16", "bfloat16"):
         remarks.append(f"the checkpoint is half precision ({dtype}); it was audited in float32")

@@ -25,7 +25,7 @@ class DiagnosticThresholds:
     h_norm_explosion_ratio: float = 50.0
     stability_drift_ceiling: float = 0.30
     frozen_acc_margin_pp: float = 2.0
-    sample_invariance_minimum: float = 0.10
+    sample_invariance_minimum: float = 0.20
     growth: Growth = "per_block"
     confounds: Confounds = "excuse"
 

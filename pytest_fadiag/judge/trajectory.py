@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
 Series = tuple[float | None, ...]
 
-JUDGED_BY = ("gradient_per_unit_error", "sample_invariance", "nonfinite_states", "nonfinite_gradients", "nonfinite_logits")
+JUDGED_BY = (
+    "gradient_per_unit_error",
+    "sample_invariance",
+    "invariance_between_samples",
+    "probe_classes",
+    "predicted_class_share",
+    "nonfinite_states",
+    "nonfinite_gradients",
+    "nonfinite_logits",
+)
 """The companions that decide whether a diagnostic fires; the others only explain it, and only the last epoch is explained."""
 
 

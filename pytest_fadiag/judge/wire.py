@@ -87,6 +87,11 @@ class TrajectoryValues:
         """The columns of a trajectory."""
         points = trajectory.points
         companions = {name: tuple(getattr(point.companions, name) for point in points) for name in JUDGED_BY}
+        kept = {name: column for name, column in companions.items() if says_something(name, column)}
+        if "sample_invariance" in kept:
+            kept["probe_classes"] = companions[
+                "probe_classes"
+            ]  # without it the invariance would be read as one between samples
         return cls(
             epochs=trajectory.epochs,
             accuracy=trajectory.accuracy,
@@ -98,7 +103,7 @@ class TrajectoryValues:
             known=trajectory.known,
             residual_norms=tuple(point.residual_norms for point in points),
             bp_grad_norms=tuple(point.bp_grad_norms for point in points),
-            companions={name: column for name, column in companions.items() if says_something(name, column)},
+            companions=kept,
         )
 
     def trajectory(self, what: str) -> Trajectory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,11 @@ from pytest_fadiag.judge.records import AuxiliaryStatistics, Measurement
 
 def fired(judged: DiagnosticReport) -> str:
     return "".join(finding.key for finding in judged.findings if finding.fired)
+
+
+def unfolded(judged: DiagnosticReport) -> str:
+    """The text of a report with its folded lines joined."""
+    return " ".join(str(judged).split())
 
 
 def test_the_published_bp_network_is_trustworthy() -> None:
@@ -71,7 +77,9 @@ SATURATED = AuxiliaryStatistics(gradient_per_unit_error=5e-3, output_error_norm=
 UNSATURATED = AuxiliaryStatistics(gradient_per_unit_error=5e-3, output_error_norm=0.5)
 COLLAPSED = AuxiliaryStatistics(gradient_per_unit_error=1.4e-8, output_error_norm=0.9)
 BIASED = AuxiliaryStatistics(sample_invariance=0.03, output_error_drift=0.55)
-ONE_CLASS = AuxiliaryStatistics(sample_invariance=0.17, output_error_drift=0.95)
+ONE_CLASS = AuxiliaryStatistics(sample_invariance=0.42, output_error_drift=0.95)
+TWO_CLASSES = AuxiliaryStatistics(sample_invariance=math.nan, output_error_drift=0.95, predicted_class_share=0.93)
+ONE_OF_TWO = replace(TWO_CLASSES, predicted_class_share=0.995)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +91,8 @@ ONE_CLASS = AuxiliaryStatistics(sample_invariance=0.17, output_error_drift=0.95)
         pytest.param({"bp_grad_norms": [7e-8, 7e-8], "companions": SATURATED, "partial": True}, "", "b", id="likely saturated"),
         pytest.param({"cross_batch_stability": 0.35, "companions": BIASED}, "", "c", id="biased output"),
         pytest.param({"cross_batch_stability": 0.93, "companions": ONE_CLASS}, "c", "c", id="one class only"),
+        pytest.param({"cross_batch_stability": 0.998, "companions": TWO_CLASSES}, "", "c", id="two classes, both predicted"),
+        pytest.param({"cross_batch_stability": 0.998, "companions": ONE_OF_TWO}, "c", "c", id="two classes, one predicted"),
     ],
 )
 def test_confounds_are_excused_or_flagged(changes: dict[str, Any], excused: str, flagged: str) -> None:
@@ -98,7 +108,44 @@ def test_what_was_excused_is_said_with_the_companions_number() -> None:
     assert "gradient per unit error (median ‖g_L‖/‖e‖): 5.0e-03" in str(saturated)
     biased = report(cross_batch_stability=0.35, companions=BIASED)
     assert "(c) direction-drift: pass (not sample-invariant; biased output 0.550)" in str(biased)
-    assert "sample invariance (mean cosine of per-sample gradients): 0.030" in str(biased)
+    assert "sample invariance (mean product of two classes' mean unit gradients): 0.030" in str(biased)
+    skewed = report(cross_batch_stability=0.998, companions=TWO_CLASSES)
+    assert "(c) direction-drift: pass (not driven to one class; biased output 0.950)" in str(skewed)
+    assert "not defined without two classes beside the one predicted most often (93.0% of the predictions)" in unfolded(skewed)
+
+
+def test_a_record_from_before_classes_were_told_apart_is_judged_as_it_was() -> None:
+    values = report(cross_batch_stability=0.35).to_dict()
+    for invariance, expected in ((0.09, ""), (0.11, "c")):
+        older = DiagnosticReport.from_dict({**values, "companions": {"sample_invariance": invariance, "batches": 10}})
+        assert older.companions.sample_invariance is None and older.fired == expected
+        assert f"sample invariance (mean cosine of per-sample gradients): {invariance:.3f}" in str(older)
+        assert DiagnosticReport.from_dict(older.to_dict()) == older
+
+
+def test_a_probe_of_one_class_measures_no_drift() -> None:
+    judged = report(cross_batch_stability=0.9, companions=AuxiliaryStatistics(probe_classes=1, classes=10))
+    assert judged.finding("c").status is Status.NOT_MEASURED
+    assert judged.verdict == "incomplete: direction-drift not measured"
+    assert any("the probe has 1 of 10 classes" in remark for remark in judged.remarks)
+    assert report(cross_batch_stability=math.nan, companions=AuxiliaryStatistics(probe_classes=1)).fired == "c"
+
+
+@pytest.mark.parametrize(
+    ("companions", "said"),
+    [
+        (AuxiliaryStatistics(classes=10, probe_classes=4), "the probe has 4 of 10 classes"),
+        (AuxiliaryStatistics(classes=10, probe_classes=5, largest_class_share=0.3), ""),
+        (AuxiliaryStatistics(classes=10, probe_classes=10, largest_class_share=0.5), "50% of the probe are of one class"),
+        (AuxiliaryStatistics(classes=2, probe_classes=2, largest_class_share=0.9), "90% of the probe are of one class"),
+        (AuxiliaryStatistics(classes=2, probe_classes=2, largest_class_share=0.55), ""),
+        (AuxiliaryStatistics(classes=10), ""),
+    ],
+)
+def test_a_probe_of_few_or_unequal_classes_is_noted(companions: AuxiliaryStatistics, said: str) -> None:
+    remarks = [remark for remark in report(companions=companions).remarks if "probe" in remark]
+    assert len(remarks) == bool(said) and all(said in remark for remark in remarks)
+    assert not report(companions=companions, diagnostics=("residual-growth",)).remarks
 
 
 LOG: dict[str, Any] = {"partial": True, "gradient_batch": 128}

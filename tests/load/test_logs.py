@@ -435,7 +435,7 @@ def one(**entry: Any) -> dict[str, Any]:
         (one(drift=1.5), "epoch 1: drift is 1.5, but a cosine lies in [-1, 1]"),
         (one(companions=[1]), "epoch 1: companions is [1], not an object"),
         (one(companions={"nonfinite_states": 3}), "epoch 1: companions.nonfinite_states is 3, not a list"),
-        (one(companions={"sample_invariance": "low"}), "epoch 1: companions.sample_invariance is 'low', not a number"),
+        (one(companions={"output_error_drift": "low"}), "epoch 1: companions.output_error_drift is 'low', not a number"),
         ({**one(), "final_test_acc": 36.3}, "beside the log: final_test_acc is 36.3, but accuracies are fractions"),
         ({"config": {"n_blocks": "4"}, "log": [{"epoch": 1}]}, "config: n_blocks is '4', not a whole number from 0"),
         ({"config": {"batch_size": 0}, "log": [{"epoch": 1}]}, "config: batch_size is 0, not a whole number from 1"),

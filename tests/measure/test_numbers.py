@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from support import clustered, in_batches, network, reference, trained
+from support import between_classes, clustered, in_batches, network, reference, trained
 from torch import Tensor, nn
 
 from pytest_fadiag import Measurement, ResidualMLP, measure
 from pytest_fadiag.judge.margins import margin_interval
 from pytest_fadiag.measure.measure import evaluate
-from pytest_fadiag.measure.observers.base import Gradient, OutputError, PassInfo, Samples
+from pytest_fadiag.measure.observers.base import Gradient, Output, OutputError, PassInfo, Samples
 from pytest_fadiag.measure.observers.directions import GradientDirections
 from pytest_fadiag.measure.vectors import median, pairwise_cosine, row_norms
 
@@ -156,22 +157,50 @@ def test_a_hand_built_stream_has_the_norms_that_were_built_in() -> None:
     assert measured.residual_norms[2:] == pytest.approx([measured.residual_norms[2]] * 3)
 
 
-def directions(gradients: Tensor) -> dict[str, Any]:
+def directions(gradients: Tensor, labels: Tensor, predictions: Tensor | None = None) -> dict[str, Any]:
     """What is observed of the directions of these gradients at layer 1 of 2, each sample with an error of norm 1."""
     observer = GradientDirections(PassInfo(nn.Identity(), batches=-(-len(gradients) // 128)))
-    for batch, part in enumerate(gradients.split(128)):
-        samples = Samples(torch.zeros(len(part)), 128 * batch, in_probe=True)
+    classes = int(labels.max()) + 1
+    logits = nn.functional.one_hot(labels if predictions is None else predictions, classes).double()
+    parts = zip(gradients.split(128), labels.split(128), logits.split(128), strict=True)
+    for batch, (part, own, output) in enumerate(parts):
+        samples = Samples(own, 128 * batch, in_probe=True)
         error = OutputError(samples, torch.ones(len(part), 1), torch.ones(len(part), dtype=torch.float64))
+        observer.update(Output(samples, output))
         for layer in (2, 1, 0):
             observer.update(Gradient(samples, layer, 2, part if layer == 1 else torch.full_like(part, math.nan), error))
     return observer.compute()
 
 
-def test_sample_invariance_is_the_mean_over_all_pairs() -> None:
-    vectors = torch.randn(50, 7, generator=torch.Generator().manual_seed(1)) + 0.3
-    units = nn.functional.normalize(vectors.double(), dim=1)
-    pairs = [float(units[i] @ units[j]) for i in range(50) for j in range(50) if i != j]
-    assert directions(vectors)["sample_invariance"] == pytest.approx(sum(pairs) / len(pairs), rel=1e-9)
+def test_sample_invariance_is_the_mean_over_all_pairs_of_classes_but_the_one_predicted_most_often() -> None:
+    generator = torch.Generator().manual_seed(1)
+    vectors, labels = torch.randn(200, 7, generator=generator) + 0.3, torch.randint(0, 6, (200,), generator=generator)
+    labels[labels == 4] = 5  # a class that is not there is none
+    predictions = torch.where(torch.arange(200) % 3 == 0, 2, labels)
+    vectors[17] = 0
+    units = nn.functional.normalize(vectors.double(), dim=1).numpy()
+    measured = directions(vectors, labels, predictions)
+    kept = np.arange(200) != 17
+    assert measured["sample_invariance"] == pytest.approx(between_classes(units[kept], labels.numpy()[kept], 2), rel=1e-9)
+    assert (measured["zero_gradient_samples"], measured["probe_classes"]) == (1, 5)
+    assert measured["largest_class_share"] == pytest.approx(float((labels == 5).double().mean()))
+
+
+def test_two_classes_leave_no_pair_to_compare() -> None:
+    vectors, labels = torch.randn(200, 7), torch.arange(200) % 2
+    assert math.isnan(directions(vectors, labels)["sample_invariance"])
+
+
+def test_classes_by_the_thousand_are_compared_by_a_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 classes and gradients of 4,000 entries, in a hundredth of the room."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(1280) % 100
+    own = torch.randn(100, 4000, generator=generator, dtype=torch.float64)[labels]
+    vectors = own + 0.5 * torch.randn(4000, generator=generator, dtype=torch.float64)
+    exact = directions(vectors, labels)["sample_invariance"]
+    monkeypatch.setattr("pytest_fadiag.measure.observers.directions.MOST_ENTRIES", 100 * 2000)
+    sketched = directions(vectors, labels)["sample_invariance"]
+    assert sketched != exact and sketched == pytest.approx(exact, abs=0.01) and exact == pytest.approx(0.2, abs=0.01)
 
 
 @pytest.mark.parametrize("rho", [0.0034, 0.1, 0.5])
@@ -182,9 +211,9 @@ def test_the_cross_batch_cosine_of_samples_with_a_common_part_follows_its_closed
     common = nn.functional.normalize(torch.randn(d, generator=generator, dtype=torch.float64), dim=0)
     own = nn.functional.normalize(torch.randn(groups * n, d, generator=generator, dtype=torch.float64), dim=1)
     samples = math.sqrt(rho) * common + math.sqrt(1 - rho) * own
-    measured = directions(samples)
+    measured = directions(samples, torch.arange(groups * n) % 10)
     assert measured["cross_batch_stability"] == pytest.approx(n * rho / (1 - rho + n * rho), abs=0.02)
-    assert measured["sample_invariance"] == pytest.approx(rho, abs=0.001)
+    assert measured["sample_invariance"] == pytest.approx(rho, abs=0.002)
 
 
 def test_cosines_are_not_clamped_by_an_epsilon() -> None:

@@ -12,6 +12,7 @@ class CauseKind(enum.Enum):
     SATURATED = "saturated"
     ABOVE_FLOOR_PER_ERROR = "above the floor per unit error"
     NOT_SAMPLE_INVARIANT = "not sample-invariant"
+    NOT_ONE_CLASS = "not driven to one class"
     BIASED_OUTPUT = "biased output {:.3f}"
     UNRESOLVED = "not resolved by one test set"
     NON_FINITE = "non-finite"
@@ -26,7 +27,9 @@ class CauseKind(enum.Enum):
     UNKNOWN_BATCHES = "batches of unknown size, not 128"
 
 
-EXCUSES = frozenset({CauseKind.SATURATED, CauseKind.ABOVE_FLOOR_PER_ERROR, CauseKind.NOT_SAMPLE_INVARIANT})
+EXCUSES = frozenset(
+    {CauseKind.SATURATED, CauseKind.ABOVE_FLOOR_PER_ERROR, CauseKind.NOT_SAMPLE_INVARIANT, CauseKind.NOT_ONE_CLASS}
+)
 """The causes for which a number that crosses its threshold passes all the same."""
 
 
