@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from .errors import AuditError
+
+RULES = ("data", "none")
+
+EXPECTED = "expected data, none, or MEAN/STD such as 0.286/0.353 or 0.49,0.48,0.45/0.25,0.24,0.26"
 
 
 class NormalisedBy(str, enum.Enum):
@@ -96,3 +103,39 @@ def _constants(mean: Sequence[float], std: Sequence[float]) -> str:
 
 def _listed(values: Sequence[float]) -> str:
     return ",".join(f"{value:g}" for value in values)
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """What --fa-normalize says."""
+
+    text: str
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Normalisation:
+        """``data``, ``none``, or one mean and one std for all channels or for each."""
+        text = "".join(text.split())
+        if text in RULES:
+            return cls(text)
+        mean, slash, std = text.partition("/")
+        if not slash:
+            raise AuditError(f"{EXPECTED}, not {text!r}")
+        try:
+            means, stds = (tuple(float(number) for number in part.split(",")) for part in (mean, std))
+        except ValueError:
+            raise AuditError(f"{EXPECTED}, not {text!r}") from None
+        check_constants(means, stds, f"{text!r} has")
+        if 1 not in (len(means), len(stds)) and len(means) != len(stds):
+            raise AuditError(f"{text!r} has {len(means)} values of mean and {len(stds)} of std; {EXPECTED}")
+        return cls(text, means, stds)
+
+
+def check_constants(means: Sequence[float], stds: Sequence[float], whose: str) -> None:
+    """An error where inputs cannot be normalised by a mean and a std."""
+    for what, numbers in (("mean", means), ("std", stds)):
+        wrong = [number for number in numbers if not math.isfinite(number) or (what == "std" and number <= 0)]
+        if wrong or not numbers:
+            value = f"a {what} of {wrong[0]:g}" if wrong else f"no {what}"
+            raise AuditError(f"{whose} {value}, by which nothing can be normalised")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..judge.errors import AuditError
-from ..judge.inputs import NormalisedBy, StatedInputs
+from ..judge.inputs import Normalisation, NormalisedBy, StatedInputs
 from ..judge.records import BATCH, LABEL_NAMES
-from .normalisation import Normalisation, Statistics, state_inputs
+from .normalisation import Statistics, state_inputs
 
 Named = Mapping[str, Tensor]
 """Tensors by the names of forward's parameters: input_ids, attention_mask, …"""

@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..judge.errors import AuditError
-from ..judge.inputs import NormalisedBy, StatedInputs
+from ..judge.inputs import Normalisation, NormalisedBy, StatedInputs, check_constants
 
 Statistics = tuple[float, ...]
-RULES = ("data", "none")
-EXPECTED = "expected data, none, or MEAN/STD such as 0.286/0.353 or 0.49,0.48,0.45/0.25,0.24,0.26"
-
-
-@dataclass(frozen=True)
-class Normalisation:
-    """What --fa-normalize says."""
-
-    text: str
-    mean: Statistics | None = None
-    std: Statistics | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Normalisation:
-        """``data``, ``none``, or one mean and one std for all channels or for each."""
-        text = "".join(text.split())
-        if text in RULES:
-            return cls(text)
-        mean, slash, std = text.partition("/")
-        if not slash:
-            raise AuditError(f"{EXPECTED}, not {text!r}")
-        try:
-            means, stds = (tuple(float(number) for number in part.split(",")) for part in (mean, std))
-        except ValueError:
-            raise AuditError(f"{EXPECTED}, not {text!r}") from None
-        _check_values(means, stds, f"{text!r} has")
-        if 1 not in (len(means), len(stds)) and len(means) != len(stds):
-            raise AuditError(f"{text!r} has {len(means)} values of mean and {len(stds)} of std; {EXPECTED}")
-        return cls(text, means, stds)
 
 
 def state_inputs(data: StatedInputs, config: Mapping[str, Any], option: Normalisation | None) -> StatedInputs:
@@ -75,7 +45,7 @@ def _of_config(config: Mapping[str, Any]) -> tuple[Statistics, Statistics] | Non
     if mean is None and std is None:
         return None
     means, stds = _numbers(mean, 0.0, "mean"), _numbers(std, 1.0, "std")
-    _check_values(means, stds, "the checkpoint's config has")
+    check_constants(means, stds, "the checkpoint's config has")
     return means, stds
 
 
@@ -86,11 +56,3 @@ def _numbers(value: Any, default: float, what: str) -> Statistics:
         return tuple(float(number) for number in values)
     except (TypeError, ValueError, OverflowError):
         raise AuditError(f"the checkpoint's config has {what} {value!r:.80}; expected one number per channel") from None
-
-
-def _check_values(means: Sequence[float], stds: Sequence[float], whose: str) -> None:
-    for what, numbers in (("mean", means), ("std", stds)):
-        wrong = [number for number in numbers if not math.isfinite(number) or (what == "std" and number <= 0)]
-        if wrong or not numbers:
-            value = f"a {what} of {wrong[0]:g}" if wrong else f"no {what}"
-            raise AuditError(f"{whose} {value}, by which nothing can be normalised")

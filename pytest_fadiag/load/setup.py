@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..judge.inputs import Normalisation
 from ..judge.records import BATCH, BATCHES
-from .normalisation import Normalisation
 
 if TYPE_CHECKING:
     from torch import nn

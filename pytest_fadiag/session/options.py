@@ -10,8 +10,8 @@ import pytest
 
 from ..judge.diagnostics import DIAGNOSTICS, select
 from ..judge.errors import AuditError
+from ..judge.inputs import Normalisation
 from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
-from ..load.normalisation import Normalisation
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 """How the names of checkpoint files end."""

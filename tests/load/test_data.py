@@ -19,10 +19,10 @@ from support import network
 from torch import Tensor
 
 from pytest_fadiag import AuditError
+from pytest_fadiag.judge.inputs import Normalisation
 from pytest_fadiag.load import folder
 from pytest_fadiag.load.data import DataSet
 from pytest_fadiag.load.networks import wants_flat
-from pytest_fadiag.load.normalisation import Normalisation
 from pytest_fadiag.load.readers import CIFAR10, FASHION_MNIST, IMAGENET
 from pytest_fadiag.load.sources import DataSpec, load_data
 

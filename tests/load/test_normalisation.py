@@ -13,10 +13,10 @@ from support import clustered, network
 from torch import Tensor
 
 from pytest_fadiag import AuditError, Bench, DiagnosticReport, Setup, audit, diagnose
-from pytest_fadiag.judge.inputs import NormalisedBy, StatedInputs
+from pytest_fadiag.judge.inputs import Normalisation, NormalisedBy, StatedInputs
 from pytest_fadiag.load.controls import ControlFile
 from pytest_fadiag.load.data import DataSet
-from pytest_fadiag.load.normalisation import Normalisation, state_inputs
+from pytest_fadiag.load.normalisation import state_inputs
 
 Save = Callable[..., Path]
 USUAL = StatedInputs("fashion-mnist", NormalisedBy.USUAL, (0.286,), (0.353,), pixels=True)
