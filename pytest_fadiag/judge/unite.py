@@ -33,6 +33,7 @@ def united(one: DiagnosticReport, other: DiagnosticReport) -> DiagnosticReport:
         diagnostics=(*one.diagnostics, *missing),
         companions=_both(one.companions, other.companions),
         environment={**other.environment, **one.environment},
+        observations={**other.observations, **one.observations},
     )
 
 

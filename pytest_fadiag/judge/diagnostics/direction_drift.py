@@ -118,6 +118,16 @@ class DirectionDrift(Diagnostic):
             lines.append("to make it exact: use pytest_fadiag.Recorder, which groups the samples by 128 and logs this cosine")
         return lines
 
+    def values(self, report: DiagnosticReport) -> list[str]:
+        companions = report.companions
+        shown = (
+            ("cosine", report.cross_batch_stability),
+            ("sample invariance", companions.sample_invariance),
+            ("output-error drift", companions.output_error_drift),
+        )
+        at = [] if report.stability_layer is None else [f"layer {report.stability_layer}"]
+        return at + [f"{name} {cosine(value)}" for name, value in shown if value is not None]
+
 
 def class_mix(report: DiagnosticReport) -> str:
     """What is odd about the classes of the probe, on which every mean gradient depends; nothing where they are balanced."""

@@ -101,6 +101,11 @@ class GradientFloor(Diagnostic):
             )
         return lines + (_of_the_log(report) if report.partial else [])
 
+    def values(self, report: DiagnosticReport) -> list[str]:
+        per_error = report.companions.gradient_per_unit_error
+        parts = [per_site("g", report.bp_grad_norms, depth_known=report.depth_known, between=", ")]
+        return parts if per_error is None else [*parts, f"per unit error {figure(per_error)}"]
+
 
 def _deepest(report: DiagnosticReport) -> tuple[str, float | None]:
     """The deepest gradient that is known, under its own name: ‖g_L‖, or another layer's in its stead."""
