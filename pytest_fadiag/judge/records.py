@@ -107,6 +107,23 @@ class Accuracy:
         return None if self.correct is None or not self.images else int(self.correct, 16)
 
 
+@dataclass(frozen=True)
+class Reference:
+    """How the reference, the BP gradient of what the network computes, was proven by finite differences."""
+
+    problem: str = ""
+    """Why it is not proven; empty where it is."""
+    dtype: str = "float64"
+    remark: str = ""
+    """Why it was not proven in float64."""
+    redrawn: bool = False
+    """Whether the weights were drawn anew for it, since at the network's own nothing could be resolved."""
+    own_backward: bool = False
+    """Whether the network's own backward gives another gradient."""
+    modules: tuple[str, ...] = ()
+    """Those with a backward of their own."""
+
+
 def _digits(images: int) -> int:
     """How many hexadecimal digits hold one bit an image."""
     return -(-images // 4)
@@ -120,6 +137,9 @@ class Measurement:
     bp_grad_norms: tuple[float, ...] = ()
     stability_layer: int | None = None
     cross_batch_stability: float | None = None
+    reference: Reference | None = None
+    reference_error: float | None = None
+    """How far autograd lies from finite differences, relative."""
     companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
     accuracy: Accuracy | None = None
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)

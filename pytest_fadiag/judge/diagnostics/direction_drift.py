@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..observers import DIRECTIONS, GRADIENTS, OUTPUT_ERROR
+from ..observers import DIRECTIONS, GRADIENTS, OUTPUT_ERROR, REFERENCE
 from ..records import BATCH
 from ..wording import beside, cosine, count, limit
 from .base import Diagnostic, Finding, Status
@@ -32,7 +32,7 @@ class DirectionDrift(Diagnostic):
     name = "direction-drift"
     question = "is the direction of the BP gradient mere drift?"
     threshold = "stability_drift_ceiling"
-    observers = (GRADIENTS, DIRECTIONS, OUTPUT_ERROR)
+    observers = (GRADIENTS, DIRECTIONS, OUTPUT_ERROR, REFERENCE)
     walk_back = "BP grad direction is drift-dominated"
     columns = (Column(key, "drift", lambda report: report.cross_batch_stability, ColumnKind.COSINE, priority=5),)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..observers import GRADIENTS, OUTPUT_ERROR
+from ..observers import GRADIENTS, OUTPUT_ERROR, REFERENCE
 from ..records import BATCH
 from ..wording import beside, figure, limit, per_site, site
 from .base import Diagnostic, Finding, Status
@@ -28,7 +28,7 @@ class GradientFloor(Diagnostic):
     name = "gradient-floor"
     question = "is the BP gradient at its numerical floor?"
     threshold = "g_norm_floor"
-    observers = (GRADIENTS, OUTPUT_ERROR)
+    observers = (GRADIENTS, OUTPUT_ERROR, REFERENCE)
     walk_back = "BP grad at numerical floor"
     columns = (Column(key, "‖g_L‖", lambda report: deepest(report.bp_grad_norms), ColumnKind.SCALE, priority=3),)
 
