@@ -17,6 +17,7 @@ from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
 from .judge.observers import ACCURACY, ObserverSpec
 from .judge.records import Measurement
+from .judge.reference import UNPROVEN
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds
 from .judge.wording import count
@@ -54,6 +55,15 @@ class Record:
     inputs: StatedInputs | None = None
     available: Diagnostics = DIAGNOSTICS
     """All diagnostics that there are."""
+
+    @property
+    def problems(self) -> dict[str, AuditError]:
+        """By key what keeps a diagnostic from being judged."""
+        reference = self.measurement.reference
+        if reference is None or not reference.problem:
+            return {}
+        resting = [diagnostic for diagnostic in DIAGNOSTICS if diagnostic.rests_on_reference]
+        return {d.key: AuditError(f"{d.name} cannot be judged, since {UNPROVEN}: {reference.problem}") for d in resting}
 
     def judge(
         self,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .codec import read, to_plain
 from .control import Control
-from .diagnostics import DIAGNOSTICS, Diagnostic, Diagnostics, Finding, GradientFloor, ResidualGrowth, Status
+from .diagnostics import DIAGNOSTICS, Cause, CauseKind, Diagnostic, Diagnostics, Finding, GradientFloor, ResidualGrowth, Status
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
 from .inputs import StatedInputs
@@ -19,13 +19,22 @@ from .late import named
 from .margins import Interval
 from .names import LONGEST_NAME, as_name, as_text, printable
 from .observers import ObserverSpec
-from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms, with_present_names
+from .records import (
+    Accuracy,
+    AuxiliaryStatistics,
+    Measurement,
+    Reference,
+    check_accuracy,
+    check_norms,
+    with_present_names,
+)
+from .reference import UNPROVEN, reference_line
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds, check_names
 from .trajectory import Trajectory
 from .verdict import DECIDED, left_open, not_walked_back, walk_back
 from .wire import ReportValues, TrajectoryValues
-from .wording import folded
+from .wording import folded, listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,6 +72,10 @@ class DiagnosticReport:
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
     inputs: StatedInputs | None = None
     """Which data it was measured on, and how the inputs were normalised."""
+    reference: Reference | None = None
+    """How the BP gradient was proven to be the network's own derivative; ``None`` where nobody looked, as in a log."""
+    reference_error: float | None = None
+    """How far autograd lies from finite differences, relative."""
     partial: bool = False
     """Made from a training log, or with holes: what is not known exactly is likely or not measured."""
     gradient_batch: int | None = None
@@ -88,7 +101,8 @@ class DiagnosticReport:
         if len(states) == 1:
             only = "" if states[0] is None else f" ({states[0]:g})"
             raise AuditError(f"residual_norms has one entry{only}: a network without blocks has no stream to audit")
-        gradients = check_norms(self.bp_grad_norms, "bp_grad_norms", empty=GradientFloor.name not in self.diagnostics)
+        no_gradients = bool(self.unproven) or GradientFloor.name not in self.diagnostics
+        gradients = check_norms(self.bp_grad_norms, "bp_grad_norms", empty=no_gradients)
         object.__setattr__(self, "residual_norms", states)
         object.__setattr__(self, "bp_grad_norms", gradients)
         object.__setattr__(self, "diagnostics", tuple(self.diagnostics))
@@ -152,13 +166,25 @@ class DiagnosticReport:
             control=control,
             environment=measurement.environment,
             observations=measurement.extra,
+            reference=measurement.reference,
+            reference_error=measurement.reference_error,
             **identity,
         )
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """One finding per diagnostic that was asked for, in the order of the registry."""
-        return tuple(diagnostic.judge(self) for diagnostic in self._asked)
+        return tuple(self._judged(diagnostic) for diagnostic in self._asked)
+
+    def _judged(self, diagnostic: Diagnostic) -> Finding:
+        if self.unproven and diagnostic.rests_on_reference:
+            return diagnostic.finding(self, Status.NOT_MEASURED, None, UNPROVEN, causes=(Cause(CauseKind.UNPROVEN),))
+        return diagnostic.judge(self)
+
+    @property
+    def unproven(self) -> str:
+        """Why the BP gradient is not proven to be the network's derivative; empty where it is, or nobody looked."""
+        return "" if self.reference is None else self.reference.problem
 
     @property
     def _asked(self) -> tuple[Diagnostic, ...]:
@@ -205,7 +231,9 @@ class DiagnosticReport:
         return None if margin(self) is None else self._fired("d")
 
     def _fired(self, key: str) -> bool:
-        for finding in self.findings:
+        for diagnostic, finding in zip(self._asked, self.findings, strict=True):
+            if finding.key == key and self.unproven and diagnostic.rests_on_reference:
+                raise AuditError(f"nobody knows whether ({key}) fires, since {UNPROVEN}: {self.unproven}")
             if finding.key == key:
                 return finding.fired
         names = ", ".join(self.diagnostics)
@@ -236,6 +264,9 @@ class DiagnosticReport:
     def check(self, expected: str | Sequence[str] | None = None) -> None:
         """Raise an ``AssertionError`` with this report as its text unless exactly the expected diagnostics (none) fired."""
         __tracebackhide__ = True
+        unjudged = [d.name for d in self._asked if self.unproven and d.rests_on_reference]
+        if unjudged:
+            raise AuditError(f"{listed(unjudged)} cannot be judged, since {UNPROVEN}: {self.unproven}")
         recorded = self.expected if expected is None else Keys.parse(expected)
         if recorded is not None:  # what was not asked for is not compared
             recorded = Keys.of(finding.key for finding in self.findings if finding.key in recorded)
@@ -251,13 +282,15 @@ class DiagnosticReport:
         seed = "" if self.seed is None else f", seed {self.seed}"
         lines = [f"FA diagnostic report: {self.method_name}{seed}"]
         lines += folded("  ", self.notes.splitlines())
-        lines += [] if self.inputs is None else folded("  ", [f"inputs: {self.inputs}"])
         lines += folded("  note: ", self.remarks)
+        lines += [] if self.inputs is None else folded("  ", [f"inputs: {self.inputs}"])
+        lines += folded("  reference: ", filter(None, [reference_line(self)]))
         if self.trajectory is not None:
             lines += folded("  ", filter(None, [self.trajectory.line(self.fired)]))
         for diagnostic, finding in zip(self._asked, self.findings, strict=True):
             lines.append(f"{diagnostic.label}: {finding.outcome}")
-            lines += folded("    ", diagnostic.lines(self))
+            unproven = self.unproven and diagnostic.rests_on_reference
+            lines += folded("    ", [finding.headline] if unproven else diagnostic.lines(self))
             if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
                 lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
         return printable("\n".join([*lines, f"VERDICT: {self.verdict}"]))
@@ -283,7 +316,8 @@ class DiagnosticReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""
-        fired = {finding.key: finding.fired for finding in self.findings}
+        known = [d.key for d in self._asked if not (self.unproven and d.rests_on_reference)]
+        fired = {finding.key: finding.fired for finding in self.findings if finding.key in known}
         values = {own.name: getattr(self, own.name) for own in fields(ReportValues) if own.name not in _FLAGS}
         values |= {name: fired.get(key) for name, key in _FLAGS.items()}
         values["frozen_baseline_undercut"] = self.frozen_baseline_undercut if "d" in fired else None

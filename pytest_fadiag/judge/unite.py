@@ -11,6 +11,8 @@ from .report import DiagnosticReport
 MEASURED = (
     "residual_norms",
     "bp_grad_norms",
+    "reference",
+    "reference_error",
     "stability_layer",
     "cross_batch_stability",
     "headline_acc",

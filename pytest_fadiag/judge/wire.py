@@ -17,7 +17,7 @@ from .diagnostics import DIAGNOSTICS, Status
 from .errors import AuditError
 from .inputs import StatedInputs
 from .margins import Interval, SeedMargin, SeedVerdict, Variance
-from .records import Accuracy, AuxiliaryStatistics, with_present_names
+from .records import Accuracy, AuxiliaryStatistics, Reference, with_present_names
 from .thresholds import DiagnosticThresholds
 from .trajectory import JUDGED_BY, Point, Trajectory, says_something
 
@@ -174,6 +174,10 @@ class ReportValues:
         Mapping[str, Mapping[str, Any]],
         Meta(description="What observers saw whose numbers are no fields above, by the observers' names."),
     ] = field(default_factory=dict)
+    reference: Reference | None = None
+    reference_error: Annotated[float | None, Meta(description="How far autograd lies from finite differences, relative.")] = (
+        None
+    )
     trajectory: TrajectoryValues | None = None
     margin_pp: Annotated[Points | None, Meta(description="Headline accuracy minus the control's, in percentage points.")] = None
     margin_interval: Interval | None = None

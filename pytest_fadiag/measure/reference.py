@@ -77,10 +77,11 @@ def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Proof:
             return _Trial(wide, stream, on_copy, FLOAT32, "parts of the forward compute in less than float64").proof()
     except Exception as error:  # a network may do anything with being copied, or with float64
         why = f"no float64 copy runs: {_first_line(error)}"
+    trial = _Trial(network, stream, x, FLOAT32, why)
     try:
-        return _Trial(network, stream, x, FLOAT32, why).proof()
+        return trial.proof()
     except Exception as error:
-        return Proof(Reference(f"it could not be put to the test: {_first_line(error)}; {WAY_OUT}", FLOAT32.name, why))
+        return Proof(trial.record(f"it fails: {_first_line(error)}"))
 
 
 def passed(
@@ -146,10 +147,11 @@ class _Trial:
         own = self._attempt(own_backward=True)
         theirs = self._compared(own)
         if theirs is not None and theirs.error <= self.precision.tolerance:
-            return self._flat(theirs) or Proof(self._record(), theirs.error, undoes=False)
+            return self._flat(theirs) or Proof(self.record(), theirs.error, undoes=False)
         one = found or theirs
         if one is None:
-            return Proof(self._record(f"autograd fails: {_first_line(own)}"))
+            assert isinstance(own, Exception)
+            raise own
         if not self.redrawn and not self._resolved(one):
             return self._anew().proof()
         return self._flat(one) or self._not_proven(one.error)
@@ -218,7 +220,7 @@ class _Trial:
             return None
         place = "the head" if flat[0] == seen.depth else f"block {flat[0]}"
         said = f"{place} is piecewise constant, as with a straight-through estimator, and has no useful BP gradient"
-        return Proof(self._record(said, way_out=""))  # a plain network of the same weights is as flat
+        return Proof(self.record(said, way_out=""))  # a plain network of the same weights is as flat
 
     def _flat_blocks(self, seen: Pass) -> list[int]:
         small, wide = self._differences(seen), self._differences(seen, step=WIDE_STEP)
@@ -229,17 +231,17 @@ class _Trial:
 
     def _proven(self, found: _Comparison) -> Proof:
         own = bool(self.departures.of(*UNDONE)) and _differ(found.seen, self._attempt(own_backward=True))
-        return Proof(self._record(own=own), found.error)
+        return Proof(self.record(own=own), found.error)
 
     def _not_proven(self, error: float) -> Proof:
         if math.isnan(error):
-            return Proof(self._record("its derivative is not finite, even with weights drawn anew"))
+            return Proof(self.record("its derivative is not finite, even with weights drawn anew"))
         allowed = f"({limit(self.precision.tolerance)} is allowed)"
         return Proof(
-            self._record(f"autograd's derivative lies {figure(error)} from finite differences, relative {allowed}"), error
+            self.record(f"autograd's derivative lies {figure(error)} from finite differences, relative {allowed}"), error
         )
 
-    def _record(self, said: str = "", way_out: str = WAY_OUT, *, own: bool = False) -> Reference:
+    def record(self, said: str = "", way_out: str = WAY_OUT, *, own: bool = False) -> Reference:
         """What is written down; a problem with the modules that it comes from, and the way out."""
         modules = self.departures.of(*UNDONE)
         if said:

@@ -84,13 +84,15 @@ class ThroughForward:
             with_context = function.setup_context is _SingleLevelFunction.setup_context
             given = (_Context(needed), *args) if with_context else args
             outputs = function.forward(*given, **kwargs)
+        except Exception:  # what it does cannot be done with a graph; where it cannot be done at all, its own apply says so
+            outputs = None
         finally:
             self.functions -= 1
         if any(output.requires_grad for output in (outputs if isinstance(outputs, tuple) else (outputs,)) if _differs(output)):
             if not torchs_own:
                 self.note(OWN_FUNCTION)
             return outputs
-        if not any(needed):
+        if outputs is not None and not any(needed):
             return outputs
         if not torchs_own:
             self.note(OPAQUE)
@@ -174,13 +176,28 @@ def _noting(what: str) -> Instead:
     return noted
 
 
+def _without_graph(through: ThroughForward, func: Any, args: Any, kwargs: Any) -> Any:
+    """What refuses tensors with a graph, and gets none where detach detaches."""
+    if not args[0].requires_grad:
+        return func(*args, **kwargs)
+    if through.functions:
+        raise _CannotBeSeen
+    through.note(ITEM)
+    return func(args[0].detach(), *args[1:], **kwargs)
+
+
+class _CannotBeSeen(Exception):
+    """The forward of a function leaves torch."""
+
+
 _INSTEAD: dict[Any, Instead] = {
     **dict.fromkeys((torch.detach, torch.detach_, Tensor.detach, Tensor.detach_), _identity),
     **dict.fromkeys((Tensor.register_hook, Tensor.register_post_accumulate_grad_hook), _no_hook),
     **dict.fromkeys((Tensor.requires_grad_, vars(torch._C.TensorBase)["requires_grad"].__set__), _no_new_leaf),
     vars(torch._C.TensorBase)["data"].__get__: _data,
     torch._C._set_grad_enabled: _grad_mode,
-    **dict.fromkeys((Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__array__), _noting(ITEM)),
+    **dict.fromkeys((Tensor.item, Tensor.tolist, Tensor.__float__), _noting(ITEM)),
+    **dict.fromkeys((Tensor.numpy, Tensor.__array__, Tensor.__deepcopy__), _without_graph),
     vars(torch._C.TensorBase)["grad_fn"].__get__: _noting(GRAD_FN),
 }
 

@@ -59,7 +59,11 @@ class Measured:
     record: Record
     control: None = None
     expected: None = None
-    problems: Mapping[str, BaseException] = field(default_factory=dict)
+
+    @property
+    def problems(self) -> Mapping[str, BaseException]:
+        """Without a proven reference there is no BP gradient to judge, nor to judge by."""
+        return self.record.problems
 
     @property
     def method(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..codec import to_plain
-from ..observers import ObserverSpec
+from ..observers import REFERENCE, ObserverSpec
 from .cause import EXCUSES, Cause
 from .column import Column
 
@@ -111,6 +111,11 @@ class Diagnostic(ABC):
     def label(self) -> str:
         """What a report calls it: «(a) residual-growth», or its name alone."""
         return label(self.key, self.name)
+
+    @property
+    def rests_on_reference(self) -> bool:
+        """Whether it judges the BP gradient, or by it."""
+        return REFERENCE in self.observers
 
     @abstractmethod
     def judge(self, report: DiagnosticReport) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...judge.keys import labelled
+from ...judge.reference import reference_line
 from ...judge.report import DiagnosticReport
 from ...judge.trajectory import Trajectory
 from ...judge.wording import count, fraction, listed
@@ -25,6 +26,7 @@ def facts(row: AuditRow) -> list[tuple[str, str]]:
     if row.report is not None and row.report.inputs is not None:
         said.append(("inputs", str(row.report.inputs)))
     if row.report is not None:
+        said += [("reference", line)] if (line := reference_line(row.report)) else []
         said.append(("control", _control(row.report)))
         if row.report.trajectory is not None and row.report.trajectory.epochs:
             said.append(("first fired", _first_fired(row.report, row.report.trajectory)))
