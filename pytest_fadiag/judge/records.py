@@ -111,9 +111,9 @@ class Accuracy:
 class Reference:
     """How the reference, the BP gradient of what the network computes, was proven by finite differences."""
 
-    problem: str = ""
+    problem: str
     """Why it is not proven; empty where it is."""
-    dtype: str = "float64"
+    dtype: str
     remark: str = ""
     """Why it was not proven in float64."""
     redrawn: bool = False
@@ -137,14 +137,14 @@ class Measurement:
     bp_grad_norms: tuple[float, ...] = ()
     stability_layer: int | None = None
     cross_batch_stability: float | None = None
-    reference: Reference | None = None
-    reference_error: float | None = None
-    """How far autograd lies from finite differences, relative."""
     companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
     accuracy: Accuracy | None = None
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
     extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What other observers computed, by their names, as plain JSON values."""
+    reference: Reference | None = None
+    reference_error: float | None = None
+    """How far autograd lies from finite differences, relative."""
 
     @classmethod
     def of(cls, results: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str | int | bool]) -> Measurement:
