@@ -15,7 +15,7 @@ from .judge.control import Control
 from .judge.diagnostics import DIAGNOSTICS, Diagnostic, Diagnostics
 from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
-from .judge.observers import ACCURACY, ObserverSpec
+from .judge.observers import ACCURACY, REFERENCE, ObserverSpec
 from .judge.records import Measurement
 from .judge.reference import UNPROVEN
 from .judge.report import DiagnosticReport
@@ -62,7 +62,7 @@ class Record:
         reference = self.measurement.reference
         if reference is None or not reference.problem:
             return {}
-        resting = [diagnostic for diagnostic in DIAGNOSTICS if diagnostic.rests_on_reference]
+        resting = [diagnostic for diagnostic in self.available if diagnostic.rests_on_reference]
         return {d.key: AuditError(f"{d.name} cannot be judged, since {UNPROVEN}: {reference.problem}") for d in resting}
 
     def judge(
@@ -230,9 +230,11 @@ class Bench:
         sources = self._sources(network, given)
         made: Parts = {FACTS: {**facts, **sources}}
         for observer in observers:
+            result = observations.results[observer.name]
             made[self._part(observer)] = {
-                "result": observations.results[observer.name],
+                "result": result,
                 "environment": observations.environment,
+                **({} if result else {"unproven_by": REFERENCE.version}),
                 **sources,
             }
         plain: Parts = to_plain(made)
@@ -342,6 +344,8 @@ def _usable(name: str, part: Any) -> bool:
         else ("result", "environment")
     )
     whole = isinstance(part, dict) and all(key in part for key in needed) and isinstance(part["environment"], dict)
+    if whole and part.get("unproven_by", REFERENCE.version) != REFERENCE.version:
+        return False  # nothing was measured, for want of a proof that may succeed now
     return whole and ("sources" not in part or is_current(part["sources"]))
 
 

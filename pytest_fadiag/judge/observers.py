@@ -25,11 +25,11 @@ class ObserverSpec(Generic[Result]):
 
 
 _HOME = "pytest_fadiag.measure.observers"
-STATES = ObserverSpec("states", 1, f"{_HOME}.states:StateNorms")
-GRADIENTS = ObserverSpec("gradients", 2, f"{_HOME}.gradients:GradientNorms")
-DIRECTIONS = ObserverSpec("directions", 3, f"{_HOME}.directions:GradientDirections")
-OUTPUT_ERROR = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
-ACCURACY = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
-REFERENCE = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
+STATES: ObserverSpec[Any] = ObserverSpec("states", 1, f"{_HOME}.states:StateNorms")
+GRADIENTS: ObserverSpec[Any] = ObserverSpec("gradients", 2, f"{_HOME}.gradients:GradientNorms")
+DIRECTIONS: ObserverSpec[Any] = ObserverSpec("directions", 3, f"{_HOME}.directions:GradientDirections")
+OUTPUT_ERROR: ObserverSpec[Any] = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
+ACCURACY: ObserverSpec[Any] = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
+REFERENCE: ObserverSpec[Any] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
 FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY, REFERENCE)
 """Those whose results are fields of a measurement."""

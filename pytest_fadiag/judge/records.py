@@ -151,7 +151,7 @@ class Measurement:
         """The measurement that the results of some observers make, as they computed them or as JSON kept them."""
         own = [observer.name for observer in FIELD_OBSERVERS]
         fields = {key: value for name in own for key, value in results.get(name, {}).items()}
-        extra = {name: result for name, result in results.items() if name not in own}
+        extra = {name: result for name, result in results.items() if name not in own and result}
         return cls._read({**fields, "companions": fields, "environment": environment, "extra": extra})
 
     def to_dict(self) -> dict[str, Any]:
