@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: audit test test-integrations lint format bench fixtures readme clean
+.PHONY: audit test test-integrations lint format bench truth fixtures readme clean
 
 audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against their recorded verdicts
 	cd fixtures && ../$(BIN)/python -m pytest
@@ -30,6 +30,9 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/xdist.py
 	$(BIN)/python benchmarks/scale.py
 
+truth: $(VENV)/.ready   ## the audit against 150 networks whose verdict is known; needs Debian's dataset-fashion-mnist
+	$(BIN)/python -m benchmarks.truth
+
 fixtures: $(VENV)/.ready ## train the shipped checkpoints again (about an hour)
 	$(BIN)/python fixtures/build.py
 
@@ -37,7 +40,7 @@ readme: $(VENV)/.ready  ## renew the table, the report and the options in the RE
 	$(BIN)/python .ci/readme.py
 
 clean:                  ## remove what the other targets made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/truth/made
 
 $(VENV)/.integrations: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,integrations]'

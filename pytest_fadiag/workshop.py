@@ -83,7 +83,7 @@ class Workshop:
         self,
         network: nn.Module,
         batches: Iterable[Any],
-        observers: Sequence[ObserverSpec[Any]],
+        observers: Sequence[ObserverSpec],
         progress: Progress,
         data_digest: str | None,
     ) -> Observations:

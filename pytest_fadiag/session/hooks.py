@@ -13,8 +13,8 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..show.printable import printable
 from . import checklist, dist, items, outcome, seeds, undertest
 from .run import NO_OVERRIDES
-from .settings import AVAILABLE, MARKER, marked
-from .start import for_worker, idle_run, make_run, registry_of
+from .settings import MARKER, marked
+from .start import for_worker, idle_run, make_run
 from .summary import Summary
 from .targets import Kind
 
@@ -35,9 +35,7 @@ class AuditHooks:
         self.config = config
         self.informs = any(config.getoption(name, None) for name in INFORMATION)
         try:
-            registry = registry_of(config)
-            config.stash[AVAILABLE] = registry.diagnostics
-            self.run = idle_run(config, registry) if self.informs else make_run(config, registry)
+            self.run = idle_run(config) if self.informs else make_run(config)
         except AuditError as error:
             raise pytest.UsageError(printable(str(error))) from None
 
@@ -97,7 +95,7 @@ class AuditHooks:
 
     def make_scheduler(self, log: Any) -> Any:
         """The scheduler of an audit; other runs keep xdist's."""
-        return dist.make_scheduler(self.config, log, self.run.settings.available) if self.run.in_play else None
+        return dist.make_scheduler(self.config, log) if self.run.in_play else None
 
     def for_worker(self) -> dict[str, Any]:
         """What a worker of xdist is told."""

@@ -11,9 +11,8 @@ import pytest
 
 from ..bench import Bench, Record
 from ..judge.control import Control
-from ..judge.diagnostics import CONTROLLED, Diagnostic, Diagnostics
+from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, Diagnostic
 from ..judge.errors import AuditError
-from ..judge.keys import Keys, labelled
 from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
@@ -40,7 +39,7 @@ class Evidence(Protocol):
         """The control that it brings itself; a measurement has none."""
 
     @property
-    def expected(self) -> Keys | None:
+    def expected(self) -> str | None:
         """What was expected of it where it was recorded."""
 
     @property
@@ -59,11 +58,7 @@ class Measured:
     record: Record
     control: None = None
     expected: None = None
-
-    @property
-    def problems(self) -> Mapping[str, BaseException]:
-        """Without a proven reference there is no BP gradient to judge, nor to judge by."""
-        return self.record.problems
+    problems: Mapping[str, BaseException] = field(default_factory=dict)
 
     @property
     def method(self) -> str:
@@ -88,7 +83,6 @@ class Logged:
 
     log: TrainingLog
     target_seed: int | None
-    available: Diagnostics
     control: None = None
     expected: None = None
     problems: Mapping[str, BaseException] = field(default_factory=dict)
@@ -107,9 +101,7 @@ class Logged:
         self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
     ) -> DiagnosticReport:
         """The partial report of the log: all of it, whatever was asked for, since nothing more is measured for it."""
-        report = self.log.report(control, thresholds)
-        asked = (*report.diagnostics, *(d.name for d in diagnostics if d.name not in report.diagnostics))
-        return replace(report, seed=self.seed, diagnostics=asked, available=self.available)
+        return replace(self.log.report(control, thresholds), seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -150,7 +142,7 @@ class Run:
             return Measured(self.bench.record(Path(target.path), diagnostics, overrides.given, seed=target.seed))
         if target not in self._evidence:
             self._evidence[target] = (
-                Logged(self._log(Path(target.path)), target.seed, self.settings.available)
+                Logged(self._log(Path(target.path)), target.seed)
                 if target.kind is Kind.LOG or self.merged is None
                 else RecordedRow(self.merged.rows[target.path], self.settings)
             )
@@ -164,9 +156,9 @@ class Run:
         self,
         target: Target,
         thresholds: DiagnosticThresholds,
-        diagnostics: Sequence[Diagnostic],
+        diagnostics: Sequence[Diagnostic] = DIAGNOSTICS,
         overrides: Overrides = NO_OVERRIDES,
-        expected: Keys | None = None,
+        expected: str | None = None,
     ) -> tuple[DiagnosticReport, Mapping[str, BaseException]]:
         """The report of a target, and by key what keeps a diagnostic from being judged, if something does."""
         evidence = self.evidence(target, diagnostics, overrides)
@@ -207,13 +199,13 @@ class Run:
         file = self.expectations.path.name
         return {
             key: AuditError(
-                f"{labelled(key)} of {target.id} is not recorded in {file}, so that its verdict cannot be compared: record "
-                "it there (--fa-update-expect), or leave it out of this run (--fa-diagnostics)"
+                f"({key}) of {target.id} is not recorded in {file}, so that its verdict cannot be compared: record it there "
+                "(--fa-update-expect), or leave it out of this run (--fa-diagnostics)"
             )
             for key in keys
         }
 
-    def _expected(self, target: Target, evidence: Evidence) -> Keys | None:
+    def _expected(self, target: Target, evidence: Evidence) -> str | None:
         if self.expectations is not None:
             return self.expectations.of(target.id, evidence.method, evidence.seed)
         return evidence.expected

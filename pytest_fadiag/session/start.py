@@ -19,7 +19,6 @@ from ..load.controls import Controls, parse_controls
 from ..load.setup import Setup
 from ..load.sources import DataSpec
 from ..load.specs import is_factory
-from ..registry import Registry, load_packages
 from ..show.progress import Progress
 from .checklist import Readings
 from .expect import Expectations, check_record
@@ -33,14 +32,7 @@ from .targets import expand
 SHARED: pytest.StashKey[str] = pytest.StashKey()
 
 
-def registry_of(config: pytest.Config) -> Registry:
-    """What this call of pytest knows: by its own plugins and conftests, and by the packages that add to an audit."""
-    if not (os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") or config.getoption("disable_plugin_autoload", False)):
-        load_packages(config.pluginmanager)
-    return Registry(config.pluginmanager)
-
-
-def make_run(config: pytest.Config, registry: Registry) -> Run:
+def make_run(config: pytest.Config) -> Run:
     """Everything that the command and the ini file ask for, found once and checked; no checkpoint is opened."""
     settings = Settings.of(config)
     received = getattr(config, "workerinput", {}).get("fadiag")
@@ -56,7 +48,7 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
     run = Run(
         settings,
         targets,
-        _bench(config, settings, registry),
+        _bench(config, settings),
         controls,
         _expectations(settings),
         merged,
@@ -71,16 +63,16 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
 def _expectations(settings: Settings) -> Expectations | None:
     if settings.expect is None or settings.updates_expect:
         return None
-    return Expectations.read(settings.path("expect", settings.expect), settings.available)
+    return Expectations.read(settings.path("expect", settings.expect))
 
 
-def idle_run(config: pytest.Config, registry: Registry) -> Run:
+def idle_run(config: pytest.Config) -> Run:
     """The run of a call of pytest that runs no tests."""
     settings = Settings.defaults(config)
-    return Run(settings, Targets(), Bench(Setup(), registry=registry))
+    return Run(settings, Targets(), Bench(Setup()))
 
 
-def _bench(config: pytest.Config, settings: Settings, registry: Registry) -> Bench:
+def _bench(config: pytest.Config, settings: Settings) -> Bench:
     data = None if settings.data is None else _data_spec(settings).text
     setup = Setup(
         data,
@@ -96,7 +88,6 @@ def _bench(config: pytest.Config, settings: Settings, registry: Registry) -> Ben
     plugin = config.pluginmanager.get_plugin  # asked later: the reporter is not there yet when a run is configured
     return Bench(
         setup,
-        registry=registry,
         cache=_cache(config, settings),
         progress=lambda name: Progress(plugin("terminalreporter"), plugin("capturemanager"), name),
     )

@@ -7,13 +7,11 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..judge.codec import to_plain
 from ..judge.errors import AuditError
-from ..judge.keys import Keys
 from ..load.identity import identify
 from ..load.logtables import EVENTS
 from ..show.printable import one_line
@@ -50,7 +48,7 @@ class Target:
     """Of a recorded row its seed, else what {seed} in its path stood for."""
     group: str | None = None
     """The test of the margin over seeds to which it belongs, told among all that a run names."""
-    keys: Keys | None = None
+    keys: str | None = None
     """Of a recorded row the diagnostics that were run; ``None`` for all."""
 
     @property
@@ -68,14 +66,12 @@ class Target:
 
     def to_dict(self) -> dict[str, Any]:
         """The target as plain values, for xdist's workers."""
-        plain: dict[str, Any] = to_plain(self)
-        return plain
+        return {**asdict(self), "kind": self.kind.value}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Target:
         """The target that the controller sent."""
-        keys = values["keys"]
-        return cls(**{**values, "kind": Kind(values["kind"]), "keys": None if keys is None else Keys(keys)})
+        return cls(**{**values, "kind": Kind(values["kind"])})
 
 
 def expand(

@@ -21,9 +21,7 @@ from pytest_fadiag.judge.diagnostics import Status
 from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.judge.trajectory import Point
 from pytest_fadiag.judge.wire import TrajectoryValues
-from pytest_fadiag.show.audit import Audit
-
-COLUMNS = Audit(()).columns
+from pytest_fadiag.show.audit import COLUMNS
 
 report = partial(builders.report, builders.PENALISED)
 

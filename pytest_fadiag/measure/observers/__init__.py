@@ -7,17 +7,15 @@ from typing import Any
 
 from ...judge.errors import AuditError
 from .accuracy import Classification
-from .base import Event, FirstBatch, Gradient, Observer, Output, OutputError, PassInfo, Samples, State
+from .base import Event, Gradient, Observer, Output, OutputError, PassInfo, Samples, State
 from .directions import GradientDirections
 from .gradients import GradientNorms
 from .output_error import OutputErrors
-from .reference import ReferenceProof
 from .states import StateNorms
 
 __all__ = [
     "OBSERVERS",
     "Event",
-    "FirstBatch",
     "Gradient",
     "Observer",
     "ObserverMaker",
@@ -30,8 +28,7 @@ __all__ = [
 ]
 
 OBSERVERS: dict[str, type[Observer[Any]]] = {
-    observer.spec.name: observer
-    for observer in (StateNorms, GradientNorms, GradientDirections, OutputErrors, Classification, ReferenceProof)
+    observer.spec.name: observer for observer in (StateNorms, GradientNorms, GradientDirections, OutputErrors, Classification)
 }
 """The registry, by name."""
 

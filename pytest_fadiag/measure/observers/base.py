@@ -10,10 +10,6 @@ from torch import Tensor, nn
 
 from ...judge.observers import ObserverSpec
 from ...judge.records import BATCH
-from ..inputs import ModelInput
-from ..output_error import Loss
-from ..reference import Proof
-from ..stream.sites import Stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,19 +65,7 @@ class Gradient:
     error: OutputError
 
 
-@dataclass(frozen=True, eq=False)
-class FirstBatch:
-    """Samples of the first batch before anything is made of them, the network itself, and how its reference is taken."""
-
-    samples: Samples
-    x: ModelInput
-    network: nn.Module
-    stream: Stream
-    loss: Loss
-    proof: Proof
-
-
-Event = FirstBatch | Output | State | OutputError | Gradient
+Event = Output | State | OutputError | Gradient
 Watched = TypeVar("Watched", bound=Event)
 
 
@@ -102,7 +86,7 @@ class Observer(ABC, Generic[Watched]):
     the tensors. Its numbers depend on no other observer, and whatever is watched by none is not computed.
     """
 
-    spec: ClassVar[ObserverSpec[Any]]
+    spec: ClassVar[ObserverSpec]
     watches: ClassVar[tuple[type[Event], ...]]
     every_batch: ClassVar[bool] = False
     """Whether it watches samples beyond the probe too; gradients are taken on the probe alone."""

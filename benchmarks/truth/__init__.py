@@ -1,0 +1,5 @@
+"""Networks whose verdict is written down before they are measured, and what the audit says of them.
+
+python -m benchmarks.truth                 train what is missing, audit everything, print the tables
+python -m benchmarks.truth --only 'vit*'   a part of it
+"""
