@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from .cache import Parts, ResultCache, key_of
 from .judge.codec import read, to_plain
 from .judge.control import Control
-from .judge.diagnostics import DIAGNOSTICS, Diagnostic
+from .judge.diagnostics import DIAGNOSTICS, Diagnostic, Diagnostics
 from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
-from .judge.observers import ACCURACY, ObserverSpec
+from .judge.observers import ACCURACY, REFERENCE, ObserverSpec
 from .judge.records import Measurement
+from .judge.reference import UNPROVEN
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds
 from .judge.wording import count
@@ -26,6 +27,7 @@ from .load.digests import file_digest, installed_version
 from .load.setup import NOTHING_GIVEN, Given, Setup
 from .load.sources import DataSpec
 from .load.specs import is_factory, network_identity
+from .registry import Registry, installed
 
 if TYPE_CHECKING:
     from .load.data import DataSet
@@ -51,14 +53,26 @@ class Record:
     notes: str
     measurement: Measurement
     inputs: StatedInputs | None = None
+    available: Diagnostics = DIAGNOSTICS
+    """All diagnostics that there are."""
+
+    @property
+    def problems(self) -> dict[str, AuditError]:
+        """By key what keeps a diagnostic from being judged."""
+        reference = self.measurement.reference
+        if reference is None or not reference.problem:
+            return {}
+        resting = [diagnostic for diagnostic in self.available if diagnostic.rests_on_reference]
+        return {d.key: AuditError(f"{d.name} cannot be judged, since {UNPROVEN}: {reference.problem}") for d in resting}
 
     def judge(
         self,
         control: Control | None,
         thresholds: DiagnosticThresholds | Mapping[str, Any] | None,
-        diagnostics: Sequence[Diagnostic] = DIAGNOSTICS,
+        diagnostics: Sequence[Diagnostic] | None = None,
     ) -> DiagnosticReport:
-        """The report of the diagnostics that were asked for."""
+        """The report of the diagnostics that were asked for, else of those that run by default."""
+        asked = self.available.by_default if diagnostics is None else diagnostics
         return DiagnosticReport.from_measurement(
             self.measurement,
             method_name=self.method,
@@ -69,21 +83,33 @@ class Record:
             notes=self.notes,
             checkpoint=self.checkpoint,
             inputs=self.inputs,
-            diagnostics=tuple(diagnostic.name for diagnostic in diagnostics),
+            diagnostics=tuple(diagnostic.name for diagnostic in asked),
+            available=self.available,
         )
 
 
-def observers_of(diagnostics: Iterable[Diagnostic]) -> list[ObserverSpec]:
+def observers_of(diagnostics: Iterable[Diagnostic]) -> list[ObserverSpec[Any]]:
     """What must be observed for some diagnostics; the accuracy always is, for it is what a result claims."""
     needed = {observer: None for diagnostic in diagnostics for observer in diagnostic.observers}
     return list({**needed, ACCURACY: None})
 
 
 class Bench:
-    """Measures checkpoints with one setup, each number once: in this process, and with a cache on disk in all of them."""
+    """Measures checkpoints with one setup, each number once: in this process, and with a cache on disk in all of them.
 
-    def __init__(self, setup: Setup, *, cache: ResultCache | None = None, progress: ProgressOf | None = None) -> None:
+    ``registry`` says which diagnostics, loaders and outputs there are: by default those of the installed packages.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        registry: Registry | None = None,
+        cache: ResultCache | None = None,
+        progress: ProgressOf | None = None,
+    ) -> None:
         self.setup = setup
+        self.registry = registry or installed()
         self.cache = cache or ResultCache()
         self.progress = progress or (lambda name: nullcontext(lambda done, total: None))
         self._errors: dict[tuple[str, ...], AuditError] = {}
@@ -100,13 +126,14 @@ class Bench:
     def record(
         self,
         path: Path,
-        diagnostics: Sequence[Diagnostic] = DIAGNOSTICS,
+        diagnostics: Sequence[Diagnostic] | None = None,
         given: Given = NOTHING_GIVEN,
         *,
         seed: int | None = None,
     ) -> Record:
         """What is known of a checkpoint, measured now or earlier; ``seed`` is its seed where neither config nor name tells."""
-        observers = observers_of(diagnostics)
+        available = self.registry.diagnostics
+        observers = observers_of(available.by_default if diagnostics is None else diagnostics)
         parts = self._parts(path, observers, given, control=False)
         facts = parts[FACTS]
         results = {observer.name: parts[self._part(observer)] for observer in observers}
@@ -122,6 +149,7 @@ class Bench:
             notes="; ".join(filter(None, [facts["title"], facts["note"]])),
             measurement=replace(measurement, environment={**environment, **facts["environment"]}),
             inputs=read(StatedInputs, facts["inputs"], "inputs"),
+            available=available,
         )
 
     def control(self, chosen: Control | ControlFile | None, given: Given = NOTHING_GIVEN) -> Control | None:
@@ -139,7 +167,7 @@ class Bench:
         inputs = read(StatedInputs, parts[FACTS]["inputs"], "inputs")
         return replace(control_of(chosen, parts[FACTS]["config"], measurement.accuracy), inputs=inputs)
 
-    def _parts(self, path: Path, observers: Sequence[ObserverSpec], given: Given, *, control: bool) -> Parts:
+    def _parts(self, path: Path, observers: Sequence[ObserverSpec[Any]], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
         memory = key_of({"path": str(path), "file": _digest(path), "given": given.identity, "control": control})
         wanted = [FACTS, *map(self._part, observers)]
@@ -171,7 +199,7 @@ class Bench:
         records.append(make(wanted))
         return records[-1]
 
-    def _measure(self, path: Path, observers: Sequence[ObserverSpec], given: Given, control: bool) -> Parts:
+    def _measure(self, path: Path, observers: Sequence[ObserverSpec[Any]], given: Given, control: bool) -> Parts:
         """What these observers see of a file, from one pass, and what the file itself tells."""
         if not given.at_hand:
             raise NotAtHand
@@ -202,15 +230,17 @@ class Bench:
         sources = self._sources(network, given)
         made: Parts = {FACTS: {**facts, **sources}}
         for observer in observers:
+            result = observations.results[observer.name]
             made[self._part(observer)] = {
-                "result": observations.results[observer.name],
+                "result": result,
                 "environment": observations.environment,
+                **({} if result else {"unproven_by": REFERENCE.version}),
                 **sources,
             }
         plain: Parts = to_plain(made)
         return plain
 
-    def _part(self, observer: ObserverSpec) -> str:
+    def _part(self, observer: ObserverSpec[Any]) -> str:
         """The name of an observer's result within a record: it has its own version, and its own share of the setup."""
         return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}"
 
@@ -314,6 +344,8 @@ def _usable(name: str, part: Any) -> bool:
         else ("result", "environment")
     )
     whole = isinstance(part, dict) and all(key in part for key in needed) and isinstance(part["environment"], dict)
+    if whole and part.get("unproven_by", REFERENCE.version) != REFERENCE.version:
+        return False  # nothing was measured, for want of a proof that may succeed now
     return whole and ("sources" not in part or is_current(part["sources"]))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .judge.control import Control
-from .judge.diagnostics import select
+from .judge.diagnostics import DIAGNOSTICS
 from .judge.errors import AuditError
 from .judge.records import Accuracy, Measurement
 from .judge.report import DiagnosticReport
@@ -56,7 +56,7 @@ class Guard:
     ) -> None:
         if isinstance(after, bool) or not isinstance(after, int) or after < 1:
             raise AuditError(f"after is {after!r}, not a number of records from 1")
-        self.diagnostics = select(stop)
+        self.diagnostics = DIAGNOSTICS.select(stop)
         self.recorder, self.after, self.on_stop = recorder, after, on_stop
         self.control = control if control is None or isinstance(control, Control) else Control(Accuracy(control))
         self.thresholds = DiagnosticThresholds().replace(**thresholds) if isinstance(thresholds, Mapping) else thresholds

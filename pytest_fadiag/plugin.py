@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from . import hookspecs
 from .session import audit_of
 from .session.fixtures import (  # noqa: F401 (pytest finds fixtures in the plugin's module)
     fa_checkpoint,
@@ -25,6 +26,11 @@ from .session.options import declare, is_asked_for
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options and their ini twins."""
     declare(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks by which other packages add to an audit."""
+    pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_configure(config: pytest.Config) -> None:

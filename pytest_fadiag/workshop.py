@@ -83,7 +83,7 @@ class Workshop:
         self,
         network: nn.Module,
         batches: Iterable[Any],
-        observers: Sequence[ObserverSpec],
+        observers: Sequence[ObserverSpec[Any]],
         progress: Progress,
         data_digest: str | None,
     ) -> Observations:

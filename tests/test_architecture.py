@@ -12,9 +12,12 @@ import pytest_fadiag
 
 PACKAGE = Path(pytest_fadiag.__file__).parent
 MAY_IMPORT = {
-    "plugin": {"session"},
-    "session": {"bench", "cache", "load", "judge", "show", "lint"},
-    "bench": {"cache", "workshop", "load", "judge"},
+    "plugin": {"session", "hookspecs"},
+    "session": {"bench", "registry", "cache", "load", "judge", "show", "lint"},
+    "bench": {"registry", "cache", "workshop", "load", "judge"},
+    "registry": {"builtin", "hookspecs", "judge"},
+    "builtin": {"judge"},
+    "hookspecs": {"judge"},
     "integrations": {"guard", "recorder"},
     "guard": {"recorder", "load", "judge"},
     "recorder": {"load", "measure", "judge"},

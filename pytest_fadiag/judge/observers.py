@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class ObserverSpec:
+class ObserverSpec(Generic[Result]):
     """An observer that a diagnostic needs."""
 
     name: str
@@ -16,13 +19,17 @@ class ObserverSpec:
     """``package.module:Class``, imported when it measures."""
     probe: bool = True
     """Whether it looks at the stream of the probe's batches, so that its result depends on the stream and on their number."""
+    result: type[Result] | None = None
+    """The dataclass that its numbers make, by which a report gives them (``report.observed(spec)``) and a file of them is held
+    to it; nothing where they are fields of a measurement."""
 
 
 _HOME = "pytest_fadiag.measure.observers"
-STATES = ObserverSpec("states", 1, f"{_HOME}.states:StateNorms")
-GRADIENTS = ObserverSpec("gradients", 1, f"{_HOME}.gradients:GradientNorms")
-DIRECTIONS = ObserverSpec("directions", 2, f"{_HOME}.directions:GradientDirections")
-OUTPUT_ERROR = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
-ACCURACY = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
-FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY)
+STATES: ObserverSpec[Any] = ObserverSpec("states", 1, f"{_HOME}.states:StateNorms")
+GRADIENTS: ObserverSpec[Any] = ObserverSpec("gradients", 2, f"{_HOME}.gradients:GradientNorms")
+DIRECTIONS: ObserverSpec[Any] = ObserverSpec("directions", 3, f"{_HOME}.directions:GradientDirections")
+OUTPUT_ERROR: ObserverSpec[Any] = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
+ACCURACY: ObserverSpec[Any] = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
+REFERENCE: ObserverSpec[Any] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
+FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY, REFERENCE)
 """Those whose results are fields of a measurement."""

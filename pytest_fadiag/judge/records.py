@@ -107,6 +107,23 @@ class Accuracy:
         return None if self.correct is None or not self.images else int(self.correct, 16)
 
 
+@dataclass(frozen=True)
+class Reference:
+    """How the reference, the BP gradient of what the network computes, was proven by finite differences."""
+
+    problem: str
+    """Why it is not proven; empty where it is."""
+    dtype: str
+    remark: str = ""
+    """Why it was not proven in float64."""
+    redrawn: bool = False
+    """Whether the weights were drawn anew for it, since at the network's own nothing could be resolved."""
+    own_backward: bool = False
+    """Whether the network's own backward gives another gradient."""
+    modules: tuple[str, ...] = ()
+    """Those with a backward of their own."""
+
+
 def _digits(images: int) -> int:
     """How many hexadecimal digits hold one bit an image."""
     return -(-images // 4)
@@ -125,13 +142,16 @@ class Measurement:
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
     extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What other observers computed, by their names, as plain JSON values."""
+    reference: Reference | None = None
+    reference_error: float | None = None
+    """How far autograd lies from finite differences, relative."""
 
     @classmethod
     def of(cls, results: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str | int | bool]) -> Measurement:
         """The measurement that the results of some observers make, as they computed them or as JSON kept them."""
         own = [observer.name for observer in FIELD_OBSERVERS]
         fields = {key: value for name in own for key, value in results.get(name, {}).items()}
-        extra = {name: result for name, result in results.items() if name not in own}
+        extra = {name: result for name, result in results.items() if name not in own and result}
         return cls._read({**fields, "companions": fields, "environment": environment, "extra": extra})
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,28 +6,40 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .codec import read, to_plain
 from .control import Control
-from .diagnostics import DIAGNOSTICS, Diagnostic, Finding, GradientFloor, ResidualGrowth, Status
+from .diagnostics import DIAGNOSTICS, Cause, CauseKind, Diagnostic, Diagnostics, Finding, GradientFloor, ResidualGrowth, Status
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
 from .inputs import StatedInputs
+from .keys import Keys, labelled
 from .late import named
 from .margins import Interval
 from .names import LONGEST_NAME, as_name, as_text, printable
-from .records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms, with_present_names
+from .observers import ObserverSpec
+from .records import (
+    Accuracy,
+    AuxiliaryStatistics,
+    Measurement,
+    Reference,
+    check_accuracy,
+    check_norms,
+    with_present_names,
+)
+from .reference import UNPROVEN, reference_line
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds, check_names
 from .trajectory import Trajectory
 from .verdict import DECIDED, left_open, not_walked_back, walk_back
 from .wire import ReportValues, TrajectoryValues
-from .wording import folded
+from .wording import folded, listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Result = TypeVar("Result")
 _FLAGS = {
     "residual_stream_exploded": "a",
     "bp_grad_at_floor": "b",
@@ -39,7 +51,7 @@ _FLAGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticReport:
-    """What the four diagnostics say about one network; can be built by hand from plain lists, ``None`` for what is unknown."""
+    """What the diagnostics say about one network; can be built by hand from plain lists, ``None`` for what is unknown."""
 
     method_name: str
     residual_norms: Sequence[float | None]
@@ -60,6 +72,10 @@ class DiagnosticReport:
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
     inputs: StatedInputs | None = None
     """Which data it was measured on, and how the inputs were normalised."""
+    reference: Reference | None = None
+    """How the BP gradient was proven to be the network's own derivative; ``None`` where nobody looked, as in a log."""
+    reference_error: float | None = None
+    """How far autograd lies from finite differences, relative."""
     partial: bool = False
     """Made from a training log, or with holes: what is not known exactly is likely or not measured."""
     gradient_batch: int | None = None
@@ -71,17 +87,22 @@ class DiagnosticReport:
     trajectory: Trajectory | None = None
     caveats: Sequence[str] = ()
     """What reading the log brought to light, such as a last line that was cut."""
-    diagnostics: tuple[str, ...] = tuple(diagnostic.name for diagnostic in DIAGNOSTICS)
+    diagnostics: tuple[str, ...] = tuple(diagnostic.name for diagnostic in DIAGNOSTICS.by_default)
     """Those that were asked for, by name; what another one needs need not have been measured."""
-    expected: str | None = None
+    observations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What observers saw whose numbers are no fields of a report, by the observers' names, as plain JSON values."""
+    expected: Keys | None = None
     """The diagnostics that are expected to fire, where somebody recorded them; not part of the report's data."""
+    available: Diagnostics = field(default=DIAGNOSTICS, repr=False, compare=False)
+    """All that there are, those of other packages among them; not part of the report's data."""
 
     def __post_init__(self) -> None:
         states = check_norms(self.residual_norms, "residual_norms", empty=ResidualGrowth.name not in self.diagnostics)
         if len(states) == 1:
             only = "" if states[0] is None else f" ({states[0]:g})"
             raise AuditError(f"residual_norms has one entry{only}: a network without blocks has no stream to audit")
-        gradients = check_norms(self.bp_grad_norms, "bp_grad_norms", empty=GradientFloor.name not in self.diagnostics)
+        no_gradients = bool(self.unproven) or GradientFloor.name not in self.diagnostics
+        gradients = check_norms(self.bp_grad_norms, "bp_grad_norms", empty=no_gradients)
         object.__setattr__(self, "residual_norms", states)
         object.__setattr__(self, "bp_grad_norms", gradients)
         object.__setattr__(self, "diagnostics", tuple(self.diagnostics))
@@ -98,6 +119,16 @@ class DiagnosticReport:
         for name in ("headline_acc", "frozen_baseline_acc", "claimed_acc"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_accuracy(getattr(self, name), name))
+        unknown = [name for name in self.diagnostics if self.available.get(name) is None]
+        if unknown:
+            raise AuditError(
+                f"no diagnostic {unknown[0]!r} here; install the package that adds it. There are: {self.available.listed}"
+            )
+        for diagnostic in self._asked:
+            for observer in diagnostic.observers:
+                self.observed(observer)  # numbers that are none are found now, not when they are judged
+        if self.expected is not None:
+            object.__setattr__(self, "expected", Keys.parse(self.expected))
         if self.trajectory is not None:
             object.__setattr__(self, "trajectory", self.trajectory.judged(self))
 
@@ -113,8 +144,9 @@ class DiagnosticReport:
         **identity: Any,
     ) -> DiagnosticReport:
         """The report of a measurement; a ``headline_acc`` from elsewhere replaces the measured accuracy and its images."""
+        defaults: DiagnosticThresholds = identity.get("available", DIAGNOSTICS).thresholds()
         if isinstance(thresholds, Mapping):
-            thresholds = DiagnosticThresholds().replace(**thresholds)
+            thresholds = defaults.replace(**thresholds)
         accuracy = measurement.accuracy
         if headline_acc is not None and (
             accuracy is None or abs(headline_acc - accuracy.value) * (accuracy.images or 0) >= 0.5
@@ -128,22 +160,41 @@ class DiagnosticReport:
             cross_batch_stability=measurement.cross_batch_stability,
             headline_acc=None if accuracy is None else accuracy.value,
             frozen_baseline_acc=None if control is None else control.accuracy.value,
-            thresholds=thresholds or DiagnosticThresholds(),
+            thresholds=thresholds or defaults,
             companions=measurement.companions,
             accuracy=accuracy,
             control=control,
             environment=measurement.environment,
+            observations=measurement.extra,
+            reference=measurement.reference,
+            reference_error=measurement.reference_error,
             **identity,
         )
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """One finding per diagnostic that was asked for, in the order of the registry."""
-        return tuple(diagnostic.judge(self) for diagnostic in self._asked)
+        return tuple(self._judged(diagnostic) for diagnostic in self._asked)
+
+    def _judged(self, diagnostic: Diagnostic) -> Finding:
+        if self.unproven and diagnostic.rests_on_reference:
+            return diagnostic.finding(self, Status.NOT_MEASURED, None, UNPROVEN, causes=(Cause(CauseKind.UNPROVEN),))
+        return diagnostic.judge(self)
+
+    @property
+    def unproven(self) -> str:
+        """Why the BP gradient is not proven to be the network's derivative; empty where it is, or nobody looked."""
+        return "" if self.reference is None else self.reference.problem
 
     @property
     def _asked(self) -> tuple[Diagnostic, ...]:
-        return tuple(diagnostic for diagnostic in DIAGNOSTICS if diagnostic.name in self.diagnostics)
+        return tuple(diagnostic for diagnostic in self.available if diagnostic.name in self.diagnostics)
+
+    def observed(self, observer: ObserverSpec[Result]) -> Result | None:
+        """What an observer saw, where its numbers are no fields of a report; ``None`` where it was not there."""
+        if observer.result is None or observer.name not in self.observations:
+            return None
+        return read(observer.result, self.observations[observer.name], f"observations[{observer.name!r}]")
 
     def asks_for(self, key: str) -> bool:
         """Whether the diagnostic of a key was asked for."""
@@ -154,10 +205,10 @@ class DiagnosticReport:
         for finding in self.findings:
             if key in (finding.key, finding.name):
                 return finding
-        for diagnostic in DIAGNOSTICS:
-            if key in (diagnostic.key, diagnostic.name):
-                return diagnostic.finding(self, Status.NOT_MEASURED, None, "was not asked for")
-        raise KeyError(key)
+        diagnostic = self.available.get(key)
+        if diagnostic is None:
+            raise KeyError(key)
+        return diagnostic.finding(self, Status.NOT_MEASURED, None, "was not asked for")
 
     @property
     def residual_stream_exploded(self) -> bool:
@@ -180,26 +231,25 @@ class DiagnosticReport:
         return None if margin(self) is None else self._fired("d")
 
     def _fired(self, key: str) -> bool:
-        for finding in self.findings:
+        for diagnostic, finding in zip(self._asked, self.findings, strict=True):
+            if finding.key == key and self.unproven and diagnostic.rests_on_reference:
+                raise AuditError(f"nobody knows whether ({key}) fires, since {UNPROVEN}: {self.unproven}")
             if finding.key == key:
                 return finding.fired
-        raise AuditError(f"({key}) was not asked for, so that nobody knows whether it fires; this report is of {self._names}")
-
-    @property
-    def _names(self) -> str:
-        return ", ".join(self.diagnostics)
+        names = ", ".join(self.diagnostics)
+        raise AuditError(f"{labelled(key)} was not asked for, so that nobody knows whether it fires; this report is of {names}")
 
     @property
     def verdict(self) -> str:
         """«needs walk-back: …» with what fired, else «incomplete: …» with what was not decided, else «trustworthy»."""
-        likely = "".join(finding.key for finding in self.findings if finding.measured and not finding.exact)
+        likely = Keys.of(finding.key for finding in self.findings if finding.measured and not finding.exact)
         if self.fired:
-            return walk_back(self.fired, likely)
+            return walk_back(self.available, self.fired, likely)
         states = {
             finding.key: "likely" if finding.key in likely else DECIDED if finding.measured else "not measured"
             for finding in self.findings
         }
-        return not_walked_back(left_open(states, "not asked for"))
+        return not_walked_back(self.available, left_open(self.available, states, "not asked for"))
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -207,20 +257,23 @@ class DiagnosticReport:
         return tuple(remarks_on(self))
 
     @property
-    def fired(self) -> str:
-        """The keys of the diagnostics that fired: «abd»."""
-        return "".join(finding.key for finding in self.findings if finding.fired)
+    def fired(self) -> Keys:
+        """The keys of the diagnostics that fired: «abd», «abd,my-name»."""
+        return Keys.of(finding.key for finding in self.findings if finding.fired)
 
-    def check(self, expected: str | None = None) -> None:
+    def check(self, expected: str | Sequence[str] | None = None) -> None:
         """Raise an ``AssertionError`` with this report as its text unless exactly the expected diagnostics (none) fired."""
         __tracebackhide__ = True
-        recorded = self.expected if expected is None else expected
+        unjudged = [d.name for d in self._asked if self.unproven and d.rests_on_reference]
+        if unjudged:
+            raise AuditError(f"{listed(unjudged)} cannot be judged, since {UNPROVEN}: {self.unproven}")
+        recorded = self.expected if expected is None else Keys.parse(expected)
         if recorded is not None:  # what was not asked for is not compared
-            recorded = "".join(finding.key for finding in self.findings if finding.key in recorded)
-        if set(self.fired) == set(recorded or ""):
+            recorded = Keys.of(finding.key for finding in self.findings if finding.key in recorded)
+        if self.fired == (recorded or ""):
             return
         changed = [
-            _changed(finding, recorded) for finding in self.findings if finding.fired != (finding.key in (recorded or ""))
+            _changed(finding, recorded) for finding in self.findings if finding.fired != (finding.key in (recorded or Keys()))
         ]
         text = str(self) if not recorded else "\n".join([str(self), *(f"CHANGED: {change}" for change in changed)])
         raise AuditFailure(text, "; ".join(changed))
@@ -229,13 +282,15 @@ class DiagnosticReport:
         seed = "" if self.seed is None else f", seed {self.seed}"
         lines = [f"FA diagnostic report: {self.method_name}{seed}"]
         lines += folded("  ", self.notes.splitlines())
-        lines += [] if self.inputs is None else folded("  ", [f"inputs: {self.inputs}"])
         lines += folded("  note: ", self.remarks)
+        lines += [] if self.inputs is None else folded("  ", [f"inputs: {self.inputs}"])
+        lines += folded("  reference: ", filter(None, [reference_line(self)]))
         if self.trajectory is not None:
             lines += folded("  ", filter(None, [self.trajectory.line(self.fired)]))
         for diagnostic, finding in zip(self._asked, self.findings, strict=True):
-            lines.append(f"({diagnostic.key}) {diagnostic.name}: {finding.outcome}")
-            lines += folded("    ", diagnostic.lines(self))
+            lines.append(f"{diagnostic.label}: {finding.outcome}")
+            unproven = self.unproven and diagnostic.rests_on_reference
+            lines += folded("    ", [finding.headline] if unproven else diagnostic.lines(self))
             if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
                 lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
         return printable("\n".join([*lines, f"VERDICT: {self.verdict}"]))
@@ -261,7 +316,8 @@ class DiagnosticReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""
-        fired = {finding.key: finding.fired for finding in self.findings}
+        known = [d.key for d in self._asked if not (self.unproven and d.rests_on_reference)]
+        fired = {finding.key: finding.fired for finding in self.findings if finding.key in known}
         values = {own.name: getattr(self, own.name) for own in fields(ReportValues) if own.name not in _FLAGS}
         values |= {name: fired.get(key) for name, key in _FLAGS.items()}
         values["frozen_baseline_undercut"] = self.frozen_baseline_undercut if "d" in fired else None
@@ -271,29 +327,32 @@ class DiagnosticReport:
         return plain
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], what: str = "report") -> DiagnosticReport:
+    def from_dict(
+        cls, values: Mapping[str, Any], what: str = "report", available: Diagnostics = DIAGNOSTICS
+    ) -> DiagnosticReport:
         """The report that :meth:`to_dict` wrote, judged anew; of a hand-written one only the published fields are needed.
 
-        ``what`` names it where something is wrong with it.
+        ``what`` names it where something is wrong with it; ``available`` are the diagnostics that there are.
         """
         if isinstance(values, Mapping) and "companions" in values:
             values = {**values, "companions": with_present_names(values["companions"])}
         report = read(ReportValues, values, what)
-        check_names(values.get("thresholds", ()))
-        return cls.of(report, what)
+        check_names(name for name in values.get("thresholds", ()) if name != "others")
+        return cls.of(report, what, available)
 
     @classmethod
-    def of(cls, values: ReportValues, what: str) -> DiagnosticReport:
+    def of(cls, values: ReportValues, what: str, available: Diagnostics = DIAGNOSTICS) -> DiagnosticReport:
         """The report of these values, judged anew."""
         course = None if values.trajectory is None else values.trajectory.trajectory(f"{what}.trajectory")
-        given = {own.name: getattr(values, own.name) for own in fields(cls) if own.name not in ("expected", "trajectory")}
+        apart = ("expected", "trajectory", "available")
+        given = {own.name: getattr(values, own.name) for own in fields(cls) if own.name not in apart}
         try:
-            return cls(**given, trajectory=course)
+            return cls(**given, trajectory=course, available=available)
         except AuditError as error:
             raise AuditError(f"{what}: {error}") from None
 
 
-def _changed(finding: Finding, recorded: str | None) -> str:
+def _changed(finding: Finding, recorded: Keys | None) -> str:
     if recorded is None or (recorded == "" and finding.fired):
         return finding.headline
     before, now = ("fire", "pass") if not finding.fired else ("pass", "fire")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from .errors import AuditError
@@ -28,6 +28,8 @@ class DiagnosticThresholds:
     sample_invariance_minimum: float = 0.20
     growth: Growth = "per_block"
     confounds: Confounds = "excuse"
+    others: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Those of diagnostics of other packages, by name."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
@@ -35,30 +37,41 @@ class DiagnosticThresholds:
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
                 raise AuditError(f"threshold {name} must be a number from {low:g} to {high:g}, not {value!r}")
             object.__setattr__(self, name, float(value))
+        for name, value in self.others.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+                raise AuditError(f"threshold {name} must be a number, not {value!r}")
         _one_of("growth", self.growth, GROWTH_FORMS)
         _one_of("confounds", self.confounds, CONFOUND_RULES)
 
     def replace(self, **changes: Any) -> DiagnosticThresholds:
         """These thresholds with some changed, by full or short name; an unknown name is an error that lists the known ones."""
         full = {SHORT_NAMES.get(name, name): value for name, value in changes.items()}
-        check_names(full)
-        return DiagnosticThresholds(**{**asdict(self), **full})
+        check_names(full, self.others)
+        others = {name: full.pop(name, value) for name, value in self.others.items()}
+        return DiagnosticThresholds(**{**asdict(self), "others": others, **full})
 
-    def to_dict(self) -> dict[str, float | str]:
+    def by_name(self) -> dict[str, float | str]:
+        """Every threshold and rule, those of other packages among them."""
+        values = asdict(self)
+        others = values.pop("others")
+        return {**values, **others}
+
+    def to_dict(self) -> dict[str, Any]:
         """The thresholds as plain JSON values."""
         return asdict(self)
 
 
-def check_names(names: Iterable[str]) -> None:
+def check_names(names: Iterable[str], others: Iterable[str] = ()) -> None:
     """Raise an error that lists the known thresholds if one of these is not among them, and so would not apply."""
-    unknown = sorted(set(names) - set(threshold_names()))
+    unknown = sorted(set(names) - {*threshold_names(), *others})
     if unknown:
-        raise AuditError(f"unknown threshold {', '.join(map(repr, unknown))}; known: {', '.join(threshold_names(short=True))}")
+        known = (*threshold_names(short=True), *others)
+        raise AuditError(f"unknown threshold {', '.join(map(repr, unknown))}; known: {', '.join(known)}")
 
 
 def threshold_names(*, short: bool = False) -> tuple[str, ...]:
     """The names that :meth:`DiagnosticThresholds.replace` takes, with the short ones at the end if asked."""
-    names = tuple(field.name for field in fields(DiagnosticThresholds))
+    names = tuple(field.name for field in fields(DiagnosticThresholds) if field.name != "others")
     return names + tuple(SHORT_NAMES) if short else names
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from .keys import Keys, labelled
 from .records import AuxiliaryStatistics
 
 if TYPE_CHECKING:
@@ -94,17 +95,18 @@ class Trajectory:
                 first.setdefault(key, point.epoch)
             judgeable |= {finding.key for finding in judged.findings if finding.measured}
         ordered = dict(sorted(first.items(), key=lambda item: (item[1], item[0])))
-        return replace(self, first_fired=ordered, known=tuple(sorted(judgeable)))
+        return replace(self, first_fired=ordered, known=tuple(Keys.of(judgeable)))
 
-    def line(self, fired: str) -> str:
+    def line(self, fired: Keys) -> str:
         """«first fired: (d) epoch 1, (a) epoch 6 of 30», with what fires only before the end, or only there, said to be so."""
         parts = [
-            f"({key}) epoch {epoch}{'' if key in fired else ' (not at the end)'}" for key, epoch in self.first_fired.items()
+            f"{labelled(key)} epoch {epoch}{'' if key in fired else ' (not at the end)'}"
+            for key, epoch in self.first_fired.items()
         ]
         if parts:
             parts[-1] += f" of {self.epochs[-1]}"
         parts += [
-            f"({key}) {'only in the final numbers' if key in self.known else 'not logged by epoch'}"
+            f"{labelled(key)} {'only in the final numbers' if key in self.known else 'not logged by epoch'}"
             for key in fired
             if key not in self.first_fired
         ]
@@ -121,6 +123,7 @@ def at_epoch(report: DiagnosticReport, point: Point) -> DiagnosticReport:
         headline_acc=point.accuracy,
         companions=point.companions,
         accuracy=None,
+        observations={},  # those are of the end of the training
         trajectory=None,
     )
 

@@ -11,6 +11,8 @@ from .report import DiagnosticReport
 MEASURED = (
     "residual_norms",
     "bp_grad_norms",
+    "reference",
+    "reference_error",
     "stability_layer",
     "cross_batch_stability",
     "headline_acc",
@@ -33,6 +35,7 @@ def united(one: DiagnosticReport, other: DiagnosticReport) -> DiagnosticReport:
         diagnostics=(*one.diagnostics, *missing),
         companions=_both(one.companions, other.companions),
         environment={**other.environment, **one.environment},
+        observations={**other.observations, **one.observations},
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from .diagnostics import DIAGNOSTICS
+from .diagnostics import Diagnostic
+from .keys import Keys
 
 TRUSTWORTHY = "trustworthy"
 INCOMPLETE = "incomplete"
@@ -16,25 +17,25 @@ UNDECIDED_TEST = ("error", "not run")
 """States of a diagnostic that was to be tested: whether or not the verdict needs it, nobody knows what it would have said."""
 
 
-def walk_back(fired: str, likely: str) -> str:
+def walk_back(diagnostics: Iterable[Diagnostic], fired: Keys, likely: Keys) -> str:
     """«needs walk-back: …» with what fired, by the keys of the diagnostics, and which of it is only likely."""
-    flags = (d.walk_back + (" (likely)" if d.key in likely else "") for d in DIAGNOSTICS if d.key in fired)
+    flags = (d.walk_back + (" (likely)" if d.key in likely else "") for d in diagnostics if d.key in fired)
     return "needs walk-back: " + "; ".join(flags)
 
 
-def left_open(states: Mapping[str, str], otherwise: str) -> dict[str, str]:
+def left_open(diagnostics: Iterable[Diagnostic], states: Mapping[str, str], otherwise: str) -> dict[str, str]:
     """What keeps a result of which nothing fired from being called trustworthy, by key: «likely», «not measured», «error».
 
-    ``otherwise`` is the state of a diagnostic that has none of its own.
+    ``otherwise`` is the state of a diagnostic that has none of its own. One of another package counts where it was asked for.
     """
-    undecided = {key: state for key, state in states.items() if state in UNDECIDED_TEST}
+    undecided = {key: state for key, state in states.items() if state in UNDECIDED_TEST or (len(key) > 1 and state != DECIDED)}
     for keys in NEEDED:
         if not any(states.get(key) == DECIDED for key in keys):
             undecided |= {key: states[key] for key in keys if key in states} or dict.fromkeys(keys, otherwise)
-    return {diagnostic.key: undecided[diagnostic.key] for diagnostic in DIAGNOSTICS if diagnostic.key in undecided}
+    return {diagnostic.key: undecided[diagnostic.key] for diagnostic in diagnostics if diagnostic.key in undecided}
 
 
-def not_walked_back(undecided: Mapping[str, str]) -> str:
+def not_walked_back(diagnostics: Iterable[Diagnostic], undecided: Mapping[str, str]) -> str:
     """«trustworthy», or «incomplete: …» with what is left open."""
-    parts = [f"{d.name} {undecided[d.key]}" for d in DIAGNOSTICS if d.key in undecided]
+    parts = [f"{d.name} {undecided[d.key]}" for d in diagnostics if d.key in undecided]
     return f"{INCOMPLETE}: {'; '.join(parts)}" if parts else TRUSTWORTHY

@@ -17,15 +17,24 @@ from .diagnostics import DIAGNOSTICS, Status
 from .errors import AuditError
 from .inputs import StatedInputs
 from .margins import Interval, SeedMargin, SeedVerdict, Variance
-from .records import Accuracy, AuxiliaryStatistics, with_present_names
+from .records import Accuracy, AuxiliaryStatistics, Reference, with_present_names
 from .thresholds import DiagnosticThresholds
 from .trajectory import JUDGED_BY, Point, Trajectory, says_something
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Several = Annotated[int, Meta(ge=2)]
-Key = Annotated[str, Meta(pattern="^[a-z]$", description="The letter of a diagnostic.")]
-Keys = Annotated[str, Meta(pattern="^[a-z]*$", description="Letters of diagnostics: abd.")]
+_NAME = "[a-z][a-z0-9]*(-[a-z0-9]+)+"
+Key = Annotated[
+    str, Meta(pattern=f"^([a-z]|{_NAME})$", description="The letter of a diagnostic, or the name of another package's.")
+]
+KeyList = Annotated[
+    str,
+    Meta(
+        pattern=f"^([a-z]*|([a-z]+,)?{_NAME}(,{_NAME})*)$",
+        description="Letters of diagnostics, then the names of other packages' ones: abd, abd,my-name.",
+    ),
+]
 # The bounds of these are for the schema alone: the report that is made of them says better what is wrong.
 Norm = Annotated[float, Meta(extra_json_schema={"$ref": "#/$defs/Norm"})]
 Cosine = Annotated[float, Meta(extra_json_schema={"$ref": "#/$defs/Cosine"})]
@@ -151,7 +160,7 @@ class ReportValues:
     ] = True
     caveats: Annotated[Names, Meta(description="What reading the log brought to light.")] = ()
     diagnostics: Annotated[Names, Meta(description="The diagnostics that were asked for, by name.")] = tuple(
-        diagnostic.name for diagnostic in DIAGNOSTICS
+        diagnostic.name for diagnostic in DIAGNOSTICS.by_default
     )
     thresholds: DiagnosticThresholds = field(default_factory=DiagnosticThresholds)
     companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
@@ -161,6 +170,14 @@ class ReportValues:
         Mapping[str, str | int | float | bool | None], Meta(description="What was measured, on what and with what.")
     ] = field(default_factory=dict)
     inputs: Annotated[StatedInputs | None, Meta(description="The data, and how it was normalised.")] = None
+    observations: Annotated[
+        Mapping[str, Mapping[str, Any]],
+        Meta(description="What observers saw whose numbers are no fields above, by the observers' names."),
+    ] = field(default_factory=dict)
+    reference: Reference | None = None
+    reference_error: Annotated[float | None, Meta(description="How far autograd lies from finite differences, relative.")] = (
+        None
+    )
     trajectory: TrajectoryValues | None = None
     margin_pp: Annotated[Points | None, Meta(description="Headline accuracy minus the control's, in percentage points.")] = None
     margin_interval: Interval | None = None

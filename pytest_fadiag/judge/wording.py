@@ -61,10 +61,10 @@ def fraction(value: float) -> str:
     return f"{value:.4f}"
 
 
-def per_site(symbol: str, values: Sequence[float | None], *, depth_known: bool = True) -> str:
+def per_site(symbol: str, values: Sequence[float | None], *, depth_known: bool = True, between: str = "  ") -> str:
     """Every known value of the stream with its index: h_0 35.1  h_1 40.2."""
     layers = [(site(index, values, depth_known=depth_known), value) for index, value in enumerate(values)]
-    return "  ".join(f"{symbol}_{layer} {figure(value)}" for layer, value in layers if value is not None) or "none logged"
+    return between.join(f"{symbol}_{layer} {figure(value)}" for layer, value in layers if value is not None) or "none logged"
 
 
 def site(index: int, values: Sequence[float | None], *, depth_known: bool = True) -> str:

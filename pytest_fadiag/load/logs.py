@@ -12,6 +12,7 @@ from typing import Any
 from ..judge.codec import read
 from ..judge.control import Control
 from ..judge.errors import AuditError
+from ..judge.keys import Keys
 from ..judge.limits import MOST_LAYERS
 from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics, with_present_names
 from ..judge.report import DiagnosticReport
@@ -87,7 +88,7 @@ class TrainingLog:
             depth_known=self.depth is not None,
             trajectory=Trajectory(self.points),
             caveats=self.caveats,
-            expected=expected,
+            expected=None if expected is None else Keys.parse(expected),
             checkpoint=self.path.name,
             notes=f"{self.path.name}, a training log: {_epochs(self.epochs)}" if notes is None else notes,
         )

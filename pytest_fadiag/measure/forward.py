@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 from ..judge.errors import AuditError
 from .backward import Backward
 from .inputs import Inputs, ModelInput, call_network, copied, describe, rows, size_of
-from .observers import Event, Gradient, Observer, Output, OutputError, Samples, State
+from .observers import Event, FirstBatch, Gradient, Observer, Output, OutputError, Samples, State
 from .output_error import Loss, output_error
+from .reference import Proof, prove
 from .stream.find import find_stream
 from .stream.sites import Stream, logits_of
 
@@ -30,6 +32,17 @@ class Forward:
         self.inputs = Inputs(network)
         self.stream: Stream | None = None
         self.labels_unused = self.inputs.label_name is None
+        self.proof: Proof | None = None
+
+    def begin(self, x: ModelInput, y: Tensor) -> None:
+        """Prove the reference with the first samples of the probe, where somebody watches gradients or asks how it is taken."""
+        if not any({FirstBatch, Gradient} & set(observer.watches) for observer in self.observers):
+            return
+        x, _ = self.inputs.moved(x, y)
+        self.proof = prove(self.network, self._find_stream(x), x)
+        problem = self.proof.record.problem
+        if problem and not any(FirstBatch in observer.watches for observer in self.observers):
+            raise AuditError(f"the reference is not proven: {problem}")
 
     def run(self, x: ModelInput, y: Tensor, start: int, *, in_probe: bool) -> None:
         """Forward some samples, and back to the stream where somebody watches its gradients."""
@@ -37,6 +50,10 @@ class Forward:
         samples = Samples(labels, start, in_probe)
         look = x if self.labels_unused else copied(rows(x, slice(LOOK)))  # before the network writes to its input
         backward = Backward(self._show, self._find_stream(x).batch_dim) if self._watching(Gradient, samples) else None
+        if self.proof is not None and in_probe and samples.batch == 0:
+            self._show(FirstBatch(samples, x, self.network, self._find_stream(x), self.loss, self.proof))
+        if not any(self._watching(kind, samples) for kind in (Output, State, OutputError, Gradient)):
+            return
         with torch.set_grad_enabled(backward is not None):
             logits = _guarded(x, lambda: self._logits(x, samples, backward))
             self.inputs.check_logits(logits, labels)
@@ -55,15 +72,18 @@ class Forward:
         if backward is None and not self._watching(State, samples):
             return logits_of(call_network(self.network, x))
         stream, depth = self._find_stream(x), 0
+        proof = self.proof if backward is not None else None
+        with nullcontext() if proof is None else proof.forward(self.network) as through:
 
-        def on_state(layer: int, state: Tensor) -> None:
-            nonlocal depth
-            depth = layer
-            if backward is not None:
-                backward.attach(layer, state)
-            self._show(State(samples, layer, state.detach().movedim(stream.batch_dim, 0)))
+            def on_state(layer: int, state: Tensor) -> None:
+                nonlocal depth
+                depth = layer
+                with nullcontext() if through is None else through.aside():
+                    if backward is not None:
+                        backward.attach(layer, state)
+                    self._show(State(samples, layer, state.detach().movedim(stream.batch_dim, 0)))
 
-        logits = stream.run(self.network, x, on_state)
+            logits = stream.run(self.network, x, on_state)
         if depth == 0:
             raise AuditError("the network has no blocks: with h_0 alone there is no residual stream to audit")
         return logits
@@ -102,7 +122,13 @@ class Forward:
             observer
             for observer in self.observers
             if kind in observer.watches and (samples.in_probe or (observer.every_batch and kind is not Gradient))
+            if not (kind is Gradient and self.unproven)
         ]
+
+    @property
+    def unproven(self) -> bool:
+        """Whether there is no gradient to watch, since autograd's is not proven to be the network's."""
+        return self.proof is not None and bool(self.proof.record.problem)
 
     def _show(self, event: Event) -> None:
         for observer in self._watching(type(event), event.samples):

@@ -105,16 +105,20 @@ class Inputs:
         Where the forward pass insists on labels, they are among the inputs.
         """
         self.labels.update(torch.unique(y).tolist())
-        labels = y.to(self.device, torch.long, non_blocking=True, copy=True)
         if isinstance(x, dict):
             self._check_names(x)
-        moved = each(x, self._moved)
+        moved, labels = self.moved(x, y)
         named = moved if isinstance(moved, dict) else {"": moved}
         for name, tensor in named.items():
             if tensor.is_floating_point() and "mask" not in name:  # a mask that is added to scores holds -inf
                 # Only NaN and inf times 0 is not 0; isfinite takes thrice as long.
                 self.nonfinite.append((tensor * 0).count_nonzero())
-        return self._with_labels(moved, labels), labels
+        return moved, labels
+
+    def moved(self, x: ModelInput, y: Tensor) -> tuple[ModelInput, Tensor]:
+        """The copies alone, of which nothing is remembered."""
+        labels = y.to(self.device, torch.long, non_blocking=True, copy=True)
+        return self._with_labels(each(x, self._moved), labels), labels
 
     def _moved(self, tensor: Tensor) -> Tensor:
         dtype = self.dtype if tensor.is_floating_point() else tensor.dtype

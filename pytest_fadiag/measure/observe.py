@@ -56,6 +56,8 @@ def observe(
         every_batch = any(observer.every_batch for observer in watching)
         samples = probed = 0
         for group, (x, y) in regrouped(eval_batches, batches, rest=every_batch):
+            if group == 0:
+                forward.begin(x, y)
             for row in range(0, len(y), batch_size):
                 part = slice(row, row + batch_size)
                 if every_batch or group is not None:
@@ -71,7 +73,9 @@ def observe(
         forward.inputs.check_values()
         if every_batch:  # the probe of data that is sorted by class may well hold one class only
             forward.inputs.check_classes(samples)
-        results = {observer.spec.name: observer.compute() for observer in watching}
+        # A gradient that is not proven was shown to nobody: what rests on it has no numbers.
+        without = [observer for observer in watching if forward.unproven and Gradient in observer.watches]
+        results = {observer.spec.name: {} if observer in without else observer.compute() for observer in watching}
         return Observations(results, _environment(forward, dtype))
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics import Diagnostic
 from .gpus import visible_gpus
 from .targets import SEED_MARGIN
-
-NAMES = {*(diagnostic.name for diagnostic in DIAGNOSTICS), SEED_MARGIN}
 
 
 class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -23,9 +21,13 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
     issues 1323, 1327, 1378). Here that test is done, and failed; the rest of its checkpoint goes on elsewhere.
     """
 
+    def __init__(self, config: pytest.Config, log: Any, diagnostics: Iterable[Diagnostic]) -> None:
+        super().__init__(config, log)
+        self.names = {*(diagnostic.name for diagnostic in diagnostics), SEED_MARGIN}
+
     def _split_scope(self, nodeid: str) -> str:
         scope, _, name = nodeid.rpartition("::")
-        return scope if scope and name in NAMES else nodeid
+        return scope if scope and name in self.names else nodeid
 
     def remove_node(self, node: Any) -> str | None:
         """Take a worker out; what it was running when it died is not run again."""
@@ -64,12 +66,12 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
             self.workqueue[scope] = unit
 
 
-def make_scheduler(config: pytest.Config, log: Any) -> CheckpointScheduling | None:
+def make_scheduler(config: pytest.Config, log: Any, diagnostics: Iterable[Diagnostic]) -> CheckpointScheduling | None:
     """A scheduler for an audit, unless the user chose how tests are distributed."""
     # -d chooses nothing: it is how --tx is switched on.
     given = [*config.getini("addopts"), *os.environ.get("PYTEST_ADDOPTS", "").split(), *config.invocation_params.args]
     chosen = any(str(argument).startswith("--dist") for argument in given)
-    return None if chosen or config.getoption("dist") != "load" else CheckpointScheduling(config, log)
+    return None if chosen or config.getoption("dist") != "load" else CheckpointScheduling(config, log, diagnostics)
 
 
 def prepare_workers(specs: Sequence[Any]) -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..judge.diagnostics import DIAGNOSTICS, select
+from ..judge.diagnostics import DIAGNOSTICS, Diagnostics
 from ..judge.errors import AuditError
 from ..judge.files import write_atomically
+from ..judge.keys import Keys
 from ..judge.margins import SeedVerdict
 from ..judge.report import DiagnosticReport
 from ..judge.unite import united
@@ -29,16 +30,17 @@ class Expectations:
     """The keys that are expected to fire, by checkpoint id, by method and seed, and by method; and margins over seeds."""
 
     path: Path
-    by_id: Mapping[str, str]
-    by_run: Mapping[Run, str]
-    by_method: Mapping[str, str]
+    available: Diagnostics
+    by_id: Mapping[str, Keys]
+    by_run: Mapping[Run, Keys]
+    by_method: Mapping[str, Keys]
     margins: Mapping[str, str] = field(default_factory=dict)
     """Recorded verdicts of margins over seeds, by the names of their tests."""
     reports: Mapping[str, DiagnosticReport] = field(default_factory=dict)
     """Recorded numbers, by checkpoint id."""
 
     @classmethod
-    def read(cls, path: Path) -> Expectations:
+    def read(cls, path: Path, available: Diagnostics) -> Expectations:
         """An earlier audit JSON, or an object of methods or checkpoint ids to keys."""
         try:
             content = read_json(path)
@@ -47,14 +49,14 @@ class Expectations:
         if not isinstance(content, dict):
             raise AuditError(f"--fa-expect: expected a JSON object, found {type(content).__name__}\n  {path}")
         try:
-            return cls._from_audit(path, content) if "reports" in content else cls._from_mapping(path, content)
+            return (cls._from_audit if "reports" in content else cls._from_mapping)(path, content, available)
         except AuditError as error:
             raise AuditError(f"--fa-expect: {error}\n  {path}") from None
 
     @classmethod
-    def _from_audit(cls, path: Path, content: Mapping[str, Any]) -> Expectations:
-        reports = reports_of(content)
-        by_run: dict[Run, str] = {}
+    def _from_audit(cls, path: Path, content: Mapping[str, Any], available: Diagnostics) -> Expectations:
+        reports = reports_of(content, available)
+        by_run: dict[Run, Keys] = {}
         ambiguous: set[Run] = set()
         for report in reports.values():
             run = (report.method_name, report.seed)
@@ -63,16 +65,16 @@ class Expectations:
         known = {run: keys for run, keys in by_run.items() if run not in ambiguous}
         rows = audit_of({**content, "reports": {}, "summary": []}).margins
         margins = {row.name: row.margin.verdict.value for row in rows if row.margin is not None}
-        return cls(path, {name: report.fired for name, report in reports.items()}, known, {}, margins, reports)
+        return cls(path, available, {name: report.fired for name, report in reports.items()}, known, {}, margins, reports)
 
     @classmethod
-    def _from_mapping(cls, path: Path, content: Mapping[str, Any]) -> Expectations:
+    def _from_mapping(cls, path: Path, content: Mapping[str, Any], available: Diagnostics) -> Expectations:
         ending = f"::{SEED_MARGIN}"
         margins = {name.removesuffix(ending): _verdict(name, content[name]) for name in content if name.endswith(ending)}
-        keys = {name: _keys(name, value) for name, value in content.items() if not name.endswith(ending)}
-        return cls(path, keys, {}, keys, margins)
+        keys = {name: _keys(name, value, available) for name, value in content.items() if not name.endswith(ending)}
+        return cls(path, available, keys, {}, keys, margins)
 
-    def of(self, checkpoint: str, method: str, seed: int | None) -> str:
+    def of(self, checkpoint: str, method: str, seed: int | None) -> Keys:
         """The keys that are expected to fire for a checkpoint; one that the file does not know is an error."""
         if checkpoint in self.by_id:
             return self.by_id[checkpoint]
@@ -97,7 +99,7 @@ class Expectations:
         """The diagnostics of which the record of a checkpoint says nothing: its own run was not asked for them."""
         report = self.recorded(checkpoint, method, seed)
         names = None if report is None else report.diagnostics
-        return set() if names is None else {diagnostic.key for diagnostic in DIAGNOSTICS if diagnostic.name not in names}
+        return set() if names is None else {d.key for d in self.available if d.name not in names}
 
     def absent(self, known: Sequence[tuple[str, str, int | None]]) -> list[str]:
         """The recorded checkpoints, by id, that a run does not have under their id or as the same method and seed."""
@@ -115,9 +117,9 @@ SHORT = "SHORT"
 """A margin over seeds of which only the letters of its seeds are recorded: it does not pass."""
 
 
-def short_by_letters(expected: Sequence[str | None]) -> str | None:
+def short_by_letters(expected: Sequence[Keys | None]) -> str | None:
     """What the expected letters of the seeds say of their margin: that it falls short where each has a d."""
-    return SHORT if expected and all("d" in (keys or "") for keys in expected) else None
+    return SHORT if expected and all("d" in (keys or Keys()) for keys in expected) else None
 
 
 def _verdict(name: str, value: Any) -> str:
@@ -127,10 +129,12 @@ def _verdict(name: str, value: Any) -> str:
     return str(value)
 
 
-def _keys(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise AuditError(f'{name!r} is {json.dumps(value)}; expected the keys that fire, such as "abd", or "" for none')
-    return "".join(diagnostic.key for diagnostic in select(value)) if value else ""
+def _keys(name: str, value: Any, available: Diagnostics) -> Keys:
+    if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(key, str) for key in value)):
+        raise AuditError(
+            f'{name!r} is {json.dumps(value)}; expected the keys that fire, such as "abd" or ["a", "my-name"], or "" for none'
+        )
+    return Keys.of(diagnostic.key for diagnostic in available.select(value)) if value else Keys()
 
 
 def renew(settings: Settings, audit: Audit) -> str:
@@ -145,7 +149,8 @@ def renew(settings: Settings, audit: Audit) -> str:
         raise AuditError(f"nothing was audited\n  {path}")
     before = check_record(path)
     is_letters = before is not None and "reports" not in before
-    text = _letters(before or {}, audit) if is_letters else json_text(_with_earlier(path, audit) if before else audit)
+    text = _letters(before or {}, audit, settings.available) if is_letters else ""
+    text = text or json_text(_with_earlier(path, audit, settings.available) if before else audit)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path.resolve(), text)
     return f"FA audit: {count(len(audit.rows), 'row')} recorded in {path}"
@@ -166,9 +171,9 @@ def check_record(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def _with_earlier(path: Path, audit: Audit) -> Audit:
+def _with_earlier(path: Path, audit: Audit, available: Diagnostics) -> Audit:
     """The audit, and the rows of an earlier one that this run left out."""
-    earlier = read_audit(path)
+    earlier = read_audit(path, available)
     before = {row.checkpoint: row for row in earlier.rows}
     now, margins = {row.checkpoint for row in audit.rows}, {row.name for row in audit.margins}
     rows = [_with_unasked(row, before.get(row.checkpoint)) for row in audit.rows]
@@ -189,15 +194,16 @@ def _with_unasked(row: AuditRow, earlier: AuditRow | None) -> AuditRow:
     return replace(row, report=united(row.report, earlier.report), outcomes={**earlier.outcomes, **row.outcomes})
 
 
-def _letters(before: Mapping[str, Any], audit: Audit) -> str:
+def _letters(before: Mapping[str, Any], audit: Audit, available: Diagnostics) -> str:
     """A record of letters: a row that differs from its entry, or its method's, gets one of its own; the others stay."""
     after = dict(before)
-    expected: dict[str, list[str]] = {}
+    expected: dict[str, list[Keys]] = {}
     for row in audit.rows:
         recorded = before.get(row.checkpoint, before.get(row.method))
-        letters = _letters_of(row, recorded)
-        if letters != recorded:
-            after[row.checkpoint] = letters
+        known = None if recorded is None else _keys(row.checkpoint, recorded, available)
+        letters = _letters_of(row, known)
+        if letters != known:
+            after[row.checkpoint] = list(letters) if isinstance(recorded, list) else letters
         expected.setdefault(row.group or "", []).append(letters)
     for margin in audit.margins:
         if margin.margin is None:
@@ -209,18 +215,18 @@ def _letters(before: Mapping[str, Any], audit: Audit) -> str:
     return json.dumps(after, indent=1, ensure_ascii=False) + "\n"
 
 
-def _letters_of(row: AuditRow, recorded: str | None) -> str:
+def _letters_of(row: AuditRow, recorded: Keys | None) -> Keys:
     """What fires, and of what was not judged in this run what was recorded; nothing is made up of what nobody judged."""
     assert row.report is not None
-    letters = ""
+    letters: list[str] = []
     findings = {finding.key: finding for finding in row.report.findings}
-    for diagnostic in DIAGNOSTICS:
+    for diagnostic in row.report.available:
         key = diagnostic.key
         ran = key in findings and row.outcomes.get(key, "not run" if row.outcomes else "passed") != "not run"
         if ran and findings[key].measured:
-            letters += key * findings[key].fired
+            letters += [key] * findings[key].fired
         elif recorded is not None:
-            letters += key * (key in recorded)
-        elif not ran:
+            letters += [key] * (key in recorded)
+        elif not ran and diagnostic in DIAGNOSTICS.by_default:
             raise AuditError(f"{row.checkpoint}: {diagnostic.name} was not run, and nothing is recorded of it; run all of them")
-    return letters
+    return Keys.of(letters)

@@ -13,8 +13,8 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..show.printable import printable
 from . import checklist, dist, items, outcome, seeds, undertest
 from .run import NO_OVERRIDES
-from .settings import MARKER, marked
-from .start import for_worker, idle_run, make_run
+from .settings import AVAILABLE, MARKER, marked
+from .start import for_worker, idle_run, make_run, registry_of
 from .summary import Summary
 from .targets import Kind
 
@@ -35,7 +35,9 @@ class AuditHooks:
         self.config = config
         self.informs = any(config.getoption(name, None) for name in INFORMATION)
         try:
-            self.run = idle_run(config) if self.informs else make_run(config)
+            registry = registry_of(config)
+            config.stash[AVAILABLE] = registry.diagnostics
+            self.run = idle_run(config, registry) if self.informs else make_run(config, registry)
         except AuditError as error:
             raise pytest.UsageError(printable(str(error))) from None
 
@@ -95,7 +97,7 @@ class AuditHooks:
 
     def make_scheduler(self, log: Any) -> Any:
         """The scheduler of an audit; other runs keep xdist's."""
-        return dist.make_scheduler(self.config, log) if self.run.in_play else None
+        return dist.make_scheduler(self.config, log, self.run.settings.available) if self.run.in_play else None
 
     def for_worker(self) -> dict[str, Any]:
         """What a worker of xdist is told."""

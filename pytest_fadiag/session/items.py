@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..judge.diagnostics import DIAGNOSTICS, Diagnostic, select
+from ..judge.diagnostics import Diagnostic
 from ..judge.errors import AuditError
 from ..show.printable import printable
 from . import checklist, seeds
@@ -74,11 +74,11 @@ def _skip(target: Target) -> list[pytest.MarkDecorator]:
 
 def everything(session: pytest.Session, run: Run) -> list[pytest.Collector]:
     """All that a run's options ask for: checkpoints and logs, methods over their seeds, and evaluation code."""
-    chosen = select(run.settings.diagnostics)
+    available, chosen = run.settings.available, run.settings.selected
     collectors: list[pytest.Collector] = []
     for target in run.targets.generated:
         names = (run.targets.only or {}).get(target.path)
-        diagnostics = chosen if names is None else [diagnostic for diagnostic in DIAGNOSTICS if diagnostic.name in names]
+        diagnostics = chosen if names is None else [diagnostic for diagnostic in available if diagnostic.name in names]
         ran = [diagnostic for diagnostic in diagnostics if target.keys is None or diagnostic.key in target.keys]
         collectors.append(CheckpointCollector.of(session, target, ran))
     return [*collectors, *seeds.collectors(session, run), *checklist.collectors(session, run)]
@@ -158,7 +158,7 @@ def _parametrize(metafunc: pytest.Metafunc, run: Run) -> None:
             params = [pytest.param(target, id=target.id, marks=_skip(target)) for target in targets]
             metafunc.parametrize("fa_checkpoint", params, indirect=True)
     if "fa_diagnostic" in metafunc.fixturenames and not _by_itself(metafunc, "fa_diagnostic"):
-        diagnostics = select(keywords.get("diagnostics", run.settings.diagnostics))
+        diagnostics = run.settings.available.select(keywords.get("diagnostics", run.settings.diagnostics))
         metafunc.parametrize("fa_diagnostic", [d.key for d in diagnostics], ids=[d.name for d in diagnostics], indirect=True)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..judge.control import Control
-from ..judge.diagnostics import DIAGNOSTICS, Diagnostic
+from ..judge.diagnostics import DIAGNOSTICS, ColumnKind, Diagnostic
 from ..judge.errors import AuditError
+from ..judge.keys import Keys
 from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
@@ -28,6 +29,13 @@ SAME = 0.01
 """Norms of one checkpoint from two machines are the same measurement as far as this, relative; cosines absolutely."""
 SAME_ACCURACY = 0.001
 """So are its accuracies on one test set: a few images lie on a decision boundary."""
+SAME_BY_KIND = {
+    ColumnKind.SCALE: SAME,
+    ColumnKind.COSINE: SAME,
+    ColumnKind.FRACTION: SAME_ACCURACY,
+    ColumnKind.POINTS: 100 * SAME_ACCURACY,
+}
+"""The same of what a column shows: percentage points are hundredths of accuracies."""
 RELATIVE = ("gradient_per_unit_error", "output_error_norm")
 ABSOLUTE = ("sample_invariance", "output_error_drift")
 EXACT = ("batches", "samples", "classes", "nonfinite_logits")
@@ -75,14 +83,14 @@ class RecordedRow:
         return report.control or Control(Accuracy(report.frozen_baseline_acc), "recorded")
 
     @property
-    def expected(self) -> str | None:
+    def expected(self) -> Keys | None:
         """The diagnostics that were expected to fire."""
         return self.row.expected
 
     @property
     def problems(self) -> Mapping[str, BaseException]:
         """A diagnostic that the recorded run could not judge is not judged by merging it."""
-        unjudged = [d for d in DIAGNOSTICS if self.row.outcomes.get(d.key) in ("error", "not run")]
+        unjudged = [d for d in self.settings.available if self.row.outcomes.get(d.key) in ("error", "not run")]
         why = self.row.reason or in_words(self.row.status)
         return {d.key: AuditError(f"{d.name} was not judged in the recorded audit: {why}") for d in unjudged}
 
@@ -117,7 +125,7 @@ def merge(settings: Settings) -> Merged:
     audits: dict[Path, Audit] = {}
     for path in _files(settings):
         try:
-            audit = read_audit(path)
+            audit = read_audit(path, settings.available)
         except AuditError as error:
             raise AuditError(f"--fa-merge: {error}") from None
         audits[path] = audit
@@ -160,7 +168,7 @@ def _target(path: str, row: AuditRow) -> Target:
         method=row.method,
         seed=row.seed,
         group=row.group,
-        keys="".join(row.outcomes) or None,
+        keys=Keys.of(row.outcomes) or None,
     )
 
 
@@ -253,6 +261,10 @@ def _numbers(report: DiagnosticReport) -> list[tuple[str, float | None, float, b
     numbers += [(name, getattr(report.companions, name), SAME, True) for name in RELATIVE]
     numbers += [(name, getattr(report.companions, name), SAME, False) for name in ABSOLUTE]
     numbers.append(("cross_batch_stability", report.cross_batch_stability, SAME, False))
+    # Of the others, whose numbers are no fields, what the table shows.
+    others = [d for d in report.available if d not in DIAGNOSTICS.by_default and d.name in report.diagnostics]
+    for column in (column for diagnostic in others for column in diagnostic.columns):
+        numbers.append((column.title, column.value(report), SAME_BY_KIND[column.kind], column.kind is ColumnKind.SCALE))
     return [
         *numbers,
         *((name, getattr(report, name), SAME_ACCURACY, False) for name in ("headline_acc", "frozen_baseline_acc")),
@@ -274,7 +286,7 @@ def _check_thresholds(sources: Sequence[_Source], settings: Settings) -> None:
     for source in sources:
         if source.row.report is None:
             continue
-        for name, value in asdict(source.row.report.thresholds).items():
+        for name, value in source.row.report.thresholds.by_name().items():
             before, file = first.setdefault(name, (value, source.file))
             if before != value and name not in changes:
                 option = f"--fa-{name}=…" if name in ("growth", "confounds") else f"--fa-threshold={name}=…"

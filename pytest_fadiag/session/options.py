@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from ..judge.diagnostics import DIAGNOSTICS, select
+from ..judge.diagnostics import ALL, DIAGNOSTICS
 from ..judge.errors import AuditError
 from ..judge.inputs import Normalisation
+from ..judge.keys import Keys
 from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
@@ -75,12 +76,14 @@ def _threshold(text: str) -> tuple[str, Any]:
         number: Any = float(value)
     except ValueError:
         number = value
-    _validated(lambda: DiagnosticThresholds().replace(**{name: number}))
+    if name in threshold_names():  # else another package may know it, which is not known yet
+        _validated(lambda: DiagnosticThresholds().replace(**{name: number}))
     return name, number
 
 
-def _keys(text: str) -> str:
-    return "".join(diagnostic.key for diagnostic in _validated(lambda: select(text)))
+def _keys(text: str) -> Keys | str:
+    """The keys of a text; whether there are such diagnostics is told when those of other packages are known."""
+    return text if text == ALL else Keys.parse(_text(text))
 
 
 def _columns(text: str) -> tuple[tuple[str, str], ...]:
@@ -145,9 +148,8 @@ def _shard(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-_DEFAULTS = DiagnosticThresholds().to_dict()
+_DEFAULTS = DiagnosticThresholds().by_name()
 _NUMBERS = [name for name in threshold_names(short=True) if name not in ("growth", "confounds")]
-_ALL_KEYS = "".join(diagnostic.key for diagnostic in DIAGNOSTICS)
 _DIAGNOSTICS = ", ".join(f"{diagnostic.key} {diagnostic.name}" for diagnostic in DIAGNOSTICS)
 
 OPTIONS = (
@@ -259,10 +261,10 @@ OPTIONS = (
     ),
     Option(
         "diagnostics",
-        f"Which diagnostics are run; nothing is measured for the others (default: all). {_DIAGNOSTICS}",
+        f"Which diagnostics are run; nothing is measured for the others (default: all). {_DIAGNOSTICS}; those of other "
+        "packages by their names, behind a comma: abcd,my-name",
         _keys,
-        _ALL_KEYS,
-        "KEYS",
+        metavar="KEYS",
     ),
     Option(
         "inconclusive",

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from ..judge.codec import to_plain
 from ..judge.diagnostics import Finding
 from ..judge.errors import AuditChange, AuditError, AuditFailure
+from ..judge.keys import Keys
 from ..judge.report import DiagnosticReport
 from ..judge.verdict import INCOMPLETE, TRUSTWORTHY
 from ..show.printable import one_line, printable
@@ -38,9 +40,9 @@ class Decision(enum.Enum):
     CHANGED = "changed"
 
 
-def decide(finding: Finding, expected: str | None) -> Decision:
+def decide(finding: Finding, expected: Keys | None) -> Decision:
     """What becomes of the test of a finding; ``expected`` are the keys recorded to fire, ``None`` where nothing is recorded."""
-    expected_to_fire = finding.key in (expected or "")
+    expected_to_fire = finding.key in (expected or Keys())
     if not finding.measured:
         return Decision.CHANGED if expected_to_fire else Decision.SKIP
     if finding.fired == expected_to_fire:
@@ -50,7 +52,7 @@ def decide(finding: Finding, expected: str | None) -> Decision:
 
 def changed(report: DiagnosticReport, finding: Finding) -> AuditChange:
     """The failure of a verdict that is not the recorded one: the report, and from what to what it changed."""
-    before = "fire" if finding.key in (report.expected or "") else "pass"
+    before = "fire" if finding.key in (report.expected or Keys()) else "pass"
     change = f"changed from {before} to {finding.status.value}: {finding.headline}"
     advice = "renew the record of --fa-expect (--fa-update-expect), or expect= of the marker, if that is right"
     return AuditChange(f"{report}\nCHANGED: {finding.name} {change}\n  {advice}", change)
@@ -168,7 +170,7 @@ def _row(
         "outcome": outcome,
         "reason": reason_of(report, outcome),
         "report": None if judged is None else judged.to_dict(),
-        "expected": None if judged is None else judged.expected,
+        "expected": None if judged is None else to_plain(judged.expected),
     }
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from ..bench import Bench, Record
 from ..judge.control import Control
-from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, Diagnostic
+from ..judge.diagnostics import CONTROLLED, Diagnostic, Diagnostics
 from ..judge.errors import AuditError
+from ..judge.keys import Keys, labelled
 from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
@@ -39,7 +40,7 @@ class Evidence(Protocol):
         """The control that it brings itself; a measurement has none."""
 
     @property
-    def expected(self) -> str | None:
+    def expected(self) -> Keys | None:
         """What was expected of it where it was recorded."""
 
     @property
@@ -58,7 +59,11 @@ class Measured:
     record: Record
     control: None = None
     expected: None = None
-    problems: Mapping[str, BaseException] = field(default_factory=dict)
+
+    @property
+    def problems(self) -> Mapping[str, BaseException]:
+        """Without a proven reference there is no BP gradient to judge, nor to judge by."""
+        return self.record.problems
 
     @property
     def method(self) -> str:
@@ -83,6 +88,7 @@ class Logged:
 
     log: TrainingLog
     target_seed: int | None
+    available: Diagnostics
     control: None = None
     expected: None = None
     problems: Mapping[str, BaseException] = field(default_factory=dict)
@@ -101,7 +107,9 @@ class Logged:
         self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
     ) -> DiagnosticReport:
         """The partial report of the log: all of it, whatever was asked for, since nothing more is measured for it."""
-        return replace(self.log.report(control, thresholds), seed=self.seed)
+        report = self.log.report(control, thresholds)
+        asked = (*report.diagnostics, *(d.name for d in diagnostics if d.name not in report.diagnostics))
+        return replace(report, seed=self.seed, diagnostics=asked, available=self.available)
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,7 @@ class Run:
             return Measured(self.bench.record(Path(target.path), diagnostics, overrides.given, seed=target.seed))
         if target not in self._evidence:
             self._evidence[target] = (
-                Logged(self._log(Path(target.path)), target.seed)
+                Logged(self._log(Path(target.path)), target.seed, self.settings.available)
                 if target.kind is Kind.LOG or self.merged is None
                 else RecordedRow(self.merged.rows[target.path], self.settings)
             )
@@ -156,9 +164,9 @@ class Run:
         self,
         target: Target,
         thresholds: DiagnosticThresholds,
-        diagnostics: Sequence[Diagnostic] = DIAGNOSTICS,
+        diagnostics: Sequence[Diagnostic],
         overrides: Overrides = NO_OVERRIDES,
-        expected: str | None = None,
+        expected: Keys | None = None,
     ) -> tuple[DiagnosticReport, Mapping[str, BaseException]]:
         """The report of a target, and by key what keeps a diagnostic from being judged, if something does."""
         evidence = self.evidence(target, diagnostics, overrides)
@@ -199,13 +207,13 @@ class Run:
         file = self.expectations.path.name
         return {
             key: AuditError(
-                f"({key}) of {target.id} is not recorded in {file}, so that its verdict cannot be compared: record it there "
-                "(--fa-update-expect), or leave it out of this run (--fa-diagnostics)"
+                f"{labelled(key)} of {target.id} is not recorded in {file}, so that its verdict cannot be compared: record "
+                "it there (--fa-update-expect), or leave it out of this run (--fa-diagnostics)"
             )
             for key in keys
         }
 
-    def _expected(self, target: Target, evidence: Evidence) -> str | None:
+    def _expected(self, target: Target, evidence: Evidence) -> Keys | None:
         if self.expectations is not None:
             return self.expectations.of(target.id, evidence.method, evidence.seed)
         return evidence.expected

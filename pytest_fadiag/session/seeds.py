@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ..bench import NotAtHand
-from ..judge.diagnostics import CONTROLLED, select
+from ..judge.diagnostics import CONTROLLED
 from ..judge.errors import AuditChange, AuditError, AuditFailure
 from ..judge.margins import SeedVerdict
 from ..judge.report import DiagnosticReport
@@ -98,7 +98,7 @@ def _judged(item: SeedItem, overrides: Overrides) -> SeedReport:
     reports: list[DiagnosticReport] = []
     for target in item.group.targets:
         try:
-            report, problems = item.run.report(target, thresholds, select(CONTROLLED), overrides)
+            report, problems = item.run.report(target, thresholds, item.run.settings.available.select(CONTROLLED), overrides)
         except NotAtHand:
             raise AuditError(NOT_AT_HAND) from None
         except AuditError as error:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics import Diagnostics
 from ..judge.errors import AuditError
-from .settings import Settings
+from .settings import AVAILABLE, Settings
 from .targets import SEED_MARGIN, SUFFIXES, Kind, Target, expand, seed_groups, with_groups
 
 NAMING = ("checkpoint", "log", "merge")
@@ -194,7 +194,7 @@ class Arguments:
             if target is None:
                 rest.append(argument)
                 continue
-            names = _diagnostics(argument)
+            names = _diagnostics(argument, config.stash[AVAILABLE])
             earlier = only.get(target.path, ())
             only[target.path] = (*earlier, *names) if names and earlier is not None else None
             picked[target.path] = target
@@ -210,10 +210,10 @@ class Arguments:
         return Targets(written or picked, chosen, everything, self.only, self.margins or None, self.pitfalls or ())
 
 
-def _diagnostics(argument: str) -> list[str]:
+def _diagnostics(argument: str, diagnostics: Diagnostics) -> list[str]:
     """The diagnostics behind «::»."""
     _, *names = argument.split("::")
-    available = [diagnostic.name for diagnostic in DIAGNOSTICS]
+    available = [diagnostic.name for diagnostic in diagnostics]
     unknown = [name for name in names if name not in available]
     if unknown:
         raise AuditError(f"{argument}: no diagnostic {unknown[0]!r}; there are {', '.join(available)}")

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from ..judge.diagnostics import select
+from ..judge.diagnostics import Diagnostic, Diagnostics
 from ..judge.errors import AuditError
+from ..judge.keys import Keys
 from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_names
 from .options import OPTIONS, Option
 
@@ -25,9 +26,15 @@ MEASURING = (
 """What the ini file says of measuring and judging; a merge keeps what the merged audits say, also where these files are not."""
 
 
+AVAILABLE: pytest.StashKey[Diagnostics] = pytest.StashKey()
+"""The diagnostics that there are, those of other packages among them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The options of a run, with the folders that their paths start from."""
+
+    available: Diagnostics
 
     root: Path
     cwd: Path
@@ -53,7 +60,7 @@ class Settings:
     threshold: tuple[tuple[str, float], ...]
     growth: str | None
     confounds: str | None
-    diagnostics: str
+    diagnostics: Keys
     inconclusive: str
     checklist: tuple[str, ...]
     device: str
@@ -83,8 +90,18 @@ class Settings:
             if chosen is not None and chosen is not False:
                 given.add(name)
             values[name] = _read(option, chosen, from_ini=line is None)
+        available = config.stash[AVAILABLE]
+        try:
+            chosen = available.by_default if values["diagnostics"] is None else available.select(values["diagnostics"])
+            available.thresholds().replace(**dict(values["threshold"]))
+        except AuditError as error:
+            wrong = "threshold" if "unknown threshold" in str(error) else "diagnostics"
+            where = f"--fa-{wrong}" if wrong in typed else f"ini option fa_{wrong}"
+            raise AuditError(f"{where}: {error}") from None
+        values["diagnostics"] = Keys.of(diagnostic.key for diagnostic in chosen)
         return cls(
             **values,
+            available=available,
             root=config.rootpath,
             cwd=config.invocation_params.dir,
             given=frozenset(given),
@@ -95,12 +112,21 @@ class Settings:
     def defaults(cls, config: pytest.Config) -> Settings:
         """What holds where nobody set anything."""
         values = {option.field: _read(option, None, from_ini=False) for option in OPTIONS}
-        return cls(**values, root=config.rootpath, cwd=config.invocation_params.dir, given=frozenset(), typed=frozenset())
+        available = config.stash[AVAILABLE]
+        values["diagnostics"] = Keys.of(diagnostic.key for diagnostic in available.by_default)
+        nothing: frozenset[str] = frozenset()
+        root, cwd = config.rootpath, config.invocation_params.dir
+        return cls(**values, root=root, cwd=cwd, available=available, given=nothing, typed=nothing)
+
+    @property
+    def selected(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics that are run."""
+        return self.available.select(self.diagnostics)
 
     def thresholds(self, marked: Mapping[str, Any] | None = None) -> DiagnosticThresholds:
         """The thresholds of the command line and ini, then those of a marker."""
         marked = {name: value for name, value in (marked or {}).items() if name not in MARKER_KEYS}
-        return DiagnosticThresholds().replace(**self.threshold_changes()).replace(**marked)
+        return self.available.thresholds().replace(**self.threshold_changes()).replace(**marked)
 
     @property
     def updates_expect(self) -> bool:
@@ -154,13 +180,14 @@ def marked(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
     """The keywords of the markers on a test, its class and its module; the closest wins, key by key."""
     merged: dict[str, Any] = {}
     for marker in reversed(list(node.iter_markers(MARKER))):
-        merged.update(_keywords(marker))
+        merged.update(_keywords(marker, node.config.stash[AVAILABLE]))
     return merged
 
 
-def _keywords(marker: pytest.Mark) -> dict[str, Any]:
+def _keywords(marker: pytest.Mark, available: Diagnostics) -> dict[str, Any]:
     """The keywords of one marker, checked; an unknown one fails with the accepted ones named."""
-    accepted = (*threshold_names(short=True), *MARKER_KEYS)
+    defaults = available.thresholds()
+    accepted = (*threshold_names(short=True), *defaults.others, *MARKER_KEYS)
     if marker.args:
         raise AuditError(f"@pytest.mark.{MARKER} takes keywords only, not {marker.args[0]!r}; known: {', '.join(accepted)}")
     keywords = dict(marker.kwargs)
@@ -168,26 +195,29 @@ def _keywords(marker: pytest.Mark) -> dict[str, Any]:
     if unknown:
         raise AuditError(f"@pytest.mark.{MARKER}: unknown keyword {unknown[0]!r}; known: {', '.join(accepted)}")
     try:
-        DiagnosticThresholds().replace(**{name: value for name, value in keywords.items() if name not in MARKER_KEYS})
-        _check_choice(keywords)
+        defaults.replace(**{name: value for name, value in keywords.items() if name not in MARKER_KEYS})
+        keywords |= _chosen(keywords, available)
     except AuditError as error:
         raise AuditError(f"@pytest.mark.{MARKER}: {error}") from None
     # By full names, so that margin_pp on a function replaces frozen_acc_margin_pp on its class.
     return {SHORT_NAMES.get(name, name): value for name, value in keywords.items()}
 
 
-def _check_choice(keywords: Mapping[str, Any]) -> None:
-    """What a marker says beside thresholds: which checkpoints, seeds and diagnostics, and what is expected of them."""
+def _chosen(keywords: Mapping[str, Any], available: Diagnostics) -> dict[str, Keys]:
+    """The diagnostics that a marker asks for and expects to fire; which checkpoints and seeds it names is checked."""
+    chosen: dict[str, Keys] = {}
     for name in ("diagnostics", "expect"):
         keys = keywords.get(name)
-        if keys is not None and not isinstance(keys, str):
-            raise AuditError(f"{name} must be a text of keys such as 'ad', not {keys!r}")
+        listed = isinstance(keys, (list, tuple)) and all(isinstance(key, str) for key in keys)
+        if keys is not None and not isinstance(keys, str) and not listed:
+            raise AuditError(f"{name} must be keys such as 'ad' or ['a', 'my-name'], not {keys!r}")
         if keys or (name == "diagnostics" and keys is not None):
-            select(keys)
+            chosen[name] = Keys.of(diagnostic.key for diagnostic in available.select(keys))
     seeds = keywords.get("seeds")
     if seeds is not None and (isinstance(seeds, (str, int)) or not all(type(seed) is int for seed in seeds) or not seeds):
         raise AuditError(f"seeds must be a list of whole numbers such as [42, 123], not {seeds!r}")
     paths = keywords.get("checkpoint")
-    listed = paths if isinstance(paths, (list, tuple)) else [paths]
-    if paths is not None and not all(isinstance(path, (str, os.PathLike)) for path in listed):
+    names = paths if isinstance(paths, (list, tuple)) else [paths]
+    if paths is not None and not all(isinstance(path, (str, os.PathLike)) for path in names):
         raise AuditError(f"checkpoint must be a path, a glob or a list of them, not {paths!r}")
+    return chosen

@@ -19,6 +19,7 @@ from ..load.controls import Controls, parse_controls
 from ..load.setup import Setup
 from ..load.sources import DataSpec
 from ..load.specs import is_factory
+from ..registry import Registry, load_packages
 from ..show.progress import Progress
 from .checklist import Readings
 from .expect import Expectations, check_record
@@ -32,7 +33,14 @@ from .targets import expand
 SHARED: pytest.StashKey[str] = pytest.StashKey()
 
 
-def make_run(config: pytest.Config) -> Run:
+def registry_of(config: pytest.Config) -> Registry:
+    """What this call of pytest knows: by its own plugins and conftests, and by the packages that add to an audit."""
+    if not (os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") or config.getoption("disable_plugin_autoload", False)):
+        load_packages(config.pluginmanager)
+    return Registry(config.pluginmanager)
+
+
+def make_run(config: pytest.Config, registry: Registry) -> Run:
     """Everything that the command and the ini file ask for, found once and checked; no checkpoint is opened."""
     settings = Settings.of(config)
     received = getattr(config, "workerinput", {}).get("fadiag")
@@ -48,7 +56,7 @@ def make_run(config: pytest.Config) -> Run:
     run = Run(
         settings,
         targets,
-        _bench(config, settings),
+        _bench(config, settings, registry),
         controls,
         _expectations(settings),
         merged,
@@ -63,16 +71,16 @@ def make_run(config: pytest.Config) -> Run:
 def _expectations(settings: Settings) -> Expectations | None:
     if settings.expect is None or settings.updates_expect:
         return None
-    return Expectations.read(settings.path("expect", settings.expect))
+    return Expectations.read(settings.path("expect", settings.expect), settings.available)
 
 
-def idle_run(config: pytest.Config) -> Run:
+def idle_run(config: pytest.Config, registry: Registry) -> Run:
     """The run of a call of pytest that runs no tests."""
     settings = Settings.defaults(config)
-    return Run(settings, Targets(), Bench(Setup()))
+    return Run(settings, Targets(), Bench(Setup(), registry=registry))
 
 
-def _bench(config: pytest.Config, settings: Settings) -> Bench:
+def _bench(config: pytest.Config, settings: Settings, registry: Registry) -> Bench:
     data = None if settings.data is None else _data_spec(settings).text
     setup = Setup(
         data,
@@ -88,6 +96,7 @@ def _bench(config: pytest.Config, settings: Settings) -> Bench:
     plugin = config.pluginmanager.get_plugin  # asked later: the reporter is not there yet when a run is configured
     return Bench(
         setup,
+        registry=registry,
         cache=_cache(config, settings),
         progress=lambda name: Progress(plugin("terminalreporter"), plugin("capturemanager"), name),
     )

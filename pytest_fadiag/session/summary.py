@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics import Diagnostics
 from ..judge.errors import AuditError
+from ..judge.keys import Keys
 from ..judge.report import DiagnosticReport
 from ..judge.unite import united
 from ..load.identity import identify
@@ -48,7 +49,7 @@ class Summary:
         paths = {target.id: target.path for target in targets.generated}
         groups = {group.name: group for group in seed_groups(targets.named)}
         for nodeid in nodeids:
-            checkpoint, key = _parts(nodeid)
+            checkpoint, key = self._parts(nodeid)
             if checkpoint in paths and key is not None:
                 self._row(checkpoint, paths[checkpoint])["outcomes"].setdefault(key, "not run")
             elif nodeid.endswith(f"::{SEED_MARGIN}") and checkpoint in groups:
@@ -94,16 +95,21 @@ class Summary:
             before = kept["outcomes"].get(row["diagnostic"], "not run")
             kept["outcomes"][row["diagnostic"]] = max(before, row["outcome"], key=WORSE.index)
         elif row["outcome"] == "error":
-            kept["outcomes"].update({diagnostic.key: "error" for diagnostic in DIAGNOSTICS})
+            kept["outcomes"].update({diagnostic.key: "error" for diagnostic in self.run.settings.selected})
 
     def _crashed(self, report: pytest.TestReport) -> None:
-        checkpoint, key = _parts(report.nodeid)
+        checkpoint, key = self._parts(report.nodeid)
         if checkpoint in self.margins and key is None:
             self.margins[checkpoint] |= {"outcome": "error", "reason": "its worker died"}
         row = next((row for row in self.rows.values() if row["checkpoint"] == checkpoint), None)
         if row is not None and key is not None:
             row["outcomes"][key] = "error"
             row["reason"] = "its worker died"
+
+    def _parts(self, nodeid: str) -> tuple[str, str | None]:
+        """The checkpoint and the diagnostic that an id of a generated test names."""
+        checkpoint, _, name = nodeid.rpartition("::")
+        return checkpoint, next((d.key for d in self.run.settings.available if d.name == name), None)
 
     def _row(self, checkpoint: str, path: str) -> dict[str, Any]:
         """The row of a file; ids outside of the root folder are as short as their own test allows, and may be the same."""
@@ -154,7 +160,7 @@ class Summary:
         rows = []
         uses = Counter(kept["checkpoint"] for kept in self.rows.values())
         for path, kept in self.rows.items():
-            report = _report(kept["reports"].values())
+            report = _report(kept["reports"].values(), self.run.settings.available)
             method, seed = identify(Path(path)) if report is None else (report.method_name, report.seed)
             name = kept["checkpoint"] if uses[kept["checkpoint"]] == 1 else printable(path)
             before = self._recorded(path, name, method, seed)
@@ -243,21 +249,16 @@ def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
     return listed or exitstatus == pytest.ExitCode.USAGE_ERROR
 
 
-def _parts(nodeid: str) -> tuple[str, str | None]:
-    """The checkpoint and the diagnostic that an id of a generated test names."""
-    checkpoint, _, name = nodeid.rpartition("::")
-    return checkpoint, next((diagnostic.key for diagnostic in DIAGNOSTICS if diagnostic.name == name), None)
-
-
-def _report(reports: Iterable[dict[str, Any]]) -> DiagnosticReport | None:
+def _report(reports: Iterable[dict[str, Any]], available: Diagnostics) -> DiagnosticReport | None:
     """What the tests of one file say together: the weightiest report, and what others were asked for beside it."""
     ordered = sorted(reports, key=_weight, reverse=True)
-    return reduce(united, map(DiagnosticReport.from_dict, ordered)) if ordered else None
+    judged = [DiagnosticReport.from_dict(report, available=available) for report in ordered]
+    return reduce(united, judged) if judged else None
 
 
 def _weight(report: dict[str, Any] | None) -> tuple[int, int, str]:
     """How much a report says, for comparison: what fired, then how much was judged; no report at all is less than nothing."""
     if report is None:
         return -1, 0, ""
-    keys = "".join(finding["key"] for finding in report["findings"] if finding["status"] in ("fire", "likely fire"))
-    return len(keys), len(report["findings"]), keys
+    fired = [finding["key"] for finding in report["findings"] if finding["status"] in ("fire", "likely fire")]
+    return len(fired), len(report["findings"]), Keys.of(fired)

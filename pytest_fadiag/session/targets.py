@@ -7,11 +7,13 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..judge.codec import to_plain
 from ..judge.errors import AuditError
+from ..judge.keys import Keys
 from ..load.identity import identify
 from ..load.logtables import EVENTS
 from ..show.printable import one_line
@@ -48,7 +50,7 @@ class Target:
     """Of a recorded row its seed, else what {seed} in its path stood for."""
     group: str | None = None
     """The test of the margin over seeds to which it belongs, told among all that a run names."""
-    keys: str | None = None
+    keys: Keys | None = None
     """Of a recorded row the diagnostics that were run; ``None`` for all."""
 
     @property
@@ -66,12 +68,14 @@ class Target:
 
     def to_dict(self) -> dict[str, Any]:
         """The target as plain values, for xdist's workers."""
-        return {**asdict(self), "kind": self.kind.value}
+        plain: dict[str, Any] = to_plain(self)
+        return plain
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Target:
         """The target that the controller sent."""
-        return cls(**{**values, "kind": Kind(values["kind"])})
+        keys = values["keys"]
+        return cls(**{**values, "kind": Kind(values["kind"]), "keys": None if keys is None else Keys(keys)})
 
 
 def expand(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..judge.codec import to_plain
-from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, Diagnostic, Finding, Status, select
+from ..judge.diagnostics import CONTROLLED, Diagnostic, Finding, Status
 from ..judge.errors import AuditError, AuditFailure
+from ..judge.keys import Keys
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..load.setup import Given
@@ -219,9 +220,9 @@ def _asked(run: Run, request: pytest.FixtureRequest) -> tuple[Diagnostic, ...]:
     if keys is None and "fa_diagnostic" in request.fixturenames:
         keys = run.settings.diagnostics
     if keys is None:
-        return DIAGNOSTICS
-    key = request.node.stash.get(KEY, "")  # an argument may name another one: runs/dfa_s42.pt::frozen-margin
-    return select("".join({*keys, *key}))
+        return run.settings.available.by_default
+    own = request.node.stash.get(KEY, None)  # an argument may name another one: runs/dfa_s42.pt::frozen-margin
+    return run.settings.available.select(Keys.of([*keys, *([] if own is None else [own])]))
 
 
 def diagnostic_for(request: pytest.FixtureRequest, report: DiagnosticReport) -> DiagnosticUnderTest:
@@ -234,7 +235,7 @@ def diagnostic_for(request: pytest.FixtureRequest, report: DiagnosticReport) -> 
     if problem is not None:
         raise problem
     under_test = DiagnosticUnderTest(report, finding)
-    if finding.key in (report.expected or "") and finding.measured:
+    if finding.key in (report.expected or Keys()) and finding.measured:
         # A test that never calls check() is red when what was recorded to fire does not.
         item.add_marker(
             pytest.mark.xfail(strict=True, raises=AuditFailure, reason=f"expected to fire: {finding.headline}"), append=False

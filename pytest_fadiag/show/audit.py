@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..judge.diagnostics import DIAGNOSTICS, Column, ColumnKind
+from ..judge.diagnostics import DIAGNOSTICS, Column, ColumnKind, Diagnostic
+from ..judge.keys import Keys
 from ..judge.late import named
 from ..judge.margins import SeedMargin
 from ..judge.names import LONGEST_NAME, as_name, as_text
@@ -16,7 +17,7 @@ from ..judge.wording import LOG
 from .status import Outcome, RowStatus
 
 ACCURACY = Column("", "acc", lambda report: report.headline_acc, ColumnKind.FRACTION, priority=0)
-COLUMNS: tuple[Column, ...] = (ACCURACY, *(column for diagnostic in DIAGNOSTICS for column in diagnostic.columns))
+"""The number that belongs to no diagnostic."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,20 @@ class AuditRow:
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     """Of the test of each diagnostic, by its key; none where a test asked for the whole report."""
     reason: str = ""
-    expected: str | None = None
+    expected: Keys | None = None
     recorded: DiagnosticReport | None = None
     """What an earlier audit measured, where this one is compared with it."""
     group: str | None = None
     """The test of the margin over seeds to which the row belongs."""
 
     def __post_init__(self) -> None:
-        outcomes = {key: Outcome(outcome) for key, outcome in sorted(self.outcomes.items())}
+        outcomes = {key: Outcome(self.outcomes[key]) for key in Keys.of(self.outcomes)}
         object.__setattr__(self, "outcomes", outcomes)
         object.__setattr__(self, "checkpoint", as_name(self.checkpoint, "the id of a checkpoint", LONGEST_NAME))
         object.__setattr__(self, "method", as_name(self.method, "the method's name"))
         object.__setattr__(self, "reason", as_text(self.reason, "the reason of an error"))
+        if self.expected is not None:
+            object.__setattr__(self, "expected", Keys.parse(self.expected))
 
     @property
     def place(self) -> tuple[bool, str, int, str]:
@@ -59,7 +62,7 @@ class AuditRow:
         return RowStatus.of(self.report, self.outcomes, self.expected, self.reason)
 
     @property
-    def fired(self) -> str:
+    def fired(self) -> Keys:
         """The keys that fired among the diagnostics that ran."""
         return self.status.fired
 
@@ -136,3 +139,16 @@ class Audit:
     def _repr_html_(self) -> str:
         """What a notebook shows of it; Jinja2 is imported only now."""
         return str(named("pytest_fadiag.show.html:cell")(self))
+
+    @cached_property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """The built-in ones that run by default, and of the others those that a row was asked for."""
+        reports = [row.report for row in self.rows if row.report is not None]
+        available = reports[0].available if reports else DIAGNOSTICS
+        asked = {name for report in reports for name in report.diagnostics}
+        return tuple(d for d in available if d in DIAGNOSTICS.by_default or d.name in asked)
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The numbers of its table."""
+        return (ACCURACY, *(column for diagnostic in self.diagnostics for column in diagnostic.columns))

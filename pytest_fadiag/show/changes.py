@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..judge.diagnostics import Column, ColumnKind
 from ..judge.report import DiagnosticReport
 from ..judge.wording import points
-from .audit import COLUMNS, AuditRow
+from .audit import ACCURACY, AuditRow
 
 TOLERANCE = 0.01
 """How far a number may move, relative to what it was, before the table says so."""
@@ -85,8 +85,9 @@ def moves(row: AuditRow) -> dict[str, Move]:
     if row.report is None or row.recorded is None:
         return {}
     then, report = row.recorded, row.report
-    asked = {"", *(finding.key for finding in then.findings)} & {"", *(finding.key for finding in report.findings)}
-    compared = (Move(column, column.value(then), column.value(report)) for column in COLUMNS if column.key in asked)
+    both = [d for d in report.available if d.name in report.diagnostics and d.name in then.diagnostics]
+    columns = (ACCURACY, *(column for diagnostic in both for column in diagnostic.columns))
+    compared = (Move(column, column.value(then), column.value(report)) for column in columns)
     return {move.column.title: move for move in compared if _moved(move)}
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 from .. import __version__
 from ..judge.codec import read, to_plain
-from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics import DIAGNOSTICS, Diagnostics
 from ..judge.errors import AuditError
+from ..judge.keys import Keys, labelled
 from ..judge.limits import LARGEST_JSON, read_bytes
 from ..judge.names import LONGEST_NAME, as_name, as_text, one_line
 from ..judge.report import DiagnosticReport
 from ..judge.wire import SeedMarginValues, fields_of
-from .audit import COLUMNS, Audit, AuditRow, Checklist, Division, MarginRow
+from .audit import Audit, AuditRow, Checklist, Division, MarginRow
 from .changes import moves
 from .groups import method_groups
 from .status import Outcome, in_a_sentence, in_words
@@ -42,8 +43,8 @@ def document(audit: Audit, version: str) -> dict[str, Any]:
                 "method": group.method,
                 "partial": group.partial,
                 "seeds": group.mean.seeds,
-                "mean": _by_column(group.mean.values),
-                "sd": _by_column(group.mean.deviations),
+                "mean": _by_column(audit, group.mean.values),
+                "sd": _by_column(audit, group.mean.deviations),
             }
             for group in method_groups(audit)
             if group.mean is not None
@@ -58,11 +59,11 @@ def json_text(audit: Audit) -> str:
     return json.dumps(document(audit, __version__), indent=1, allow_nan=False) + "\n"
 
 
-def read_audit(path: Path) -> Audit:
+def read_audit(path: Path, available: Diagnostics = DIAGNOSTICS) -> Audit:
     """The audit behind a file, judged anew; what is no audit of a known version is an error that says so."""
     values = read_json(path)
     try:
-        return audit_of(values)
+        return audit_of(values, available)
     except AuditError as error:
         raise AuditError(f"{error}\n  {path}") from None
 
@@ -79,22 +80,21 @@ def read_json(path: Path) -> Any:
         raise AuditError(f"not JSON: {error}\n  {path}") from None
 
 
-def audit_of(values: Any) -> Audit:
+def audit_of(values: Any, available: Diagnostics = DIAGNOSTICS) -> Audit:
     """The audit that :func:`document` wrote, in this version or an earlier one."""
     if not isinstance(values, dict) or "reports" not in values or "summary" not in values:
         raise AuditError("not an audit: expected the JSON object that --fa-report=json writes, with reports and summary")
     plain = upgraded(values)
-    reports = reports_of(plain)
+    reports = reports_of(plain, available)
     audit = read(AuditValues, {**plain, "reports": {}}, "audit")
-    _check_rows(audit.summary, reports)
+    _check_rows(audit.summary, reports, available)
     rows = []
     for index, row in enumerate(audit.summary):
-        recorded = None if row.recorded is None else DiagnosticReport.of(row.recorded, f"audit.summary[{index}].recorded")
+        place = f"audit.summary[{index}].recorded"
+        recorded = None if row.recorded is None else DiagnosticReport.of(row.recorded, place, available)
         group = None if "group" not in values["summary"][index] else row.group or ""  # version 1 does not know of groups
-        report = reports.get(row.checkpoint)
-        rows.append(
-            AuditRow(row.checkpoint, row.method, row.seed, report, row.outcomes, row.reason, row.expected, recorded, group)
-        )
+        report, expected = reports.get(row.checkpoint), None if row.expected is None else Keys.parse(row.expected)
+        rows.append(AuditRow(row.checkpoint, row.method, row.seed, report, row.outcomes, row.reason, expected, recorded, group))
     code = audit.checklist
     checklist = None if code is None else Checklist(code.files, [_shown(finding) for finding in code.findings])
     shard = None if audit.shard is None else (audit.shard[0], audit.shard[1])
@@ -107,7 +107,7 @@ def _shown(finding: Mapping[str, Any]) -> dict[str, Any]:
     return {key: as_text(value, f"{key} of a pitfall") if isinstance(value, str) else value for key, value in finding.items()}
 
 
-def _check_rows(rows: Sequence[RowValues], reports: Mapping[str, DiagnosticReport]) -> None:
+def _check_rows(rows: Sequence[RowValues], reports: Mapping[str, DiagnosticReport], available: Diagnostics) -> None:
     """Rows, reports and outcomes belong together: a file that was cut or edited would lose a network in silence."""
     names = [as_name(row.checkpoint, "the id of a checkpoint", LONGEST_NAME) for row in rows]  # as they are told apart later
     twice = next((name for name, times in Counter(names).items() if times > 1), None)
@@ -117,26 +117,26 @@ def _check_rows(rows: Sequence[RowValues], reports: Mapping[str, DiagnosticRepor
     alone = next((name for name in reports if name not in there), None)
     if alone is not None:
         raise AuditError(f"audit.reports: a report of {alone!r:.200}, of which audit.summary has no row")
-    known = {diagnostic.key for diagnostic in DIAGNOSTICS}
+    known = Keys.of(diagnostic.key for diagnostic in available)
     for index, row in enumerate(rows):
         place, report = f"audit.summary[{index}] ({row.checkpoint!r:.200})", reports.get(row.checkpoint)
-        unknown = sorted(set(row.outcomes) - known)
+        unknown = sorted(set(row.outcomes) - set(known))
         if unknown:
-            raise AuditError(f"{place}: an outcome of the diagnostic {unknown[0]!r}, and there are {', '.join(sorted(known))}")
+            raise AuditError(f"{place}: an outcome of the diagnostic {unknown[0]!r}, and there are {', '.join(known)}")
         judged = [key for key, outcome in row.outcomes.items() if outcome in JUDGED]
         if report is None and judged:
-            raise AuditError(f"{place}: ({judged[0]}) was judged, but audit.reports has no report of it")
+            raise AuditError(f"{place}: {labelled(judged[0])} was judged, but audit.reports has no report of it")
         if report is not None and (one_line(row.method), row.seed) != (report.method_name, report.seed):
             raise AuditError(f"{place}: its method and seed are not those of its report")
         unasked = [key for key in judged if report is not None and not report.asks_for(key)]
         if unasked:
-            raise AuditError(f"{place}: ({unasked[0]}) was judged, but its report was not asked for it")
+            raise AuditError(f"{place}: {labelled(unasked[0])} was judged, but its report was not asked for it")
 
 
-def reports_of(values: Mapping[str, Any]) -> dict[str, DiagnosticReport]:
+def reports_of(values: Mapping[str, Any], available: Diagnostics) -> dict[str, DiagnosticReport]:
     """The reports of a document, by the ids of their checkpoints."""
     reports = read(dict[str, Any], values["reports"], "audit.reports")
-    return {name: DiagnosticReport.from_dict(report, f"audit.reports[{name!r}]") for name, report in reports.items()}
+    return {name: DiagnosticReport.from_dict(report, f"audit.reports[{name!r}]", available) for name, report in reports.items()}
 
 
 def _summary(row: AuditRow) -> dict[str, Any]:
@@ -149,8 +149,8 @@ def _summary(row: AuditRow) -> dict[str, Any]:
         "standing": row.status.standing.word,
         "status": in_words(row.status),
         "verdict": in_a_sentence(row.status),
-        "fired": row.fired,
-        "expected": row.expected,
+        "fired": str(row.fired),
+        "expected": to_plain(row.expected),
         "outcomes": to_plain(row.outcomes),
         "reason": row.reason,
         "headline_acc": None if row.report is None else row.report.headline_acc,
@@ -177,6 +177,6 @@ def _margin_row(values: MarginRowValues) -> MarginRow:
     return MarginRow(**{**fields_of(values), "margin": margin})
 
 
-def _by_column(values: Sequence[float | None]) -> dict[str, Any]:
-    plain: dict[str, Any] = to_plain({column.title: value for column, value in zip(COLUMNS, values, strict=True)})
+def _by_column(audit: Audit, values: Sequence[float | None]) -> dict[str, Any]:
+    plain: dict[str, Any] = to_plain({column.title: value for column, value in zip(audit.columns, values, strict=True)})
     return plain

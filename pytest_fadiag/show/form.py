@@ -6,13 +6,12 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from ..judge.diagnostics import DIAGNOSTICS, Diagnostic
-from ..judge.diagnostics.frozen_margin import interval, margin
-from ..judge.diagnostics.residual_growth import cumulative_growth, per_block_growth
+from ..judge.diagnostics import Diagnostic
+from ..judge.diagnostics.frozen_margin import margin
+from ..judge.keys import labelled
 from ..judge.report import DiagnosticReport
-from ..judge.thresholds import DiagnosticThresholds
 from ..judge.trajectory import Trajectory
-from ..judge.wording import cosine, figure, fraction, limit, listed, per_site, points
+from ..judge.wording import fraction, limit, listed, points
 from .audit import Audit, AuditRow, MarginRow
 from .checklist import checklist_lines
 from .groups import MethodGroup, seed_groups
@@ -60,9 +59,9 @@ def form(audit: Audit, version: str) -> str:
 def _sections(group: MethodGroup, audit: Audit, version: str) -> Iterable[tuple[str, list[str]]]:
     yield "Identification", _identification(group, version)
     yield "Headline numbers", _headline(group)
-    for diagnostic in DIAGNOSTICS:
-        yield f"({diagnostic.key}) {diagnostic.name}: {escaped(diagnostic.question)}", _diagnostic(group, diagnostic)
-    yield "First epoch at which each diagnostic fires", _first_fired(group)
+    for diagnostic in audit.diagnostics:
+        yield f"{diagnostic.label}: {escaped(diagnostic.question)}", _diagnostic(group, diagnostic)
+    yield "First epoch at which each diagnostic fires", _first_fired(group, audit.diagnostics)
     yield "Control and its provenance", _control(group)
     yield "Thresholds", _thresholds(group.reports)
     yield "Environment", _environment(group)
@@ -154,53 +153,18 @@ def _diagnostic(group: MethodGroup, diagnostic: Diagnostic) -> list[str]:
             outcome, said = "error", _text(row.reason) or said
         elif key not in status.judged:
             outcome, said = "not run", f"{said} (not part of this run)"
-        rows.append((_seed(row), outcome, said, "; ".join(_values(row.report, key))))
+        rows.append((_seed(row), outcome, said, "; ".join(map(_text, diagnostic.values(row.report)))))
     return cells(("seed", "outcome", "number and threshold", "values"), rows)
 
 
-def _values(report: DiagnosticReport, key: str) -> list[str]:
-    """The numbers behind a finding, layer by layer."""
-    companions = report.companions
-    if key == "a":
-        parts = [_layers("h", report.residual_norms, report.depth_known)]
-        if report.residual_norms and None not in report.residual_norms and report.depth_known:
-            parts.append(f"per-block growth {figure(per_block_growth(report.residual_norms))}")
-            parts.append(f"cumulative growth {figure(cumulative_growth(report.residual_norms))}")
-        return parts
-    if key == "b":
-        per_error = companions.gradient_per_unit_error
-        parts = [_layers("g", report.bp_grad_norms, report.depth_known)]
-        return [*parts, f"per unit error {figure(per_error)}"] if per_error is not None else parts
-    if key == "c":
-        shown = (
-            ("cosine", report.cross_batch_stability),
-            ("sample invariance", companions.sample_invariance),
-            ("output-error drift", companions.output_error_drift),
-        )
-        at = [] if report.stability_layer is None else [f"layer {report.stability_layer}"]
-        return at + [f"{name} {cosine(value)}" for name, value in shown if value is not None]
-    if key == "d":
-        bounds = interval(report)
-        numbers = (("accuracy", report.headline_acc, fraction), ("control", report.frozen_baseline_acc, fraction),
-                   ("margin", margin(report), points))  # fmt: skip
-        parts = [f"{name} {show(value)}" for name, value, show in numbers if value is not None]
-        spread = f"95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else "no interval"
-        return [*parts, spread]
-    return []
-
-
-def _layers(symbol: str, norms: Sequence[float | None], depth_known: bool) -> str:
-    return escaped(per_site(symbol, norms, depth_known=depth_known).replace("  ", ", "))
-
-
-def _first_fired(group: MethodGroup) -> list[str]:
+def _first_fired(group: MethodGroup, diagnostics: Sequence[Diagnostic]) -> list[str]:
     rows = []
     for row in group.rows:
         trajectory = None if row.report is None else row.report.trajectory
         if trajectory is not None:
-            epochs = [_epoch(row.status, trajectory, diagnostic.key) for diagnostic in DIAGNOSTICS]
+            epochs = [_epoch(row.status, trajectory, diagnostic.key) for diagnostic in diagnostics]
             rows.append((_seed(row), *epochs, f"{trajectory.epochs[0]} to {trajectory.epochs[-1]}"))
-    return cells(("seed", *(f"({diagnostic.key})" for diagnostic in DIAGNOSTICS), "epochs logged"), rows)
+    return cells(("seed", *(labelled(diagnostic.key) for diagnostic in diagnostics), "epochs logged"), rows)
 
 
 def _epoch(status: RowStatus, trajectory: Trajectory, key: str) -> str:
@@ -235,10 +199,10 @@ def _control(group: MethodGroup) -> list[str]:
 def _thresholds(reports: Sequence[DiagnosticReport]) -> list[str]:
     if not reports:
         return []
-    published = DiagnosticThresholds().to_dict()
+    published = reports[0].available.thresholds().by_name()
     rows = []
     for name, default in published.items():
-        used = sorted({_number(report.thresholds.to_dict()[name]) for report in reports})
+        used = sorted({_number(report.thresholds.by_name().get(name, default)) for report in reports})
         shown = ", ".join(used)
         rows.append((_text(name), shown if used == [_number(default)] else f"**{shown}** (default {_number(default)})"))
     return cells(("threshold", "value"), rows)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ..judge.diagnostics import Column
 from ..judge.margins import SeedMargin
 from ..judge.report import DiagnosticReport
 from ..judge.wording import as_log
-from .audit import COLUMNS, Audit, AuditRow, MarginRow
+from .audit import Audit, AuditRow, MarginRow
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class MethodGroup:
 
     method: str
     partial: bool
+    columns: tuple[Column, ...]
+    """The numbers that the audit's table has."""
     rows: tuple[AuditRow, ...]
     margins: tuple[MarginRow, ...] = ()
     folder: str = ""
@@ -66,7 +69,7 @@ class MethodGroup:
         seeds = {report.seed for report in reports}
         if len(reports) < 2 or len(seeds) < len(reports) or None in seeds:
             return None
-        columns = [[column.value(report) for report in reports] for column in COLUMNS]
+        columns = [[column.value(report) for report in reports] for column in self.columns]
         complete = [[value for value in column if value is not None] if None not in column else None for column in columns]
         return Mean(
             len(reports),
@@ -95,7 +98,7 @@ def method_groups(audit: Audit) -> list[MethodGroup]:
     for margin in audit.margins:
         margins.setdefault((margin.method, margin.partial), []).append(margin)
     keys = dict.fromkeys([*rows, *margins])
-    return [MethodGroup(*key, tuple(rows.get(key, ())), tuple(margins.get(key, ()))) for key in keys]
+    return [MethodGroup(*key, audit.columns, tuple(rows.get(key, ())), tuple(margins.get(key, ()))) for key in keys]
 
 
 def seed_groups(audit: Audit) -> list[MethodGroup]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from ..judge.reference import UNPROVEN
 from .audit import Audit, AuditRow
 from .changes import environment_notes
 from .status import LIKELY, Standing
@@ -32,6 +33,8 @@ def _notes(row: AuditRow) -> Iterator[tuple[str, str]]:
         return
     if unkept := row.report.environment.get("not_cached"):
         yield "", f"not cached, so that the next run measures again: {unkept}"
+    if row.report.unproven:
+        yield row.checkpoint, f"{UNPROVEN}: {row.report.unproven}"
     for remark in row.report.remarks:
         yield row.checkpoint, remark
     control = row.report.control

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..judge.diagnostics import DIAGNOSTICS
+from ..judge.diagnostics import DIAGNOSTICS, Diagnostics
+from ..judge.keys import Keys
 from ..judge.report import DiagnosticReport
 from ..judge.verdict import DECIDED, INCOMPLETE, TRUSTWORTHY, left_open, not_walked_back, walk_back
 
 LIKELY = "likely"
 """Before the keys of what passes as far as a log tells."""
+
+
+NONE = Keys()
 
 
 class Outcome(str, enum.Enum):
@@ -43,66 +47,68 @@ class Standing(enum.Enum):
 
 @dataclass(frozen=True)
 class RowStatus:
-    """What a run says of one checkpoint or log; diagnostics are named by their keys, in the order of the registry."""
+    """What a run says of one checkpoint or log; diagnostics are named by their keys, in their order."""
 
     standing: Standing
     reported: bool = False
     """Whether there is a report, and a test that judged it."""
-    fired: str = ""
-    passed: str = ""
-    likely: str = ""
+    fired: Keys = NONE
+    passed: Keys = NONE
+    likely: Keys = NONE
     """Which of these are only likely, since a bound or a number in the place of another decides them."""
-    excused: str = ""
+    excused: Keys = NONE
     """Which passed although their number crosses its threshold."""
-    unmeasured: str = ""
+    unmeasured: Keys = NONE
     undecided: Mapping[str, str] = field(default_factory=dict)
     """Why a row of which nothing fired is not trustworthy: by key what became of the diagnostic, such as «not measured»."""
-    broken: str = ""
+    broken: Keys = NONE
     """Those whose test ended in an error; what fired is among what fired all the same."""
-    not_run: str = ""
-    expected: str | None = None
+    not_run: Keys = NONE
+    expected: Keys | None = None
     """What was expected to fire, where somebody recorded it."""
     as_expected: bool | None = None
     """Whether what fired is what was expected, as far as it ran; nothing where that was not put to the test."""
     reason: str = ""
     """What an error said."""
+    available: Diagnostics = field(default=DIAGNOSTICS, repr=False, compare=False)
+    """All that there are."""
 
     @classmethod
     def of(
-        cls, report: DiagnosticReport | None, outcomes: Mapping[str, Outcome], expected: str | None, reason: str
+        cls, report: DiagnosticReport | None, outcomes: Mapping[str, Outcome], expected: Keys | None, reason: str
     ) -> RowStatus:
         """The status of a row; without outcomes a test asked for the whole report, and all diagnostics ran."""
-        keys = [diagnostic.key for diagnostic in DIAGNOSTICS]
-        broken = _joined(keys, lambda key: outcomes.get(key) is Outcome.ERROR)
-        not_run = _joined(keys, lambda key: outcomes.get(key) is Outcome.NOT_RUN)
+        broken = Keys.of(key for key, outcome in outcomes.items() if outcome is Outcome.ERROR)
+        not_run = Keys.of(key for key, outcome in outcomes.items() if outcome is Outcome.NOT_RUN)
         own = {} if report is None else {finding.key: finding for finding in report.findings}
-        ran = _joined(keys, lambda key: key in outcomes and key not in not_run if outcomes else key in own)
+        ran = Keys.of(key for key in outcomes or own if key not in not_run)
         findings = {key: own[key] for key in ran if key in own}
         # What fired stands even where its test broke; what broke cannot pass.
         judged = {key: finding for key, finding in findings.items() if finding.fired or key not in broken}
-        fired = _joined(judged, lambda key: judged[key].fired)
-        unmeasured = _joined(judged, lambda key: not judged[key].measured)
-        passed = _joined(judged, lambda key: key not in fired + unmeasured)
-        likely = _joined(judged, lambda key: judged[key].measured and not judged[key].exact)
+        fired = Keys.of(key for key, finding in judged.items() if finding.fired)
+        unmeasured = Keys.of(key for key, finding in judged.items() if not finding.measured)
+        passed = Keys.of(key for key in judged if key not in fired and key not in unmeasured)
+        likely = Keys.of(key for key, finding in judged.items() if finding.measured and not finding.exact)
         states = {
             **{key: "likely" if key in likely else DECIDED for key in passed},
             **dict.fromkeys(unmeasured, "not measured"),
             **dict.fromkeys(not_run, "not run"),
             **dict.fromkeys(broken, "error"),
         }
-        undecided = {} if fired else left_open(states, "not run")
+        available = DIAGNOSTICS if report is None else report.available
+        undecided = {} if fired else left_open(available, states, "not run")
         standing = Standing.WALK_BACK if fired else Standing.INCOMPLETE if undecided else Standing.TRUSTWORTHY
         as_expected = None
         if findings and expected is not None:
-            same = set(fired) == set(expected) & set(ran)
-            as_expected = None if same and not fired + passed else same
+            same = fired == Keys.of(key for key in expected if key in ran)
+            as_expected = None if same and not (fired or passed) else same
         return cls(
             standing=standing,
             reported=bool(findings),
             fired=fired,
             passed=passed,
             likely=likely,
-            excused=_joined(passed, lambda key: judged[key].excused),
+            excused=Keys.of(key for key in passed if judged[key].excused),
             unmeasured=unmeasured,
             undecided=undecided,
             broken=broken,
@@ -110,27 +116,24 @@ class RowStatus:
             expected=expected,
             as_expected=as_expected,
             reason=reason,
+            available=available,
         )
 
     @property
-    def judged(self) -> str:
+    def judged(self) -> Keys:
         """The diagnostics of which there is a finding that counts."""
-        return "".join(sorted(self.fired + self.passed + self.unmeasured))
+        return Keys.of([*self.fired, *self.passed, *self.unmeasured])
 
     @property
-    def absent(self) -> str:
+    def absent(self) -> Keys:
         """The diagnostics without a number: not measured, or needed and not part of the run."""
         without = {key for key, state in self.undecided.items() if state in ("not measured", "not run")}
-        return _joined([d.key for d in DIAGNOSTICS], lambda key: key in without.union(self.unmeasured) - set(self.not_run))
+        return Keys.of(without.union(self.unmeasured) - set(self.not_run))
 
     @property
     def is_alarming(self) -> bool:
         """Whether something fired, or nothing came of tests that broke or did not run."""
         return bool(self.fired or ((self.broken or self.not_run) and not self.passed))
-
-
-def _joined(keys: Iterable[str], fits: Callable[[str], bool]) -> str:
-    return "".join(key for key in keys if fits(key))
 
 
 def in_words(status: RowStatus, mark: str = "*") -> str:
@@ -144,7 +147,7 @@ def in_words(status: RowStatus, mark: str = "*") -> str:
     if status.as_expected:
         parts[0] += mark
     elif status.as_expected is False:
-        parts.append(f"(expected {' '.join(status.expected or '') or 'none'})")
+        parts.append(f"(expected {' '.join(status.expected or NONE) or 'none'})")
     if status.standing is Standing.INCOMPLETE:
         parts.append(_listed(LIKELY, (key for key in status.passed if key in status.likely)))
     parts += [_listed("error", status.broken), _listed("not run", status.not_run), _listed("no", status.absent)]
@@ -161,4 +164,6 @@ def in_a_sentence(status: RowStatus) -> str:
     """The status as the verdict of a report reads: «needs walk-back: …», «incomplete: …» or «trustworthy»."""
     if not status.reported:
         return in_words(status)
-    return walk_back(status.fired, status.likely) if status.fired else not_walked_back(status.undecided)
+    if status.fired:
+        return walk_back(status.available, status.fired, status.likely)
+    return not_walked_back(status.available, status.undecided)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from ..judge.diagnostics import Column, ColumnKind
 from ..judge.diagnostics.frozen_margin import FrozenMargin
+from ..judge.keys import Keys
 from ..judge.margins import SeedVerdict
-from .audit import COLUMNS, Audit, AuditRow, MarginRow
+from .audit import Audit, AuditRow, MarginRow
 from .changes import moves
 from .groups import Mean, MethodGroup, method_groups
 from .printable import cells, one_line, shortened
@@ -74,14 +75,14 @@ class Entry:
     """The verdict without the interval of a margin over seeds, where there is one."""
 
 
-def layouts() -> Iterator[Layout]:
+def layouts(columns: Sequence[Column]) -> Iterator[Layout]:
     """From everything to less: first the deviations of norms go, then white space, columns by priority, and long names."""
-    ranked = sorted(range(len(COLUMNS)), key=lambda index: COLUMNS[index].priority)
-    everything = tuple(range(len(COLUMNS)))
+    ranked = sorted(range(len(columns)), key=lambda index: columns[index].priority)
+    everything = tuple(range(len(columns)))
     yield Layout(everything)
     yield Layout(everything, spread=False)
     yield Layout(everything, spread=False, bounds=False)
-    for kept in range(len(COLUMNS), -1, -1):
+    for kept in range(len(columns), -1, -1):
         # The epochs outlast every number but the accuracy, the margin and the growth: a log is read for them.
         yield Layout(tuple(sorted(ranked[:kept])), gap=1, spread=False, bounds=False, first=kept > EPOCHS_OUTLAST)
     yield Layout((), gap=1, spread=False, longest=SHORTEST_METHOD, bounds=False, first=False)
@@ -89,14 +90,15 @@ def layouts() -> Iterator[Layout]:
 
 def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:
     """The lines of the table: header, each method's rows, its mean row; at most ``width`` characters each."""
+    columns = audit.columns
     entries = [entry for group in method_groups(audit) for entry in _entries(group)]
     has_epochs = any(row.first_fired for row in audit.rows)
     lines: list[Line] = []
-    for layout in layouts():
+    for layout in layouts(columns):
         shown = layout.shown
         if not audit.rows:  # of margins over seeds alone the other columns would be dashes
-            shown = tuple(index for index in shown if _is_margin(COLUMNS[index]))
-        lines = _lines(entries, replace(layout, shown=shown, first=layout.first and has_epochs))
+            shown = tuple(index for index in shown if _is_margin(columns[index]))
+        lines = _lines(columns, entries, replace(layout, shown=shown, first=layout.first and has_epochs))
         if _width(lines) <= width:
             break
     return [_fitted(line, width, ascii_only) for line in lines]
@@ -105,9 +107,9 @@ def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:
 def _entries(group: MethodGroup) -> list[Entry]:
     """A method's rows, their mean if they are seeds, and the tests of their margin over seeds, a single one beside the mean."""
     beside = group.margins[0] if group.mean is not None and len(group.margins) == 1 else None
-    entries = [_row(row, label) for row, label in zip(group.rows, _labels(group), strict=True)]
-    entries += [] if group.mean is None else [_mean(group.label, group.mean, beside)]
-    return entries + [_margin(margin) for margin in group.margins if margin is not beside]
+    entries = [_row(group.columns, row, label) for row, label in zip(group.rows, _labels(group), strict=True)]
+    entries += [] if group.mean is None else [_mean(group, group.mean, beside)]
+    return entries + [_margin(group.columns, margin) for margin in group.margins if margin is not beside]
 
 
 def _labels(group: MethodGroup) -> Iterator[str]:
@@ -121,8 +123,8 @@ def _labels(group: MethodGroup) -> Iterator[str]:
         yield "/".join(row.checkpoint.split("/")[differs:])
 
 
-def _lines(entries: Sequence[Entry], layout: Layout) -> list[Line]:
-    titles = [*(COLUMNS[index].title for index in layout.shown), *[FIRST] * layout.first]
+def _lines(columns: Sequence[Column], entries: Sequence[Entry], layout: Layout) -> list[Line]:
+    titles = [*(columns[index].title for index in layout.shown), *[FIRST] * layout.first]
     table = [[Cell(title) for title in ("method", "seed", *titles, "verdict")]]
     for entry in entries:
         numbers = entry.numbers if layout.spread else entry.without_spread or entry.numbers
@@ -139,21 +141,21 @@ def _lines(entries: Sequence[Entry], layout: Layout) -> list[Line]:
     return table
 
 
-def _row(row: AuditRow, label: str) -> Entry:
+def _row(columns: Sequence[Column], row: AuditRow, label: str) -> Entry:
     status, moved = row.status, moves(row)
     numbers = []
-    for column in COLUMNS:
+    for column in columns:
         value = None if row.report is None else column.value(row.report)
         excused = value is not None and _is_among(column, status.excused)
         text = "-" if value is None else column.show(value) + EXCUSED * excused
         move = moved.get(column.title)
         numbers.append(Cell(f"{text} ({move})" if move else text, _is_among(column, status.fired), excused=excused))
     verdict = Cell(one_line(in_words(status)), status.is_alarming, status.standing.colour, may_be_cut=not status.reported)
-    first = " ".join(f"{key}{epoch}" for key, epoch in row.first_fired.items())
+    first = " ".join(f"{key}{':' * (len(key) > 1)}{epoch}" for key, epoch in row.first_fired.items())
     return Entry(label, "" if row.seed is None else str(row.seed), numbers, verdict, first or "-")
 
 
-def _is_among(column: Column, keys: str) -> bool:
+def _is_among(column: Column, keys: Keys) -> bool:
     """Whether a column belongs to one of these diagnostics; the accuracy belongs to none."""
     return column.key != "" and column.key in keys
 
@@ -162,13 +164,13 @@ def _is_margin(column: Column) -> bool:
     return column.key == FrozenMargin.key and column.kind is ColumnKind.POINTS
 
 
-def _margin(row: MarginRow) -> Entry:
+def _margin(columns: Sequence[Column], row: MarginRow) -> Entry:
     """A margin over seeds without a mean beside it: of seeds that occur twice, or of which none was measured."""
     margin = row.margin
-    numbers = [NONE] * len(COLUMNS)
+    numbers = [NONE] * len(columns)
     if margin is not None:
         fired = margin.verdict is SeedVerdict.FIRE
-        numbers = [Cell(column.show(margin.margin), fired) if _is_margin(column) else NONE for column in COLUMNS]
+        numbers = [Cell(column.show(margin.margin), fired) if _is_margin(column) else NONE for column in columns]
     seeds = "" if margin is None else f"n={margin.seeds}"
     return Entry(row.name, seeds, numbers, _over_seeds(row), without_bounds=_over_seeds(row, bounds=False))
 
@@ -185,9 +187,9 @@ def _over_seeds(row: MarginRow, *, bounds: bool = True) -> Cell:
     return Cell(text, margin.verdict is SeedVerdict.FIRE or bool(changed))
 
 
-def _mean(label: str, mean: Mean, margin: MarginRow | None) -> Entry:
+def _mean(group: MethodGroup, mean: Mean, margin: MarginRow | None) -> Entry:
     whole, without_spread = [], []
-    for column, value, deviation in zip(COLUMNS, mean.values, mean.deviations, strict=True):
+    for column, value, deviation in zip(group.columns, mean.values, mean.deviations, strict=True):
         if value is None or deviation is None:
             whole.append(NONE)
             without_spread.append(NONE)
@@ -197,7 +199,7 @@ def _mean(label: str, mean: Mean, margin: MarginRow | None) -> Entry:
         without_spread.append(Cell(text) if column.kind is ColumnKind.SCALE else whole[-1])
     verdict = Cell("mean ± sd") if margin is None else _over_seeds(margin)
     without_bounds = None if margin is None else _over_seeds(margin, bounds=False)
-    return Entry(label, f"n={mean.seeds}", whole, verdict, "", without_spread, without_bounds)
+    return Entry(group.label, f"n={mean.seeds}", whole, verdict, "", without_spread, without_bounds)
 
 
 def _short(deviation: float) -> str:

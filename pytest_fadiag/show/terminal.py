@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.diagnostics.frozen_margin import FrozenMargin
 from ..judge.margins import SeedVerdict
 from ..judge.wording import count
@@ -51,7 +50,7 @@ def write_table(writer: Writer, audit: Audit, more: Sequence[str]) -> None:
 def one_line(audit: Audit, width: int) -> str:
     """The audit in one line: how many rows stand where, and if there is room how often each diagnostic fired."""
     rows, standings = audit.rows, standing_counts(audit.rows)
-    counts = " ".join(f"{d.key}:{fired}" for d in DIAGNOSTICS if (fired := fired_counts(rows, d.key)[0]))
+    counts = " ".join(f"{d.key}:{fired}" for d in audit.diagnostics if (fired := fired_counts(rows, d.key)[0]))
     incomplete = standings[Standing.INCOMPLETE]
     rest = [f"{incomplete} {Standing.INCOMPLETE.word}"] * bool(incomplete)
     uncontrolled = sum(_lacks_control(row) for row in rows)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypedDict
 
 from msgspec import Meta
 
-from ..judge.wire import Count, Fraction, Key, Keys, Positive, ReportValues, SeedMarginValues, Several
+from ..judge.wire import Count, Fraction, Key, KeyList, Positive, ReportValues, SeedMarginValues, Several
 from .status import Outcome
 
 Columns = Mapping[str, float | None]
@@ -31,8 +31,8 @@ class RowValues:
     ] = None
     status: Annotated[str, Meta(description="What became of the row, as the table has it.")] = ""
     verdict: Annotated[str, Meta(description="The same in a sentence, of the diagnostics that ran.")] = ""
-    fired: Keys = ""
-    expected: Keys | None = None
+    fired: KeyList = ""
+    expected: KeyList | None = None
     outcomes: Annotated[Mapping[Key, Outcome], Meta(description="By the key of the diagnostic.")] = field(default_factory=dict)
     reason: str = ""
     headline_acc: Fraction | None = None

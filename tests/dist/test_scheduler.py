@@ -40,7 +40,7 @@ class Worker:
 def scheduler(workers: int) -> CheckpointScheduling:
     config: Any = SimpleNamespace(getvalue=lambda _: ["popen"] * workers, option=SimpleNamespace(loadscopereorder=True))
     log: Any = SimpleNamespace(loadscopesched=lambda *_: None)
-    return CheckpointScheduling(config, log)
+    return CheckpointScheduling(config, log, DIAGNOSTICS)
 
 
 class Session:

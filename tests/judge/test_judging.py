@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_fadiag import Accuracy, AuditError, Control, DiagnosticReport, DiagnosticThresholds
 from pytest_fadiag.judge.codec import read, to_plain
 from pytest_fadiag.judge.control import ControlKind
-from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Cause, CauseKind, Status, select
+from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Cause, CauseKind, Status
 from pytest_fadiag.judge.records import AuxiliaryStatistics, Measurement
 
 
@@ -244,11 +244,11 @@ def test_thresholds_reject_slips() -> None:
 
 
 def test_diagnostics_are_selected_by_key() -> None:
-    assert [diagnostic.name for diagnostic in select("da")] == ["residual-growth", "frozen-margin"]
+    assert [diagnostic.name for diagnostic in DIAGNOSTICS.select("da")] == ["residual-growth", "frozen-margin"]
     with pytest.raises(AuditError, match=r"unknown key 'x'.*a \(residual-growth\)"):
-        select("ax")
+        DIAGNOSTICS.select("ax")
     with pytest.raises(AuditError, match="no key"):
-        select("")
+        DIAGNOSTICS.select("")
 
 
 def test_an_accuracy_at_chance_is_named() -> None:

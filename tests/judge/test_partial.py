@@ -21,7 +21,9 @@ from pytest_fadiag.judge.diagnostics import Status
 from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.judge.trajectory import Point
 from pytest_fadiag.judge.wire import TrajectoryValues
-from pytest_fadiag.show.audit import COLUMNS
+from pytest_fadiag.show.audit import Audit
+
+COLUMNS = Audit(()).columns
 
 report = partial(builders.report, builders.PENALISED)
 

@@ -15,7 +15,7 @@ from support import clustered, in_batches, network
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pytest_fadiag import AuditError, ResidualMLP, measure
+from pytest_fadiag import AuditError, measure
 from pytest_fadiag.load.vision import import_torchvision
 from pytest_fadiag.measure.stream.find import find_stream
 
@@ -628,33 +628,6 @@ def test_a_pooled_state_is_not_taken_for_the_last() -> None:
 
     with pytest.raises(AuditError, match=r"cannot see the last state h_L"):
         find_stream(Pooled(STEPS["h + f"]).eval(), torch.randn(3, 4, 20))
-
-
-@pytest.mark.parametrize(
-    "step",
-    [lambda net, block, h: h.detach() + block(h.detach()), lambda net, block, h: block(h).detach()],
-    ids=["before the block", "behind the block"],
-)
-def test_a_stream_that_is_detached_inside_is_an_error(
-    step: Callable[[Net, nn.Module, Tensor], Tensor], data: tuple[Tensor, Tensor]
-) -> None:
-    with pytest.raises(AuditError, match="detached before h_1"):
-        measure(Net(step), in_batches(*data))
-
-
-def test_returned_states_of_a_detached_stream_are_an_error_too(data: tuple[Tensor, Tensor]) -> None:
-    class Local(ResidualMLP):
-        """A network as local training rules write it: no gradient goes from block to block."""
-
-        def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
-            hidden = [self.embed(x)]
-            for block in self.blocks:
-                hidden.append(hidden[-1].detach() + block(hidden[-1].detach()))
-            logits: Tensor = self.out_head(self.out_ln(hidden[-1]))
-            return (logits, hidden) if return_hidden else logits
-
-    with pytest.raises(AuditError, match="detached before h_1"):
-        measure(Local(20, D, 3, CLASSES), in_batches(*data))
 
 
 @pytest.mark.parametrize(

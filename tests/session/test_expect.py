@@ -137,7 +137,10 @@ def test_an_xfail_of_the_users_own_keeps_its_own_text(repo: Repo) -> None:
         ("{", "--fa-expect: not JSON: *"),
         ("[]", "--fa-expect: expected a JSON object, found list"),
         ('{"dfa": "xyz"}', "--fa-expect: diagnostics 'xyz': unknown key 'x', 'y', 'z'; known: a (residual-growth), *"),
-        ('{"dfa": 3}', '--fa-expect: \'dfa\' is 3; expected the keys that fire, such as "abd", or "" for none'),
+        (
+            '{"dfa": 3}',
+            '--fa-expect: \'dfa\' is 3; expected the keys that fire, such as "abd" or ["a", "my-name"], or "" for none',
+        ),
         ('{"dfa": null}', "--fa-expect: 'dfa' is null; expected the keys that fire*"),
         (
             '{"reports": {"a.pt": {"method_name": "a"}}}',

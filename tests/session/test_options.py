@@ -33,11 +33,11 @@ def test_every_option_of_the_design_is_there_in_one_group(repo: Repo) -> None:
 def test_help_names_the_default_of_what_has_one(repo: Repo) -> None:
     text = re.sub(r"\s+", " ", repo.run("--help").stdout.str()).replace("- ", "-")  # pytest folds lines behind a hyphen
     for option in OPTIONS:
-        if option.default is not None:
+        if option.default is not None or option.name == "diagnostics":
             shown = "all" if option.name == "diagnostics" else str(option.default)
             about = re.search(rf"--fa-{option.name}=.*?(?= --fa-|\[pytest\])", text)
             assert about and f"(default: {shown}" in about[0], option.name
-    for name, value in DiagnosticThresholds().to_dict().items():
+    for name, value in DiagnosticThresholds().by_name().items():
         assert f"{name} (default: {value})" in text or f"(default: {value})" in text
     assert all(f"{diagnostic.key} {diagnostic.name}" in text for diagnostic in DIAGNOSTICS)
 

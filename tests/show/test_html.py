@@ -20,12 +20,13 @@ from html_tree import Node, Tree
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Column, ColumnKind
 from pytest_fadiag.judge.diagnostics.frozen_margin import FrozenMargin
 from pytest_fadiag.judge.records import AuxiliaryStatistics
-from pytest_fadiag.show import changes, groups
-from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow, Checklist, MarginRow
+from pytest_fadiag.show.audit import Audit, AuditRow, Checklist, MarginRow
 from pytest_fadiag.show.document import audit_of, document
-from pytest_fadiag.show.html import html, listing, page, sections
+from pytest_fadiag.show.html import html, page, sections
 from pytest_fadiag.show.html.axes import linear_axis, log_axis, whole_axis
 from pytest_fadiag.show.status import Standing
+
+COLUMNS = Audit(()).columns
 
 Audits = dict[str, Callable[[], Audit]]
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" ' onclick=alert(1) &amp; \x1b[31m\u202e\u2066]]>-->"
@@ -194,20 +195,22 @@ def test_fired_cells_are_marked_without_colour(audits: Audits) -> None:
                 assert "fire" in cell.attributes["title"]
 
 
-def test_a_fifth_diagnostic_appears_by_itself(audits: Audits, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Fifth(FrozenMargin):
-        key, name, question = "e", "fifth", "is there a fifth?"
-        columns = (Column(key, "fifths", lambda _: -1.0, ColumnKind.SCALE, 9),)
+def test_a_diagnostic_of_another_package_appears_by_its_name(audits: Audits) -> None:
+    class Other(FrozenMargin):
+        name, question, threshold, default = "my-own", "is there another?", "my_own_minimum", 2.0
+        columns = (Column(name, "others", lambda _: -1.0, ColumnKind.SCALE, 9),)
 
-    more = (*DIAGNOSTICS, Fifth())
-    for module in ("judge.report", "judge.verdict", "show.status", "show.html.listing", "show.html.sections"):
-        monkeypatch.setattr(f"pytest_fadiag.{module}.DIAGNOSTICS", more)
-    for module in (listing, changes, groups):
-        monkeypatch.setattr(module, "COLUMNS", (*COLUMNS, *Fifth.columns))
-    root = parsed(Audit([replace(row, outcomes={}) for row in audits["usual"]().rows]))
-    assert {cells["efifths"].attributes["data-sort"] for cells in table(root)} == {"-1.0"}
-    assert "is there a fifth?" in root.one("ul", **{"class": "asked"}).text
-    assert "(e) fifth" in [option.text for option in root.one("select", id="fired").all("option")]
+    available = DIAGNOSTICS.with_others([Other()])
+    rows = []
+    for row in audits["usual"]().rows:
+        report = row.report and replace(
+            row.report, diagnostics=(*row.report.diagnostics, "my-own"), available=available, trajectory=None
+        )
+        rows.append(replace(row, outcomes={}, report=report))
+    root = parsed(Audit(rows))
+    assert {cells["my-ownothers"].attributes["data-sort"] for cells in table(root)} == {"-1.0"}
+    assert "is there another?" in root.one("ul", **{"class": "asked"}).text
+    assert "my-own" in [option.text for option in root.one("select", id="fired").all("option")]
 
 
 def test_rows_from_logs_are_marked_and_tell_when_they_first_fired(audits: Audits) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_fadiag.show.audit import COLUMNS, Audit
+from pytest_fadiag.show.audit import Audit
 from pytest_fadiag.show.html import html
+
+COLUMNS = Audit(()).columns
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.chrome.service import Service  # noqa: E402

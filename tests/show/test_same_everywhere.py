@@ -17,13 +17,15 @@ from matplotlib.figure import Figure
 
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 from pytest_fadiag.judge.records import AuxiliaryStatistics
-from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow
+from pytest_fadiag.show.audit import Audit, AuditRow
 from pytest_fadiag.show.document import document
 from pytest_fadiag.show.figures import figures, style
 from pytest_fadiag.show.form import form
 from pytest_fadiag.show.html import html
 from pytest_fadiag.show.markdown import markdown
 from pytest_fadiag.show.terminal import one_line, write_table
+
+COLUMNS = Audit(()).columns
 
 KEYS = "abcd"
 NAMED = re.compile(r"(walk-back|likely|error|not run|no)((?: [a-d]\??)+)")
@@ -212,7 +214,7 @@ def in_page(audit: Audit) -> dict[str, Facts]:
     facts = {}
     for number, line in enumerate(table.one("tbody").all("tr")):
         cells = dict(zip(titles, (cell for cell in line.children if isinstance(cell, Node)), strict=True))
-        stated = {"standing": line.attributes["data-standing"], "fired": set(line.attributes["data-fired"])}
+        stated = {"standing": line.attributes["data-standing"], "fired": set(line.attributes["data-fired"].split())}
         words = of_words("".join(child for child in cells["verdict"].children if isinstance(child, str)))
         sentence = root.one("details", id=f"report-{number}").one("span", **{"class": "what"}).text
         said = merged(stated, without_mark(words), of_sentence(sentence))

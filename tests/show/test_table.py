@@ -14,13 +14,15 @@ from builders import report
 from pytest_fadiag.judge.margins import Interval, SeedMargin
 from pytest_fadiag.judge.names import one_line
 from pytest_fadiag.judge.records import AuxiliaryStatistics
-from pytest_fadiag.show.audit import COLUMNS, Audit, AuditRow, MarginRow
+from pytest_fadiag.show.audit import Audit, AuditRow, MarginRow
 from pytest_fadiag.show.document import document
 from pytest_fadiag.show.groups import method_groups
 from pytest_fadiag.show.markdown import markdown
 from pytest_fadiag.show.notes import legend
 from pytest_fadiag.show.status import Outcome, in_words
 from pytest_fadiag.show.table import render
+
+COLUMNS = Audit(()).columns
 
 GOLDEN = Path(__file__).with_name("golden")
 KEYS = "abcd"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import AuditError
 from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
+from .collection import ALL, Diagnostics
 from .column import Column, ColumnKind
 from .direction_drift import DirectionDrift
 from .frozen_margin import FrozenMargin
@@ -12,6 +12,7 @@ from .gradient_floor import GradientFloor
 from .residual_growth import ResidualGrowth
 
 __all__ = [
+    "ALL",
     "CONTROLLED",
     "DIAGNOSTICS",
     "Cause",
@@ -19,28 +20,15 @@ __all__ = [
     "Column",
     "ColumnKind",
     "Diagnostic",
+    "Diagnostics",
     "Finding",
     "GradientFloor",
     "ResidualGrowth",
     "Status",
-    "select",
 ]
 
-DIAGNOSTICS: tuple[Diagnostic, ...] = (ResidualGrowth(), GradientFloor(), DirectionDrift(), FrozenMargin())
-"""The registry: items, table, files and help texts are made from it."""
+DIAGNOSTICS = Diagnostics((ResidualGrowth(), GradientFloor(), DirectionDrift(), FrozenMargin()))
+"""The built-in ones; a report, and with it whatever shows it, has its own collection, which other packages may add to."""
 
 CONTROLLED = FrozenMargin.key
 """The key of the diagnostic that compares with a control."""
-
-
-def select(keys: str) -> tuple[Diagnostic, ...]:
-    """The diagnostics named by their keys («ad»), in the order of the registry."""
-    unknown = sorted(set(keys) - {diagnostic.key for diagnostic in DIAGNOSTICS})
-    if unknown or not keys:
-        raise AuditError(
-            f"diagnostics {keys!r}: "
-            + (f"unknown key {', '.join(map(repr, unknown))}; " if unknown else "no key given; ")
-            + "known: "
-            + ", ".join(f"{d.key} ({d.name})" for d in DIAGNOSTICS)
-        )
-    return tuple(diagnostic for diagnostic in DIAGNOSTICS if diagnostic.key in keys)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..codec import to_plain
-from ..observers import ObserverSpec
+from ..observers import REFERENCE, ObserverSpec
 from .cause import EXCUSES, Cause
 from .column import Column
 
@@ -68,24 +68,54 @@ class Finding:
         causes = "; ".join(cause.text for cause in self.causes)
         return f"{self.status.value} ({causes})" if causes else self.status.value
 
+    @property
+    def label(self) -> str:
+        """What a report calls the diagnostic."""
+        return label(self.key, self.name)
+
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain JSON values; its causes in words."""
         return {**to_plain(replace(self, causes=())), "causes": [cause.text for cause in self.causes]}
 
 
+def label(key: str, name: str) -> str:
+    """«(a) residual-growth», or the name alone of a diagnostic that has no letter."""
+    return name if key == name else f"({key}) {name}"
+
+
 class Diagnostic(ABC):
-    """One diagnostic of the protocol; it reads a report and keeps no state."""
+    """One diagnostic; it reads a report and keeps no state."""
 
     key: ClassVar[str]
+    """A letter of its own if it is built in; else it is known by its name, and needs not say so."""
     name: ClassVar[str]
     question: ClassVar[str]
     threshold: ClassVar[str]
-    """The field of the thresholds that decides."""
-    observers: ClassVar[tuple[ObserverSpec, ...]]
+    """The name of the threshold that decides."""
+    default: ClassVar[float | None] = None
+    """The value of that threshold, where it is no field of :class:`DiagnosticThresholds`."""
+    observers: ClassVar[tuple[ObserverSpec[Any], ...]]
     """Those that measure what it judges."""
     walk_back: ClassVar[str]
     """What the verdict says when this diagnostic fired."""
-    columns: ClassVar[tuple[Column, ...]]
+    columns: ClassVar[tuple[Column, ...]] = ()
+    by_default: ClassVar[bool] = True
+    """Whether it runs where nobody says which diagnostics are to run."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in cls.__dict__ and "key" not in cls.__dict__:
+            cls.key = cls.name
+
+    @property
+    def label(self) -> str:
+        """What a report calls it: «(a) residual-growth», or its name alone."""
+        return label(self.key, self.name)
+
+    @property
+    def rests_on_reference(self) -> bool:
+        """Whether it judges the BP gradient, or by it."""
+        return REFERENCE in self.observers
 
     @abstractmethod
     def judge(self, report: DiagnosticReport) -> Finding:
@@ -94,6 +124,15 @@ class Diagnostic(ABC):
     @abstractmethod
     def lines(self, report: DiagnosticReport) -> list[str]:
         """The measured numbers as lines of the report."""
+
+    def values(self, report: DiagnosticReport) -> list[str]:
+        """The numbers behind a finding in a few words each, for the reporting form."""
+        return self.lines(report)
+
+    def limit(self, report: DiagnosticReport) -> float:
+        """The threshold that decides, as this report has it."""
+        own = getattr(report.thresholds, self.threshold, self.default)
+        return float(report.thresholds.others.get(self.threshold, own))  # type: ignore[arg-type]  # the registry checks it
 
     def finding(
         self,
@@ -105,5 +144,4 @@ class Diagnostic(ABC):
         causes: tuple[Cause, ...] = (),
     ) -> Finding:
         """A finding of this diagnostic against the report's own threshold."""
-        threshold = float(getattr(report.thresholds, self.threshold))
-        return Finding(self.key, self.name, status, value, threshold, headline, explanation, causes)
+        return Finding(self.key, self.name, status, value, self.limit(report), headline, explanation, causes)

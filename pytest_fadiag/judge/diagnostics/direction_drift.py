@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..observers import DIRECTIONS, GRADIENTS, OUTPUT_ERROR
+from ..observers import DIRECTIONS, GRADIENTS, OUTPUT_ERROR, REFERENCE
 from ..records import BATCH
 from ..wording import beside, cosine, count, limit
 from .base import Diagnostic, Finding, Status
@@ -32,7 +32,7 @@ class DirectionDrift(Diagnostic):
     name = "direction-drift"
     question = "is the direction of the BP gradient mere drift?"
     threshold = "stability_drift_ceiling"
-    observers = (GRADIENTS, DIRECTIONS, OUTPUT_ERROR)
+    observers = (GRADIENTS, DIRECTIONS, OUTPUT_ERROR, REFERENCE)
     walk_back = "BP grad direction is drift-dominated"
     columns = (Column(key, "drift", lambda report: report.cross_batch_stability, ColumnKind.COSINE, priority=5),)
 
@@ -117,6 +117,16 @@ class DirectionDrift(Diagnostic):
         if report.partial and (value is None or _doubts(report)):
             lines.append("to make it exact: use pytest_fadiag.Recorder, which groups the samples by 128 and logs this cosine")
         return lines
+
+    def values(self, report: DiagnosticReport) -> list[str]:
+        companions = report.companions
+        shown = (
+            ("cosine", report.cross_batch_stability),
+            ("sample invariance", companions.sample_invariance),
+            ("output-error drift", companions.output_error_drift),
+        )
+        at = [] if report.stability_layer is None else [f"layer {report.stability_layer}"]
+        return at + [f"{name} {cosine(value)}" for name, value in shown if value is not None]
 
 
 def class_mix(report: DiagnosticReport) -> str:

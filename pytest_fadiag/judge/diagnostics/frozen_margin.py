@@ -94,6 +94,17 @@ class FrozenMargin(Diagnostic):
         spread = f"    95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else unknown
         return [*lines, f"margin {points(value)} pp{spread}"]
 
+    def values(self, report: DiagnosticReport) -> list[str]:
+        bounds = interval(report)
+        numbers = (
+            ("accuracy", report.headline_acc, fraction),
+            ("control", report.frozen_baseline_acc, fraction),
+            ("margin", margin(report), points),
+        )
+        parts = [f"{name} {show(value)}" for name, value, show in numbers if value is not None]
+        spread = f"95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else "no interval"
+        return [*parts, spread]
+
     @staticmethod
     def _images(report: DiagnosticReport) -> str:
         images = report.accuracy.images if report.accuracy is not None else None

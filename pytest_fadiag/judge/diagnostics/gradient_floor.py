@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..observers import GRADIENTS, OUTPUT_ERROR
+from ..observers import GRADIENTS, OUTPUT_ERROR, REFERENCE
 from ..records import BATCH
 from ..wording import beside, figure, limit, per_site, site
 from .base import Diagnostic, Finding, Status
@@ -28,7 +28,7 @@ class GradientFloor(Diagnostic):
     name = "gradient-floor"
     question = "is the BP gradient at its numerical floor?"
     threshold = "g_norm_floor"
-    observers = (GRADIENTS, OUTPUT_ERROR)
+    observers = (GRADIENTS, OUTPUT_ERROR, REFERENCE)
     walk_back = "BP grad at numerical floor"
     columns = (Column(key, "‖g_L‖", lambda report: deepest(report.bp_grad_norms), ColumnKind.SCALE, priority=3),)
 
@@ -100,6 +100,11 @@ class GradientFloor(Diagnostic):
                 "have no gradient at h_L in any sample and are left out"
             )
         return lines + (_of_the_log(report) if report.partial else [])
+
+    def values(self, report: DiagnosticReport) -> list[str]:
+        per_error = report.companions.gradient_per_unit_error
+        parts = [per_site("g", report.bp_grad_norms, depth_known=report.depth_known, between=", ")]
+        return parts if per_error is None else [*parts, f"per unit error {figure(per_error)}"]
 
 
 def _deepest(report: DiagnosticReport) -> tuple[str, float | None]:

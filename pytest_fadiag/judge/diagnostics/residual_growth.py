@@ -139,6 +139,14 @@ class ResidualGrowth(Diagnostic):
         lines.append(_missing(report) or _left_open(report))
         return [*lines, "to make it exact: log hidden_norms of every layer, or use pytest_fadiag.Recorder"]
 
+    def values(self, report: DiagnosticReport) -> list[str]:
+        norms = report.residual_norms
+        parts = [per_site("h", norms, depth_known=report.depth_known, between=", ")]
+        if norms and _complete(report):
+            parts.append(f"per-block growth {figure(per_block_growth(norms))}")
+            parts.append(f"cumulative growth {figure(cumulative_growth(norms))}")
+        return parts
+
 
 def not_finite(norms: Sequence[float | None], counts: Sequence[int], *, depth_known: bool = True) -> str:
     """Where a non-finite number was seen, or nothing; the counts also catch samples that a median hides."""

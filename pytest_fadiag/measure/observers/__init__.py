@@ -7,15 +7,17 @@ from typing import Any
 
 from ...judge.errors import AuditError
 from .accuracy import Classification
-from .base import Event, Gradient, Observer, Output, OutputError, PassInfo, Samples, State
+from .base import Event, FirstBatch, Gradient, Observer, Output, OutputError, PassInfo, Samples, State
 from .directions import GradientDirections
 from .gradients import GradientNorms
 from .output_error import OutputErrors
+from .reference import ReferenceProof
 from .states import StateNorms
 
 __all__ = [
     "OBSERVERS",
     "Event",
+    "FirstBatch",
     "Gradient",
     "Observer",
     "ObserverMaker",
@@ -28,7 +30,8 @@ __all__ = [
 ]
 
 OBSERVERS: dict[str, type[Observer[Any]]] = {
-    observer.spec.name: observer for observer in (StateNorms, GradientNorms, GradientDirections, OutputErrors, Classification)
+    observer.spec.name: observer
+    for observer in (StateNorms, GradientNorms, GradientDirections, OutputErrors, Classification, ReferenceProof)
 }
 """The registry, by name."""
 

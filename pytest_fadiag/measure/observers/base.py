@@ -10,6 +10,10 @@ from torch import Tensor, nn
 
 from ...judge.observers import ObserverSpec
 from ...judge.records import BATCH
+from ..inputs import ModelInput
+from ..output_error import Loss
+from ..reference import Proof
+from ..stream.sites import Stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +69,19 @@ class Gradient:
     error: OutputError
 
 
-Event = Output | State | OutputError | Gradient
+@dataclass(frozen=True, eq=False)
+class FirstBatch:
+    """Samples of the first batch before anything is made of them, the network itself, and how its reference is taken."""
+
+    samples: Samples
+    x: ModelInput
+    network: nn.Module
+    stream: Stream
+    loss: Loss
+    proof: Proof
+
+
+Event = FirstBatch | Output | State | OutputError | Gradient
 Watched = TypeVar("Watched", bound=Event)
 
 
@@ -86,7 +102,7 @@ class Observer(ABC, Generic[Watched]):
     the tensors. Its numbers depend on no other observer, and whatever is watched by none is not computed.
     """
 
-    spec: ClassVar[ObserverSpec]
+    spec: ClassVar[ObserverSpec[Any]]
     watches: ClassVar[tuple[type[Event], ...]]
     every_batch: ClassVar[bool] = False
     """Whether it watches samples beyond the probe too; gradients are taken on the probe alone."""

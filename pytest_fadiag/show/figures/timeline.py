@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...judge.diagnostics import DIAGNOSTICS
+from ...judge.diagnostics import Diagnostic
 from ...judge.trajectory import Trajectory
 from ..audit import Audit
 from ..groups import seed_groups
@@ -50,22 +50,23 @@ def timeline_pages(audit: Audit) -> list[Figure]:
     ]
     epochs = [epoch for row in rows for epoch in row.trajectory.epochs]
     scale = whole_scale(max(epochs), 4, first=min(epochs))
-    key = _key(rows)
+    diagnostics = audit.diagnostics
+    key = _key(rows, diagnostics)
     most = int((style.TALLEST - key.height - HEAD - FOOT) / ROW)
-    return [_page(rows[start : start + most], scale, key) for start in range(0, len(rows), most)]
+    return [_page(rows[start : start + most], diagnostics, scale, key) for start in range(0, len(rows), most)]
 
 
-def _page(rows: Sequence[Row], scale: Scale, key: Key) -> Figure:
+def _page(rows: Sequence[Row], diagnostics: Sequence[Diagnostic], scale: Scale, key: Key) -> Figure:
     top, height = key.height + HEAD, ROW * len(rows)
     figure = style.new_figure(top + height + FOOT)
     key.draw(figure)
     names = min(max(style.measured(drawable(row.method), TICK, "bold") for row in rows), WIDEST)
     left = 0.1 + max(names, 0.4) + 0.1 + SEED + 0.06
     _names(figure, rows, top, left)
-    width = (style.WIDTH - left - RIGHT - BETWEEN * (len(DIAGNOSTICS) - 1)) / len(DIAGNOSTICS)
-    for diagnostic in DIAGNOSTICS:
+    width = (style.WIDTH - left - RIGHT - BETWEEN * (len(diagnostics) - 1)) / len(diagnostics)
+    for diagnostic in diagnostics:
         axes = panel(figure, left, top, width, height)
-        head(axes, f"({diagnostic.key}) {diagnostic.name}", width)
+        head(axes, diagnostic.label, width)
         ruled(axes, scale, "x", grid=False)
         axes.set_xlabel("epoch")
         axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -78,8 +79,8 @@ def _page(rows: Sequence[Row], scale: Scale, key: Key) -> Figure:
     return figure
 
 
-def _key(rows: Sequence[Row]) -> Key:
-    keys = [diagnostic.key for diagnostic in DIAGNOSTICS]
+def _key(rows: Sequence[Row], diagnostics: Sequence[Diagnostic]) -> Key:
+    keys = [diagnostic.key for diagnostic in diagnostics]
     gone = any(row.first_fired(key) is not None and key not in row.status.fired for row in rows for key in keys)
     or_run = "" if all(key in row.status.judged for row in rows for key in keys) else ", or not run"
     span = Line2D([], [], color=SPAN, lw=1.2, label=f"epochs logged; no line: not logged by epoch{or_run}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...judge.diagnostics import DIAGNOSTICS
+from ...judge.keys import labelled
+from ...judge.reference import reference_line
 from ...judge.report import DiagnosticReport
 from ...judge.trajectory import Trajectory
 from ...judge.wording import count, fraction, listed
@@ -17,7 +18,7 @@ def facts(row: AuditRow) -> list[tuple[str, str]]:
     if row.reason:
         said.append(("reason", row.reason))
     without_answer = (Outcome.ERROR, Outcome.NOT_RUN, Outcome.SKIPPED)
-    odd = [f"({key}) {outcome.value}" for key, outcome in row.outcomes.items() if outcome in without_answer]
+    odd = [f"{labelled(key)} {outcome.value}" for key, outcome in row.outcomes.items() if outcome in without_answer]
     if odd:
         said.append(("outcomes", ", ".join(odd)))
     if row.expected is not None:
@@ -25,6 +26,7 @@ def facts(row: AuditRow) -> list[tuple[str, str]]:
     if row.report is not None and row.report.inputs is not None:
         said.append(("inputs", str(row.report.inputs)))
     if row.report is not None:
+        said += [("reference", line)] if (line := reference_line(row.report)) else []
         said.append(("control", _control(row.report)))
         if row.report.trajectory is not None and row.report.trajectory.epochs:
             said.append(("first fired", _first_fired(row.report, row.report.trajectory)))
@@ -42,9 +44,9 @@ def facts(row: AuditRow) -> list[tuple[str, str]]:
 def _first_fired(report: DiagnosticReport, course: Trajectory) -> str:
     """What fired when, and of which diagnostics the epochs tell nothing: that these never fired nobody knows."""
     first = course.line(report.fired).removeprefix("first fired: ")
-    first = first or ", ".join(f"({key}) epoch {epoch}" for key, epoch in course.first_fired.items())
+    first = first or ", ".join(f"{labelled(key)} epoch {epoch}" for key, epoch in course.first_fired.items())
     said = [first or f"nothing in {count(len(course.epochs), 'logged epoch')}"] if first or course.known else []
-    unknown = [f"({d.key})" for d in DIAGNOSTICS if d.key not in course.known and d.key not in report.fired]
+    unknown = [labelled(f.key) for f in report.findings if f.key not in course.known and f.key not in report.fired]
     return "; ".join([*said, f"{listed(unknown)} not logged by epoch"] if unknown else said)
 
 

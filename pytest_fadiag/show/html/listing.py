@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...judge.diagnostics import DIAGNOSTICS, Column, Diagnostic, Finding
-from ..audit import COLUMNS, Audit, AuditRow
+from ...judge.diagnostics import Column, Diagnostic, Finding
+from ..audit import Audit, AuditRow
 from ..changes import Move, moves
 from ..groups import MethodGroup, method_groups
 
@@ -33,10 +33,10 @@ class MeanCell(NamedTuple):
     deviation: str
 
 
-def headers() -> list[tuple[str, Diagnostic | None]]:
+def headers(audit: Audit) -> list[tuple[str, Diagnostic | None]]:
     """The titles of the numbers, each with the diagnostic that rests on it."""
-    owners = {diagnostic.key: diagnostic for diagnostic in DIAGNOSTICS}
-    return [(column.title, owners.get(column.key)) for column in COLUMNS]
+    owners = {diagnostic.key: diagnostic for diagnostic in audit.diagnostics}
+    return [(column.title, owners.get(column.key)) for column in audit.columns]
 
 
 def twins(rows: Sequence[AuditRow]) -> set[str]:
@@ -45,23 +45,23 @@ def twins(rows: Sequence[AuditRow]) -> set[str]:
     return {row.checkpoint for row in rows if row.seed is None or counts[row.method, row.seed, row.partial] > 1}
 
 
-def cells(row: AuditRow) -> list[Cell]:
+def cells(audit: Audit, row: AuditRow) -> list[Cell]:
     """The numbers of a row, in the order of the columns."""
     moved = moves(row)
-    return [_cell(row, column, moved.get(column.title)) for column in COLUMNS]
+    return [_cell(audit, row, column, moved.get(column.title)) for column in audit.columns]
 
 
-def _cell(row: AuditRow, column: Column, move: Move | None) -> Cell:
+def _cell(audit: Audit, row: AuditRow, column: Column, move: Move | None) -> Cell:
     value = None if row.report is None else column.value(row.report)
     shown = None if value is None else column.show(value)
-    finding = _decided_by(row, column)
+    finding = _decided_by(audit, row, column)
     return Cell(shown, sort_key(value), finding, finding is not None and finding.key in row.status.likely, move)
 
 
 def means(audit: Audit) -> list[tuple[MethodGroup, list[MeanCell]]]:
     """The means of each method that has several seeds."""
     return [
-        (group, [_mean(*number) for number in zip(COLUMNS, group.mean.values, group.mean.deviations, strict=True)])
+        (group, [_mean(*number) for number in zip(group.columns, group.mean.values, group.mean.deviations, strict=True)])
         for group in method_groups(audit)
         if group.mean is not None
     ]
@@ -80,12 +80,12 @@ def sort_key(value: float | None) -> str | None:
     return repr(float(value)) if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
-def _decided_by(row: AuditRow, column: Column) -> Finding | None:
+def _decided_by(audit: Audit, row: AuditRow, column: Column) -> Finding | None:
     """The finding that rests on the number of a cell; a bound of a number that is not known is shown in its last column."""
     if row.report is None or column.key == "" or column.key not in row.status.judged:
         return None
     finding = row.report.finding(column.key)
-    own = [other for other in COLUMNS if other.key == column.key]
+    own = [other for other in audit.columns if other.key == column.key]
     same = [other for other in own if _same(other.value(row.report), finding.value)]
     return finding if column is (same or own)[-1] else None
 

@@ -43,7 +43,7 @@
       for (const row of rows) {
         const { find: text, standing, fired: keys } = row.dataset;
         const kept = words.every((word) => text.includes(word)) && (!status.value || standing === status.value) &&
-          (!fired.value || (fired.value === "none" ? keys === "" : keys.includes(fired.value)));
+          (!fired.value || (fired.value === "none" ? keys === "" : keys.split(" ").includes(fired.value)));
         row.hidden = !kept;
         byId(row.dataset.report).hidden = !kept;
         shown += kept;

@@ -37,7 +37,7 @@ def page_of(audit: Audit, version: str) -> str:
         style=Markup(style),
         script=Markup(script),
         notes=notes_of(audit.rows),
-        asked=sections.Asked(audit.rows),
+        asked=sections.Asked(audit),
     )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def cell_of(audit: Audit) -> str:
         title=headline.headline(audit),
         style=Markup(f"@scope (.fadiag) {{ {style} }}"),
         notes=notes_of(audit.rows),
-        asked=sections.Asked(audit.rows),
+        asked=sections.Asked(audit),
         ident=f"cell-{id(audit):x}",
     )  # fmt: skip
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import fields
 from typing import NamedTuple
 
-from ...judge.diagnostics import DIAGNOSTICS
 from ...judge.margins import SeedMargin, SeedVerdict
-from ...judge.thresholds import DiagnosticThresholds
+from ...judge.thresholds import DiagnosticThresholds, threshold_names
 from ...judge.wording import count, limit
-from ..audit import AuditRow, Checklist
+from ..audit import Audit, Checklist
 
 FINDING = ("number", "title", "file", "line", "code", "message", "fix", "silenced")
 SCALE_PP = 5.0
@@ -26,15 +23,16 @@ SYMBOLS = {
 class Asked:
     """The diagnostics and the thresholds that the rows were judged by."""
 
-    def __init__(self, rows: Sequence[AuditRow]) -> None:
-        self.diagnostics = DIAGNOSTICS
-        self._thresholds = [row.report.thresholds for row in rows if row.report is not None] or [DiagnosticThresholds()]
-        own = {diagnostic.threshold for diagnostic in DIAGNOSTICS}
-        self.rules = [f"{f.name} {self.used(f.name)}" for f in fields(DiagnosticThresholds) if f.name not in own]
+    def __init__(self, audit: Audit) -> None:
+        self.diagnostics = audit.diagnostics
+        used = [row.report.thresholds for row in audit.rows if row.report is not None] or [DiagnosticThresholds()]
+        self._thresholds = [thresholds.by_name() for thresholds in used]
+        own = {diagnostic.threshold for diagnostic in audit.diagnostics}
+        self.rules = [f"{name} {self.used(name)}" for name in threshold_names() if name not in own]
 
     def used(self, name: str) -> str:
         """The value of a threshold, or where rows differ each value with the number of rows."""
-        values = (getattr(thresholds, name) for thresholds in self._thresholds)
+        values = (thresholds[name] for thresholds in self._thresholds if name in thresholds)
         counts = Counter(value if isinstance(value, str) else limit(value) for value in values)
         if len(counts) == 1:
             return next(iter(counts))
