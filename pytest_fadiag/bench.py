@@ -18,18 +18,22 @@ from .judge.inputs import NormalisedBy, StatedInputs
 from .judge.observers import ACCURACY, REFERENCE, ObserverSpec
 from .judge.records import Measurement
 from .judge.reference import UNPROVEN
+from .judge.remarks import on_tensors_aside
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds
 from .judge.wording import count
 from .load.closure import is_current, sources_of
 from .load.controls import ControlFile, Controls, control_of
-from .load.digests import file_digest, installed_version
+from .load.digests import file_digest, installed_version, joined
+from .load.huggingface import files_of
+from .load.identity import identify
 from .load.setup import NOTHING_GIVEN, Given, Setup
 from .load.sources import DataSpec
 from .load.specs import is_factory, network_identity
 from .registry import Registry, installed
 
 if TYPE_CHECKING:
+    from .load.checkpoints import Checkpoint
     from .load.data import DataSet
     from .workshop import Progress, Workshop
 
@@ -55,6 +59,8 @@ class Record:
     inputs: StatedInputs | None = None
     available: Diagnostics = DIAGNOSTICS
     """All diagnostics that there are."""
+    caveats: tuple[str, ...] = ()
+    """What loading the file brought to light."""
 
     @property
     def problems(self) -> dict[str, AuditError]:
@@ -85,6 +91,7 @@ class Record:
             inputs=self.inputs,
             diagnostics=tuple(diagnostic.name for diagnostic in asked),
             available=self.available,
+            caveats=self.caveats,
         )
 
 
@@ -150,6 +157,7 @@ class Bench:
             measurement=replace(measurement, environment={**environment, **facts["environment"]}),
             inputs=read(StatedInputs, facts["inputs"], "inputs"),
             available=available,
+            caveats=tuple(on_tensors_aside(facts["left_aside"])),
         )
 
     def control(self, chosen: Control | ControlFile | None, given: Given = NOTHING_GIVEN) -> Control | None:
@@ -219,6 +227,7 @@ class Bench:
             "title": f"{path.name} on {name}" if name else path.name,
             "note": getattr(batches, "note", ""),
             "inputs": getattr(batches, "inputs", None) or StatedInputs(name, NormalisedBy.CALLER),
+            "left_aside": () if given.network is not None else self.workshop.left_aside(checkpoint, network),
             "config": _label(checkpoint.config),
             "environment": {
                 "feedback_saved": checkpoint.feedback is not None,
@@ -227,7 +236,7 @@ class Bench:
                 **({"not_cached": unkept} if (unkept := self._unkept(given)) else {}),
             },
         }
-        sources = self._sources(network, given)
+        sources = self._sources(checkpoint, network, given)
         made: Parts = {FACTS: {**facts, **sources}}
         for observer in observers:
             result = observations.results[observer.name]
@@ -244,12 +253,14 @@ class Bench:
         """The name of an observer's result within a record: it has its own version, and its own share of the setup."""
         return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}"
 
-    def _sources(self, network: Any, given: Given) -> dict[str, Any]:
-        """The code that a factory's network came from, with which a result is kept."""
+    def _sources(self, checkpoint: Checkpoint, network: Any, given: Given) -> dict[str, Any]:
+        """The code that a factory's network, or a pickled one, came from, with which a result is kept."""
         model = self.setup.model
-        if given.network is not None or not isinstance(model, str) or not is_factory(model) or model.startswith("torchvision:"):
+        pickled = model is None and checkpoint.network is not None
+        factory = isinstance(model, str) and is_factory(model) and not model.startswith("torchvision:")
+        if given.network is not None or not (pickled or factory):
             return {}
-        return {"sources": sources_of(model, {type(module).__module__ for module in network.modules()})}
+        return {"sources": sources_of(str(model or ""), {type(module).__module__ for module in network.modules()})}
 
     def _key(self, path: Path) -> str | None:
         """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
@@ -262,6 +273,7 @@ class Bench:
                 "record": RECORD_VERSION,
                 "file": _digest(path),
                 "name": path.name,
+                "identity": identify(path),
                 "data": data,
                 "data_name": self._data.name,
                 "network": network,
@@ -339,7 +351,7 @@ def audit(
 def _usable(name: str, part: Any) -> bool:
     """Whether a kept part has what a record is made from, and its code is what it was; another one is measured anew."""
     needed = (
-        ("method", "seed", "claimed", "title", "note", "config", "environment", "inputs")
+        ("method", "seed", "claimed", "title", "note", "config", "environment", "inputs", "left_aside")
         if name == FACTS
         else ("result", "environment")
     )
@@ -366,7 +378,8 @@ def _label(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _digest(path: Path) -> str:
     try:
-        return file_digest(path)
+        files = files_of(path)
+        return file_digest(path) if files == [path] else joined(f"{file.name} {file_digest(file)}" for file in files)
     except FileNotFoundError as error:
         raise AuditError(f"{path}: no such file; was it moved or deleted since the run began?") from error
     except IsADirectoryError as error:

@@ -16,7 +16,7 @@ from .judge.late import named
 from .judge.observers import ObserverSpec
 from .load.checkpoints import Checkpoint, load_checkpoint
 from .load.data import DataSet, EvalBatches, as_data_set
-from .load.networks import build_network, choose_device, load_into, wants_flat
+from .load.networks import build_network, choose_device, left_aside, load_into, wants_flat
 from .load.setup import Given, Setup
 from .load.sources import load_data
 from .measure.observe import Observations, observe
@@ -69,6 +69,10 @@ class Workshop:
         network = copy.deepcopy(given.network())
         load_into(network, checkpoint)
         return network
+
+    def left_aside(self, checkpoint: Checkpoint, network: nn.Module) -> tuple[str, ...]:
+        """The tensors of a checkpoint that its network lacks and no forward pass uses."""
+        return () if self.setup.model is None and checkpoint.network else left_aside(network, checkpoint)
 
     def batches(self, checkpoint: Checkpoint, network: nn.Module, given: Given) -> Iterable[Any]:
         """The test split as a network wants it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .diagnostics.direction_drift import DirectionDrift, class_mix
@@ -41,6 +42,16 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
             "check the data and its normalisation (--fa-normalize)"
         )
     return [*remarks, *_on_inputs(report)]
+
+
+def on_tensors_aside(names: Sequence[str], most: int = 3) -> list[str]:
+    """A sentence on the tensors that were not loaded, where there are any."""
+    if not names:
+        return []
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return [
+        f"{count(len(names), 'tensor')} of feedback or loss that the network lacks, left aside: {', '.join(names[:most])}{more}"
+    ]
 
 
 def _with(report: DiagnosticReport) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,15 @@ from torch import Tensor, nn
 
 from ..judge.errors import AuditError
 from ..judge.records import check_accuracy
+from .huggingface import config_of, parts_of
 from .identity import identify
+from .names import unprefixed
 from .tensorfiles import check_tensors, read_tensor_file
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors")
-STATE_KEYS = ("state_dict", "model_state_dict", "model")
-PREFIXES = ("module.", "_orig_mod.")
+STATE_KEYS = ("state_dict", "model_state_dict", "model", "net", "network")
+CONFIG_KEYS = ("config", "hyper_parameters", "hparams", "args")
+"""Under what people save how they trained; the second is Lightning's."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +35,19 @@ class Checkpoint:
     test_acc: float | None = None
     feedback: Any = None
     """``Bs``, the feedback matrices that were used, or ``None`` where none were saved."""
+    network: nn.Module | None = None
+    """The network itself, where a whole one was pickled."""
 
 
 def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
     """Read a checkpoint on the CPU; only ``unsafe`` lets its pickle run code."""
     path = Path(path)
-    content = read_tensor_file(path, unsafe=unsafe)
+    content = _read_parts(path, unsafe=unsafe) if parts_of(path) else read_tensor_file(path, unsafe=unsafe)
     if isinstance(content, nn.Module):
-        content = content.state_dict()
+        content = {"model": content}
     if not isinstance(content, Mapping):
         raise AuditError(f"{path}: holds a {type(content).__name__}, not a state_dict or a dictionary with one")
-    config = content.get("config")
-    config = dict(config) if isinstance(config, Mapping) else {}
+    config = _config(content, path)
     claimed = content.get("test_acc")
     method, seed = identify(path, config)
     state = _state_dict(content, path)
@@ -55,14 +60,38 @@ def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
         config=config,
         test_acc=None if claimed is None else check_accuracy(claimed, f"{path}: test_acc"),
         feedback=content.get("Bs"),
+        network=next((unwrapped(held) for key in STATE_KEYS if isinstance(held := content.get(key), nn.Module)), None),
     )
 
 
-def unprefixed(name: str) -> str:
-    """A parameter's own name, without what DataParallel and torch.compile put before it, in whatever order."""
-    while name.startswith(PREFIXES):
-        name = name.removeprefix("module.").removeprefix("_orig_mod.")
-    return name
+def unwrapped(network: nn.Module) -> nn.Module:
+    """A network without what DataParallel and torch.compile put around it."""
+    inner = getattr(network, "_orig_mod", None)
+    if isinstance(network, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        inner = network.module
+    return unwrapped(inner) if isinstance(inner, nn.Module) else network
+
+
+def _config(content: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+    """What is known of the training: under one of the usual keys, else from the config.json of a Hugging Face folder."""
+    for key in CONFIG_KEYS:
+        held = content.get(key)
+        held = vars(held) if isinstance(held, argparse.Namespace) else held
+        if isinstance(held, Mapping):
+            inner = held.get("config")  # save_hyperparameters() of a module that takes a config
+            return {**held, **(inner if isinstance(inner, Mapping) else {})}
+    return config_of(path)
+
+
+def _read_parts(path: Path, *, unsafe: bool) -> dict[str, Any]:
+    """The tensors of all the files that an index names."""
+    tensors: dict[str, Any] = {}
+    for part in parts_of(path):
+        held = read_tensor_file(part, unsafe=unsafe)
+        if not isinstance(held, Mapping):
+            raise AuditError(f"{part}: holds a {type(held).__name__}, not a part of the network of {path.name}")
+        tensors.update(held)
+    return tensors
 
 
 def _state_dict(content: Mapping[Any, Any], path: Path) -> dict[str, Tensor]:

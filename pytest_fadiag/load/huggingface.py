@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..judge.errors import AuditError
+from ..judge.limits import read_bytes
 
 MODELS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 """The network of such a folder, the first of these that is there; an index names the files that it is divided into."""
@@ -66,9 +67,7 @@ def advice(path: Path, config: Mapping[str, Any]) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > LARGEST:
-            raise AuditError(f"{path}: {path.stat().st_size:,} bytes of JSON, more than any config or index has")
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads(read_bytes(path, LARGEST))
     except (OSError, ValueError, RecursionError) as error:
         raise AuditError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):

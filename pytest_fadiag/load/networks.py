@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ..judge.errors import AuditError
-from .checkpoints import Checkpoint, unprefixed
+from .checkpoints import Checkpoint
+from .huggingface import advice
+from .names import WRAPPERS, fit, unprefixed
 from .residual_mlp import ACTIVATIONS, ResidualMLP
 from .specs import call_factory, is_factory
 from .vision import import_torchvision
@@ -24,6 +26,8 @@ KINDS = "package.module:factory, torchvision:NAME, or nothing for the reference 
 
 def build_network(checkpoint: Checkpoint, spec: str | nn.Module | None = None) -> nn.Module:
     """The network of a checkpoint with its tensors loaded, in the precision in which they were saved."""
+    if checkpoint.network is not None and spec is None:
+        return copy.deepcopy(checkpoint.network)
     with torch.random.fork_rng(devices=[]):  # the initialisation is overwritten, and the user's random state is not ours
         network = _bare(checkpoint, spec)
     load_into(network, checkpoint)
@@ -61,7 +65,7 @@ def _bare(checkpoint: Checkpoint, spec: str | nn.Module | None) -> nn.Module:
     if not isinstance(spec, str):
         raise AuditError(f"the network is {spec!r}; accepted: a torch.nn.Module, {KINDS}")
     if spec.startswith("torchvision:"):
-        return _torchvision(spec, checkpoint.state_dict)
+        return _torchvision(spec, _unwrapped(checkpoint.state_dict))
     if not is_factory(spec):
         raise AuditError(f"unknown network {spec!r}; accepted: {KINDS}")
     network = call_factory(spec, "network factory", dict(checkpoint.config))
@@ -72,12 +76,12 @@ def _bare(checkpoint: Checkpoint, spec: str | nn.Module | None) -> nn.Module:
 
 def residual_mlp_for(checkpoint: Checkpoint) -> ResidualMLP:
     """The reference network whose tensors have these shapes; only the activation is not in them (``config``, else GELU)."""
-    state, where = checkpoint.state_dict, checkpoint.path
+    state, where = _unwrapped(checkpoint.state_dict), checkpoint.path
     missing = [name for name in ("embed.weight", "out_head.weight") if name not in state]
     if missing:
         raise AuditError(
             f"{where}: not the reference ResidualMLP ({', '.join(missing)} missing; it has {_some(state)}). "
-            "Name the network that it belongs to with --fa-model=package.module:factory"
+            f"Name the network that it belongs to with --fa-model=package.module:factory{advice(where, checkpoint.config)}"
         )
     for name in ("embed.weight", "out_head.weight"):
         if state[name].ndim != 2 or not state[name].numel():
@@ -135,24 +139,46 @@ def _classes(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
     return len(head) if head.ndim else None
 
 
+def _unwrapped(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The tensors without the prefixes of wrappers such as a LightningModule, where these tell none of them apart."""
+    bare = {unprefixed(name, WRAPPERS): value for name, value in state.items()}
+    return bare if len(bare) == len(state) else state
+
+
+def left_aside(network: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The names of tensors that :func:`load_into` leaves aside."""
+    return fit(checkpoint.state_dict, network.state_dict()).aside
+
+
 def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
-    """Load every tensor; what is missing, left over or misshaped is named with the shape that was expected."""
-    given = checkpoint.state_dict
-    own = network.state_dict()
-    named = {unprefixed(name): name for name in own}  # a factory may wrap its network, or call a part of it «module»
+    """Load every tensor but those of feedback that the network lacks.
+
+    What is missing, left over or misshaped is an error that names it, with the shape that was expected.
+    """
+    given, own = checkpoint.state_dict, network.state_dict()
+    fitted = fit(given, own, _tied(network))
     problems = [
-        _listed("missing", {name: own[named[name]] for name in named if name not in given}),
-        _listed("not in the network", {name: value for name, value in given.items() if name not in named}),
-        _misshaped({name: (given[name], own[named[name]]) for name in named if name in given}),
+        _listed("missing", {name: own[name] for name in fitted.missing}),
+        _listed("not in the network", {name: given[name] for name in fitted.extra}),
+        _misshaped({name: (given[name], own[place]) for place, name in fitted.pairs.items()}),
     ]
     if any(problems):
+        unused = ". If no forward pass uses what the network lacks, save the state_dict without it" if fitted.extra else ""
         raise AuditError(
             f"{checkpoint.path}: does not fit {type(network).__name__}: {'; '.join(filter(None, problems))}. "
-            f"Name the network that it belongs to with --fa-model ({KINDS})"
+            f"Name the network that it belongs to with --fa-model ({KINDS}){unused}"
         )
-    own.update({name: given[short] for short, name in named.items()})
+    own.update({place: given[name] for place, name in fitted.pairs.items()})
     # Assigned, not copied: the network takes the precision in which each tensor was saved.
     network.load_state_dict(own, assign=True)
+
+
+def _tied(network: nn.Module) -> dict[str, list[str]]:
+    """By name the other names of the same parameter, of which a safetensors file holds one."""
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    return {name: [other for other in shared if other != name] for shared in names.values() if shared[1:] for name in shared}
 
 
 def _listed(title: str, tensors: Mapping[str, Tensor]) -> str:

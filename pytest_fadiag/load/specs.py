@@ -19,6 +19,13 @@ CONFIG_NAMES = ("config", "cfg", "conf")
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
+def import_from_here() -> None:
+    """Let the working folder's modules be imported: a paper repo's own package is usually not installed."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+
+
 def is_factory(spec: str) -> bool:
     """Whether a SPEC has the form ``package.module:name``."""
     return _FACTORY.fullmatch(spec) is not None

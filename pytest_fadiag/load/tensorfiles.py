@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..judge.errors import AuditError
 from ..judge.names import one_line
+from .specs import import_from_here
 
 ADVICE = "If you trust this file, load it with --fa-unsafe-load; better, save its state_dict and plain values"
 
@@ -69,6 +70,8 @@ def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _read_torch(path: Path, start: bytes, *, unsafe: bool, advice: str) -> Any:
+    if unsafe:
+        import_from_here()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a pickle protocol that torch did not write

@@ -62,7 +62,7 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
         merged,
         Readings(settings) if _reads_code(config, settings) else None,
     )
-    if any(spec is not None and is_factory(spec) for spec in (settings.model, settings.data)):
+    if settings.unsafe_load or any(spec is not None and is_factory(spec) for spec in (settings.model, settings.data)):
         # package.module:factory means the repo's own package also when pytest is started in a sub-folder of it.
         sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)
     return run

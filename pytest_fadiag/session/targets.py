@@ -14,6 +14,7 @@ from typing import Any
 from ..judge.codec import to_plain
 from ..judge.errors import AuditError
 from ..judge.keys import Keys
+from ..load.huggingface import is_network, model_file
 from ..load.identity import identify
 from ..load.logtables import EVENTS
 from ..show.printable import one_line
@@ -134,17 +135,32 @@ def _seeded(patterns: list[str], seeds: Sequence[int] | None, what: str) -> list
 
 
 def _files(pattern: str, base: Path, kind: Kind) -> list[str]:
-    """The file itself if it exists (so that brackets in its name are no glob), else those of the folder, else of the glob."""
+    """The file itself if it exists (so that brackets in its name are no glob), else those of the folder, else of the glob.
+
+    A folder of Hugging Face's is one network.
+    """
     path = base / os.path.expanduser(pattern)
     if path.is_dir():
-        return sorted(os.path.abspath(file) for file in path.iterdir() if _is_of(kind, file) and file.is_file())
+        model = _model_in(path, kind)
+        files = [file for file in path.iterdir() if _is_of(kind, file) and file.is_file()]
+        return sorted(map(os.path.abspath, files if model is None else [model]))
     if path.exists():
         return [os.path.abspath(path)]
-    return sorted(os.path.abspath(file) for file in glob.glob(str(path), recursive=True) if os.path.isfile(file))
+    matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
+    files = [match for match in matches if match.is_file() and (kind is not Kind.CHECKPOINT or is_network(match))]
+    models = [model for match in matches if match.is_dir() and (model := _model_in(match, kind)) is not None]
+    return sorted({os.path.abspath(file) for file in (*files, *models)})
 
 
 def _is_of(kind: Kind, file: Path) -> bool:
+    """Whether a file of a folder is meant; the states of optimizers and the like, beside networks, are none."""
+    if kind is Kind.CHECKPOINT and not is_network(file):
+        return False
     return file.suffix in SUFFIXES[kind] or (kind is Kind.LOG and EVENTS in file.name)
+
+
+def _model_in(folder: Path, kind: Kind) -> Path | None:
+    return model_file(folder) if kind is Kind.CHECKPOINT else None
 
 
 def _nothing(pattern: str, base: Path, what: str, kind: Kind) -> str:

@@ -1,0 +1,102 @@
+"""Folders as Hugging Face's Trainer writes them, and runs that have a folder each."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from repo import Repo
+from safetensors.torch import save_file
+
+OPTIMIZER = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "rng_state_0.pth", "scaler.pt")
+
+
+@pytest.fixture
+def trainer(repo: Repo) -> Repo:
+    """Two seeds, each in a folder of its own with what a Trainer leaves beside the network."""
+    for seed in (42, 123):
+        there = repo.path / "out" / f"bp_s{seed}" / "checkpoint-500"
+        there.mkdir(parents=True)
+        state = torch.load(repo.path / "runs" / f"bp_s{seed}.pt")["state_dict"]
+        if seed == 42:
+            save_file(state, there / "model.safetensors")
+        else:
+            torch.save(state, there / "pytorch_model.bin")
+        for name in OPTIMIZER:
+            torch.save({"state": {}}, there / name)
+        (there / "config.json").write_text("{}")
+    return repo
+
+
+def audited(repo: Repo, *patterns: str) -> dict[str, tuple[str, int | None]]:
+    rows = repo.summary(*(f"--fa-checkpoint={pattern}" for pattern in patterns))
+    return {name: (row["method"], row["seed"]) for name, row in rows.items()}
+
+
+FIRST, SECOND = "out/bp_s42/checkpoint-500/model.safetensors", "out/bp_s123/checkpoint-500/pytorch_model.bin"
+
+
+@pytest.mark.parametrize("patterns", [("out/*/checkpoint-500",), ("out/bp_s42/checkpoint-500", "out/bp_s123/checkpoint-500")])
+def test_a_folder_is_one_network(trainer: Repo, patterns: tuple[str, ...]) -> None:
+    assert audited(trainer, *patterns) == {FIRST: ("bp", 42), SECOND: ("bp", 123)}
+
+
+def test_its_numbers_are_those_of_the_same_tensors_elsewhere(trainer: Repo) -> None:
+    reports = trainer.audit("--fa-checkpoint=out/*/checkpoint-500", "--fa-checkpoint=runs/bp_s*.pt")["reports"]
+    for here, there in ((FIRST, "runs/bp_s42.pt"), (SECOND, "runs/bp_s123.pt")):
+        assert reports[here]["bp_grad_norms"] == reports[there]["bp_grad_norms"]
+
+
+def test_two_seeds_in_folders_are_a_method_over_its_seeds(trainer: Repo) -> None:
+    margins = trainer.audit("--fa-checkpoint=out/*/checkpoint-500", "--fa-frozen=0.2")["seed_margins"]
+    assert [(row["name"], row["outcome"]) for row in margins] == [("bp", "passed")]
+
+
+def test_a_glob_takes_no_optimizer_for_a_network(trainer: Repo) -> None:
+    assert audited(trainer, "out/**/*.[ps]*") == {FIRST: ("bp", 42)}
+    shutil.rmtree(trainer.path / "out" / "bp_s42")
+    result = trainer.run("--fa-checkpoint=out/**/*.pt")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*the glob matches no file*"])
+
+
+def test_a_folder_of_plain_checkpoints_is_as_it_was(repo: Repo) -> None:
+    save_file(torch.load(repo.path / "runs" / "bp_s42.pt")["state_dict"], repo.path / "runs" / "model.safetensors")
+    torch.save({}, repo.path / "runs" / "scheduler.pt")
+    names = ["runs/bp_s123.pt", "runs/bp_s42.pt", "runs/dfa_s42.pt", "runs/model.safetensors"]
+    assert sorted(audited(repo, "runs")) == names
+
+
+NETWORK = """
+from torch import nn
+from pytest_fadiag import ResidualMLP
+class Net(ResidualMLP):
+    def forward(self, x, return_hidden=False):
+        return super().forward(SIGN * x, return_hidden)
+"""
+
+
+def test_a_pickled_network_is_audited_with_its_code_and_again_when_that_changes(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(repo.path)
+    repo.write("mynet.py", NETWORK + "SIGN = 1\n")
+    import mynet  # type: ignore[import-not-found]
+
+    net = mynet.Net(20, 16, 4, 5)
+    net.load_state_dict(torch.load(repo.path / "runs" / "bp_s42.pt")["state_dict"])
+    torch.save(net, repo.path / "whole.pt")
+    arguments = ("--fa-checkpoint=whole.pt", "--fa-unsafe-load")
+    refused = repo.run("--fa-checkpoint=whole.pt").stdout.str()
+    assert "refused to load mynet.Net" in refused
+    assert "--fa-unsafe-load" in refused
+
+    def accuracy() -> float:
+        return float(repo.audit(*arguments, run=repo.spawn)["reports"]["whole.pt"]["headline_acc"])
+
+    first = accuracy()
+    assert first > 0.9
+    assert accuracy() == first
+    repo.write("mynet.py", NETWORK + "SIGN = -1  # and longer\n")
+    assert accuracy() < 0.5
