@@ -53,7 +53,8 @@ class AuditHooks:
         """Add the generated tests to what the session collects."""
         report = yield
         if isinstance(collector, pytest.Session) and report.passed and self.run.in_play:
-            report.result = [*(report.result or ()), *items.everything(collector, self.run)]
+            others = () if self.run.settings.only else report.result or ()
+            report.result = [*others, *items.everything(collector, self.run)]
         return report
 
     @pytest.hookimpl(trylast=True)

@@ -62,6 +62,8 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
         merged,
         Readings(settings) if _reads_code(config, settings) else None,
     )
+    if settings.only and not run.in_play:
+        raise AuditError("--fa-only: nothing to audit is named; add a checkpoint, --fa-log, --fa-merge or --fa-checklist")
     if settings.unsafe_load or any(spec is not None and is_factory(spec) for spec in (settings.model, settings.data)):
         # package.module:factory means the repo's own package also when pytest is started in a sub-folder of it.
         sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)

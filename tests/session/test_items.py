@@ -349,3 +349,15 @@ def test_a_diagnostic_that_cannot_be_judged_leaves_the_others(repo: Repo) -> Non
     result.stdout.fnmatch_lines(["FAILED runs/nan_s1.pt::gradient-floor - BP gradient is not finite*"])
     result.stdout.fnmatch_lines(["*pt *F*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_only_the_audit_is_collected_where_the_repos_own_tests_cannot_be_imported(repo: Repo) -> None:
+    repo.write("test_own.py", "import nothing_of_this_name\n")
+    repo.run("--fa-checkpoint=runs/bp_s42.pt", "--fa-only").assert_outcomes(passed=3, skipped=1)
+    assert repo.run("--fa-checkpoint=runs/bp_s42.pt").ret == pytest.ExitCode.INTERRUPTED
+
+
+def test_only_an_audit_of_nothing_is_a_usage_error(repo: Repo) -> None:
+    result = repo.run("--fa-only", "test_own.py")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--fa-only: nothing to audit is named*"])
