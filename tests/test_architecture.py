@@ -12,6 +12,8 @@ import pytest_fadiag
 
 PACKAGE = Path(pytest_fadiag.__file__).parent
 MAY_IMPORT = {
+    "__main__": {"command"},
+    "command": {"session", "load", "judge"},
     "plugin": {"session", "hookspecs"},
     "session": {"bench", "registry", "cache", "load", "judge", "show", "lint"},
     "bench": {"registry", "cache", "workshop", "load", "judge"},

@@ -18,6 +18,8 @@ from ..show.html import html
 from ..show.markdown import markdown
 from .settings import Settings
 
+FOLDERS = ("figures", "certificate")
+"""The reports that are several files."""
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 
 
@@ -35,10 +37,10 @@ def destination(settings: Settings, kind: str, name: str) -> Path | None:
     if unset_variable(name):
         return None
     path = settings.path("report", os.path.expandvars(name))
-    nearest = next(folder for folder in (path, *path.parents) if folder.exists() and (kind == "figures" or folder != path))
-    if kind == "figures" and path.is_file():
-        raise AuditError(f"--fa-report={kind}: is a file; name a folder for the figures\n  {path}")
-    if kind != "figures" and path.is_dir():
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists() and (kind in FOLDERS or folder != path))
+    if kind in FOLDERS and path.is_file():
+        raise AuditError(f"--fa-report={kind}: is a file; name a folder\n  {path}")
+    if kind not in FOLDERS and path.is_dir():
         raise AuditError(f"--fa-report={kind}: is a folder; name the file to write in it\n  {path}")
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise AuditError(f"--fa-report={kind}: cannot be written: {nearest} is no folder that you may write to\n  {path}")
@@ -58,6 +60,8 @@ def write(kind: str, path: Path, audit: Audit) -> list[str]:
     """
     if kind == "figures":
         return _draw(audit, path)
+    if kind == "certificate":
+        return _certify(audit, path)
     text = _text(kind, audit)
     shared = kind == "markdown" and str(path) == os.environ.get("GITHUB_STEP_SUMMARY")
     if shared or (path.exists() and not path.is_file()) or path.is_relative_to("/dev"):
@@ -77,6 +81,18 @@ def _draw(audit: Audit, folder: Path) -> list[str]:
         if path.suffix in (".png", ".pdf") and path.stem.partition("-")[0] in NAMES and path not in drawn:
             notes.append(f"FA audit: {path} is of an earlier run, and not of this one")
     return notes
+
+
+def _certify(audit: Audit, folder: Path) -> list[str]:
+    """The audit as a reviewer gets it: the document that is measured again, and the page for whoever only reads."""
+    if audit.origin is None or not audit.origin.files:
+        raise AuditError(
+            "--fa-report=certificate: nothing of this audit was measured from files, so nothing can be measured again"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, name in (("json", "audit.json"), ("html", "audit.html")):
+        write_atomically(folder / name, _text(kind, audit))
+    return ["FA audit: measure the certificate again with: fadiag verify " + str(folder)]
 
 
 def _text(kind: str, audit: Audit) -> str:

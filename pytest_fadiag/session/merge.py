@@ -16,7 +16,7 @@ from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.unite import united
-from ..show.audit import Audit, AuditRow, Checklist
+from ..show.audit import Audit, AuditRow, Checklist, Origin
 from ..show.document import read_audit
 from ..show.printable import one_line
 from ..show.status import in_words
@@ -51,6 +51,8 @@ class Merged:
     margins: Mapping[str, str]
     """What was expected of margins over seeds, by the names of their tests."""
     checklist: Checklist | None = None
+    origin: Origin | None = None
+    """Where the one file that is rendered again comes from; of several, each has its own."""
 
     def expected_margin(self, name: str, reports: Sequence[DiagnosticReport]) -> str | None:
         """What the merged audits expected of a margin over seeds: the verdict, or that it falls short as each seed does."""
@@ -142,7 +144,8 @@ def merge(settings: Settings) -> Merged:
     targets = [_target(path, row) for path, row in rows.items()]
     findings = {(f["file"], f["line"], f["column"], f["number"]): f for c in checklists for f in c.findings}
     checklist = Checklist(max(c.files for c in checklists), tuple(findings.values())) if checklists else None
-    return Merged(rows, sorted(targets, key=lambda target: target.id), margins, checklist)
+    origin = next(iter(audits.values())).origin if len(audits) == 1 else None
+    return Merged(rows, sorted(targets, key=lambda target: target.id), margins, checklist, origin)
 
 
 def _files(settings: Settings) -> list[Path]:

@@ -16,7 +16,14 @@ from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, Diagno
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 """How the names of checkpoint files end."""
-REPORTS = {"json": "audit.json", "markdown": "audit.md", "html": "audit.html", "figures": "figures", "form": "form.md"}
+REPORTS = {
+    "json": "audit.json",
+    "markdown": "audit.md",
+    "html": "audit.html",
+    "figures": "figures",
+    "form": "form.md",
+    "certificate": "certificate",
+}
 """The types of report, and where one goes for which no destination is named."""
 
 
@@ -311,6 +318,7 @@ OPTIONS = (
     ),
     Option("update-expect", "Write what is found to the file of --fa-expect; refused where CI is set", flag=True, ini=False),
     Option("update-expect-on-ci", "As --fa-update-expect, also where CI is set", flag=True, ini=False),
+    Option("only", "Collect nothing but the audit: the repo's own tests are neither run nor imported", flag=True),
     Option("no-cache", "Measure anew and neither read nor write the cache", flag=True),
     Option("unsafe-load", "Let a checkpoint's pickle run code; only for files you trust", flag=True, ini=False),
 )

@@ -69,6 +69,7 @@ class Settings:
     expect: str | None
     update_expect: bool
     update_expect_on_ci: bool
+    only: bool
     no_cache: bool
     unsafe_load: bool
 

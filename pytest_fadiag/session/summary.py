@@ -17,7 +17,7 @@ from ..judge.keys import Keys
 from ..judge.report import DiagnosticReport
 from ..judge.unite import united
 from ..load.identity import identify
-from ..show.audit import Audit, AuditRow, Checklist
+from ..show.audit import Audit, AuditRow, Checklist, Origin
 from ..show.document import margin_row
 from ..show.printable import printable
 from ..show.status import Outcome
@@ -25,6 +25,7 @@ from ..show.terminal import one_line, write_table
 from .checklist import summary_line
 from .expect import renew
 from .files import destination, unset_variable, write
+from .origin import origin_of
 from .outcome import HEADLINE, MARGIN, ROW, revive
 from .parts import division_of
 from .run import Run
@@ -122,7 +123,14 @@ class Summary:
         margins = [margin_row(values) for _, values in sorted({**self._left_to_the_merge(), **self.margins}.items())]
         settings = self.run.settings
         division = None if settings.shard is None else division_of(settings, self.run.targets.whole)
-        return Audit(self._audit_rows(), margins, self._checklist(), settings.shard, division)
+        return Audit(self._audit_rows(), margins, self._checklist(), settings.shard, division, self._origin())
+
+    def _origin(self) -> Origin | None:
+        """Where this audit comes from, where somebody keeps it; one file that is only rendered again keeps its own."""
+        if not self.run.settings.report:
+            return None
+        merged = self.run.merged
+        return origin_of(self.config, self.run) if merged is None or merged.origin is None else merged.origin
 
     def _left_to_the_merge(self) -> dict[str, dict[str, Any]]:
         """The margins over seeds of which a part of an audit sees some seeds only, and what is expected of them."""

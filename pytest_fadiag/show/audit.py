@@ -126,6 +126,22 @@ class Division:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where an audit comes from, and what measures it again; paths start at the root folder."""
+
+    created: str
+    """When it ended, as ISO 8601 has it, in UTC."""
+    command: str
+    commit: str | None
+    """Of the repo that it was made in; «+» behind it where files were changed since."""
+    versions: Mapping[str, str]
+    options: Mapping[str, tuple[str, ...]]
+    """Every option that was set, by name, on the command line or in the ini file."""
+    files: Mapping[str, str]
+    """The SHA-256 of every checkpoint, log and control, by path."""
+
+
+@dataclass(frozen=True)
 class Audit:
     """Everything that a run found; every file is made from it."""
 
@@ -135,6 +151,7 @@ class Audit:
     shard: tuple[int, int] | None = None
     """Which part of how many this is, where an audit was divided."""
     division: Division | None = None
+    origin: Origin | None = None
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it; Jinja2 is imported only now."""

@@ -17,7 +17,7 @@ from ..judge.limits import LARGEST_JSON, read_bytes
 from ..judge.names import LONGEST_NAME, as_name, as_text, one_line
 from ..judge.report import DiagnosticReport
 from ..judge.wire import SeedMarginValues, fields_of
-from .audit import Audit, AuditRow, Checklist, Division, MarginRow
+from .audit import Audit, AuditRow, Checklist, Division, MarginRow, Origin
 from .changes import moves
 from .groups import method_groups
 from .status import Outcome, in_a_sentence, in_words
@@ -36,6 +36,7 @@ def document(audit: Audit, version: str) -> dict[str, Any]:
         "pytest_fadiag": version,
         "shard": None if audit.shard is None else list(audit.shard),
         "division": to_plain(audit.division),
+        "origin": to_plain(audit.origin),
         "reports": {row.checkpoint: row.report.to_dict() for row in audit.rows if row.report is not None},
         "summary": [_summary(row) for row in audit.rows],
         "means": [
@@ -99,7 +100,8 @@ def audit_of(values: Any, available: Diagnostics = DIAGNOSTICS) -> Audit:
     checklist = None if code is None else Checklist(code.files, [_shown(finding) for finding in code.findings])
     shard = None if audit.shard is None else (audit.shard[0], audit.shard[1])
     division = None if audit.division is None else Division(**fields_of(audit.division))
-    return Audit(rows, [_margin_row(row) for row in audit.seed_margins], checklist, shard, division)
+    origin = None if audit.origin is None else Origin(**fields_of(audit.origin))
+    return Audit(rows, [_margin_row(row) for row in audit.seed_margins], checklist, shard, division, origin)
 
 
 def _shown(finding: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,6 +104,22 @@ class DivisionValues:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OriginValues:
+    """Where an audit comes from, and what measures it again; paths start at the root folder."""
+
+    created: Annotated[str, Meta(description="When it ended, as ISO 8601 has it, in UTC.")]
+    command: str
+    commit: Annotated[str | None, Meta(description="Of the repo; + behind it where files were changed since.")] = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    options: Annotated[Mapping[str, tuple[str, ...]], Meta(description="Every option that was set, by name.")] = field(
+        default_factory=dict
+    )
+    files: Annotated[Mapping[str, str], Meta(description="The SHA-256 of every checkpoint, log and control, by path.")] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditValues:
     """What --fa-report=json writes: more fields may be added without a new version; a field that is named keeps its meaning."""
 
@@ -115,6 +131,7 @@ class AuditValues:
         Meta(description="The part and the number of parts, where an audit was divided."),
     ] = None
     division: DivisionValues | None = None
+    origin: OriginValues | None = None
     reports: Annotated[Mapping[str, ReportValues], Meta(description="The report of each checkpoint or log, by its id.")]
     summary: Annotated[
         tuple[RowValues, ...],

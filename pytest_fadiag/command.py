@@ -1,0 +1,187 @@
+"""``fadiag``: the audit for people outside a test suite; every command is a call of pytest, and exits as it does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .judge.errors import AuditError
+from .load.logtables import EVENTS
+from .session.options import OPTIONS, Option
+from .session.verify import verify
+
+LOGS = (".json", ".jsonl", ".csv")
+TAKE_A_VALUE = ("-k", "-m", "-n", "-p", "-c", "-o", "-r", "-W", "--tx", "--dist", "--maxfail", "--junitxml", "--tb", "--color")
+"""Options of pytest's own after which a word is their value, and no file to audit."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One word after ``fadiag``."""
+
+    name: str
+    summary: str
+    files: str
+    """What its files are called in the help."""
+    example: str
+    run: Callable[[Sequence[str]], int]
+    options: tuple[str, ...] | None = None
+    """The options that it lists; all of them, if none are named."""
+
+    def help(self) -> str:
+        """What ``--help`` prints."""
+        parser = argparse.ArgumentParser(
+            prog=f"fadiag {self.name}",
+            usage=f"fadiag {self.name} {self.files} [OPTIONS] [OPTIONS OF PYTEST]",
+            description=self.summary,
+            epilog=f"example:\n  {self.example}\n\nEverything else goes to pytest: -n 2, -q, -x, -k, --junitxml=FILE …",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=False,
+        )
+        for option in OPTIONS:
+            if self.options is None or option.name in self.options:
+                shown = option.help.replace("%", "%%").replace("--fa-", "--")
+                if option.flag:
+                    parser.add_argument(f"--{option.name}", action="store_true", help=shown)
+                else:
+                    parser.add_argument(f"--{option.name}", metavar=option.metavar, help=shown)
+        return parser.format_help()
+
+
+def _audit(arguments: Sequence[str]) -> int:
+    return _pytest(arguments, lambda path: "log" if _is_log(path) else "checkpoint")
+
+
+def _merge(arguments: Sequence[str]) -> int:
+    return _pytest(arguments, lambda path: "merge")
+
+
+def _lint(arguments: Sequence[str]) -> int:
+    return _pytest(arguments, lambda path: "checklist")
+
+
+def _verify(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="fadiag verify", add_help=False, exit_on_error=False)
+    parser.add_argument("certificate", type=Path)
+    parser.add_argument("--root", type=Path, action="append", default=[])
+    try:
+        options, rest = parser.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise AuditError(str(error)) from None
+    if rest:
+        raise AuditError(f"unknown argument {rest[0]!r}; it takes a certificate and --root FOLDER")
+    return verify(options.certificate, options.root)
+
+
+COMMANDS = (
+    Command(
+        "audit",
+        "Audit trained checkpoints, or the logs that are left of them: one test a network and diagnostic, and the audit table.",
+        "PATH…",
+        "fadiag audit runs/*.pt --data fashion-mnist:data --frozen 'runs/frozen_*.pt' --report html",
+        _audit,
+    ),
+    Command(
+        "merge",
+        "Judge earlier audits again as one: the parts of several machines, or several papers' results.",
+        "AUDIT.json…",
+        "fadiag merge part-*.json --report html:audit.html",
+        _merge,
+        ("threshold", "growth", "confounds", "diagnostics", "report", "expect", "missing", "inconclusive"),
+    ),
+    Command(
+        "lint",
+        "Read evaluation code for the pitfalls of measuring credit; nothing of it is run.",
+        "PATH…",
+        "fadiag lint src/ experiments/eval.py",
+        _lint,
+        ("report",),
+    ),
+    Command(
+        "verify",
+        "Measure an audit again from its certificate, and say what reproduces, row by row. Files are found by their "
+        "digests: at their recorded paths in this folder, then anywhere under --root.",
+        "CERTIFICATE [--root FOLDER]",
+        "fadiag verify certificate/ --root unpacked/",
+        _verify,
+        (),
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit codes are pytest's."""
+    name, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in ("-h", "--help"):
+        print(_overview())
+        return 0
+    command = next((command for command in COMMANDS if command.name == name), None)
+    if command is None:
+        print(f"fadiag: no command {name!r}\n\n{_overview()}", file=sys.stderr)
+        return int(pytest.ExitCode.USAGE_ERROR)
+    if "-h" in rest or "--help" in rest:
+        print(command.help())
+        return 0
+    try:
+        return command.run(rest)
+    except AuditError as error:
+        print(f"fadiag {name}: {error}", file=sys.stderr)
+        return int(pytest.ExitCode.USAGE_ERROR)
+
+
+def _overview() -> str:
+    lines = "\n".join(f"  {command.name:9} {command.summary}" for command in COMMANDS)
+    return f"usage: fadiag COMMAND …\n\n{lines}\n\nfadiag COMMAND --help tells its options and gives an example."
+
+
+def _pytest(arguments: Sequence[str], option_of: Callable[[str], str]) -> int:
+    """Run pytest on files alone: not the tests of the folder that somebody happens to stand in."""
+    translated = translate(arguments, option_of)
+    named = ("--fa-checkpoint=", "--fa-log=", "--fa-merge=", "--fa-checklist=")
+    if not any(argument.startswith(named) for argument in translated):
+        raise AuditError("no file is named; --help gives an example")
+    command = [sys.executable, "-m", "pytest", "--fa-only", *translated]
+    if os.name != "posix":
+        return subprocess.call(command)
+    sys.stdout.flush()
+    os.execv(command[0], command)  # in the place of this process: signals and the exit code are pytest's own
+
+
+def translate(arguments: Sequence[str], option_of: Callable[[str], str]) -> list[str]:
+    """The arguments of pytest: a file becomes the value of an option, ``--data X`` is ``--fa-data=X``, the rest stays."""
+    options = {f"--{option.name}": option for option in OPTIONS}
+    translated: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        option = options.get(name)
+        if option is not None and option.flag:
+            translated.append(f"--fa-{option.name}")
+        elif option is not None:
+            translated.append(f"--fa-{option.name}={value if equals else _next(words, option)}")
+        elif word in TAKE_A_VALUE:
+            translated += [word, *(value for value in [next(words, None)] if value is not None)]
+        elif not word.startswith("-"):
+            translated.append(f"--fa-{option_of(word)}={word}")
+        else:
+            translated.append(word)
+    return translated
+
+
+def _next(words: Iterator[str], option: Option) -> str:
+    value = next(words, None)
+    if value is None:
+        raise AuditError(f"--{option.name} needs a value: --{option.name} {option.metavar}")
+    return value
+
+
+def _is_log(path: str) -> bool:
+    name = Path(path).name
+    return name.endswith(LOGS) or EVENTS in name

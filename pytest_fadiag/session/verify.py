@@ -1,0 +1,216 @@
+"""An audit measured again from its certificate: files found by their digests, and every number beside the recorded one."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..judge.errors import AuditError
+from ..judge.report import DiagnosticReport
+from ..judge.wording import count
+from ..load.digests import file_digest
+from ..load.sources import DataSpec
+from ..show.audit import Audit, Origin
+from ..show.document import read_audit
+
+TOLERANCE = 1e-5
+"""How far a number may lie from the recorded one: a share of it, or absolutely where it is a cosine or a fraction."""
+ELSEWHERE = 1e-2
+"""The same on another device, with another torch or another number of threads, which sum in another order."""
+DEEP = ("a", "b", "c", "d")
+"""The folders around the root of the copy: files outside of the recorded root folder lie in them."""
+ABSOLUTE = ("stability", "drift", "invariance", "acc", "share", "gamma", "null", "nudge", "probe", "_pp", "cosine")
+"""Parts of the names of numbers whose zero means something: of these the difference counts, not its share."""
+WITH_IT = ("torch", "device", "device_name", "dtype", "threads", "tf32")
+SKIPPED = ("expect", "seeds", "shard", "checkpoint", "log", "missing", "checklist")
+"""Options that say which files are audited: those of the certificate are."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the files of a certificate are now: at their recorded paths, else wherever their content lies under the roots."""
+
+    origin: Origin
+    roots: Sequence[Path]
+
+    @cached_property
+    def places(self) -> dict[str, Path]:
+        """The files that were found, by their recorded paths."""
+        found = {path: place for path in self.origin.files if (place := self._at_its_path(path)) is not None}
+        lost = {self.origin.files[path]: path for path in self.origin.files if path not in found}
+        suffixes = {Path(path).suffix for path in lost.values()}
+        for file in (file for root in self.roots for file in sorted(root.rglob("*")) if lost) if lost else ():
+            if file.suffix in suffixes and file.is_file() and (path := lost.pop(file_digest(file), None)) is not None:
+                found[path] = file
+        return found
+
+    def _at_its_path(self, path: str) -> Path | None:
+        places = (root / path for root in self.roots)
+        return next((place for place in places if place.is_file() and file_digest(place) == self.origin.files[path]), None)
+
+    def problem(self, path: str) -> str:
+        """Why a file was not found."""
+        changed = next((root / path for root in self.roots if (root / path).is_file()), None)
+        if changed is None:
+            return f"no file with SHA-256 {self.origin.files[path][:12]}… under {', '.join(map(str, self.roots))}"
+        return f"changed: SHA-256 {file_digest(changed)[:12]}…, recorded {self.origin.files[path][:12]}…"
+
+
+def verify(certificate: Path, roots: Sequence[Path]) -> int:
+    """Measure an audit again and say what reproduces, row by row; 0 if everything does, else 1."""
+    audit = read_audit(certificate / "audit.json" if certificate.is_dir() else certificate)
+    if audit.origin is None or not audit.origin.files:
+        raise AuditError(f"does not say what it was measured from; write it with --fa-report=certificate\n  {certificate}")
+    roots = [root.resolve() for root in (*roots, Path.cwd())]
+    files = Files(audit.origin, roots)
+    measured = {
+        row.checkpoint: row.report for row in audit.rows if row.report is not None and row.checkpoint in audit.origin.files
+    }
+    if not measured:
+        raise AuditError(f"none of its rows was measured from a file of its own\n  {certificate}")
+    present = [path for path in measured if path in files.places]
+    print(f"measuring {count(len(present), 'result')} of {audit.origin.created} again …", file=sys.stderr, flush=True)
+    again = _measured(audit.origin, files, present) if present else Audit([])
+    now = {row.checkpoint: row for row in again.rows}
+    comparisons = []
+    for path, report in measured.items():
+        row = now.get(path)
+        if path not in files.places:
+            comparisons.append(Comparison(path, problem=files.problem(path)))
+        elif row is None or row.report is None:
+            comparisons.append(Comparison(path, problem=(row.reason if row is not None else "") or "could not be measured"))
+        else:
+            comparisons.append(Comparison.of(path, report, row.report))
+    lost = [path for path in audit.origin.files if path not in files.places and path not in measured]
+    return _say(comparisons, [f"{path}: {files.problem(path)}" for path in lost])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One result then and now."""
+
+    path: str
+    difference: float = 0.0
+    number: str = ""
+    """The number that differs most."""
+    problem: str = ""
+    elsewhere: str = ""
+    """In what the two were measured differently."""
+
+    @classmethod
+    def of(cls, path: str, then: DiagnosticReport, now: DiagnosticReport) -> Comparison:
+        """The two reports, number by number."""
+        pairs = {name: (then.environment.get(name), now.environment.get(name)) for name in WITH_IT}
+        other = [f"{name} {before} → {after}" for name, (before, after) in pairs.items() if before != after]
+        elsewhere, tolerance = ", ".join(other), ELSEWHERE if other else TOLERANCE
+        difference, number = max(_differences(then.to_dict(), now.to_dict()), default=(0.0, ""))
+        problem = ""
+        if then.environment.get("data_sha256") != now.environment.get("data_sha256"):
+            problem = "the test data is not what was measured on"
+        elif difference > tolerance:
+            problem = f"{number} differs by {difference:.1e}, more than {tolerance:g}"
+        elif then.fired != now.fired:
+            problem = f"fires {now.fired or 'nothing'}, recorded {then.fired or 'nothing'}"
+        return cls(path, difference, number, problem, elsewhere)
+
+
+def _say(comparisons: Sequence[Comparison], lost: Sequence[str]) -> int:
+    for result in comparisons:
+        if result.problem:
+            print(f"  ✗ {result.path}: {result.problem}")
+    for text in lost:
+        print(f"  ✗ {text}")
+    elsewhere = sorted({result.elsewhere for result in comparisons if result.elsewhere})
+    for text in elsewhere:
+        print(f"note: measured elsewhere ({text}): numbers may differ by {ELSEWHERE:g}")
+    good = [result for result in comparisons if not result.problem]
+    largest = max((result.difference for result in good), default=0.0)
+    print(
+        f"{len(good)} of {len(comparisons)} results reproduce"
+        + (f"; largest relative difference {largest:.0e}" if good else "")
+    )
+    return 0 if len(good) == len(comparisons) and not lost else 1
+
+
+def _differences(one: Any, other: Any, name: str = "") -> Iterator[tuple[float, str]]:
+    """How far each number of a report lies from the other's."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in one:
+            if key not in ("environment", "thresholds", "findings", "notes", "remarks", "accuracy", "control", "trajectory"):
+                yield from _differences(one[key], other.get(key), f"{name}.{key}" if name else key)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, (a, b) in enumerate(zip(one, other, strict=True)):
+            yield from _differences(a, b, f"{name}[{index}]")
+    elif _is_number(one) and _is_number(other):
+        scale = 1.0 if any(part in name for part in ABSOLUTE) else max(abs(one), abs(other))
+        yield (abs(one - other) / scale if scale else 0.0), name
+    elif (one is None or _is_number(one)) and one != other:
+        yield math.inf, name
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _measured(origin: Origin, files: Files, paths: Sequence[str]) -> Audit:
+    """The audit of these files by pytest, in a folder laid out as the recorded one was."""
+    with tempfile.TemporaryDirectory(prefix="fadiag-") as folder:
+        root = Path(folder).joinpath(*DEEP)
+        root.mkdir(parents=True)
+        for path, place in files.places.items():
+            _link(root / path, place)
+        for text in origin.options.get("data", ()):
+            data = DataSpec.parse(text, Path("/"))
+            if data.path is not None:
+                relative = os.path.relpath(data.path, "/")
+                _link(root / relative, _present(files.roots, relative))
+        (root / "pytest.ini").write_text("[pytest]\n", "utf-8")
+        options = [
+            f"--fa-{name}" if text == "True" else f"--fa-{name}={text}"
+            for name, texts in origin.options.items()
+            if name not in SKIPPED
+            for text in texts
+        ]
+        kinds = {path: "log" if path in _logs(origin) else "checkpoint" for path in paths}
+        targets = [f"--fa-{kinds[path]}={path}" for path in paths]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--fa-only",
+            "--fa-no-cache",
+            "--fa-report=json:again.json",
+            *options,
+            *targets,
+        ]
+        python = os.pathsep.join(filter(None, [*map(str, files.roots), os.environ.get("PYTHONPATH", "")]))
+        environment = {**os.environ, "PYTHONPATH": python}
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+        if not (root / "again.json").is_file():
+            raise AuditError("the audit could not be run again:\n" + (done.stderr.strip() or done.stdout[-2000:].strip()))
+        return read_audit(root / "again.json")
+
+
+def _logs(origin: Origin) -> set[str]:
+    return {path for path in origin.files if Path(path).suffix in (".json", ".jsonl", ".csv") or "tfevents" in path}
+
+
+def _present(roots: Sequence[Path], relative: str) -> Path:
+    for root in roots:
+        if (root / relative).exists():
+            return root / relative
+    raise AuditError(f"the test data is not there: {relative} under {', '.join(map(str, roots))}; name its folder with --root")
+
+
+def _link(place: Path, target: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.exists():
+        place.symlink_to(target)
