@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: audit test test-integrations lint format bench truth fixtures readme clean
+.PHONY: audit test test-integrations lint format bench truth fixtures readme dist clean
 
 audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against their recorded verdicts
 	cd fixtures && ../$(BIN)/python -m pytest
@@ -38,6 +38,10 @@ fixtures: $(VENV)/.ready ## train the shipped checkpoints again (about an hour)
 
 readme: $(VENV)/.ready  ## renew the table, the report and the options in the README
 	$(BIN)/python .ci/readme.py
+
+dist: $(VENV)/.ready    ## build and check what is released
+	rm -rf dist && $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,release]'
+	$(BIN)/python -m build && $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl
 
 clean:                  ## remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/truth/made
