@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from .guard import Guard as Guard
     from .guard import GuardStopped as GuardStopped
     from .judge.control import Control as Control
+    from .judge.diagnostics import Column as Column
+    from .judge.diagnostics import ColumnKind as ColumnKind
     from .judge.diagnostics import Diagnostic as Diagnostic
     from .judge.diagnostics import Finding as Finding
     from .judge.diagnostics import Status as Status
     from .judge.errors import AuditError as AuditError
+    from .judge.observers import ObserverSpec as ObserverSpec
     from .judge.records import Accuracy as Accuracy
     from .judge.records import Measurement as Measurement
     from .judge.report import DiagnosticReport as DiagnosticReport
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from .load.logs import read_logs as read_logs
     from .load.residual_mlp import ResidualMLP as ResidualMLP
     from .load.setup import Setup as Setup
-    from .load.sources import load_data as load_data
     from .measure.alignment import Alignment as Alignment
     from .measure.alignment import alignment as alignment
     from .measure.diagnose import bp_grad_norms as bp_grad_norms
@@ -37,20 +39,31 @@ if TYPE_CHECKING:
     from .measure.diagnose import diagnose as diagnose
     from .measure.diagnose import residual_norms as residual_norms
     from .measure.measure import measure as measure
+    from .measure.observers import Gradient as Gradient
+    from .measure.observers import Observer as Observer
+    from .measure.observers import Output as Output
+    from .measure.observers import OutputError as OutputError
+    from .measure.observers import PassInfo as PassInfo
+    from .measure.observers import Samples as Samples
+    from .measure.observers import State as State
     from .recorder import Recorder as Recorder
+    from .registry import Registry as Registry
+    from .registry import read_audit as read_audit
     from .session.undertest import CheckpointUnderTest as CheckpointUnderTest
     from .session.undertest import DiagnosticUnderTest as DiagnosticUnderTest
     from .show.audit import Audit as Audit
-    from .show.document import read_audit as read_audit
+    from .workshop import load_data as load_data
 
 _HOMES = {
     "Accuracy": "judge.records",
-    "Audit": "show.audit",
     "Alignment": "measure.alignment",
+    "Audit": "show.audit",
     "AuditError": "judge.errors",
     "Bench": "bench",
     "Checkpoint": "load.checkpoints",
     "CheckpointUnderTest": "session.undertest",
+    "Column": "judge.diagnostics",
+    "ColumnKind": "judge.diagnostics",
     "Control": "judge.control",
     "DataSet": "load.data",
     "Diagnostic": "judge.diagnostics",
@@ -58,12 +71,21 @@ _HOMES = {
     "DiagnosticThresholds": "judge.thresholds",
     "DiagnosticUnderTest": "session.undertest",
     "Finding": "judge.diagnostics",
+    "Gradient": "measure.observers",
     "Guard": "guard",
     "GuardStopped": "guard",
     "Measurement": "judge.records",
+    "Observer": "measure.observers",
+    "ObserverSpec": "judge.observers",
+    "Output": "measure.observers",
+    "OutputError": "measure.observers",
+    "PassInfo": "measure.observers",
     "Recorder": "recorder",
+    "Registry": "registry",
     "ResidualMLP": "load.residual_mlp",
+    "Samples": "measure.observers",
     "Setup": "load.setup",
+    "State": "measure.observers",
     "Status": "judge.diagnostics",
     "TrainingLog": "load.logs",
     "Trajectory": "judge.trajectory",
@@ -72,9 +94,9 @@ _HOMES = {
     "bp_grad_norms": "measure.diagnose",
     "cross_batch_direction_stability": "measure.diagnose",
     "diagnose": "measure.diagnose",
-    "load_data": "load.sources",
+    "load_data": "workshop",
     "measure": "",  # the folder of that name, which can be called
-    "read_audit": "show.document",
+    "read_audit": "registry",
     "read_log": "load.logs",
     "read_logs": "load.logs",
     "residual_norms": "measure.diagnose",

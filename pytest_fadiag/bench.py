@@ -24,7 +24,7 @@ from .judge.thresholds import DiagnosticThresholds
 from .judge.wording import count
 from .load.closure import is_current, sources_of
 from .load.controls import ControlFile, Controls, control_of
-from .load.digests import file_digest, installed_version, joined
+from .load.digests import code_digest, file_digest, installed_version, joined
 from .load.huggingface import files_of
 from .load.identity import identify
 from .load.setup import NOTHING_GIVEN, Given, Setup
@@ -128,7 +128,7 @@ class Bench:
         """What loads and measures; made when something is not known yet, for it imports torch."""
         from .workshop import Workshop
 
-        return Workshop(self.setup)
+        return Workshop(self.setup, self.registry)
 
     def record(
         self,
@@ -250,8 +250,9 @@ class Bench:
         return plain
 
     def _part(self, observer: ObserverSpec[Any]) -> str:
-        """The name of an observer's result within a record: it has its own version, and its own share of the setup."""
-        return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}"
+        """The name of an observer's result within a record: by its version, its share of the setup, and foreign code."""
+        code = "" if observer.is_own else f"-{(code_digest(observer.place.partition(':')[0]) or '')[:8]}"
+        return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}{code}"
 
     def _sources(self, checkpoint: Checkpoint, network: Any, given: Given) -> dict[str, Any]:
         """The code that a factory's network, or a pickled one, came from, with which a result is kept."""
@@ -265,8 +266,8 @@ class Bench:
     def _key(self, path: Path) -> str | None:
         """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
         with _readable():
-            data, network = self._identified(self._data.stamp()), self._network
-        if data is None or network is None:
+            data, network, readers = self._identified(self._data.stamp()), self._network, self.registry.readers_digest
+        if data is None or network is None or readers is None:
             return None
         return key_of(
             {
@@ -277,6 +278,7 @@ class Bench:
                 "data": data,
                 "data_name": self._data.name,
                 "network": network,
+                "readers": readers,
                 "device": self.setup.device,
                 "threads": self.setup.threads,
                 "normalize": None if self.setup.normalisation is None else self.setup.normalisation.text,
@@ -299,7 +301,7 @@ class Bench:
     def _data(self) -> DataSpec:
         if not isinstance(self.setup.data, str):
             return DataSpec("")
-        return DataSpec.parse(self.setup.data)
+        return self.registry.data_spec(self.setup.data)
 
     @property
     def _network(self) -> str | None:

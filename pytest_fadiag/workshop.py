@@ -14,21 +14,36 @@ from torch import Tensor, nn
 from .judge.errors import AuditError
 from .judge.late import named
 from .judge.observers import ObserverSpec
-from .load.checkpoints import Checkpoint, load_checkpoint
+from .load.checkpoints import Checkpoint, checkpoint_of
 from .load.data import DataSet, EvalBatches, as_data_set
 from .load.networks import build_network, choose_device, left_aside, load_into, wants_flat
 from .load.setup import Given, Setup
-from .load.sources import load_data
+from .load.sources import UnknownData
+from .load.specs import is_factory
 from .measure.observe import Observations, observe
+from .registry import Registry, installed
 
 Progress = Callable[[int, int], None]
+
+
+def load_data(spec: str, split: str = "test", *, registry: Registry | None = None, base: Path | None = None) -> DataSet:
+    """The data behind a SPEC such as ``cifar10:ROOT``, decoded; another package's gives the test split."""
+    registry = registry or installed()
+    data = registry.data_spec(spec)
+    if data.kind is None:
+        made = registry.load_data(spec, base or Path.cwd())
+        if made is not None:
+            return as_data_set(made, spec)
+        if not is_factory(spec):
+            raise UnknownData(spec)
+    return data.load(split)
 
 
 class Workshop:
     """Builds and measures with one setup; the test data is decoded once."""
 
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
+    def __init__(self, setup: Setup, registry: Registry) -> None:
+        self.setup, self.registry = setup, registry
         self._checkpoints: dict[Path, Checkpoint] = {}
 
     @cached_property
@@ -38,12 +53,15 @@ class Workshop:
             raise AuditError(
                 "no test data: add --fa-data=SPEC (or fa_data in the ini file), or override the fixture fa_test_data"
             )
-        return load_data(self.setup.data) if isinstance(self.setup.data, str) else self.setup.data
+        if not isinstance(self.setup.data, str):
+            return self.setup.data
+        return load_data(self.setup.data, registry=self.registry, base=self.setup.base)
 
     def checkpoint(self, path: Path) -> Checkpoint:
         """The file, read without running code from it unless that was allowed."""
         if path not in self._checkpoints:
-            self._checkpoints[path] = load_checkpoint(path, unsafe=self.setup.unsafe)
+            content = self.registry.load_checkpoint(path, unsafe=self.setup.unsafe)
+            self._checkpoints[path] = checkpoint_of(content, path)
         return self._checkpoints[path]
 
     def release(self, path: Path) -> None:

@@ -23,6 +23,11 @@ class ObserverSpec(Generic[Result]):
     """The dataclass that its numbers make, by which a report gives them (``report.observed(spec)``) and a file of them is held
     to it; nothing where they are fields of a measurement."""
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is built in; another package's code may change without this package's version."""
+        return self.place.startswith("pytest_fadiag.")
+
 
 _HOME = "pytest_fadiag.measure.observers"
 STATES: ObserverSpec[Any] = ObserverSpec("states", 1, f"{_HOME}.states:StateNorms")

@@ -41,8 +41,18 @@ class Checkpoint:
 
 def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
     """Read a checkpoint on the CPU; only ``unsafe`` lets its pickle run code."""
-    path = Path(path)
-    content = _read_parts(path, unsafe=unsafe) if parts_of(path) else read_tensor_file(path, unsafe=unsafe)
+    return checkpoint_of(read_content(Path(path), unsafe=unsafe), Path(path))
+
+
+def read_content(path: Path, *, unsafe: bool) -> Any:
+    """What a torch or safetensors file holds, or the files together that one checkpoint was cut into."""
+    return _read_parts(path, unsafe=unsafe) if parts_of(path) else read_tensor_file(path, unsafe=unsafe)
+
+
+def checkpoint_of(content: Any, path: Path) -> Checkpoint:
+    """The checkpoint that the content of a file is, in whichever of the usual shapes."""
+    if isinstance(content, Checkpoint):
+        return content
     if isinstance(content, nn.Module):
         content = {"model": content}
     if not isinstance(content, Mapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +23,20 @@ def installed_version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+@cache
+def code_digest(module: str) -> str | None:
+    """What identifies the code of a module: all of its package, found without importing it; nothing where it is not found."""
+    try:
+        found = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    folders = [] if found is None else [Path(folder) for folder in found.submodule_search_locations or ()]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    if found is not None and not folders and found.origin is not None:
+        files = [Path(found.origin)]
+    return joined(f"{path.name} {file_digest(path)}" for path in files) if files else None
 
 
 def joined(parts: Iterable[str]) -> str:

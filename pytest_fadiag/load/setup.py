@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..judge.inputs import Normalisation
@@ -35,6 +36,8 @@ class Setup:
     """Whether a checkpoint's pickle may run code."""
     normalize: str | None = None
     """How inputs are normalised: ``data``, ``none`` or ``MEAN/STD``; else as each checkpoint says."""
+    base: Path | None = None
+    """Where relative paths start in a SPEC of data that another package reads; else at the working folder."""
 
     def __post_init__(self) -> None:
         if self.normalize is not None:

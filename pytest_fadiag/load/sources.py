@@ -49,6 +49,13 @@ ACCEPTED = (
 )
 
 
+class UnknownData(AuditError):
+    """A SPEC that names none of the kinds of data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"unknown data {text!r}; accepted: {ACCEPTED}")
+
+
 @dataclass(frozen=True)
 class DataSpec:
     """A SPEC taken apart: a kind of data and where it lies, or a factory of the user's."""
@@ -58,8 +65,11 @@ class DataSpec:
     path: Path | None = None
 
     @classmethod
-    def parse(cls, text: str, base: Path | None = None) -> DataSpec:
-        """The data that a SPEC names; relative paths start at ``base``, so that a working folder does not count any more."""
+    def parse(cls, text: str, base: Path | None = None, *, others: bool = False) -> DataSpec:
+        """The data that a SPEC names; relative paths start at ``base``, so that a working folder does not count any more.
+
+        With ``others`` one that is no kind of ours may be another package's, which only reading it tells.
+        """
         prefix, colon, rest = text.partition(":")
         if colon and prefix in NAMED:
             if not rest:
@@ -70,8 +80,8 @@ class DataSpec:
         if kind is not None:
             path = _absolute(text, base)
             return cls(str(path), kind, path)
-        if not is_factory(text):
-            raise AuditError(f"unknown data {text!r}; accepted: {ACCEPTED}")
+        if not others and not is_factory(text):
+            raise UnknownData(text)
         return cls(text)
 
     @property
@@ -134,11 +144,6 @@ class DataSpec:
                 raise
             raise AuditError(f"unknown data {self.text!r}, and no module {module!r} to import; accepted: {ACCEPTED}") from error
         return data
-
-
-def load_data(spec: str, split: str = "test") -> DataSet:
-    """The data behind a SPEC such as ``cifar10:ROOT``, decoded."""
-    return DataSpec.parse(spec).load(split)
 
 
 def _reader(place: str) -> Any:

@@ -13,7 +13,7 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..show.printable import printable
 from . import checklist, dist, items, outcome, seeds, undertest
 from .run import NO_OVERRIDES
-from .settings import AVAILABLE, MARKER, marked
+from .settings import MARKER, REGISTRY, marked
 from .start import for_worker, idle_run, make_run, registry_of
 from .summary import Summary
 from .targets import Kind
@@ -35,8 +35,7 @@ class AuditHooks:
         self.config = config
         self.informs = any(config.getoption(name, None) for name in INFORMATION)
         try:
-            registry = registry_of(config)
-            config.stash[AVAILABLE] = registry.diagnostics
+            config.stash[REGISTRY] = registry = registry_of(config)
             self.run = idle_run(config, registry) if self.informs else make_run(config, registry)
         except AuditError as error:
             raise pytest.UsageError(printable(str(error))) from None

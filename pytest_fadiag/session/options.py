@@ -13,18 +13,10 @@ from ..judge.errors import AuditError
 from ..judge.inputs import Normalisation
 from ..judge.keys import Keys
 from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
+from ..show.outputs import OUTPUTS
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 """How the names of checkpoint files end."""
-REPORTS = {
-    "json": "audit.json",
-    "markdown": "audit.md",
-    "html": "audit.html",
-    "figures": "figures",
-    "form": "form.md",
-    "certificate": "certificate",
-}
-"""The types of report, and where one goes for which no destination is named."""
 
 
 def _text(text: str) -> str:
@@ -140,10 +132,9 @@ def _device(text: str) -> str:
 
 
 def _report(text: str) -> tuple[str, str]:
-    kind, _, destination = text.partition(":")
-    if kind not in REPORTS:
-        raise argparse.ArgumentTypeError(f"unknown report type {kind!r}; known: {', '.join(REPORTS)}")
-    return kind, destination or REPORTS[kind]
+    """A kind and its destination, empty where none is named; whether there is such a kind is told as for diagnostics."""
+    kind, _, destination = _text(text).partition(":")
+    return kind, destination
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -304,8 +295,8 @@ OPTIONS = (
     ),
     Option(
         "report",
-        f"Write the audit (repeatable): {', '.join(REPORTS)}, such as markdown:$GITHUB_STEP_SUMMARY. Without DEST: "
-        f"{', '.join(REPORTS.values())}",
+        f"Write the audit (repeatable): {', '.join(OUTPUTS)}, such as markdown:$GITHUB_STEP_SUMMARY. Without DEST: "
+        f"{', '.join(output.destination for output in OUTPUTS.values())}",
         _report,
         metavar="TYPE[:DEST]",
         many=True,

@@ -56,7 +56,7 @@ def _texts(config: pytest.Config, settings: Settings, option: Option) -> tuple[s
 def _from_root(settings: Settings, field: str, text: str) -> str:
     base, root = settings.base(field), settings.root
     if field == "data":
-        data = DataSpec.parse(text, base)
+        data = DataSpec.parse(text, base, others=True)
         return text if data.path is None else data.text.replace(str(data.path), os.path.relpath(data.path, root))
     head, equals, tail = text.rpartition("=")  # METHOD=PATH
     if field in PATHS and not _is_number(tail):

@@ -28,7 +28,7 @@ def division_of(settings: Settings, checkpoints: Sequence[str]) -> Division:
 def _shown(name: str, value: object) -> str:
     """A value without the folders of one machine."""
     if name == "data":
-        return DataSpec.parse(str(value)).name
+        return DataSpec.parse(str(value), others=True).name
     if name == "frozen" and isinstance(value, tuple):
         return ", ".join(str(text).rpartition("/")[2] for text in value)
     if isinstance(value, tuple):

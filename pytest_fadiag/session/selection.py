@@ -12,7 +12,7 @@ import pytest
 
 from ..judge.diagnostics import Diagnostics
 from ..judge.errors import AuditError
-from .settings import AVAILABLE, Settings
+from .settings import REGISTRY, Settings
 from .targets import SEED_MARGIN, SUFFIXES, Kind, Target, expand, seed_groups, with_groups
 
 NAMING = ("checkpoint", "log", "merge")
@@ -194,7 +194,7 @@ class Arguments:
             if target is None:
                 rest.append(argument)
                 continue
-            names = _diagnostics(argument, config.stash[AVAILABLE])
+            names = _diagnostics(argument, config.stash[REGISTRY].diagnostics)
             earlier = only.get(target.path, ())
             only[target.path] = (*earlier, *names) if names and earlier is not None else None
             picked[target.path] = target

@@ -15,6 +15,7 @@ from ..judge.diagnostics import Diagnostic, Diagnostics
 from ..judge.errors import AuditError
 from ..judge.keys import Keys
 from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_names
+from ..registry import Registry
 from .options import OPTIONS, Option
 
 MARKER = "fa_protocol"
@@ -26,8 +27,8 @@ MEASURING = (
 """What the ini file says of measuring and judging; a merge keeps what the merged audits say, also where these files are not."""
 
 
-AVAILABLE: pytest.StashKey[Diagnostics] = pytest.StashKey()
-"""The diagnostics that there are, those of other packages among them."""
+REGISTRY: pytest.StashKey[Registry] = pytest.StashKey()
+"""What there is, of this package and of others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +92,13 @@ class Settings:
             if chosen is not None and chosen is not False:
                 given.add(name)
             values[name] = _read(option, chosen, from_ini=line is None)
-        available = config.stash[AVAILABLE]
-        try:
-            chosen = available.by_default if values["diagnostics"] is None else available.select(values["diagnostics"])
-            available.thresholds().replace(**dict(values["threshold"]))
-        except AuditError as error:
-            wrong = "threshold" if "unknown threshold" in str(error) else "diagnostics"
-            where = f"--fa-{wrong}" if wrong in typed else f"ini option fa_{wrong}"
-            raise AuditError(f"{where}: {error}") from None
-        values["diagnostics"] = Keys.of(diagnostic.key for diagnostic in chosen)
+        registry = config.stash[REGISTRY]
+        available = registry.diagnostics
+        for name in ("diagnostics", "threshold", "report"):
+            try:
+                values[name] = _known(name, values[name], registry)
+            except AuditError as error:
+                raise AuditError(f"{f'--fa-{name}' if name in typed else f'ini option fa_{name}'}: {error}") from None
         return cls(
             **values,
             available=available,
@@ -113,7 +112,7 @@ class Settings:
     def defaults(cls, config: pytest.Config) -> Settings:
         """What holds where nobody set anything."""
         values = {option.field: _read(option, None, from_ini=False) for option in OPTIONS}
-        available = config.stash[AVAILABLE]
+        available = config.stash[REGISTRY].diagnostics
         values["diagnostics"] = Keys.of(diagnostic.key for diagnostic in available.by_default)
         nothing: frozenset[str] = frozenset()
         root, cwd = config.rootpath, config.invocation_params.dir
@@ -156,6 +155,18 @@ class Settings:
         return f"--fa-{option}" if option in self.typed else f"fa_{option} in the ini file"
 
 
+def _known(name: str, value: Any, registry: Registry) -> Any:
+    """A value that names diagnostics, thresholds or kinds of files, held to those that there are."""
+    available = registry.diagnostics
+    if name == "diagnostics":
+        chosen = available.by_default if value is None else available.select(value)
+        return Keys.of(diagnostic.key for diagnostic in chosen)
+    if name == "threshold":
+        available.thresholds().replace(**dict(value))
+        return value
+    return tuple((kind, destination or registry.default_destination(kind)) for kind, destination in value)
+
+
 def _ini(config: pytest.Config, option: Option) -> Any:
     try:
         return config.getini(option.key) if option.ini else None
@@ -181,7 +192,7 @@ def marked(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
     """The keywords of the markers on a test, its class and its module; the closest wins, key by key."""
     merged: dict[str, Any] = {}
     for marker in reversed(list(node.iter_markers(MARKER))):
-        merged.update(_keywords(marker, node.config.stash[AVAILABLE]))
+        merged.update(_keywords(marker, node.config.stash[REGISTRY].diagnostics))
     return merged
 
 

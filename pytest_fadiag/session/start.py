@@ -49,7 +49,7 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
     if received is None:
         targets = find_targets(config, settings, merged.targets if merged else ()).without(controls.paths)
         targets = targets if settings.shard is None else targets.shard(*settings.shard)
-        _check(config, settings)
+        _check(config, settings, registry)
     else:
         targets = Targets.from_dict(received["targets"])
         config.args = list(received["args"])
@@ -83,7 +83,7 @@ def idle_run(config: pytest.Config, registry: Registry) -> Run:
 
 
 def _bench(config: pytest.Config, settings: Settings, registry: Registry) -> Bench:
-    data = None if settings.data is None else _data_spec(settings).text
+    data = None if settings.data is None else _data_spec(settings, registry).text
     setup = Setup(
         data,
         settings.model,
@@ -94,6 +94,7 @@ def _bench(config: pytest.Config, settings: Settings, registry: Registry) -> Ben
         settings.threads,
         settings.unsafe_load,
         settings.normalize,
+        settings.base("data"),
     )
     plugin = config.pluginmanager.get_plugin  # asked later: the reporter is not there yet when a run is configured
     return Bench(
@@ -151,12 +152,12 @@ def _reads_code(config: pytest.Config, settings: Settings) -> bool:
     return bool(settings.checklist) and whole
 
 
-def _check(config: pytest.Config, settings: Settings) -> None:
+def _check(config: pytest.Config, settings: Settings, registry: Registry) -> None:
     """What is wrong with the command ends the run before a test does."""
     _check_update(settings)
     settings.thresholds()
     if settings.data is not None:
-        _data_spec(settings, check=True)
+        _data_spec(settings, registry, check=True)
     if settings.model is not None:
         _check_model(settings.model)
     check_destinations(settings)
@@ -170,9 +171,9 @@ def _check(config: pytest.Config, settings: Settings) -> None:
         )
 
 
-def _data_spec(settings: Settings, *, check: bool = False) -> DataSpec:
+def _data_spec(settings: Settings, registry: Registry, *, check: bool = False) -> DataSpec:
     try:
-        spec = DataSpec.parse(settings.data or "", settings.base("data"))
+        spec = registry.data_spec(settings.data or "", settings.base("data"))
         if check:
             spec.check()
     except AuditError as error:

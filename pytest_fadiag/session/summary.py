@@ -24,7 +24,7 @@ from ..show.status import Outcome
 from ..show.terminal import one_line, write_table
 from .checklist import summary_line
 from .expect import renew
-from .files import destination, unset_variable, write
+from .files import destination, unset_variable
 from .origin import origin_of
 from .outcome import HEADLINE, MARGIN, ROW, revive
 from .parts import division_of
@@ -240,7 +240,7 @@ class Summary:
         if path is None:
             self._note(f"FA audit: no {kind} report is written, since {unset_variable(name)} is not set")
         else:
-            for text in write(kind, path, audit):
+            for text in self.run.bench.registry.write_report(kind, audit, path):
                 self._note(text)
             self._note(f"FA audit: {kind} written to {path}")
 

@@ -18,8 +18,8 @@ from ..judge.report import DiagnosticReport
 from ..judge.wording import count
 from ..load.digests import file_digest
 from ..load.sources import DataSpec
+from ..registry import read_audit
 from ..show.audit import Audit, Origin
-from ..show.document import read_audit
 
 TOLERANCE = 1e-5
 """How far a number may lie from the recorded one: a share of it, or absolutely where it is a cosine or a fraction."""
@@ -168,7 +168,7 @@ def _measured(origin: Origin, files: Files, paths: Sequence[str]) -> Audit:
         for path, place in files.places.items():
             _link(root / path, place)
         for text in origin.options.get("data", ()):
-            data = DataSpec.parse(text, Path("/"))
+            data = DataSpec.parse(text, Path("/"), others=True)
             if data.path is not None:
                 relative = os.path.relpath(data.path, "/")
                 _link(root / relative, _present(files.roots, relative))

@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from .. import __version__
 from ..judge.diagnostics import Diagnostic
 from ..judge.diagnostics.frozen_margin import margin
 from ..judge.keys import labelled
@@ -35,7 +36,7 @@ ENVIRONMENT = {
 """What the environment is called in the form; what is not named here is given under its own name."""
 
 
-def form(audit: Audit, version: str) -> str:
+def form(audit: Audit, version: str = __version__) -> str:
     """The filled-in form of every method, in Markdown; what comes from files is escaped."""
     lines = ["# FA reporting form", "", f"Filled in by pytest-fadiag {_text(version)}. What it cannot know is {AUTHOR}."]
     groups = seed_groups(audit)

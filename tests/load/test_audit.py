@@ -21,8 +21,8 @@ from pytest_fadiag.load.data import DataSet
 from pytest_fadiag.load.digests import file_digest
 from pytest_fadiag.load.networks import choose_device
 from pytest_fadiag.load.setup import Setup
-from pytest_fadiag.load.sources import load_data
 from pytest_fadiag.load.vision import import_torchvision
+from pytest_fadiag.workshop import load_data
 
 Save = Callable[..., Path]
 

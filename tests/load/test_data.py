@@ -24,7 +24,8 @@ from pytest_fadiag.load import folder
 from pytest_fadiag.load.data import DataSet
 from pytest_fadiag.load.networks import wants_flat
 from pytest_fadiag.load.readers import CIFAR10, FASHION_MNIST, IMAGENET
-from pytest_fadiag.load.sources import DataSpec, load_data
+from pytest_fadiag.load.sources import DataSpec
+from pytest_fadiag.workshop import load_data
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_a_report_that_cannot_be_written_costs_the_exit_code_and_not_the_results
     def full(path: Any, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pytest_fadiag.session.files.write_atomically", full)
+    monkeypatch.setattr("pytest_fadiag.show.outputs.write_atomically", full)
     result = repo.run(BP, "--fa-report=json:a.json")
     result.assert_outcomes(passed=3, skipped=1)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

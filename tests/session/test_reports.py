@@ -109,7 +109,7 @@ def test_a_report_of_an_earlier_run_is_replaced_whole(repo: Repo) -> None:
 def test_a_report_that_fails_to_render_leaves_the_others_and_the_earlier_file(
     repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pytest_fadiag.session.files as module
+    import pytest_fadiag.show.html as module
 
     def broken(*args: Any) -> str:
         raise OSError("No space left on device")

@@ -12,7 +12,7 @@ from ..groups import seed_groups
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NAMES", "draw", "figures", "missing"]
+__all__ = ["NAMES", "draw", "draw_all", "figures", "missing"]
 
 NAMES = ("audit", "rescue", "timeline")
 """The figures there are; one that needs several pages goes on as audit-2, audit-3."""
@@ -62,3 +62,13 @@ def draw(audit: Audit, folder: Path) -> list[Path]:
     from .files import write_figures
 
     return write_figures(figures(audit), folder)
+
+
+def draw_all(audit: Audit, folder: Path) -> list[str]:
+    """Draw the figures; what there are no numbers for is said, and so is what an earlier run left in the folder."""
+    drawn = set(draw(audit, folder))
+    notes = [f"FA audit: no figure «{name}»: {reason}" for name, reason in missing(audit).items()]
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():  # where nothing was drawn no folder was made
+        if path.suffix in (".png", ".pdf") and path.stem.partition("-")[0] in NAMES and path not in drawn:
+            notes.append(f"FA audit: {path} is of an earlier run, and not of this one")
+    return notes

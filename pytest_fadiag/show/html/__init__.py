@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from ... import __version__
 from ..audit import Audit
 
 __all__ = ["cell", "html"]
 
 
-def html(audit: Audit, version: str) -> str:
+def html(audit: Audit, version: str = __version__) -> str:
     """The audit as one HTML file; the same audit gives the same bytes. Jinja2 is imported only now."""
     from .page import page_of
 
