@@ -195,8 +195,8 @@ def test_fewer_than_two_batches_asked_for() -> None:
 
 @pytest.mark.parametrize("shape", [(300, 21), (300, 3, 20), (300,)], ids=str)
 def test_inputs_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
-    three = re.escape(str((3, *shape[1:])))
-    with pytest.raises(AuditError, match=rf"the network failed on inputs of shape {three} \(torch.float32\): \w+Error: "):
+    sixteen = re.escape(str((16, *shape[1:])))
+    with pytest.raises(AuditError, match=rf"the network failed on inputs of shape {sixteen} \(torch.float32\): \w+Error: "):
         measure(network(), [(torch.zeros(shape), Y)])
 
 
@@ -415,7 +415,7 @@ def test_something_that_is_no_network() -> None:
         measure(dict(network().state_dict()), DATA)  # type: ignore[arg-type]
 
 
-def test_a_state_that_the_logits_do_not_depend_on() -> None:
+def test_a_block_that_the_logits_do_not_depend_on_is_none_of_the_stream() -> None:
     class Forgets(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -426,11 +426,11 @@ def test_a_state_that_the_logits_do_not_depend_on() -> None:
             h = self.net.embed(x)
             f = first(h)
             second(h + 0)
-            logits: Tensor = self.net.out_head(h + f + third(h + f))
+            h = h + f
+            logits: Tensor = self.net.out_head(h + third(h))
             return logits
 
-    with pytest.raises(AuditError, match=r"no gradient of the loss reaches h_1 of the stream"):
-        measure(Forgets(), DATA)
+    assert len(measure(Forgets(), DATA).residual_norms) == 3  # h, h + f and the sum behind it
 
 
 def test_a_network_that_writes_to_its_input_leaves_the_callers_data_as_they_were() -> None:
@@ -444,7 +444,7 @@ def test_a_network_that_writes_to_its_input_leaves_the_callers_data_as_they_were
 
 
 def test_a_network_without_blocks() -> None:
-    with pytest.raises(AuditError, match="the network has no blocks: with h_0 alone there is no residual stream to audit"):
+    with pytest.raises(AuditError, match="the network has no blocks"):
         measure(network(blocks=0), DATA)
 
 
@@ -466,9 +466,9 @@ class Answers(nn.Module):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda logits: logits.argmax(1), r"returned logits of shape \(128,\) for 128 samples; expected \[128, classes\]"),
-        (lambda logits: logits[:1], r"returned logits of shape \(1, 5\) for 128 samples"),
-        (lambda logits: {"scores": logits}, "returned dict, which holds no logits; let it return a tensor"),
+        (lambda logits: logits.argmax(1), r"returned logits of shape \(3,\) for 3 samples; expected \[3, classes\]"),
+        (lambda logits: logits[:1], r"returned logits of shape \(1, 5\) for 3 samples"),
+        (lambda logits: {"loss": logits.mean()}, "returned dict, which holds no logits; let it return a tensor"),
         (lambda logits: None, "returned NoneType, which holds no logits"),
     ],
     ids=["classes", "one row", "a dictionary", "nothing"],

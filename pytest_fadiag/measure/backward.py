@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,8 +14,8 @@ from .observers import Gradient, OutputError
 class Backward:
     """The hooks on the states of one forward pass, and the backward pass that calls them."""
 
-    def __init__(self, show: Callable[[Gradient], None], batch_dim: int) -> None:
-        self.show, self.batch_dim = show, batch_dim
+    def __init__(self, show: Callable[[Gradient], None], batch_dims: Sequence[int]) -> None:
+        self.show, self.batch_dims = show, batch_dims
         self.depth = 0
         self.first: Tensor | None = None
         self.error: OutputError | None = None
@@ -51,5 +51,5 @@ class Backward:
     def _on_gradient(self, layer: int, gradient: Tensor) -> None:
         assert self.error is not None
         self.layers.add(layer)
-        value = gradient.detach().movedim(self.batch_dim, 0)
+        value = gradient.detach().movedim(self.batch_dims[layer], 0)
         self.show(Gradient(self.error.samples, layer, self.depth, value, self.error))

@@ -14,12 +14,13 @@ from .backward import Backward
 from .inputs import Inputs, ModelInput, call_network, copied, describe, rows, size_of
 from .observers import Event, FirstBatch, Gradient, Observer, Output, OutputError, Samples, State
 from .output_error import Loss, output_error
+from .outputs import Outputs
 from .reference import Proof, prove
 from .stream.find import find_stream
-from .stream.sites import Stream, logits_of
+from .stream.sites import Stream
 
-LOOK = 3
-"""How many samples one forward pass takes to find the stream."""
+LOOK = 16
+"""How many samples are looked at to find the stream."""
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ class Forward:
 
     def __init__(self, network: nn.Module, observers: Sequence[Observer[Any]], spec: str | None, loss: Loss) -> None:
         self.network, self.observers, self.spec, self.loss = network, observers, spec, loss
-        self.inputs = Inputs(network)
+        self.inputs, self.outputs = Inputs(network), Outputs()
         self.stream: Stream | None = None
         self.labels_unused = self.inputs.label_name is None
         self.proof: Proof | None = None
@@ -39,6 +40,7 @@ class Forward:
         if not any({FirstBatch, Gradient} & set(observer.watches) for observer in self.observers):
             return
         x, _ = self.inputs.moved(x, y)
+        self.outputs.expect(y)
         self.proof = prove(self.network, self._find_stream(x), x)
         problem = self.proof.record.problem
         if problem and not any(FirstBatch in observer.watches for observer in self.observers):
@@ -47,9 +49,10 @@ class Forward:
     def run(self, x: ModelInput, y: Tensor, start: int, *, in_probe: bool) -> None:
         """Forward some samples, and back to the stream where somebody watches its gradients."""
         x, labels = self.inputs.on_device(x, y)
+        self.outputs.expect(y)
         samples = Samples(labels, start, in_probe)
         look = x if self.labels_unused else copied(rows(x, slice(LOOK)))  # before the network writes to its input
-        backward = Backward(self._show, self._find_stream(x).batch_dim) if self._watching(Gradient, samples) else None
+        backward = Backward(self._show, self._find_stream(x).batch_dims) if self._watching(Gradient, samples) else None
         if self.proof is not None and in_probe and samples.batch == 0:
             self._show(FirstBatch(samples, x, self.network, self._find_stream(x), self.loss, self.proof))
         if not any(self._watching(kind, samples) for kind in (Output, State, OutputError, Gradient)):
@@ -57,6 +60,7 @@ class Forward:
         with torch.set_grad_enabled(backward is not None):
             logits = _guarded(x, lambda: self._logits(x, samples, backward))
             self.inputs.check_logits(logits, labels)
+            self.outputs.check(logits)
             if not self.labels_unused:
                 _guarded(look, lambda: self._check_labels_unused(look, logits.shape[1]))
             self._show(Output(samples, logits.detach()))
@@ -70,7 +74,7 @@ class Forward:
     def _logits(self, x: ModelInput, samples: Samples, backward: Backward | None) -> Tensor:
         """The logits, and on the way to them the states, for those who watch them or their gradients."""
         if backward is None and not self._watching(State, samples):
-            return logits_of(call_network(self.network, x))
+            return self.outputs(call_network(self.network, x))
         stream, depth = self._find_stream(x), 0
         proof = self.proof if backward is not None else None
         with nullcontext() if proof is None else proof.forward(self.network) as through:
@@ -81,7 +85,7 @@ class Forward:
                 with nullcontext() if through is None else through.aside():
                     if backward is not None:
                         backward.attach(layer, state)
-                    self._show(State(samples, layer, state.detach().movedim(stream.batch_dim, 0)))
+                    self._show(State(samples, layer, state.detach().movedim(stream.batch_dims[layer], 0)))
 
             logits = stream.run(self.network, x, on_state)
         if depth == 0:
@@ -103,7 +107,7 @@ class Forward:
         if other is None:
             return
         with torch.no_grad():
-            logits, with_other = (logits_of(call_network(self.network, copied(given))) for given in (x, other))
+            logits, with_other = (self.outputs(call_network(self.network, copied(given))) for given in (x, other))
         if not torch.allclose(logits, with_other, rtol=1e-4, equal_nan=True):
             raise AuditError(
                 f"the network's forward takes {self.inputs.label_name!r} and its logits depend on them, so they are no "
@@ -113,7 +117,7 @@ class Forward:
     def _find_stream(self, x: ModelInput) -> Stream:
         if self.stream is None:
             look = rows(x, slice(LOOK))
-            self.stream = _guarded(look, lambda: find_stream(self.network, look, self.spec))
+            self.stream = _guarded(look, lambda: find_stream(self.network, look, self.spec, self.outputs))
         return self.stream
 
     def _watching(self, kind: type[Event], samples: Samples) -> list[Observer[Any]]:
@@ -151,4 +155,9 @@ def _guarded(x: ModelInput, run: Callable[[], T]) -> T:
             f"out of memory with {size_of(x)} samples at once; lower the batch size (--fa-batch-size): {error}"
         ) from error
     except Exception as error:
+        if "modified by an inplace operation" in str(error):
+            raise AuditError(
+                "a state is overwritten in place though its gradient needs it, so that nothing can be differentiated. Write "
+                f"h = h + f instead of h += f, and blocks without inplace=True ({error})"
+            ) from error
         raise AuditError(f"the network failed on {describe(x)}: {type(error).__name__}: {error}") from error

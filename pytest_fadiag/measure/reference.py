@@ -114,8 +114,8 @@ def passed(
     gradients = [torch.zeros_like(state) if state.grad is None else state.grad for state in states]
     return Pass(
         logits.detach(),
-        [state.detach().movedim(stream.batch_dim, 0) for state in states],
-        [gradient.detach().movedim(stream.batch_dim, 0) for gradient in gradients],
+        [state.detach().movedim(dim, 0) for state, dim in zip(states, stream.batch_dims, strict=True)],
+        [gradient.detach().movedim(dim, 0) for gradient, dim in zip(gradients, stream.batch_dims, strict=True)],
     )
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from .inputs import ModelInput, copied, joined, size_of
 from .stream.sites import OnState, Stream
@@ -85,7 +82,7 @@ class Shifts:
         values, watched = [], []
         for some in torch.split(directions, at_once):
             shift = steps.view(-1, *[1] * (state.ndim - 1)) * some
-            watch = _Watch(taken, layer, steps, self.stream.batch_dim)
+            watch = _Watch(taken, layer, steps, self.stream.batch_dims)
             moved = torch.stack([shift, -shift], 1).flatten(0, 2)
             logits = self._moved(joined([self.x] * (2 * len(some))), watch, layer, moved)
             carried = (logits.view(len(some), 2, samples, -1) * self.u).sum(-1)
@@ -110,31 +107,20 @@ class Shifts:
     def _moved(self, x: ModelInput, on_state: OnState, layer: int, shift: Tensor) -> Tensor:
         """The logits with something added to one state, in place: a sum outside of the block must read it too."""
         stream = self.stream
-        inside: AbstractContextManager[Any] = nullcontext()
-        if stream.returned:
-            inside = _WrittenTo(self._number_of_call(layer), lambda state: state.movedim(stream.batch_dim, 0).add_(shift))
 
         def shown(number: int, state: Tensor) -> None:
-            if number == layer and not stream.returned:
-                state.movedim(stream.batch_dim, 0).add_(shift)
+            if number == layer:
+                state.movedim(stream.batch_dims[number], 0).add_(shift)
             on_state(number, state)
 
-        with inside:
-            return stream.run(self.network, copied(x), shown)
-
-    def _number_of_call(self, layer: int) -> int:
-        """Which call of torch makes a state, where the network returns its states and no module may see them."""
-        states: list[Tensor] = []
-        with _Listed() as listed:
-            self.stream.run(self.network, copied(self.x), lambda _, state: states.append(state))
-        return next(number for number, made in enumerate(listed.made) if made is states[layer])
+        return stream.run(self.network, copied(x), shown)
 
 
 class _Watch:
     """Watches the states of samples that are moved there and back."""
 
-    def __init__(self, taken: Pass, layer: int, steps: Tensor, batch_dim: int) -> None:
-        self.taken, self.layer, self.steps, self.batch_dim = taken, layer, steps, batch_dim
+    def __init__(self, taken: Pass, layer: int, steps: Tensor, batch_dims: Sequence[int]) -> None:
+        self.taken, self.layer, self.steps, self.batch_dims = taken, layer, steps, batch_dims
         self.before: Tensor | None = None
         self.along: list[Tensor] = []
         self.responses: list[float] = []
@@ -142,7 +128,7 @@ class _Watch:
     def __call__(self, layer: int, state: Tensor) -> None:
         if layer < self.layer:
             return
-        rows = state.movedim(self.batch_dim, 0)
+        rows = state.movedim(self.batch_dims[layer], 0)
         there, back = rows.reshape(-1, 2, *self.taken.states[layer].shape).unbind(1)
         moved = there - back
         self.along.append((moved * self.taken.gradients[layer]).flatten(2).sum(2) / (2 * self.steps))
@@ -169,30 +155,3 @@ def drawn_like(tensor: Tensor, seed: int) -> Tensor:
     """Standard normal numbers that are the same in every run."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor)
-
-
-class _Listed(TorchFunctionMode):
-    """Everything that calls of torch return, in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[Any] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.made.append(func(*args, **(kwargs or {})))
-        return self.made[-1]
-
-
-class _WrittenTo(TorchFunctionMode):
-    """Writes to what one of the calls of torch returns."""
-
-    def __init__(self, number: int, write: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.left, self.write = number, write
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if self.left == 0:
-            self.write(made)
-        self.left -= 1
-        return made

@@ -149,7 +149,7 @@ def test_the_quantities_by_themselves_are_those_of_the_measurement() -> None:
 
 def test_the_stream_is_told_only_where_it_was_looked_for() -> None:
     alone, together = (observe(network(), in_batches(X, Y), names).environment for names in (["accuracy"], ALL))
-    assert together == {**alone, "stream": "return_hidden=True"}
+    assert together == {**alone, "stream": "return_hidden=True: blocks.0 … blocks.3, 4 blocks"}
     assert "stream" not in alone
 
 
@@ -226,7 +226,7 @@ def test_samples_that_fill_no_batch_are_not_run_for_the_probe_alone(monkeypatch:
 
 def test_a_network_without_a_stream_is_measured_as_far_as_nobody_needs_it() -> None:
     plain = nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 5))
-    with pytest.raises(AuditError, match="no residual stream found"):
+    with pytest.raises(AuditError, match="the network has no blocks"):
         measure(plain, in_batches(X, Y))
     assert measure(plain, in_batches(X, Y), observers=["accuracy", "output-error"]).accuracy is not None
     assert len(measure(plain, in_batches(X, Y), observers=["accuracy"]).residual_norms) == 0

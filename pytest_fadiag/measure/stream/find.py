@@ -1,10 +1,8 @@
-"""The search for the residual stream of a network: by name, as the model returns it, or as its longest chain of blocks."""
+"""The search for the residual stream of a network: the values that carry everything, found on a copy and tested there."""
 
 from __future__ import annotations
 
 import inspect
-import itertools
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,194 +10,165 @@ import torch
 from torch import Tensor, nn
 
 from ...judge.errors import AuditError
-from ..inputs import ModelInput, call_network, copied, rows, size_of, tensors_of, with_graph
-from .chains import Call, Chain, End, TensorVersion, candidate_chains, last_state
-from .sites import Site, Stream, first_tensor, logits_of, tensors_in
+from ..inputs import ModelInput, call_network, copied, rows, tensors_of
+from ..outputs import Outputs, largest_difference
+from .blocks import Anatomy
+from .choice import Choice, between, found, named
+from .copies import perturbed, wide
+from .graph import Graph
+from .samples import test_samples, widened
+from .sites import Stream
+from .specs import Spec
+from .states import AmbiguousSamples, States
+from .tape import Tape
 
-REMEDY = (
-    "name the blocks and the module that takes h_L with stream='BLOCKS.* -> MODULE' (--fa-stream), "
-    "or let the network answer model(x, return_hidden=True) with (logits, [h_0, …, h_L])"
-)
+TOLERANCE = 1e-9
+"""How far two ways to the same logits may differ, as a share of the largest difference between two samples."""
+SIZES = (3, 5, 7, 11, 13)
+"""Numbers of test samples; one that no other dimension has tells where the samples are."""
+ATTEMPTS = ((1.4, False), (1.4, True), (0.7, False), (2.0, True))
+"""How large the weights of the copy are drawn, and whether token ids are; the next where the logits tell no samples apart."""
 
 
-def find_stream(model: nn.Module, x: ModelInput, spec: str | None = None) -> Stream:
-    """The stream of a network: what the user names, else what the model returns, else its longest chain of blocks.
+def find_stream(model: nn.Module, x: ModelInput, spec: str | None = None, outputs: Outputs | None = None) -> Stream:
+    """The stream of a network: what the user names, else what is found; ``x`` is a handful of samples."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise AuditError("the network is scripted, and its states cannot be seen; audit the network that it was scripted from")
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        return _Search(model, x, outputs or Outputs()).stream(None if spec is None else Spec.parse(spec))
 
-    ``x`` is a handful of samples: one forward pass shows which modules run, and in which order.
-    """
-    try:
-        # With a clone: a network may write to its input in place.
+
+class _Search:
+    """One network's copy, the test samples, and what they give."""
+
+    def __init__(self, model: nn.Module, x: ModelInput, outputs: Outputs) -> None:
+        self.x, self.outputs = x, outputs
+        self._begin(model)
+
+    def stream(self, spec: Spec | None) -> Stream:
+        """The stream, every state of it tested; with other numbers of samples where dimensions of their size get in the way."""
+        for size in SIZES[1:]:
+            try:
+                return self._stream(spec)
+            except AmbiguousSamples:
+                self.samples = widened(test_samples(self.x, size, drawn=self.drawn))
+                self.logits = self._run(self.samples)
+        return self._stream(spec)
+
+    def _stream(self, spec: Spec | None) -> Stream:
+        anatomy = self._anatomy()
         if spec is not None:
-            return _stream_named(model, copied(x), spec)
-        return _stream_returned(model, x) or _stream_detected(model, copied(x))
-    except _AsManyTokensAsSamples:
-        return find_stream(model, rows(x, slice(-1)), spec)
+            return self._tested(anatomy, named(anatomy, self.network, spec), f"named {spec.text!r}")
+        returned = self._returned(anatomy)
+        if returned is not None:
+            return self._tested(anatomy, returned, "return_hidden=True")
+        return self._tested(anatomy, found(anatomy), "found")
 
+    def _tested(self, anatomy: Anatomy, choice: Choice, source: str) -> Stream:
+        states = States(anatomy, choice.blocks, choice.last)
+        names = tuple(block.name for block in choice.blocks)
+        stream = Stream(states.sites(), names, f"{source}: {described(names)}", self.outputs)
+        broken = self._broken(stream)
+        if broken:
+            raise AuditError(
+                f"the state at {stream.sites[broken[0]]} does not carry all that the logits depend on: with its samples in "
+                f"another order, the logits do not come in that order ({source})"
+            )
+        return stream
 
-def batch_dim_of(state: Tensor, batch: int) -> int:
-    """Which dimension of a state counts the samples: the first, or the second of a sequence-first transformer."""
-    fitting = [dim for dim in ((0, 1) if state.ndim == 3 else (0,)) if state.ndim > dim and state.shape[dim] == batch]
-    if not fitting:
+    def _begin(self, model: nn.Module) -> None:
+        """Find weights and samples of which the logits can be told apart."""
+        for gain, self.drawn in ATTEMPTS:
+            self.network = perturbed(model, gain)
+            self.samples = widened(test_samples(self.x, SIZES[0], drawn=self.drawn))
+            self.logits = self._run(self.samples)
+            if self.logits.ndim != 2 or len(self.logits) != SIZES[0]:
+                raise AuditError(
+                    f"the network returned logits of shape {tuple(self.logits.shape)} for {SIZES[0]} samples; "
+                    f"expected [{SIZES[0]}, classes]"
+                )
+            if largest_difference(self.logits) > 0:
+                return
         raise AuditError(
-            f"a hidden state has shape {tuple(state.shape)} for {batch} samples: no dimension counts the samples; {REMEDY}"
+            "the logits are the same for all samples, or not finite, whatever weights the network has: its stream cannot be "
+            "tested"
         )
-    if len(fitting) > 1 and batch > 1:
-        raise _AsManyTokensAsSamples
-    return fitting[0]
 
+    def _run(self, samples: ModelInput) -> Tensor:
+        with wide():
+            return self.outputs(call_network(self.network, copied(samples)))
 
-class _AsManyTokensAsSamples(Exception):
-    """A state whose sizes do not tell tokens from samples: fewer samples do."""
+    def _differs(self, logits: Tensor, expected: Tensor) -> bool:
+        if logits.shape != expected.shape:
+            return True
+        return not float((logits - expected).abs().max()) <= TOLERANCE * largest_difference(self.logits)
 
+    def _anatomy(self) -> Anatomy:
+        """The forward pass taken apart; an error where a second pass or fewer samples in a batch give other logits."""
+        tape, output = self._recorded()
+        logits = self.outputs(output)
+        if self._differs(logits, self.logits):
+            raise AuditError(
+                "the forward is random: two passes of the same samples give different logits, in eval mode. Take out what "
+                "draws random numbers, such as dropout that is called with training=True"
+            )
+        if self._differs(self._run(rows(self.samples, slice(2))), self.logits[:2]):
+            raise AuditError(
+                "samples interact: the logits of a sample depend on which others are in its batch, so it has no gradient of "
+                "its own. Batch statistics must come from running averages in eval mode"
+            )
+        node = tape.node_of(logits)
+        if node is None:
+            raise AuditError("the logits do not depend on the samples in a way that could be followed")
+        return Anatomy(tape, Graph(tape.nodes, node.index))
 
-def _stream_returned(model: nn.Module, x: ModelInput) -> Stream | None:
-    """The stream of a model that answers ``return_hidden=True`` with states that the loss can be differentiated by."""
-    try:
-        parameters = inspect.signature(model.forward).parameters
-    except (TypeError, ValueError):
-        return None
-    if "return_hidden" not in parameters or not any(tensor.is_floating_point() for tensor in tensors_of(x)):
-        return None
-    with torch.enable_grad():
-        answer = call_network(model, with_graph(x), return_hidden=True)
+    def _recorded(self, **options: Any) -> tuple[Tape, Any]:
+        tape, given = Tape(self.network, len(self.logits)), copied(self.samples)
+        with wide():
+            return tape, tape.record(lambda: call_network(self.network, given, **options), tensors_of(given))
+
+    def _returned(self, anatomy: Anatomy) -> Choice | None:
+        """The blocks between the states that the network itself gives, if they are states and leave no block out."""
+        try:
+            takes = "return_hidden" in inspect.signature(self.network.forward).parameters
+        except (TypeError, ValueError):
+            takes = False
+        if not takes:
+            return None
+        tape, answer = self._recorded(return_hidden=True)
         if not (isinstance(answer, (tuple, list)) and len(answer) == 2 and isinstance(answer[1], (tuple, list))):
             return None
-        states = list(answer[1])
-        if not states or not _differentiable(logits_of(answer[0]), states):
-            return None
-    return Stream((), batch_dim_of(states[0], size_of(x)), "return_hidden=True")
+        nodes = [tape.node_of(state) if isinstance(state, Tensor) else None for state in answer[1]]
+        same = [node.op for node in tape.nodes] == [node.op for node in anatomy.tape.nodes]
+        return between(anatomy, [node.index for node in nodes if node is not None]) if same and None not in nodes else None
+
+    def _broken(self, stream: Stream) -> list[int]:
+        """The states that fail the cut test: with their samples in another order, the logits do not come in that order.
+
+        All states are shifted in each of a few passes: in the first by 1, in the second where the next digit of the layer's
+        number to the base of the samples changes, and so on. Whatever goes around some of them is out of step in one of these.
+        """
+        number, layers = len(self.logits), range(len(stream.sites))
+        passes, power = [], 1
+        while power <= len(stream.sites):
+            shifts = [((layer + 1) // power - layer // power) % number for layer in layers]
+            passes.append(shifts)
+            power *= number
+        if all(self._passes(stream, shifts) for shifts in passes):
+            return []
+        return [layer for layer in layers if not self._passes(stream, [int(own == layer) for own in layers])]
+
+    def _passes(self, stream: Stream, shifts: Sequence[int]) -> bool:
+        def shift(layer: int, state: Tensor) -> None:
+            if shifts[layer]:
+                state.copy_(state.roll(shifts[layer], stream.batch_dims[layer]))
+
+        with wide():
+            logits = stream.run(self.network, copied(self.samples), shift)
+        return not self._differs(logits, self.logits.roll(sum(shifts), 0))
 
 
-def _differentiable(logits: Tensor, states: Sequence[Any]) -> bool:
-    """Whether these are the states on the way to the logits: not copies kept for plotting, nor one tensor written over."""
-    if not all(isinstance(state, Tensor) and state.requires_grad for state in states):
-        return False
-    if len({id(state) for state in states}) < len(states) or not logits.requires_grad:
-        return False
-    return all(gradient is not None for gradient in torch.autograd.grad(logits.sum(), states, allow_unused=True))
-
-
-def _stream_named(model: nn.Module, x: ModelInput, spec: str) -> Stream:
-    left, arrow, right = (part.strip() for part in spec.partition("->"))
-    calls = _trace(model, x)
-    blocks = _matching(model, calls, left, spec)
-    chain = Chain(tuple(blocks))
-    if not arrow:
-        return _stream_of(model, x, chain, last_state(chain, calls), f"named {spec!r}")
-    ends = [call for call in _matching(model, calls, right, spec) if call.start > blocks[-1].end]
-    if not ends:
-        raise AuditError(f"stream {spec!r}: {right!r} does not run after the last block, {blocks[-1].name!r}")
-    return _stream_of(model, x, chain, (ends[0], "input"), f"named {spec!r}")
-
-
-def _stream_detected(model: nn.Module, x: ModelInput) -> Stream:
-    calls = _trace(model, x)
-    chains = candidate_chains(calls)
-    if not chains:
-        raise AuditError(
-            "no residual stream found: no chain of two or more same-class blocks of a ModuleList or Sequential runs in this "
-            f"network. Modules that ran: {_modules_that_ran(calls)}.\nTo audit it, {REMEDY}"
-        )
-    longest = max(len(chain.blocks) for chain in chains)
-    best = [chain for chain in chains if len(chain.blocks) == longest]
-    if len(best) > 1:
-        raise AuditError(
-            f"cannot tell which of {len(best)} chains of {longest} blocks is the residual stream. "
-            "Name one with stream=… (--fa-stream):\n" + "\n".join(f"  {_as_option(chain, calls)}" for chain in chains)
-        )
-    return _stream_of(model, x, best[0], last_state(best[0], calls), f"detected {best[0].describe()}")
-
-
-def _stream_of(model: nn.Module, x: ModelInput, chain: Chain, last: tuple[Call, End] | None, source: str) -> Stream:
-    """The inputs of the blocks, then where the last state is seen."""
-    if last is None:
-        raise AuditError(
-            f"cannot see the last state h_L of {chain.describe()}: something is done to the states between the blocks, such as "
-            f"adding the residual, and no module takes h_L as it is after the last one. To audit this network, {REMEDY}"
-        )
-    sites = (*(Site.at(block) for block in chain.blocks), Site.at(*last))
-    stream = Stream(sites, batch_dim_of(chain.blocks[0].input_tensor, size_of(x)), source)
-    overwritten = next((site for site in sites if site.copied), None)
-    if overwritten is not None and not _copies_suffice(model, x, stream):
-        raise AuditError(
-            f"the state at the {overwritten.end} of {overwritten.module!r} is overwritten in place and then used again, so "
-            "autograd cannot differentiate by it. Write h = h + f instead of h += f, and blocks without inplace=True"
-        )
-    return stream
-
-
-def _copies_suffice(model: nn.Module, x: ModelInput, stream: Stream) -> bool:
-    """Whether giving copies to what writes in place leaves the logits as they were, and the states unwritten."""
-    states: list[TensorVersion] = []
-    with torch.no_grad():
-        logits = stream.run(model, copied(x), lambda layer, state: states.append(TensorVersion.of(state)))
-        same = torch.allclose(logits, logits_of(call_network(model, copied(x))), equal_nan=True)
-    return same and not any(state.overwritten for state in states)
-
-
-def _trace(model: nn.Module, x: ModelInput) -> list[Call]:
-    """Every module call of one forward pass, in the order in which they began."""
-    calls: list[Call] = []
-    running: list[Call] = []
-    clock = itertools.count()
-    names = {module: name for name, module in model.named_modules() if name}
-    times: Counter[nn.Module] = Counter()
-
-    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-        inputs = tuple(TensorVersion.of(tensor) for tensor in (*tensors_in(args), *tensors_in(kwargs)))
-        call = Call(names[module], module, next(clock), inputs, times[module])
-        times[module] += 1
-        running.append(call)
-        calls.append(call)
-
-    def leave(module: nn.Module, _args: Any, output: Any) -> None:
-        call, tensor = running.pop(), first_tensor(output)
-        call.end, call.output = next(clock), None if tensor is None else TensorVersion.of(tensor)
-
-    handles = []
-    try:
-        for module in names:
-            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(leave))
-        with torch.no_grad():
-            call_network(model, x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return [call.resolved(model) for call in calls if call.end > 0]
-
-
-def _matching(model: nn.Module, calls: Sequence[Call], patterns: str, spec: str) -> list[Call]:
-    """The calls of the modules that a pattern names, in the order in which they run; ``*`` is one part of a dotted name."""
-    wanted = [pattern.strip().split(".") for pattern in patterns.split(",") if pattern.strip()]
-    named = {
-        name: module
-        for name, module in model.named_modules(remove_duplicate=False)
-        if any(_fits(name.split("."), parts) for parts in wanted)
-    }
-    if not named:
-        top_level = ", ".join(name for name, _ in model.named_children()) or "none"
-        raise AuditError(
-            f"stream {spec!r}: no module matches {patterns!r} (* stands for one part of a dotted name); "
-            f"the network's top-level modules are: {top_level}"
-        )
-    modules = set(named.values())
-    on_tensors = [call for call in calls if call.module in modules and call.takes_tensor]
-    if not on_tensors:
-        raise AuditError(f"stream {spec!r}: {patterns!r} matches {', '.join(named)}, but none of them ran on a tensor")
-    return on_tensors
-
-
-def _fits(name: Sequence[str], pattern: Sequence[str]) -> bool:
-    return len(name) == len(pattern) and all(part in ("*", own) for own, part in zip(name, pattern, strict=True))
-
-
-def _as_option(chain: Chain, calls: Sequence[Call]) -> str:
-    last = last_state(chain, calls)
-    arrow = f" -> {last[0].name}" if last is not None and last[1] == "input" else ""
-    return f"{chain.pattern()}{arrow}    ({chain.describe()})"
-
-
-def _modules_that_ran(calls: Sequence[Call], most: int = 12) -> str:
-    shown = [f"{call.name} ({type(call.module).__name__})" for call in calls]
-    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "") if shown else "none"
+def described(names: Sequence[str]) -> str:
+    """Blocks by name: blocks.0 … blocks.3, 4 blocks."""
+    shown = names[0] if len(set(names)) == 1 else f"{names[0]} … {names[-1]}"
+    return f"{shown}, {len(names)} block{'s' if len(names) > 1 else ''}"

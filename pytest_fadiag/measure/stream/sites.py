@@ -1,19 +1,22 @@
-"""The residual stream h_0 … h_L of a network as sites at its modules, and the hooks that show each state as it passes."""
+"""The residual stream h_0 … h_L of a network as sites at its modules and functions, and what shows each state as it passes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ...judge.errors import AuditError
-from ..inputs import ModelInput, call_network, with_graph
-from .chains import Call, End
+from ..inputs import ModelInput, call_network
+from ..modules import named_modules
+from ..outputs import Outputs
+from .tape import Place, Sight, name_of, tensors_in
 
 OnState = Callable[[int, Tensor], None]
 """Takes a layer and its state, while the forward pass is still running."""
@@ -21,138 +24,153 @@ OnState = Callable[[int, Tensor], None]
 
 @dataclass(frozen=True)
 class Site:
-    """One hidden state: the tensor that enters or leaves a module in one of its calls."""
+    """One hidden state: a tensor among those that enter or leave a module, or that a function returns."""
 
-    module: str
-    end: End = "input"
-    call: int = 0
+    place: Place
+    position: int = 0
+    function: str = ""
+    """Where no module shows the state: the function that returns it, called after the module event at ``place``."""
+    occurrence: int = 0
+    """How many calls of that function come between the two."""
+    batch_dim: int = 0
+    """Which of its dimensions counts the samples."""
     copied: bool = False
     """Whether what comes after gets a copy, since it writes in place to the state, which autograd then loses sight of."""
 
     @classmethod
-    def at(cls, call: Call, end: End = "input") -> Site:
-        """The site at one end of a module call."""
-        state = call.inputs[0] if end == "input" else call.output
-        return cls(call.name, end, call.number, state is not None and state.overwritten)
+    def at(cls, sight: Sight, batch_dim: int, *, copied: bool) -> Site:
+        """The site where a value was seen."""
+        return cls(sight.place, sight.position, sight.function, sight.occurrence, batch_dim, copied)
 
-    @property
-    def place(self) -> tuple[str, End, int]:
-        """Where the site is."""
-        return self.module, self.end, self.call
+    def __str__(self) -> str:
+        module, end, _ = self.place
+        where = f"the {end} of {module!r}" if module else f"the network's {end}"
+        return f"what {self.function} returns after {where}" if self.function else where
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The sites of h_0 … h_L in the order in which they run; none where the model returns its states itself."""
+    """The sites of h_0 … h_L in the order in which they run, and the names of what lies between them."""
 
     sites: tuple[Site, ...]
-    batch_dim: int = 0
+    blocks: tuple[str, ...] = ()
     source: str = ""
+    outputs: Outputs = field(default_factory=Outputs, compare=False)
+    """What reads the logits."""
 
     @property
-    def returned(self) -> bool:
-        """Whether ``model(x, return_hidden=True)`` gives the states."""
-        return not self.sites
+    def batch_dims(self) -> tuple[int, ...]:
+        """Which dimension of each state counts the samples."""
+        return tuple(site.batch_dim for site in self.sites)
 
     def run(self, model: nn.Module, x: ModelInput, on_state: OnState) -> Tensor:
         """Forward ``x``, showing each state to ``on_state`` as it appears; returns the logits."""
-        if self.returned:
-            x = with_graph(x) if torch.is_grad_enabled() else x
-            logits, states = call_network(model, x, return_hidden=True)
-            for layer, state in enumerate(states):
-                on_state(layer, state)
-            return logits_of(logits)
-        with _hooked(model, self.sites, on_state):
-            return logits_of(call_network(model, x))
+        with _Showing(model, self.sites, on_state):
+            return self.outputs(call_network(model, x))
 
 
-def logits_of(output: Any) -> Tensor:
-    """The logits in whatever a model returns: a tensor, the first of a tuple, or something with ``logits``."""
-    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
-    if isinstance(logits, (tuple, list)) and logits:
-        logits = logits[0]
-    if not isinstance(logits, Tensor):
-        raise AuditError(
-            f"the network returned {type(output).__name__}, which holds no logits; let it return a tensor [B, classes]"
-        )
-    return logits
+class _Showing:
+    """Shows each site's tensor as it passes; a site that does not come in its turn is an error, not a wrong layer."""
+
+    def __init__(self, model: nn.Module, sites: tuple[Site, ...], on_state: OnState) -> None:
+        self.model, self.sites, self.on_state = model, sites, on_state
+        self.by_place: dict[Place, list[Site]] = {}
+        for site in sites:
+            self.by_place.setdefault(site.place, []).append(site)
+        self.times: Counter[tuple[str, str]] = Counter()
+        self.functions: Counter[str] = Counter()
+        self.seen = 0
+        self.stack = ExitStack()
+
+    def __enter__(self) -> None:
+        modules = named_modules(self.model)
+        try:
+            for name, end in dict.fromkeys(site.place[:2] for site in self.sites):
+                module = modules.get(name)
+                if module is None:
+                    raise AuditError(f"the network has no module {name!r}, where a state of its stream was found")
+                self.stack.callback(self._hook(name, end, module).remove)
+            if any(site.function for site in self.sites):
+                self.stack.enter_context(_Functions(self))
+        except BaseException:
+            self.stack.close()
+            raise
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        self.stack.close()
+        if kind is None and self.seen != len(self.sites):
+            raise AuditError(f"only {self.seen} of {len(self.sites)} states of the stream were seen in one forward pass")
+
+    def _hook(self, name: str, end: str, module: nn.Module) -> Any:
+        if end == "input":
+
+            def enter(_module: nn.Module, args: Any, kwargs: Any) -> Any:
+                return self._event(name, "input", (args, kwargs))
+
+            return module.register_forward_pre_hook(enter, with_kwargs=True)
+        return module.register_forward_hook(lambda _module, _args, output: self._event(name, "output", output))
+
+    def _event(self, name: str, end: Any, values: Any) -> Any:
+        """Show the states among what enters or leaves a module; the same with copies where they shall go on in their place."""
+        place = (name, end, self.times[name, end])
+        self.times[name, end] += 1
+        self.functions = Counter()
+        self.watched = {site.function for site in self.by_place.get(place, ()) if site.function}
+        self.place = place
+        return self._show([site for site in self.by_place.get(place, ()) if not site.function], values)
+
+    def returned(self, function: str, result: Any) -> Any:
+        """What a function returned, a copy of it where that shall go on in its place."""
+        if function not in self.watched:
+            return result
+        occurrence = self.functions[function]
+        self.functions[function] += 1
+        wanted = [site for site in self.by_place[self.place] if (site.function, site.occurrence) == (function, occurrence)]
+        changed = self._show(wanted, result)
+        return result if changed is None else changed
+
+    def _show(self, sites: list[Site], values: Any) -> Any:
+        changed = None
+        with torch._C.DisableTorchFunction():
+            for site in sites:
+                tensors = list(tensors_in(values if changed is None else changed))
+                if self.seen >= len(self.sites) or self.sites[self.seen] != site or site.position >= len(tensors):
+                    expected = self.sites[min(self.seen, len(self.sites) - 1)]
+                    raise AuditError(
+                        f"the network does not run as it did when its stream was found: {site} came where {expected} "
+                        "was expected"
+                    )
+                state = tensors[site.position]
+                self.on_state(self.seen, state)
+                self.seen += 1
+                if site.copied:
+                    changed = with_replacement(values if changed is None else changed, state, state.clone())
+        return changed
 
 
-def first_tensor(*values: Any) -> Tensor | None:
-    """The first tensor among the arguments or results of a module."""
-    return next((tensor for value in values for tensor in tensors_in(value)), None)
+class _Functions(TorchFunctionMode):
+    """Hands over what functions return."""
+
+    def __init__(self, showing: _Showing) -> None:
+        super().__init__()
+        self.showing = showing
+        showing.watched, showing.place = set(), ("", "input", -1)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return self.showing.returned(name_of(func), result) if self.showing.watched else result
 
 
-def tensors_in(values: Any) -> Iterator[Tensor]:
-    """The tensors among the arguments or results of a module, those inside further containers left aside."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, (Mapping, tuple, list)):
-        items = values.values() if isinstance(values, Mapping) else values
-        yield from (item for item in items if isinstance(item, Tensor))
-
-
-@contextmanager
-def _hooked(model: nn.Module, sites: Sequence[Site], on_state: OnState) -> Iterator[None]:
-    """Show each site's tensor as it passes; a site that does not come in its turn is an error, not a wrong layer."""
-    seen = 0
-    places = {site.place: site for site in sites}
-    times: Counter[tuple[str, End]] = Counter()
-
-    def show(module: str, end: End, tensor: Tensor | None) -> Tensor | None:
-        """Show the tensor if this is a site; the copy that shall go on in its place, if any."""
-        nonlocal seen
-        site = places.get((module, end, times[module, end]))
-        times[module, end] += 1
-        if site is None:
-            return None
-        if sites[seen] != site:
-            raise AuditError(
-                f"the network does not run as it did when its stream was found: the {end} of {module!r} came where "
-                f"the {sites[seen].end} of {sites[seen].module!r} was expected"
-            )
-        if tensor is None:
-            raise AuditError(f"the {end} of {module!r} is no tensor, so it is no state of the stream")
-        seen += 1
-        on_state(seen - 1, tensor)
-        return tensor.clone() if site.copied else None
-
-    def at_input(name: str) -> Callable[[nn.Module, Any, Any], Any]:
-        def hook(_module: nn.Module, args: Any, kwargs: Any) -> Any:
-            tensor = first_tensor(args, kwargs)
-            copy = show(name, "input", tensor)
-            return None if copy is None else (_with_replacement(args, tensor, copy), _with_replacement(kwargs, tensor, copy))
-
-        return hook
-
-    def at_output(name: str) -> Callable[[nn.Module, Any, Any], Any]:
-        def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
-            tensor = first_tensor(output)
-            copy = show(name, "output", tensor)
-            return None if copy is None else _with_replacement(output, tensor, copy)
-
-        return hook
-
-    handles = []
-    try:
-        for name, end in dict.fromkeys((site.module, site.end) for site in sites):
-            module = model.get_submodule(name)
-            if end == "input":
-                handles.append(module.register_forward_pre_hook(at_input(name), with_kwargs=True))
-            else:
-                handles.append(module.register_forward_hook(at_output(name)))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-    if seen != len(sites):
-        raise AuditError(f"only {seen} of {len(sites)} states of the stream were seen in one forward pass")
-
-
-def _with_replacement(values: Any, old: Tensor | None, new: Tensor) -> Any:
+def with_replacement(values: Any, old: Tensor, new: Tensor) -> Any:
     """The arguments or results of a module with one tensor in the place of another."""
-    if isinstance(values, dict):
-        return {key: new if value is old else value for key, value in values.items()}
+    if values is old:
+        return new
+    if isinstance(values, Mapping):
+        changed = {key: with_replacement(value, old, new) for key, value in values.items()}
+        return changed if type(values) is dict else type(values)(**changed)
     if isinstance(values, (tuple, list)):
-        return type(values)(new if value is old else value for value in values)
-    return new if values is old else values
+        items = [with_replacement(value, old, new) for value in values]
+        return type(values)(*items) if hasattr(values, "_fields") else type(values)(items)
+    if is_dataclass(values) and not isinstance(values, type):
+        return replace(values, **{own.name: with_replacement(getattr(values, own.name), old, new) for own in fields(values)})
+    return values
