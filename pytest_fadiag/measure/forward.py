@@ -155,9 +155,4 @@ def _guarded(x: ModelInput, run: Callable[[], T]) -> T:
             f"out of memory with {size_of(x)} samples at once; lower the batch size (--fa-batch-size): {error}"
         ) from error
     except Exception as error:
-        if "modified by an inplace operation" in str(error):
-            raise AuditError(
-                "a state is overwritten in place though its gradient needs it, so that nothing can be differentiated. Write "
-                f"h = h + f instead of h += f, and blocks without inplace=True ({error})"
-            ) from error
         raise AuditError(f"the network failed on {describe(x)}: {type(error).__name__}: {error}") from error

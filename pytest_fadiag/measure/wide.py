@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from .modules import named_modules, named_parameters
+
 NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
@@ -30,19 +32,17 @@ def _converted(tensor: Tensor, dtype: torch.dtype | None, device: torch.device |
 
 
 def _tensors(network: nn.Module) -> Iterator[Tensor]:
-    yield from network.parameters()
-    yield from network.buffers()
-    for module in network.modules():
+    for module in named_modules(network).values():
         for value in vars(module).values():
             held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
             yield from (item for item in held if isinstance(item, Tensor))
 
 
-def redrawn(network: nn.Module, seed: int = 0) -> nn.Module:
+def redrawn(network: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
     """The network with weights drawn as at an initialisation, in place: nothing of its architecture is off or not finite."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+        for name, tensor in (*named_parameters(network).items(), *network.named_buffers()):
             if not tensor.is_floating_point():
                 continue
             last = name.rpartition(".")[2]
@@ -51,7 +51,7 @@ def redrawn(network: nn.Module, seed: int = 0) -> nn.Module:
                 tensor.fill_(last == "running_var")
             elif isinstance(tensor, nn.Parameter):
                 fan_in = math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100
-                tensor.copy_(drawn / math.sqrt(fan_in) + (tensor.ndim < 2 and "weight" in last))
+                tensor.copy_(drawn * gain / math.sqrt(fan_in) + (tensor.ndim < 2 and "weight" in last))
             else:
                 tensor.copy_(torch.where(torch.isfinite(tensor), tensor, drawn.to(tensor)))
     return network

@@ -145,7 +145,7 @@ def _no_grad(block: nn.Module, z: Tensor) -> Tensor:
 HIDDEN: dict[str, tuple[str, Callable[[nn.Module, Tensor], Tensor]]] = {
     "data": (r"\.data in blocks.0 \(Block\), blocks.1 \(Block\), blocks.2 \(Block\) cannot", lambda block, z: F.gelu(z.data)),
     "no_grad": (r"no_grad in blocks.0 \(Block\)", _no_grad),
-    "item": (r"item\(\) in blocks.0 \(Block\)", lambda block, z: z * z.square().sum().item() * 1e-3),
+    "item": (r"item\(\) in blocks.0 \(Block\)", lambda block, z: torch.stack([row * row.sum().item() for row in z])),
     "tolist": (r"item\(\) in blocks.0 \(Block\)", lambda block, z: torch.tensor(z.tolist(), dtype=z.dtype).tanh()),
 }
 

@@ -4,29 +4,44 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...judge.errors import AuditError
-from ..inputs import ModelInput, call_network, copied, rows, tensors_of
+from ..inputs import ModelInput, call_network, copied, each, rows, tensors_of
+from ..modules import named_modules
 from ..outputs import Outputs, largest_difference
+from ..wide import copy_of, in_float64, redrawn
 from .blocks import Anatomy
 from .choice import Choice, between, found, named
-from .copies import perturbed, wide
 from .graph import Graph
-from .samples import test_samples, widened
+from .samples import test_samples
 from .sites import Stream
 from .specs import Spec
 from .states import AmbiguousSamples, States
 from .tape import Tape
 
-TOLERANCE = 1e-9
-"""How far two ways to the same logits may differ, as a share of the largest difference between two samples."""
+
+@dataclass(frozen=True)
+class Precision:
+    """What a copy computes in, and how far two ways to the same logits may differ, by the largest difference of two samples."""
+
+    dtype: torch.dtype
+    tolerance: float
+
+    def __call__(self) -> AbstractContextManager[Any]:
+        """The context of its forward passes."""
+        return in_float64() if self.dtype is torch.float64 else nullcontext()
+
+
+FLOAT64, FLOAT32 = Precision(torch.float64, 1e-9), Precision(torch.float32, 1e-4)
 SIZES = (3, 5, 7, 11, 13)
 """Numbers of test samples; one that no other dimension has tells where the samples are."""
-ATTEMPTS = ((1.4, False), (1.4, True), (0.7, False), (2.0, True))
+ATTEMPTS = ((1.0, False), (1.0, True), (0.5, False), (2.0, True))
 """How large the weights of the copy are drawn, and whether token ids are; the next where the logits tell no samples apart."""
 
 
@@ -34,15 +49,26 @@ def find_stream(model: nn.Module, x: ModelInput, spec: str | None = None, output
     """The stream of a network: what the user names, else what is found; ``x`` is a handful of samples."""
     if isinstance(model, torch.jit.ScriptModule):
         raise AuditError("the network is scripted, and its states cannot be seen; audit the network that it was scripted from")
+    parsed, outputs = None if spec is None else Spec.parse(spec), outputs or Outputs()
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        return _Search(model, x, outputs or Outputs()).stream(None if spec is None else Spec.parse(spec))
+        try:
+            return _Search(model, x, outputs, FLOAT64).stream(parsed)
+        except AuditError:
+            raise
+        except Exception as error:  # some networks cannot run in float64
+            try:
+                return _Search(model, x, outputs, FLOAT32).stream(parsed)
+            except AuditError:
+                raise
+            except Exception:
+                raise error from None
 
 
 class _Search:
     """One network's copy, the test samples, and what they give."""
 
-    def __init__(self, model: nn.Module, x: ModelInput, outputs: Outputs) -> None:
-        self.x, self.outputs = x, outputs
+    def __init__(self, model: nn.Module, x: ModelInput, outputs: Outputs, precision: Precision) -> None:
+        self.x, self.outputs, self.precision = x, outputs, precision
         self._begin(model)
 
     def stream(self, spec: Spec | None) -> Stream:
@@ -51,7 +77,7 @@ class _Search:
             try:
                 return self._stream(spec)
             except AmbiguousSamples:
-                self.samples = widened(test_samples(self.x, size, drawn=self.drawn))
+                self.samples = self._drawn_samples(size)
                 self.logits = self._run(self.samples)
         return self._stream(spec)
 
@@ -79,8 +105,8 @@ class _Search:
     def _begin(self, model: nn.Module) -> None:
         """Find weights and samples of which the logits can be told apart."""
         for gain, self.drawn in ATTEMPTS:
-            self.network = perturbed(model, gain)
-            self.samples = widened(test_samples(self.x, SIZES[0], drawn=self.drawn))
+            self.network = _copy(model, self.precision.dtype, gain)
+            self.samples = self._drawn_samples(SIZES[0])
             self.logits = self._run(self.samples)
             if self.logits.ndim != 2 or len(self.logits) != SIZES[0]:
                 raise AuditError(
@@ -94,14 +120,20 @@ class _Search:
             "tested"
         )
 
+    def _drawn_samples(self, number: int) -> ModelInput:
+        dtype = self.precision.dtype
+        return each(
+            test_samples(self.x, number, drawn=self.drawn), lambda own: own.to(dtype) if own.is_floating_point() else own
+        )
+
     def _run(self, samples: ModelInput) -> Tensor:
-        with wide():
+        with self.precision():
             return self.outputs(call_network(self.network, copied(samples)))
 
     def _differs(self, logits: Tensor, expected: Tensor) -> bool:
         if logits.shape != expected.shape:
             return True
-        return not float((logits - expected).abs().max()) <= TOLERANCE * largest_difference(self.logits)
+        return not float((logits - expected).abs().max()) <= self.precision.tolerance * largest_difference(self.logits)
 
     def _anatomy(self) -> Anatomy:
         """The forward pass taken apart; an error where a second pass or fewer samples in a batch give other logits."""
@@ -124,7 +156,7 @@ class _Search:
 
     def _recorded(self, **options: Any) -> tuple[Tape, Any]:
         tape, given = Tape(self.network, len(self.logits)), copied(self.samples)
-        with wide():
+        with self.precision():
             return tape, tape.record(lambda: call_network(self.network, given, **options), tensors_of(given))
 
     def _returned(self, anatomy: Anatomy) -> Choice | None:
@@ -163,9 +195,23 @@ class _Search:
             if shifts[layer]:
                 state.copy_(state.roll(shifts[layer], stream.batch_dims[layer]))
 
-        with wide():
+        with self.precision():
             logits = stream.run(self.network, copied(self.samples), shift)
         return not self._differs(logits, self.logits.roll(sum(shifts), 0))
+
+
+def _copy(model: nn.Module, dtype: torch.dtype, gain: float) -> nn.Module:
+    """A copy with weights drawn anew: the stream belongs to the architecture, not to what it has learned."""
+    try:
+        network = redrawn(copy_of(model, dtype), gain=gain)
+    except Exception as error:
+        raise AuditError(
+            f"the network cannot be copied, so its stream cannot be tested ({type(error).__name__}: {error}); let its modules "
+            "hold nothing that copy.deepcopy refuses"
+        ) from error
+    for module in named_modules(network).values():
+        module.training = False
+    return network
 
 
 def described(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...judge.errors import AuditError
 from ...judge.records import LABEL_NAMES
-from ..inputs import ModelInput, each
+from ..inputs import ModelInput
 
 SEED = 20261
 
@@ -30,11 +30,6 @@ def test_samples(x: ModelInput, number: int, *, drawn: bool = False) -> ModelInp
         else tensor[widest : widest + 1].expand(number, *tensor.shape[1:]).clone()
         for name, tensor in x.items()
     }
-
-
-def widened(x: ModelInput) -> ModelInput:
-    """The samples in float64."""
-    return each(x, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor.clone())
 
 
 def _read(x: dict[str, Tensor]) -> list[str]:
@@ -77,7 +72,8 @@ def _dealt(tensor: Tensor, number: int, generator: torch.Generator) -> Tensor:
         row[places] = sample[places[torch.randperm(len(places), generator=generator)]]
     if len(torch.unique(rows, dim=0)) < number:
         return _drawn(tensor, number, generator)
-    return rows.reshape(number, *tensor.shape[1:])
+    dealt: Tensor = rows.reshape(number, *tensor.shape[1:])
+    return dealt
 
 
 def _drawn(tensor: Tensor, number: int, generator: torch.Generator) -> Tensor:

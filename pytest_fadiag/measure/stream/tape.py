@@ -20,6 +20,8 @@ End = Literal["input", "output"]
 Place = tuple[str, End, int]
 """A moment of the forward pass: the beginning or the end of one call of a module."""
 
+LEAVING = ("numpy", "tolist", "__array__", "item", "__dlpack__", "data_ptr")
+"""Functions that give numbers to code that torch does not see."""
 OVERWRITING = ("copy", "fill", "zero", "normal", "uniform", "set")
 """Operations in place that leave nothing of what was there."""
 
@@ -105,6 +107,9 @@ class Tape:
         self._functions: Counter[str] = Counter()
         parameters = named_parameters(model)
         self.sizes = {name: parameter.numel() for name, parameter in parameters.items()}
+        self._taken_out: list[int] = []
+        for tensor in _constants(model):
+            self._current[self._storage(tensor)] = CONSTANT
         for name, parameter in parameters.items():
             self._current[self._storage(parameter)] = _Value(None, frozenset([name]))
 
@@ -162,8 +167,11 @@ class Tape:
                 node.sights.append(sight(position))
                 nodes.append(node.index)
 
-    def called(self, function: str, result: Any) -> None:
-        """Take note of what a function returned."""
+    def called(self, function: str, args: Any, result: Any) -> None:
+        """Take note of what a function returned, and of numbers that leave torch with it."""
+        if function in LEAVING:
+            nodes = (self.node_of(tensor) for tensor in tensors_in(args))
+            self._taken_out += [node.index for node in nodes if node is not None]
         occurrence, place = self._functions[function], self._place
         self._functions[function] += 1
         time = self._tick()
@@ -231,10 +239,19 @@ class Tape:
         key = self._key(tensor)
         if key in self._values:
             return self._values[key]
-        current = self._current.get(key[0], CONSTANT)
-        if current.node is not None:  # another view of memory that was written to
+        current = self._current.get(key[0])
+        if current is None:
+            current = self._current[key[0]] = self._values[key] = self._brought_in(tensor)
+        elif current.node is not None:  # another view of memory that was written to
             self._values[key] = current = self._new(tensor, "alias", (current.node,), frozenset())
         return current
+
+    def _brought_in(self, tensor: Tensor) -> _Value:
+        """A tensor that no operation made: a constant, or what Python or NumPy made of numbers that left torch before."""
+        if not self._taken_out or self._same_for_all(tensor) or self.batch not in tensor.shape:
+            return CONSTANT
+        parents, self._taken_out = tuple(dict.fromkeys(self._taken_out)), []
+        return self._new(tensor, "outside torch", parents, frozenset())
 
     def _same_for_all(self, tensor: Tensor) -> bool:
         dims = [dim for dim, size in enumerate(tensor.shape) if size == self.batch]
@@ -271,7 +288,7 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.tape.called(name_of(func), result)
+        self.tape.called(name_of(func), args, result)
         return result
 
 
@@ -294,6 +311,13 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             name = func._overloadpacket.__name__.rstrip("_")
             self.tape.computed(name, read, written, list(tensors_in(result)))
         return result
+
+
+def _constants(model: nn.Module) -> Iterator[Tensor]:
+    """Buffers and other tensors that the modules hold."""
+    for module in named_modules(model).values():
+        for value in vars(module).values():
+            yield from tensors_in(value)
 
 
 def name_of(function: Any) -> str:
