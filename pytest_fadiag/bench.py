@@ -211,7 +211,7 @@ class Bench:
         """What these observers see of a file, from one pass, and what the file itself tells."""
         if not given.at_hand:
             raise NotAtHand
-        with self.progress(path.name) as progress:
+        with self.cache.attempt(path, _digest(path)), self._said_of(path, given), self.progress(path.name) as progress:
             checkpoint = self.workshop.checkpoint(path)
             network = (self.workshop.control_network if control else self.workshop.network)(checkpoint, given)
             batches = self.workshop.batches(checkpoint, network, given)
@@ -248,6 +248,21 @@ class Bench:
             }
         plain: Parts = to_plain(made)
         return plain
+
+    @contextmanager
+    def _said_of(self, path: Path, given: Given) -> Iterator[None]:
+        """What goes wrong in a network that nobody wrote for this repo is the file's: an error that names it, no traceback."""
+        try:
+            yield
+        except AuditError as error:
+            if not str(error).startswith("the checkpoint's config"):
+                raise
+            raise AuditError(f"{path}: {error}") from error
+        except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+            model = self.setup.model
+            if given.identity or not (model is None or str(model).startswith("torchvision:")):
+                raise  # the user's own code, whose traceback tells more
+            raise AuditError(f"{path}: cannot be measured: {type(error).__name__}: {str(error)[:500]}") from error
 
     def _part(self, observer: ObserverSpec[Any]) -> str:
         """The name of an observer's result within a record: by its version, its share of the setup, and foreign code."""

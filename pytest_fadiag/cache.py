@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
+import socket
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .judge.errors import AuditError
 from .judge.files import write_atomically
 
 Parts = dict[str, Any]
@@ -25,8 +28,13 @@ def key_of(values: Mapping[str, Any]) -> str:
 class ResultCache:
     """Records of named parts in a folder; without a usable one they last as long as the process."""
 
-    def __init__(self, folder: Callable[[], Path] | None = None, warn: Callable[[str], None] = warnings.warn) -> None:
-        self._make_folder, self._warn = folder, warn
+    def __init__(
+        self,
+        folder: Callable[[], Path] | None = None,
+        warn: Callable[[str], None] = warnings.warn,
+        run: str | None = None,
+    ) -> None:
+        self._make_folder, self._warn, self._run = folder, warn, run
         self._memory: dict[str, Parts] = {}
 
     def parts(
@@ -58,6 +66,33 @@ class ResultCache:
                 record = {**record, **make(absent)}
                 self._write(key, record)
         return record
+
+    @contextmanager
+    def attempt(self, path: Path, digest: str) -> Iterator[None]:
+        """Let other processes of a run know what is being measured, so that a file which killed one is not tried again.
+
+        Each of a network's tests would kill one more worker. A process that is still there has killed nobody.
+        """
+        folder = None if self._run is None else self._folder
+        if folder is None:
+            yield
+            return
+        note = folder / f"{key_of({'path': str(path), 'file': digest})}.attempt"
+        mine = f"{self._run} {socket.gethostname()} {os.getpid()}"
+        try:
+            earlier = note.read_text("utf-8").split()
+        except OSError:
+            earlier = []
+        if earlier[:2] == mine.split()[:2] and earlier[2:] and not _is_there(earlier[2]):
+            raise AuditError(f"{path}: not tried again: a worker of this run died while it measured this network")
+        try:
+            note.write_text(mine, "utf-8")
+        except OSError as error:
+            self._give_up(error)
+        try:
+            yield
+        finally:
+            note.unlink(missing_ok=True)
 
     @property
     def _folder(self) -> Path | None:
@@ -117,6 +152,21 @@ class ResultCache:
         finally:
             if lock is not None:
                 lock.release()
+
+
+def _is_there(process: str) -> bool:
+    """Whether a process of this machine is still running; one that its parent has not asked for yet is dead all the same."""
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except OSError:
+        return True  # somebody else's
+    try:
+        state = Path(f"/proc/{int(process)}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True  # where there is no /proc, nobody can tell
+    return state not in "ZX"
 
 
 def _lacks(record: Parts, wanted: Sequence[str], usable: Callable[[str, Any], bool]) -> list[str]:

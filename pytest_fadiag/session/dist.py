@@ -13,6 +13,9 @@ from ..judge.diagnostics import Diagnostic
 from .gpus import visible_gpus
 from .targets import SEED_MARGIN
 
+STARTS = 4
+"""How often a worker is started before its death is the machine's and not bad luck."""
+
 
 class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Keeps the tests of a checkpoint together, every other test by itself.
@@ -72,6 +75,26 @@ def make_scheduler(config: pytest.Config, log: Any, diagnostics: Iterable[Diagno
     given = [*config.getini("addopts"), *os.environ.get("PYTEST_ADDOPTS", "").split(), *config.invocation_params.args]
     chosen = any(str(argument).startswith("--dist") for argument in given)
     return None if chosen or config.getoption("dist") != "load" else CheckpointScheduling(config, log, diagnostics)
+
+
+def start_again(config: pytest.Config) -> None:
+    """Let a worker that dies while it starts be replaced by another: xdist would end the run with an internal error."""
+    dsession = config.pluginmanager.getplugin("dsession")
+    manager = getattr(dsession, "nodemanager", None)
+    if manager is None:
+        return
+    original = manager.setup_node
+
+    def setup_node(spec: Any, putevent: Any) -> Any:
+        for _ in range(STARTS - 1):
+            try:
+                return original(spec, putevent)
+            except (OSError, EOFError):
+                spec.id = None
+                manager.group.allocate_id(spec)
+        return original(spec, putevent)
+
+    manager.setup_node = setup_node
 
 
 def prepare_workers(specs: Sequence[Any]) -> None:

@@ -14,6 +14,7 @@ from ..show.printable import printable
 from . import checklist, dist, items, outcome, seeds, undertest
 from .run import NO_OVERRIDES
 from .settings import MARKER, REGISTRY, marked
+from .signals import Signals
 from .start import for_worker, idle_run, make_run, registry_of
 from .summary import Summary
 from .targets import Kind
@@ -44,6 +45,8 @@ class AuditHooks:
         """Keep the summary, unless a controller does."""
         if not self.informs and not hasattr(self.config, "workerinput"):
             self.config.pluginmanager.register(Summary(self.config, self.run), "fadiag-summary")
+            if self.run.in_play:
+                self.config.pluginmanager.register(Signals(self.config), "fadiag-signals")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -94,6 +97,7 @@ class AuditHooks:
         """One GPU and a share of the cores for each worker of an audit."""
         if self.run.in_play:
             dist.prepare_workers(specs)
+            dist.start_again(self.config)
 
     def make_scheduler(self, log: Any) -> Any:
         """The scheduler of an audit; other runs keep xdist's."""

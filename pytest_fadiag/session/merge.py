@@ -125,7 +125,7 @@ def merge(settings: Settings) -> Merged:
     margins: dict[str, str] = {}
     checklists: list[Checklist] = []
     audits: dict[Path, Audit] = {}
-    for path in _files(settings):
+    for path in merged_files(settings):
         try:
             audit = read_audit(path, settings.available)
         except AuditError as error:
@@ -148,7 +148,7 @@ def merge(settings: Settings) -> Merged:
     return Merged(rows, sorted(targets, key=lambda target: target.id), margins, checklist, origin)
 
 
-def _files(settings: Settings) -> list[Path]:
+def merged_files(settings: Settings) -> list[Path]:
     """The files that the option names, globs expanded, each once."""
     files: list[Path] = []
     for name in settings.merge:

@@ -22,6 +22,8 @@ TARGET: pytest.StashKey[Target] = pytest.StashKey()
 KEY: pytest.StashKey[str] = pytest.StashKey()
 REPORT: pytest.StashKey[DiagnosticReport] = pytest.StashKey()
 FINDING: pytest.StashKey[Finding] = pytest.StashKey()
+TOLD: pytest.StashKey[dict[tuple[str, str], str]] = pytest.StashKey()
+"""Which test told an error of a checkpoint in full."""
 ROW = "fa_row"
 """The attribute of a test report that carries its row; plain values, so that it crosses from xdist's workers."""
 MARGIN = "fa_margin"
@@ -113,7 +115,7 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
         awaited = finding.key in (judged.expected or "") and finding.measured
         if awaited and decide(finding, judged.expected) is Decision.CHANGED:
             error, report.outcome = changed(judged, finding), "failed"
-    _put_text(item, report, error)
+    _put_text(item, report, _pointing(item, error))
     target = item.stash.get(TARGET, None)
     if target is None and report.skipped and "fa_report" in getattr(item, "fixturenames", ()):
         target = _parameter(item, "fa_checkpoint")  # skipped before its fixtures ran
@@ -121,6 +123,15 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
         return
     name_skip(report, target.id)
     setattr(report, ROW, _row(item, target, report, judged, finding))
+
+
+def _pointing(item: pytest.Item, error: BaseException | None) -> BaseException | None:
+    """An error that another test of the checkpoint has told already as a pointer to that test; any other as it is."""
+    target = item.stash.get(TARGET, None)
+    if target is None or not isinstance(error, AuditError):
+        return error
+    first = item.config.stash.setdefault(TOLD, {}).setdefault((target.path, str(error)), item.nodeid)
+    return error if first == item.nodeid else AuditError(f"the same error as that of {first}")
 
 
 def annotate_error(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

@@ -14,7 +14,7 @@ from .settings import Settings
 
 OWN = (
     *("checkpoint", "log", "seeds", "missing", "merge", "shard", "checklist", "report", "expect", "update_expect"),
-    *("update_expect_on_ci", "no_cache", "unsafe_load", "batch_size", "device", "threads"),
+    *("update_expect_on_ci", "only", "no_cache", "unsafe_load", "batch_size", "device", "threads"),
 )
 """Options in which the parts of one audit may differ: what they name, where results go, and what machines differ in."""
 

@@ -24,7 +24,7 @@ from ..show.progress import Progress
 from .checklist import Readings
 from .expect import Expectations, check_record
 from .files import check_destinations
-from .merge import merge
+from .merge import merge, merged_files
 from .run import Run
 from .selection import Targets, find_targets
 from .settings import Settings
@@ -50,6 +50,7 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
         targets = find_targets(config, settings, merged.targets if merged else ()).without(controls.paths)
         targets = targets if settings.shard is None else targets.shard(*settings.shard)
         _check(config, settings, registry)
+        _check_destinations(settings, registry, targets, controls)
     else:
         targets = Targets.from_dict(received["targets"])
         config.args = list(received["args"])
@@ -108,10 +109,12 @@ def _bench(config: pytest.Config, settings: Settings, registry: Registry) -> Ben
 def _cache(config: pytest.Config, settings: Settings) -> ResultCache:
     """In pytest's cache folder; where there is none or it is not wanted, what the workers of the run share while it lasts."""
     provider = getattr(config, "cache", None)
+    worker = getattr(config, "workerinput", {})
+    run = worker.get("testrunuid")
     if not settings.no_cache and provider is not None:
-        return ResultCache(lambda: provider.mkdir("fadiag"), _warn)
-    shared = getattr(config, "workerinput", {}).get("fadiag", {}).get("shared")
-    return ResultCache(None if shared is None else lambda: _made(Path(shared)), _warn)
+        return ResultCache(lambda: provider.mkdir("fadiag"), _warn, run)
+    shared = worker.get("fadiag", {}).get("shared")
+    return ResultCache(None if shared is None else lambda: _made(Path(shared)), _warn, run)
 
 
 def _made(folder: Path) -> Path:
@@ -160,7 +163,6 @@ def _check(config: pytest.Config, settings: Settings, registry: Registry) -> Non
         _data_spec(settings, registry, check=True)
     if settings.model is not None:
         _check_model(settings.model)
-    check_destinations(settings)
     if "--fa-checkpoint" in [str(argument) for argument in config.invocation_params.args]:
         config.issue_config_time_warning(
             pytest.PytestConfigWarning(
@@ -169,6 +171,19 @@ def _check(config: pytest.Config, settings: Settings, registry: Registry) -> Non
             ),
             stacklevel=2,
         )
+
+
+def _check_destinations(settings: Settings, registry: Registry, targets: Targets, controls: Controls) -> None:
+    """No report is written over what the run reads."""
+    inputs = [Path(target.path) for target in (*targets.named, *targets.generated, *targets.written)]
+    inputs += [*controls.paths, *(settings.path("frozen", text) for text in settings.frozen)]
+    inputs += merged_files(settings) if settings.merge else []
+    inputs += [settings.path(name, text) for name in ("log", "checklist") for text in getattr(settings, name)]
+    if settings.data is not None and (data := _data_spec(settings, registry).path) is not None:
+        inputs.append(data)
+    if settings.expect is not None:
+        inputs.append(settings.path("expect", settings.expect))
+    check_destinations(settings, inputs)
 
 
 def _data_spec(settings: Settings, registry: Registry, *, check: bool = False) -> DataSpec:

@@ -21,7 +21,7 @@ from ..show.audit import Audit, AuditRow, Checklist, Origin
 from ..show.document import margin_row
 from ..show.printable import printable
 from ..show.status import Outcome
-from ..show.terminal import one_line, write_table
+from ..show.terminal import one_line, write_brief, write_table
 from .checklist import summary_line
 from .expect import renew
 from .files import destination, unset_variable
@@ -43,6 +43,7 @@ class Summary:
         self.rows: dict[str, dict[str, Any]] = {}
         self.margins: dict[str, dict[str, Any]] = {}
         self.notes: list[str] = []
+        self.interrupted = False
 
     def expect(self, nodeids: Iterable[str]) -> None:
         """Note which generated tests are to run, so that one that never does still has its row."""
@@ -91,7 +92,7 @@ class Summary:
                 # Of two tests with different thresholds the one that found more is shown, whichever came last.
                 kept["reports"][asked], kept["expected"] = row["report"], row["expected"]
         if row["reason"] and row["outcome"] == "error":
-            kept["reason"] = row["reason"]
+            kept["reason"] = kept["reason"] or row["reason"]  # the first tells it in full
         if row["diagnostic"] is not None:
             before = kept["outcomes"].get(row["diagnostic"], "not run")
             kept["outcomes"][row["diagnostic"]] = max(before, row["outcome"], key=WORSE.index)
@@ -123,7 +124,7 @@ class Summary:
         margins = [margin_row(values) for _, values in sorted({**self._left_to_the_merge(), **self.margins}.items())]
         settings = self.run.settings
         division = None if settings.shard is None else division_of(settings, self.run.targets.whole)
-        return Audit(self._audit_rows(), margins, self._checklist(), settings.shard, division, self._origin())
+        return Audit(self._audit_rows(), margins, self._checklist(), settings.shard, division, self._origin(), self.interrupted)
 
     def _origin(self) -> Origin | None:
         """Where this audit comes from, where somebody keeps it; one file that is only rendered again keeps its own."""
@@ -196,10 +197,13 @@ class Summary:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
-        """Print the audit table, or with -q one line."""
+        """Print the audit table, with -q one line a network, with -qq one line."""
         audit = None if _ran_nothing(config, exitstatus) else self.audit
         if audit and (audit.rows or audit.margins) and config.get_verbosity() < 0:
-            terminalreporter.write_line(one_line(audit, terminalreporter._tw.fullwidth))
+            if config.get_verbosity() < -1:
+                terminalreporter.write_line(one_line(audit, terminalreporter._tw.fullwidth))
+            else:
+                write_brief(terminalreporter._tw, audit, self._gone(audit.rows))
         elif audit and (audit.rows or audit.margins):
             terminalreporter.write_sep("=", "FA audit")
             write_table(terminalreporter._tw, audit, self._gone(audit.rows))
@@ -207,6 +211,11 @@ class Summary:
             terminalreporter.write_line(summary_line(audit.checklist))
         for note in self.notes:
             terminalreporter.write_line(note, red=note.startswith("ERROR"))
+
+    @pytest.hookimpl
+    def pytest_keyboard_interrupt(self) -> None:
+        """What is found so far is shown and written, and says that it is not all."""
+        self.interrupted = True
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -140,6 +140,10 @@ def _files(pattern: str, base: Path, kind: Kind) -> list[str]:
     A folder of Hugging Face's is one network.
     """
     path = base / os.path.expanduser(pattern)
+    try:
+        path.exists()
+    except OSError as error:  # a name that is too long
+        raise AuditError(f"{pattern[:80]}…: {error.strerror}") from None
     if path.is_dir():
         model = _model_in(path, kind)
         files = [file for file in path.iterdir() if _is_of(kind, file) and file.is_file()]

@@ -152,6 +152,8 @@ class Audit:
     """Which part of how many this is, where an audit was divided."""
     division: Division | None = None
     origin: Origin | None = None
+    interrupted: bool = False
+    """Whether the run was stopped before its end."""
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it; Jinja2 is imported only now."""

@@ -37,6 +37,7 @@ def document(audit: Audit, version: str) -> dict[str, Any]:
         "shard": None if audit.shard is None else list(audit.shard),
         "division": to_plain(audit.division),
         "origin": to_plain(audit.origin),
+        "interrupted": audit.interrupted,
         "reports": {row.checkpoint: row.report.to_dict() for row in audit.rows if row.report is not None},
         "summary": [_summary(row) for row in audit.rows],
         "means": [
@@ -101,7 +102,7 @@ def audit_of(values: Any, available: Diagnostics = DIAGNOSTICS) -> Audit:
     shard = None if audit.shard is None else (audit.shard[0], audit.shard[1])
     division = None if audit.division is None else Division(**fields_of(audit.division))
     origin = None if audit.origin is None else Origin(**fields_of(audit.origin))
-    return Audit(rows, [_margin_row(row) for row in audit.seed_margins], checklist, shard, division, origin)
+    return Audit(rows, [_margin_row(row) for row in audit.seed_margins], checklist, shard, division, origin, audit.interrupted)
 
 
 def _shown(finding: Mapping[str, Any]) -> dict[str, Any]:

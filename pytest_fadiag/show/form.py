@@ -16,6 +16,7 @@ from ..judge.wording import fraction, limit, listed, points
 from .audit import Audit, AuditRow, MarginRow
 from .checklist import checklist_lines
 from .groups import MethodGroup, seed_groups
+from .headline import INTERRUPTED
 from .markdown import cells, escaped
 from .printable import one_line
 from .status import RowStatus, in_a_sentence, in_words
@@ -39,6 +40,7 @@ ENVIRONMENT = {
 def form(audit: Audit, version: str = __version__) -> str:
     """The filled-in form of every method, in Markdown; what comes from files is escaped."""
     lines = ["# FA reporting form", "", f"Filled in by pytest-fadiag {_text(version)}. What it cannot know is {AUTHOR}."]
+    lines += ["", f"The audit was {INTERRUPTED}."] if audit.interrupted else []
     groups = seed_groups(audit)
     shown = [group.margin for group in groups]
     alone = [margin for margin in audit.margins if not any(margin is other for other in shown)]

@@ -14,7 +14,15 @@ UNKNOWN = {Outcome.SKIPPED: "no control"}
 """What a margin over seeds without a number is called, where its outcome would say less."""
 
 
+INTERRUPTED = "interrupted before its end"
+
+
 def headline(audit: Audit) -> str:
+    """What was found in a sentence, and whether that is all."""
+    return f"{INTERRUPTED}: {_found(audit)}" if audit.interrupted else _found(audit)
+
+
+def _found(audit: Audit) -> str:
     """How many results need a walk-back, else how many are trustworthy; where there is none, what else was found."""
     rows, counts = audit.rows, margin_counts(audit)
     if not rows:

@@ -11,6 +11,8 @@ from .changes import environment_notes
 from .status import LIKELY, Standing
 from .table import EXCUSED, Line
 
+EXCUSED_MEANS = "crosses its threshold, but is excused"
+
 
 def notes_of(rows: Sequence[AuditRow]) -> list[str]:
     """The notes of all rows, each once, with the first row that it holds for and how many more there are."""
@@ -58,6 +60,6 @@ def legend(audit: Audit, table: Sequence[Line], width: int = 10_000) -> list[str
             status.standing is Standing.INCOMPLETE and set(status.passed) & set(status.likely) for status in statuses
         ),
         "no: not measured": any(status.reported and status.absent for status in statuses),
-        f"{EXCUSED} crosses its threshold, but is excused": any(cell.excused for line in table for cell in line),
+        f"{EXCUSED} {EXCUSED_MEANS}": any(cell.excused for line in table for cell in line),
     }
     return textwrap.wrap("; ".join(text for text, occurs in marks.items() if occurs), max(20, width))

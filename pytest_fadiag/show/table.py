@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ..judge.diagnostics import Column, ColumnKind
 from ..judge.diagnostics.frozen_margin import FrozenMargin
 from ..judge.keys import Keys
 from ..judge.margins import SeedVerdict
-from .audit import Audit, AuditRow, MarginRow
+from .audit import ACCURACY, Audit, AuditRow, MarginRow
 from .changes import moves
 from .groups import Mean, MethodGroup, method_groups
 from .printable import cells, one_line, shortened
@@ -22,6 +22,7 @@ NARROWEST_VERDICT = 17
 EPOCHS_OUTLAST = 3
 FIRST = "first epoch"
 """The column of the epochs at which diagnostics first fired."""
+MEAN = "mean ± sd"
 EXCUSED = "^"
 """Behind a number that crosses its threshold and passes all the same; the legend says so."""
 ASCII = str.maketrans({"‖": "|", "±": "~", "…": "~", "×": "x", "÷": "/", "—": "-", "→": ">", "«": '"', "»": '"'})
@@ -56,6 +57,8 @@ class Layout:
     longest: int = LONGEST_METHOD
     bounds: bool = True
     """Whether a margin over seeds has its interval beside its verdict."""
+    deviations: bool = True
+    """Whether a mean has any deviation beside it."""
     first: bool = True
     """Whether the epochs at which diagnostics first fired have a column."""
 
@@ -75,17 +78,23 @@ class Entry:
     """The verdict without the interval of a margin over seeds, where there is one."""
 
 
-def layouts(columns: Sequence[Column]) -> Iterator[Layout]:
-    """From everything to less: first the deviations of norms go, then white space, columns by priority, and long names."""
-    ranked = sorted(range(len(columns)), key=lambda index: columns[index].priority)
+def layouts(columns: Sequence[Column], marked: Set[int] = frozenset()) -> Iterator[Layout]:
+    """From everything to less: first the deviations of norms go, then white space, columns by priority, and long names.
+
+    The columns in which something fired or is excused go last: without its number nobody sees that it was.
+    """
+    first = [index for index in marked if columns[index] is not ACCURACY]
+    ranked = sorted(range(len(columns)), key=lambda index: (index not in first, index not in marked, columns[index].priority))
     everything = tuple(range(len(columns)))
     yield Layout(everything)
     yield Layout(everything, spread=False)
     yield Layout(everything, spread=False, bounds=False)
-    for kept in range(len(columns), -1, -1):
+    for kept in range(len(columns), max(len(marked), 1) - 1, -1):
         # The epochs outlast every number but the accuracy, the margin and the growth: a log is read for them.
         yield Layout(tuple(sorted(ranked[:kept])), gap=1, spread=False, bounds=False, first=kept > EPOCHS_OUTLAST)
-    yield Layout((), gap=1, spread=False, longest=SHORTEST_METHOD, bounds=False, first=False)
+    for kept in range(len(marked), -1, -1):
+        shown = tuple(sorted(ranked[:kept]))
+        yield Layout(shown, gap=1, spread=False, longest=SHORTEST_METHOD, bounds=False, first=False, deviations=False)
 
 
 def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:
@@ -94,7 +103,7 @@ def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:
     entries = [entry for group in method_groups(audit) for entry in _entries(group)]
     has_epochs = any(row.first_fired for row in audit.rows)
     lines: list[Line] = []
-    for layout in layouts(columns):
+    for layout in layouts(columns, _marked(columns, entries)):
         shown = layout.shown
         if not audit.rows:  # of margins over seeds alone the other columns would be dashes
             shown = tuple(index for index in shown if _is_margin(columns[index]))
@@ -102,6 +111,13 @@ def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:
         if _width(lines) <= width:
             break
     return [_fitted(line, width, ascii_only) for line in lines]
+
+
+def _marked(columns: Sequence[Column], entries: Iterable[Entry]) -> set[int]:
+    """The accuracy, and of each diagnostic that fired or is excused in a row the column that matters most."""
+    keys = {columns[n].key for entry in entries for n, cell in enumerate(entry.numbers) if cell.fired or cell.excused}
+    first = (min((n for n, c in enumerate(columns) if c.key == key), key=lambda n: columns[n].priority) for key in keys)
+    return {*first, columns.index(ACCURACY)}
 
 
 def _entries(group: MethodGroup) -> list[Entry]:
@@ -129,6 +145,9 @@ def _lines(columns: Sequence[Column], entries: Sequence[Entry], layout: Layout) 
     for entry in entries:
         numbers = entry.numbers if layout.spread else entry.without_spread or entry.numbers
         verdict = entry.verdict if layout.bounds else entry.without_bounds or entry.verdict
+        if not layout.deviations:
+            numbers = [replace(cell, text=cell.text.partition("±")[0]) for cell in numbers]
+            verdict = replace(verdict, text=verdict.text.replace(MEAN, "mean"))
         line = [Cell(shortened(one_line(entry.name), layout.longest)), Cell(entry.seed)]
         table.append([*line, *(numbers[index] for index in layout.shown), *[Cell(entry.first)] * layout.first, verdict])
     for column in range(len(table[0]) - 1):
@@ -172,10 +191,11 @@ def _margin(columns: Sequence[Column], row: MarginRow) -> Entry:
         fired = margin.verdict is SeedVerdict.FIRE
         numbers = [Cell(column.show(margin.margin), fired) if _is_margin(column) else NONE for column in columns]
     seeds = "" if margin is None else f"n={margin.seeds}"
-    return Entry(row.name, seeds, numbers, _over_seeds(row), without_bounds=_over_seeds(row, bounds=False))
+    return Entry(row.name, seeds, numbers, over_seeds(row), without_bounds=over_seeds(row, bounds=False))
 
 
-def _over_seeds(row: MarginRow, *, bounds: bool = True) -> Cell:
+def over_seeds(row: MarginRow, *, bounds: bool = True) -> Cell:
+    """What became of a margin over seeds, in a few words."""
     margin = row.margin
     if margin is None:
         reason = f": {row.reason}" if row.reason and row.outcome is Outcome.ERROR else ""
@@ -197,8 +217,8 @@ def _mean(group: MethodGroup, mean: Mean, margin: MarginRow | None) -> Entry:
         text = column.show(value)
         whole.append(Cell(f"{text}±{_short(deviation)}"))
         without_spread.append(Cell(text) if column.kind is ColumnKind.SCALE else whole[-1])
-    verdict = Cell("mean ± sd") if margin is None else _over_seeds(margin)
-    without_bounds = None if margin is None else _over_seeds(margin, bounds=False)
+    verdict = Cell(MEAN) if margin is None else over_seeds(margin)
+    without_bounds = None if margin is None else over_seeds(margin, bounds=False)
     return Entry(group.label, f"n={mean.seeds}", whole, verdict, "", without_spread, without_bounds)
 
 

@@ -11,11 +11,12 @@ from ..judge.diagnostics.frozen_margin import FrozenMargin
 from ..judge.margins import SeedVerdict
 from ..judge.wording import count
 from .audit import Audit, AuditRow, MarginRow
-from .headline import fired_counts, standing_counts
-from .notes import has_expected, legend, notes_of
-from .printable import printable
-from .status import Outcome, Standing
-from .table import render
+from .headline import INTERRUPTED, fired_counts, standing_counts
+from .notes import EXCUSED_MEANS, has_expected, legend, notes_of
+from .printable import one_line as on_one_line
+from .printable import printable, shortened
+from .status import Outcome, Standing, in_words
+from .table import EXCUSED, over_seeds, render
 
 
 class Writer(Protocol):
@@ -38,9 +39,24 @@ def write_table(writer: Writer, audit: Audit, more: Sequence[str]) -> None:
             text = cell.text if column + 1 < len(line) else cell.text.rstrip()
             writer.write(text, bold=number == 0, **dict.fromkeys(filter(None, ["red" if cell.fired else cell.colour]), True))
         writer.line()
+    _write_notes(writer, audit, legend(audit, table, writer.fullwidth), more)
+
+
+def write_brief(writer: Writer, audit: Audit, more: Sequence[str]) -> None:
+    """With -q: one line a network and margin, the notes, and the audit in one line."""
+    for row in audit.rows:
+        line = f"{row.checkpoint}: {in_words(row.status)}{''.join(f' {EXCUSED}{key}' for key in row.status.excused)}"
+        writer.line(shortened(on_one_line(line), writer.fullwidth), red=row.status.is_alarming)
+    for margin in audit.margins:
+        writer.line(shortened(f"{margin.name}: {over_seeds(margin).text}", writer.fullwidth), red=over_seeds(margin).fired)
+    excused = [f"{EXCUSED} {EXCUSED_MEANS}"] if any(row.status.excused for row in audit.rows) else []
+    _write_notes(writer, audit, excused, more)
+
+
+def _write_notes(writer: Writer, audit: Audit, marks: Sequence[str], more: Sequence[str]) -> None:
     if has_expected(audit):
         writer.line("* as expected")
-    for mark in legend(audit, table, writer.fullwidth):
+    for mark in marks:
         writer.line(mark)
     for note in (*notes_of(audit.rows), *more):
         writer.line(textwrap.fill(f"note: {printable(note)}", max(20, writer.fullwidth - 1), subsequent_indent="  "))
@@ -55,10 +71,10 @@ def one_line(audit: Audit, width: int) -> str:
     rest = [f"{incomplete} {Standing.INCOMPLETE.word}"] * bool(incomplete)
     uncontrolled = sum(_lacks_control(row) for row in rows)
     rest += [f"{uncontrolled} without control"] * bool(uncontrolled) + [_seed_verdicts(audit)]
-    text = ""
+    text, stopped = "", f", {INTERRUPTED}," if audit.interrupted else ""
     for detail in (f" ({counts})" if counts else "", ""):
         first = [f"{standings[Standing.TRUSTWORTHY]} trustworthy", f"{standings[Standing.WALK_BACK]} walk-back{detail}"]
-        text = f"FA audit of {_audited(rows)}: {', '.join(filter(None, [*(first if rows else ()), *rest]))}"
+        text = f"FA audit{stopped} of {_audited(rows)}: {', '.join(filter(None, [*(first if rows else ()), *rest]))}"
         if len(text) <= width:
             break
     return text

@@ -132,6 +132,7 @@ class AuditValues:
     ] = None
     division: DivisionValues | None = None
     origin: OriginValues | None = None
+    interrupted: Annotated[bool, Meta(description="Whether the run was stopped before its end.")] = False
     reports: Annotated[Mapping[str, ReportValues], Meta(description="The report of each checkpoint or log, by its id.")]
     summary: Annotated[
         tuple[RowValues, ...],

@@ -62,7 +62,9 @@ def test_a_test_that_only_asks_for_the_checkpoint_makes_no_row(repo: Repo) -> No
 
 def test_a_run_that_is_interrupted_shows_what_it_did_not_come_to(repo: Repo) -> None:
     repo.write("test_broken.py", "import no_such_module\n")
-    repo.run("--fa-checkpoint=runs/bp_s42.pt").stdout.fnmatch_lines(["bp *not run", "FA audit of 1 checkpoint: *1 incomplete"])
+    repo.run("--fa-checkpoint=runs/bp_s42.pt").stdout.fnmatch_lines(
+        ["bp *not run", "FA audit, interrupted before its end, of 1 checkpoint: *1 incomplete"]
+    )
 
 
 def test_of_two_tests_with_different_thresholds_the_row_shows_what_found_more(repo: Repo) -> None:

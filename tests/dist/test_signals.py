@@ -1,0 +1,68 @@
+"""The word to stop: Ctrl-C and SIGTERM end the workers, show and write what there is, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from dist.small_repo import WorkerRepo, forget
+
+SLOW = """
+import time
+from pytest_fadiag.workshop import Workshop
+original = Workshop.observe
+def observe(self, *args):
+    time.sleep(1.5)
+    return original(self, *args)
+Workshop.observe = observe
+"""
+
+
+def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_run_that_is_told_to_stop_shows_and_writes_what_there_is(
+    repo: WorkerRepo, number: signal.Signals, workers: str, tmp_path: Path
+) -> None:
+    root = repo.path
+    forget(root)
+    (root / "conftest.py").write_text((root / "conftest.py").read_text() + SLOW)
+    command = [sys.executable, "-m", "pytest", "--color=no", "-n", workers, "--fa-no-cache", "-v"]
+    reports = [f"--fa-report={kind}:{root / 'out'}.{kind}" for kind in ("json", "markdown", "html", "form")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    with (root / "out.txt").open("w") as output:
+        process = subprocess.Popen(
+            [*command, *reports], cwd=root, env=environment, text=True, stdout=output, stderr=subprocess.STDOUT
+        )
+    deadline = time.monotonic() + 120
+    while "PASSED" not in (root / "out.txt").read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    workers_seen = children(process)
+    process.send_signal(number)
+    told = time.monotonic()
+    assert process.wait(60) == pytest.ExitCode.INTERRUPTED
+    assert time.monotonic() - told < 30
+    shown = (root / "out.txt").read_text()
+    assert "FA audit, interrupted before its end, of 6 checkpoints: " in shown
+    audit = json.loads((root / "out.json").read_text())
+    assert audit["interrupted"] is True and len(audit["summary"]) == 6
+    outcomes = {outcome for row in audit["summary"] for outcome in row["outcomes"].values()}
+    assert "not run" in outcomes and "passed" in outcomes
+    for kind in ("markdown", "html", "form"):
+        assert "interrupted before its end" in (root / f"out.{kind}").read_text()
+    psutil.wait_procs(workers_seen, timeout=10)
+    assert not [worker for worker in workers_seen if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
+    assert list(tmp_path.glob("fadiag-*")) == [], "no temporary folder is left"
