@@ -22,7 +22,7 @@ from ..judge.wording import count, fraction, listed
 from .identity import identify
 from .logfields import Entry, Field, Fields, depth_of, entries_of, layer_norms
 from .logformats import RawLog, kept_caveat, log_error, read_raw
-from .logtables import Columns, as_log, is_table, read_table
+from .logtables import Columns, as_log, is_table, read_table, renamed
 
 FINAL_SLACK_PP = 0.5
 """How far the final accuracy may lie from that of the last epoch before the report says so."""
@@ -143,9 +143,9 @@ def _raw(path: Path, columns: Columns | None = None) -> list[RawLog]:
     if is_table(path):
         return [read_table(path, columns)]
     logs = read_raw(path)
-    if columns or any("_step" in entry for _, entry in logs[0].entries[:1]):  # rows of a table as JSON: W&B's history
+    if any("_step" in entry for _, entry in logs[0].entries[:1]):  # rows of a table as JSON: W&B's history
         return [as_log(path, (entry for _, entry in log.entries), columns) for log in logs]
-    return logs
+    return [renamed(log, columns) for log in logs] if columns else logs
 
 
 def _log(raw: RawLog, batch: int | None, *, several: bool) -> TrainingLog:

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,14 @@ def as_log(path: Path, rows: Iterable[Row], columns: Columns | None = None) -> R
         which = listed(f"{key} from the column {name!r}" for key, name in guessed.items())
         caveats = (f"read {which}; --fa-log-columns says otherwise",)
     return RawLog(path, [(f"epoch {epoch}", entries[epoch]) for epoch in sorted(entries)], caveats=caveats)
+
+
+def renamed(log: RawLog, columns: Columns) -> RawLog:
+    """A log whose entries have some numbers under other names."""
+    names = list(dict.fromkeys(name for _, entry in log.entries for name in entry))
+    chosen = _named(log.path, names, columns)
+    entries = [(place, {**entry, **{key: entry.get(name) for key, name in chosen.items()}}) for place, entry in log.entries]
+    return replace(log, entries=entries)
 
 
 def _csv(path: Path) -> Iterator[Row]:

@@ -144,7 +144,7 @@ def test_a_broken_log_is_an_error_that_leaves_the_others(repo: Repo) -> None:
     [
         ("nowhere.json", "no such file"),
         ("*.nothing", "the glob matches no file"),
-        ("runs", "no log (.json, .jsonl) in the folder"),
+        ("runs", "no log (.json, .jsonl, .csv) in the folder"),
     ],
 )
 def test_a_log_that_is_not_there_is_refused(repo: Repo, value: str, said: str) -> None:

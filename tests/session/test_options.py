@@ -231,6 +231,8 @@ INI_TWINS = {
     "fa_no_cache": "true",
     "fa_log": "log.json",
     "fa_log_batch": "1024",
+    "fa_log_columns": "acc_eval=val_acc",
+    "fa_only": "true",
     "fa_inconclusive": "skip",
     "fa_checklist": "nets.py",
 }
@@ -240,7 +242,7 @@ def test_a_paper_repo_may_keep_every_setting_in_its_ini_file(repo: Repo) -> None
     assert set(INI_TWINS) == {option.key for option in OPTIONS if option.ini}
     repo.write("nets.py", "from pytest_fadiag import ResidualMLP\ndef make(config): return ResidualMLP(20, 16, 4, 5)\n")
     (repo.path / "expected.json").write_text('{"dfa": "ad", "log": ""}')
-    (repo.path / "log.json").write_text('{"log": [{"epoch": 1, "hidden_norms": [1, 1], "acc_eval": 0.9}]}')
+    (repo.path / "log.json").write_text('{"log": [{"epoch": 1, "hidden_norms": [1, 1], "val_acc": 0.9}]}')
     repo.ini(**INI_TWINS)
     repo.forget()
     document = repo.audit()
