@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "fa_protocol(margin_pp=2.0, growth='per_block', …, checkpoint=PATH, seeds=[…], diagnostics='abcd', expect='a'): "
         "thresholds and checkpoints of an FA audit test; also on every generated one",
     )
-    if is_asked_for(config):
+    if is_asked_for(config) or config.getoption("help", False):
         audit_of(config)
 
 

@@ -118,8 +118,9 @@ def load_packages(manager: pluggy.PluginManager) -> None:
         try:
             manager.load_setuptools_entrypoints(GROUP, name)
         except Exception as error:  # whatever the package does when it is imported
+            cause = error.__cause__ or error  # newer versions of pytest have an exception of their own for it
             raise AuditError(
-                f"{name!r}, which adds to the audit (entry point of {GROUP}), cannot be loaded: {type(error).__name__}: {error}"
+                f"{name!r}, which adds to the audit (entry point of {GROUP}), cannot be loaded: {type(cause).__name__}: {cause}"
             ) from error
 
 

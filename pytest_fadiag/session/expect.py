@@ -96,10 +96,15 @@ class Expectations:
         return same[0] if len(same) == 1 else None
 
     def unrecorded(self, checkpoint: str, method: str, seed: int | None) -> set[str]:
-        """The diagnostics of which the record of a checkpoint says nothing: its own run was not asked for them."""
+        """The diagnostics of which the record of a checkpoint says nothing: its own run was not asked for them.
+
+        Letters tell of the usual diagnostics, and of another one where it is among the letters of anything.
+        """
         report = self.recorded(checkpoint, method, seed)
-        names = None if report is None else report.diagnostics
-        return set() if names is None else {d.key for d in self.available if d.name not in names}
+        if report is not None:
+            return {d.key for d in self.available if d.name not in report.diagnostics}
+        named = {key for keys in (*self.by_id.values(), *self.by_method.values()) for key in keys}
+        return {d.key for d in self.available if d not in DIAGNOSTICS.by_default and d.key not in named}
 
     def absent(self, known: Sequence[tuple[str, str, int | None]]) -> list[str]:
         """The recorded checkpoints, by id, that a run does not have under their id or as the same method and seed."""

@@ -12,6 +12,7 @@ from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..show.printable import printable
 from . import checklist, dist, items, outcome, seeds, undertest
+from .options import describe_others
 from .run import NO_OVERRIDES
 from .settings import MARKER, REGISTRY, marked
 from .signals import Signals
@@ -38,6 +39,8 @@ class AuditHooks:
         try:
             config.stash[REGISTRY] = registry = registry_of(config)
             self.run = idle_run(config, registry) if self.informs else make_run(config, registry)
+            if self.informs:
+                describe_others(config, registry)
         except AuditError as error:
             raise pytest.UsageError(printable(str(error))) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
 
@@ -14,6 +14,9 @@ from ..judge.inputs import Normalisation
 from ..judge.keys import Keys
 from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
 from ..show.outputs import OUTPUTS
+
+if TYPE_CHECKING:
+    from ..registry import Registry
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 """How the names of checkpoint files end."""
@@ -328,6 +331,19 @@ def declare(parser: pytest.Parser) -> None:
             group.addoption(flag, dest=option.key, action=action, type=_kept(option), metavar=option.metavar, help=shown)
         if option.ini:
             parser.addini(option.key, f"As {flag}", type=_ini_type(option), default=None)
+
+
+def describe_others(config: pytest.Config, registry: Registry) -> None:
+    """Let --help name what other packages add; by now all of them are known, and the parser has our words only."""
+    others = [diagnostic for diagnostic in registry.diagnostics if diagnostic not in DIAGNOSTICS]
+    added = {
+        "fa_diagnostics": ", ".join(diagnostic.name for diagnostic in others),
+        "fa_threshold": ", ".join(f"{diagnostic.threshold} (default: {diagnostic.default})" for diagnostic in others),
+        "fa_report": ", ".join(kind for kind in registry.report_kinds if kind not in OUTPUTS),
+    }
+    for action in config._parser.optparser._actions:
+        if added.get(action.dest):
+            action.help = f"{action.help}. Of packages installed here: {added[action.dest].replace('%', '%%')}"
 
 
 def _ini_type(option: Option) -> Literal["args", "bool", "linelist", "string"]:

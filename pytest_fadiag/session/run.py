@@ -11,7 +11,7 @@ import pytest
 
 from ..bench import Bench, Record
 from ..judge.control import Control
-from ..judge.diagnostics import CONTROLLED, Diagnostic, Diagnostics
+from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, Diagnostic, Diagnostics
 from ..judge.errors import AuditError
 from ..judge.keys import Keys, labelled
 from ..judge.records import Accuracy
@@ -179,7 +179,7 @@ class Run:
             problems[CONTROLLED] = error  # it concerns one diagnostic; the others are judged
         if expected is None:
             expected = self._expected(target, evidence)
-            problems |= self._unrecorded(target, evidence, asked)
+            problems |= self._unrecorded(target, evidence, diagnostics)
         # The tests of a checkpoint share one report, and with it what is computed from it.
         key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected)
         if key not in self._reports:
@@ -199,19 +199,28 @@ class Run:
         """The control of --fa-frozen that belongs to a method and seed."""
         return self.bench.control(self.controls.choose(method, seed), given)
 
-    def _unrecorded(self, target: Target, evidence: Evidence, asked: set[str]) -> dict[str, AuditError]:
-        """A diagnostic of which the record says nothing is not «recorded to pass»: its test says so."""
+    def _unrecorded(self, target: Target, evidence: Evidence, diagnostics: Sequence[Diagnostic]) -> dict[str, BaseException]:
+        """A diagnostic of which the record says nothing is not «recorded to pass»: its test says so.
+
+        A record that was made before a diagnostic was there cannot know it: unless somebody asked for it, its test is skipped.
+        """
         if self.expectations is None:
             return {}
-        keys = self.expectations.unrecorded(target.id, evidence.method, evidence.seed) & asked
+        keys = self.expectations.unrecorded(target.id, evidence.method, evidence.seed)
         file = self.expectations.path.name
-        return {
-            key: AuditError(
-                f"{labelled(key)} of {target.id} is not recorded in {file}, so that its verdict cannot be compared: record "
-                "it there (--fa-update-expect), or leave it out of this run (--fa-diagnostics)"
+        said: dict[str, BaseException] = {}
+        for diagnostic in (diagnostic for diagnostic in diagnostics if diagnostic.key in keys):
+            later = diagnostic not in DIAGNOSTICS.by_default and "diagnostics" not in self.settings.given
+            text = f"{labelled(diagnostic.key)} of {target.id} is not recorded in {file}"
+            said[diagnostic.key] = (
+                pytest.skip.Exception(f"{text}: record it there (--fa-update-expect)")
+                if later
+                else AuditError(
+                    f"{text}, so that its verdict cannot be compared: record it there (--fa-update-expect), or leave it out of "
+                    "this run (--fa-diagnostics)"
+                )
             )
-            for key in keys
-        }
+        return said
 
     def _expected(self, target: Target, evidence: Evidence) -> Keys | None:
         if self.expectations is not None:

@@ -193,7 +193,9 @@ class Summary:
             [*((row.checkpoint, row.method, row.seed) for row in rows), *((t.id, *t.identity) for t in run.targets.generated)]
         )
         more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
-        return [f"recorded in {run.expectations.path.name} and not in this run: {', '.join(gone[:3])}{more}"] if gone else []
+        file = run.expectations.path.name
+        notes = [f"recorded in {file} and not in this run: {', '.join(gone[:3])}{more}"] if gone else []
+        return notes + ([f"not in the record {file}: {', '.join(new)}"] if (new := _unrecorded(rows)) else [])
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
@@ -264,6 +266,13 @@ def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
     """Whether tests were only listed, or the command was refused."""
     listed = any(config.getoption(name, False) for name in ("collectonly", "show_fixtures_per_test", "setupplan"))
     return listed or exitstatus == pytest.ExitCode.USAGE_ERROR
+
+
+def _unrecorded(rows: Iterable[AuditRow]) -> list[str]:
+    """The diagnostics whose tests were skipped although they were measured: a record does not know them."""
+    measured = (finding for row in rows if row.report is not None for finding in row.report.findings
+                if finding.measured and row.outcomes.get(finding.key) is Outcome.SKIPPED)  # fmt: skip
+    return list(dict.fromkeys(finding.name for finding in measured))
 
 
 def _report(reports: Iterable[dict[str, Any]], available: Diagnostics) -> DiagnosticReport | None:
