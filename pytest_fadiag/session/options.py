@@ -156,8 +156,8 @@ _DIAGNOSTICS = ", ".join(f"{diagnostic.key} {diagnostic.name}" for diagnostic in
 OPTIONS = (
     Option(
         "checkpoint",
-        "Audit this checkpoint: a file, a glob, or a folder (repeatable). {seed} stands for each of --fa-seeds. "
-        "Write it with '=', quoted: --fa-checkpoint='runs/*.pt'",
+        "Audit this checkpoint: a file, a glob, or a folder, of checkpoints or as Hugging Face writes one (repeatable). "
+        "{seed} stands for each of --fa-seeds. Write it with '=', quoted: --fa-checkpoint='runs/*.pt'",
         metavar="PATH|GLOB|DIR",
         many=True,
     ),
@@ -218,8 +218,8 @@ OPTIONS = (
     ),
     Option(
         "data",
-        "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or .safetensors file with x and y, "
-        "or package.module:factory",
+        "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or .safetensors file with x and y (or "
+        "input_ids, …, labels), or package.module:factory",
         metavar="SPEC",
     ),
     Option(
@@ -314,7 +314,12 @@ OPTIONS = (
     Option("update-expect-on-ci", "As --fa-update-expect, also where CI is set", flag=True, ini=False),
     Option("only", "Collect nothing but the audit: the repo's own tests are neither run nor imported", flag=True),
     Option("no-cache", "Measure anew and neither read nor write the cache", flag=True),
-    Option("unsafe-load", "Let a checkpoint's pickle run code; only for files you trust", flag=True, ini=False),
+    Option(
+        "unsafe-load",
+        "Let a checkpoint's pickle run code, such as that of a whole network; only for files you trust",
+        flag=True,
+        ini=False,
+    ),
 )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ..load.digests import file_digest
+from ..load.huggingface import files_of
 from ..load.sources import DataSpec
 from ..show.audit import Origin
 from .options import OPTIONS, Option
@@ -75,8 +76,8 @@ def _is_number(text: str) -> bool:
 def _files(run: Run) -> Iterator[tuple[str, str]]:
     paths = [Path(target.path) for target in run.targets.generated if target.kind is not Kind.RECORDED]
     for path in dict.fromkeys([*paths, *map(Path, run.controls.paths)]):
-        if path.is_file():
-            yield os.path.relpath(path, run.settings.root), file_digest(path)
+        for file in files_of(path) if path.is_file() else ():
+            yield os.path.relpath(file, run.settings.root), file_digest(file)
 
 
 def _versions() -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ from ..judge.errors import AuditError
 from ..judge.report import DiagnosticReport
 from ..judge.wording import count
 from ..load.digests import file_digest
+from ..load.huggingface import MODELS
 from ..load.sources import DataSpec
 from ..registry import read_audit
 from ..show.audit import Audit, Origin
@@ -200,7 +201,8 @@ def _measured(origin: Origin, files: Files, paths: Sequence[str]) -> Audit:
 
 
 def _logs(origin: Origin) -> set[str]:
-    return {path for path in origin.files if Path(path).suffix in (".json", ".jsonl", ".csv") or "tfevents" in path}
+    logs = {path for path in origin.files if Path(path).suffix in (".json", ".jsonl", ".csv") or "tfevents" in path}
+    return {path for path in logs if Path(path).name not in MODELS}
 
 
 def _present(roots: Sequence[Path], relative: str) -> Path:

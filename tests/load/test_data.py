@@ -21,7 +21,7 @@ from torch import Tensor
 from pytest_fadiag import AuditError
 from pytest_fadiag.judge.inputs import Normalisation
 from pytest_fadiag.load import folder
-from pytest_fadiag.load.data import DataSet
+from pytest_fadiag.load.data import DataSet, as_data_set
 from pytest_fadiag.load.networks import wants_flat
 from pytest_fadiag.load.readers import CIFAR10, FASHION_MNIST, IMAGENET
 from pytest_fadiag.load.sources import DataSpec
@@ -574,6 +574,20 @@ def test_a_factory_that_gives_no_data_is_an_error_that_says_why(body: str, messa
 def test_a_data_factory_that_needs_an_argument_is_an_error(factory: Callable[..., str]) -> None:
     with pytest.raises(AuditError, match=r"raised TypeError: make\(\) missing 1 required positional argument: 'root'"):
         load_data(factory("return X, Y", "root"))
+
+
+@pytest.mark.parametrize("given", [(X.numpy(), Y.numpy()), {"input_ids": X, "labels": Y}, ({"input_ids": X}, Y)])
+def test_what_a_fixture_gives_is_data(given: Any) -> None:
+    data = as_data_set(given, "the fixture fa_test_data")
+    x = data.x["input_ids"] if isinstance(data.x, dict) else data.x
+    assert torch.equal(x, X)
+    assert torch.equal(data.y, Y)
+
+
+@pytest.mark.parametrize("given", [X, None, {"input_ids": X}, [X, Y, Y]], ids=["tensor", "nothing", "no labels", "three"])
+def test_what_is_no_data_is_an_error_that_names_the_fixture(given: Any) -> None:
+    with pytest.raises(AuditError, match=r"the fixture fa_test_data gave .*; expected a pair of tensors"):
+        as_data_set(given, "the fixture fa_test_data")
 
 
 # --- specs -----------------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 from repo import Repo
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 OPTIMIZER = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "rng_state_0.pth", "scaler.pt")
 
@@ -66,6 +69,25 @@ def test_a_folder_of_plain_checkpoints_is_as_it_was(repo: Repo) -> None:
     torch.save({}, repo.path / "runs" / "scheduler.pt")
     names = ["runs/bp_s123.pt", "runs/bp_s42.pt", "runs/dfa_s42.pt", "runs/model.safetensors"]
     assert sorted(audited(repo, "runs")) == names
+
+
+def test_a_certificate_holds_every_file_of_a_folder(trainer: Repo) -> None:
+    there = trainer.path / "out" / "bp_s42" / "checkpoint-500"
+    (there / "config.json").write_text('{"activation": "relu"}')
+    state = load_file(there / "model.safetensors")
+    (there / "model.safetensors").unlink()
+    names = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(state)}
+    for part in set(names.values()):
+        save_file({name: state[name] for name in names if names[name] == part}, there / part)
+    (there / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    trainer.run("--fa-checkpoint=out/bp_s42/checkpoint-500", "--fa-only", "--fa-report=certificate:certificate")
+    command = [sys.executable, "-m", "pytest_fadiag", "verify", "certificate"]
+    done = subprocess.run(command, cwd=trainer.path, capture_output=True, text=True, check=False)
+    assert "1 of 1 results reproduce; largest relative difference 0e+00" in done.stdout, done.stdout + done.stderr
+    (there / "config.json").write_text('{"activation": "gelu"}')
+    done = subprocess.run(command, cwd=trainer.path, capture_output=True, text=True, check=False)
+    assert "config.json: changed: SHA-256" in done.stdout
+    assert done.returncode == 1
 
 
 NETWORK = """
