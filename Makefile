@@ -14,6 +14,12 @@ test: $(VENV)/.ready    ## the test suite
 test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages
 	$(BIN)/python -m pytest tests/integrations
 
+fuzz: $(VENV)/.ready    ## 5,000 damaged or forged checkpoints and 2,000 other files, up to an hour; goes on where it was stopped
+	cd tests && ../$(BIN)/python -m fuzz
+
+kills: $(VENV)/.ready   ## workers killed and runs told to stop at random moments, up to 90 minutes; goes on where it was stopped
+	$(BIN)/python tests/dist/random_table.py
+
 lint: $(VENV)/.ready    ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

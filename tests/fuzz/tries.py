@@ -12,13 +12,13 @@ from pathlib import Path
 from fuzz import corpus
 
 from pytest_fadiag.bench import Bench
+from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.report import DiagnosticReport
 from pytest_fadiag.judge.verdict import TRUSTWORTHY
 from pytest_fadiag.load.controls import parse_controls
 from pytest_fadiag.load.logs import read_logs
 from pytest_fadiag.load.setup import Setup
-from pytest_fadiag.load.sources import load_data
 from pytest_fadiag.session.expect import Expectations
 from pytest_fadiag.show.audit import Audit, AuditRow
 from pytest_fadiag.show.document import document, read_audit
@@ -26,6 +26,7 @@ from pytest_fadiag.show.form import form
 from pytest_fadiag.show.html import html
 from pytest_fadiag.show.markdown import markdown
 from pytest_fadiag.show.table import render
+from pytest_fadiag.workshop import load_data
 
 SLOW = 30.0
 """Seconds after which a file of a few kilobytes counts as a hang."""
@@ -101,7 +102,7 @@ def _other(kind: str, path: Path) -> tuple[str, str]:
     if kind == "audit":
         _show(read_audit(path))
     elif kind == "expect":
-        Expectations.read(path)
+        Expectations.read(path, DIAGNOSTICS)
     elif kind == "control":
         parse_controls([str(path)]).choose("dfa", 1)
     elif kind in ("log", "lines", "table"):
