@@ -113,7 +113,6 @@ LATE = {
     "pytest_fadiag.session": "the parts of an audit, where there is one",
     "pytest_fadiag.show.figures": "matplotlib, where a figure is drawn",
     "pytest_fadiag.show.html": "Jinja2, where a page is written",
-    "pytest_fadiag.load.readers": "torchvision, where a folder of images is read",
 }
 """The modules that import others of the package when a function runs, and what they keep out of a start by it."""
 

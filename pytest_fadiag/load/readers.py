@@ -12,6 +12,7 @@ from torch import Tensor
 from ..judge.errors import AuditError
 from .cifar import read_cifar10
 from .data import DataSet, split_labels
+from .folder import read_folder
 from .idx import read_idx
 from .normalisation import Statistics
 from .places import fashion_mnist_files, split_folder
@@ -45,8 +46,6 @@ def image_folder(root: Path, split: str) -> DataSet:
 
     ImageFolder lists class after class: its first 1,280 images would be of one class.
     """
-    from .folder import read_folder
-
     root = split_folder(root, split)
     images, labels = read_folder(root)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from ..judge.errors import AuditError
 from ..judge.names import one_line
@@ -120,7 +121,14 @@ def _check_archive(path: Path) -> None:
 
 
 def _refused(text: str, path: Path, start: bytes) -> str:
-    """The class that a weights-only load names in its refusal, or what a pickle that torch did not write would import."""
+    """The classes for which a weights-only load refuses a file, or what a pickle that torch did not write would import."""
+    if start.startswith(b"PK"):
+        try:
+            unsafe = get_unsafe_globals_in_checkpoint(path)
+        except Exception:  # it reads protocol 2 only, and what is damaged not at all
+            unsafe = []
+        if unsafe:
+            return ", ".join(sorted(unsafe)[:3]) + (f" and {len(unsafe) - 3} more" if len(unsafe) > 3 else "")
     named = re.search(
         r"GLOBAL (\S+) (?:was not|whose module)|but got <class '([^']+)'>|unrecognized function <\w+(?: \w+)* '?([\w.]+)", text
     )

@@ -35,6 +35,8 @@ def import_torchvision() -> ModuleType:
         _declared.append(library)
         import torchvision
     except ImportError as error:
-        raise AuditError(f"torchvision cannot be imported ({error}); install it with: pip install torchvision") from error
+        raise AuditError(
+            f"torchvision cannot be imported ({error}); install it with: pip install 'pytest-fadiag[vision]'"
+        ) from error
     module: ModuleType = torchvision
     return module

@@ -25,6 +25,7 @@ from pytest_fadiag.load.data import DataSet, as_data_set
 from pytest_fadiag.load.networks import wants_flat
 from pytest_fadiag.load.readers import CIFAR10, FASHION_MNIST, IMAGENET
 from pytest_fadiag.load.sources import DataSpec
+from pytest_fadiag.load.vision import import_torchvision
 from pytest_fadiag.workshop import load_data
 
 
@@ -306,6 +307,15 @@ def test_a_folder_without_classes_is_an_error(tmp_path: Path) -> None:
         load_data(f"folder:{tmp_path / 'nowhere'}")
     with pytest.raises(AuditError, match="expected one sub-folder of images per class"):
         load_data(f"folder:{tmp_path}")
+
+
+def test_images_are_listed_as_torchvision_lists_them(tmp_path: Path) -> None:
+    write_images(tmp_path, "RGB")
+    for name in ("class0/nested/a.JPEG", "class0/b.Jpg", "class2/deep/er/c.webp", "class10/d.png", "class1/notes.txt", "e.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    theirs = import_torchvision().datasets.ImageFolder(str(tmp_path)).samples
+    assert folder._listed(tmp_path) == [(Path(path), label) for path, label in theirs] and len(theirs) == 16
 
 
 def test_every_image_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -285,6 +286,12 @@ def test_a_torchvision_checkpoint_gives_the_network_back(tmp_path: Path) -> None
     built = build_network(load_checkpoint(tmp_path / "bp_s1.safetensors"), "torchvision:resnet18").eval()
     x = torch.randn(2, 3, 32, 32)
     assert torch.equal(built(x), model(x))
+
+
+def test_without_torchvision_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(AuditError, match=r"torchvision cannot be imported .*pip install 'pytest-fadiag\[vision\]'"):
+        build_network(checkpoint(nn.Linear(2, 2)), "torchvision:resnet18")
 
 
 def test_an_unknown_torchvision_network_is_an_error_that_gives_close_names() -> None:
