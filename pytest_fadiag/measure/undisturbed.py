@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from .eager import eager
+
 
 @contextmanager
 def computing_threads(number: int | None) -> Iterator[None]:
@@ -26,6 +28,26 @@ def computing_threads(number: int | None) -> Iterator[None]:
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[tuple[nn.Module, torch.dtype]]:
     """The network to measure and its own dtype: in eval mode with frozen parameters, and afterwards as it was found."""
+    with eager(model) as network, _same_attributes(network), _prepared(network) as prepared:
+        yield prepared
+
+
+@contextmanager
+def _same_attributes(network: nn.Module) -> Iterator[None]:
+    """What a forward pass leaves on its modules, such as states kept for a local rule, is gone, and what was there is back."""
+    lazy = nn.modules.lazy.LazyModuleMixin  # becomes another module in its first pass
+    before = [(module, dict(vars(module))) for module in network.modules() if not isinstance(module, lazy)]
+    try:
+        yield
+    finally:
+        for module, attributes in before:
+            for name in set(vars(module)) - set(attributes):
+                del vars(module)[name]
+            vars(module).update(attributes)
+
+
+@contextmanager
+def _prepared(model: nn.Module) -> Iterator[tuple[nn.Module, torch.dtype]]:
     dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
     half = next((dtype for dtype in dtypes if dtype in (torch.float16, torch.bfloat16)), None)
     compute = torch.float64 if torch.float64 in dtypes else torch.float32
