@@ -29,6 +29,27 @@ class ObserverSpec(Generic[Result]):
         return self.place.startswith("pytest_fadiag.")
 
 
+@dataclass(frozen=True)
+class Resolution:
+    """How a gradient comes out in one dtype."""
+
+    dtype: str
+    cosine: float | None
+    """The median over the samples that are not lost; ``None`` where the dtype does not run, NaN where all are lost."""
+    lost: int
+    """How many samples have a gradient that is zero or not finite in it."""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The BP gradient at h_L in narrower dtypes, against that of a float64 copy."""
+
+    samples: int
+    """How many samples have a gradient in float64."""
+    dtypes: tuple[Resolution, ...]
+
+
 _HOME = "pytest_fadiag.measure.observers"
 STATES: ObserverSpec[Any] = ObserverSpec("states", 1, f"{_HOME}.states:StateNorms")
 GRADIENTS: ObserverSpec[Any] = ObserverSpec("gradients", 2, f"{_HOME}.gradients:GradientNorms")
@@ -36,5 +57,6 @@ DIRECTIONS: ObserverSpec[Any] = ObserverSpec("directions", 3, f"{_HOME}.directio
 OUTPUT_ERROR: ObserverSpec[Any] = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
 ACCURACY: ObserverSpec[Any] = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
 REFERENCE: ObserverSpec[Any] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
+PRECISION = ObserverSpec("precision", 1, f"{_HOME}.precision:GradientPrecision", result=Precision)
 FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY, REFERENCE)
 """Those whose results are fields of a measurement."""

@@ -84,7 +84,7 @@ def test_another_diagnostic_does_not_measure_the_old_numbers_again(cold: Repo, m
     cold.run(BP, "--fa-diagnostics=a")
     cold.run(BP, "--fa-diagnostics=ac")
     cold.run(BP)
-    assert measured == ["states accuracy", "gradients directions output-error reference"]
+    assert measured == ["states accuracy", "gradients directions output-error reference precision"]
 
 
 def test_the_margin_alone_needs_neither_a_stream_nor_a_backward_pass(cold: Repo, measured: list[str]) -> None:
@@ -143,10 +143,10 @@ def test_what_counts_is_measured_again(cold: Repo, measured: list[str], change: 
 @pytest.mark.parametrize(
     ("option", "again"),
     [
-        ("--fa-batches=2", "states gradients output-error reference directions"),
-        ("--fa-stream=blocks.* -> out_ln", "states gradients output-error reference directions"),
-        ("--fa-device=cpu", "states gradients output-error reference directions accuracy"),
-        ("--fa-threads=2", "states gradients output-error reference directions accuracy"),
+        ("--fa-batches=2", "states gradients output-error reference precision directions"),
+        ("--fa-stream=blocks.* -> out_ln", "states gradients output-error reference precision directions"),
+        ("--fa-device=cpu", "states gradients output-error reference precision directions accuracy"),
+        ("--fa-threads=2", "states gradients output-error reference precision directions accuracy"),
     ],
 )
 def test_how_it_is_measured_counts_for_what_depends_on_it(cold: Repo, measured: list[str], option: str, again: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..observers import GRADIENTS, OUTPUT_ERROR, REFERENCE
+from ..observers import GRADIENTS, OUTPUT_ERROR, PRECISION, REFERENCE, Precision, Resolution
 from ..records import BATCH
 from ..wording import beside, figure, limit, per_site, site
 from .base import Diagnostic, Finding, Status
@@ -28,7 +28,7 @@ class GradientFloor(Diagnostic):
     name = "gradient-floor"
     question = "is the BP gradient at its numerical floor?"
     threshold = "g_norm_floor"
-    observers = (GRADIENTS, OUTPUT_ERROR, REFERENCE)
+    observers = (GRADIENTS, OUTPUT_ERROR, REFERENCE, PRECISION)
     walk_back = "BP grad at numerical floor"
     columns = (Column(key, "‖g_L‖", lambda report: deepest(report.bp_grad_norms), ColumnKind.SCALE, priority=3),)
 
@@ -99,12 +99,30 @@ class GradientFloor(Diagnostic):
                 f"medians over the tokens that the head reads: {without} of {companions.tokens} tokens "
                 "have no gradient at h_L in any sample and are left out"
             )
+        precision = report.observed(PRECISION)
+        lines += [] if precision is None else [_resolved(precision)]
         return lines + (_of_the_log(report) if report.partial else [])
 
     def values(self, report: DiagnosticReport) -> list[str]:
         per_error = report.companions.gradient_per_unit_error
         parts = [per_site("g", report.bp_grad_norms, depth_known=report.depth_known, between=", ")]
         return parts if per_error is None else [*parts, f"per unit error {figure(per_error)}"]
+
+
+def _resolved(precision: Precision) -> str:
+    """In which dtypes a small gradient is only small."""
+    if not precision.samples:
+        return "in no dtype is there a gradient at h_L to resolve: it is zero or not finite in float64"
+    dtypes = "; ".join(f"{seen.dtype} {_in_one(seen)}" for seen in precision.dtypes)
+    return f"cosine to the float64 gradient at h_L (median of {precision.samples} samples): {dtypes}"
+
+
+def _in_one(seen: Resolution) -> str:
+    if seen.cosine is None:
+        return seen.problem
+    if math.isnan(seen.cosine):
+        return "lost for all of them"
+    return f"{seen.cosine:.4f}" + (f", lost for {seen.lost} of them" if seen.lost else "")
 
 
 def _deepest(report: DiagnosticReport) -> tuple[str, float | None]:

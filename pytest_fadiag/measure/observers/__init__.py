@@ -11,6 +11,7 @@ from .base import Event, FirstBatch, Gradient, Observer, Output, OutputError, Pa
 from .directions import GradientDirections
 from .gradients import GradientNorms
 from .output_error import OutputErrors
+from .precision import GradientPrecision
 from .reference import ReferenceProof
 from .states import StateNorms
 
@@ -29,10 +30,16 @@ __all__ = [
     "make_observers",
 ]
 
-OBSERVERS: dict[str, type[Observer[Any]]] = {
-    observer.spec.name: observer
-    for observer in (StateNorms, GradientNorms, GradientDirections, OutputErrors, Classification, ReferenceProof)
-}
+_OWN: tuple[type[Observer[Any]], ...] = (
+    StateNorms,
+    GradientNorms,
+    GradientDirections,
+    OutputErrors,
+    Classification,
+    ReferenceProof,
+    GradientPrecision,
+)
+OBSERVERS: dict[str, type[Observer[Any]]] = {observer.spec.name: observer for observer in _OWN}
 """The registry, by name."""
 
 ObserverMaker = Callable[[PassInfo], Observer[Any]]
