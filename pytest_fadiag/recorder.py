@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -11,11 +12,14 @@ import torch
 from torch import nn
 
 from .judge.errors import AuditError
+from .judge.observers import PRECISION
 from .judge.records import BATCH, BATCHES, Measurement, check_accuracy
+from .judge.reference import UNPROVEN
 from .load.identity import identify
 from .load.recording import Recording
 from .measure.batches import Batch, regrouped
 from .measure.measure import measure
+from .measure.observers import OBSERVERS
 from .measure.output_error import Loss, cross_entropy
 
 OWN_KEYS = ("epoch", "acc_eval", "images", "hidden_norms", "bp_grad_norms", "stability_layer", "drift", "companions")
@@ -51,6 +55,7 @@ class Recorder:
             eval_batches = list(eval_batches)  # it could be read only once
         _refuse_shuffled(eval_batches)
         self.eval_batches = eval_batches
+        self._warned = False
         self.probe = _probe(eval_batches)
 
     @property
@@ -86,22 +91,33 @@ class Recorder:
                 stream=self.stream,
                 loss=self.loss,
                 batch_size=self.batch_size,
+                observers=[name for name in OBSERVERS if name != PRECISION.name],  # in which dtypes is no number of a log
             )
+            self._warn_unproven(measurement)
             if acc is None and measurement.accuracy is not None:
                 entry |= {"acc_eval": measurement.accuracy.value, "images": measurement.accuracy.images}
             entry |= _numbers(measurement)
         self.recording.write(entry)
         return measurement
 
+    def _warn_unproven(self, measurement: Measurement) -> None:
+        """Say once that gradients are not logged, rather than end a training for it."""
+        problem = "" if measurement.reference is None else measurement.reference.problem
+        if problem and not self._warned:
+            self._warned = True
+            warnings.warn(f"{self.path.name} gets no gradients, since {UNPROVEN}: {problem}", stacklevel=4)
+
 
 def _numbers(measured: Measurement) -> dict[str, Any]:
-    return {
+    """What was measured; without a proven reference there are no gradients among it."""
+    numbers = {
         "hidden_norms": measured.residual_norms,
         "bp_grad_norms": measured.bp_grad_norms,
         "stability_layer": measured.stability_layer,
         "drift": measured.cross_batch_stability,
         "companions": {key: value for key, value in asdict(measured.companions).items() if _says_something(value)},
     }
+    return {key: value for key, value in numbers.items() if value is not None and value != ()}
 
 
 def _says_something(value: Any) -> bool:

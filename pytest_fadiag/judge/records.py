@@ -115,7 +115,7 @@ class Reference:
     """Why it is not proven; empty where it is."""
     dtype: str
     remark: str = ""
-    """Why it was not proven in float64."""
+    """Why it was not proven in float64, or why there is nothing to compare."""
     redrawn: bool = False
     """Whether the weights were drawn anew for it, since at the network's own nothing could be resolved."""
     own_backward: bool = False

@@ -22,7 +22,7 @@ def reference_line(report: DiagnosticReport) -> str:
     shown = "" if error is None else f", agrees with finite differences to {figure(error)}"
     parts = [f"BP gradient{shown}"]
     if reference.remark:
-        parts.append(f"in {reference.dtype}, since {reference.remark}")
+        parts.append(reference.remark if error is None else f"in {reference.dtype}, since {reference.remark}")
     if reference.redrawn:
         parts.append("with weights drawn anew, since at the network's own nothing is resolved")
     if reference.own_backward:

@@ -177,9 +177,13 @@ class DiagnosticReport:
         return tuple(self._judged(diagnostic) for diagnostic in self._asked)
 
     def _judged(self, diagnostic: Diagnostic) -> Finding:
-        if self.unproven and diagnostic.rests_on_reference:
+        if self.lacks(diagnostic):
             return diagnostic.finding(self, Status.NOT_MEASURED, None, UNPROVEN, causes=(Cause(CauseKind.UNPROVEN),))
         return diagnostic.judge(self)
+
+    def lacks(self, diagnostic: Diagnostic) -> bool:
+        """Whether a diagnostic has nothing to judge by, for want of a proven reference."""
+        return bool(self.unproven) and diagnostic.rests_on_reference
 
     @property
     def unproven(self) -> str:
@@ -232,7 +236,7 @@ class DiagnosticReport:
 
     def _fired(self, key: str) -> bool:
         for diagnostic, finding in zip(self._asked, self.findings, strict=True):
-            if finding.key == key and self.unproven and diagnostic.rests_on_reference:
+            if finding.key == key and self.lacks(diagnostic):
                 raise AuditError(f"nobody knows whether ({key}) fires, since {UNPROVEN}: {self.unproven}")
             if finding.key == key:
                 return finding.fired
@@ -264,7 +268,7 @@ class DiagnosticReport:
     def check(self, expected: str | Sequence[str] | None = None) -> None:
         """Raise an ``AssertionError`` with this report as its text unless exactly the expected diagnostics (none) fired."""
         __tracebackhide__ = True
-        unjudged = [d.name for d in self._asked if self.unproven and d.rests_on_reference]
+        unjudged = [diagnostic.name for diagnostic in self._asked if self.lacks(diagnostic)]
         if unjudged:
             raise AuditError(f"{listed(unjudged)} cannot be judged, since {UNPROVEN}: {self.unproven}")
         recorded = self.expected if expected is None else Keys.parse(expected)
@@ -289,8 +293,7 @@ class DiagnosticReport:
             lines += folded("  ", filter(None, [self.trajectory.line(self.fired)]))
         for diagnostic, finding in zip(self._asked, self.findings, strict=True):
             lines.append(f"{diagnostic.label}: {finding.outcome}")
-            unproven = self.unproven and diagnostic.rests_on_reference
-            lines += folded("    ", [finding.headline] if unproven else diagnostic.lines(self))
+            lines += folded("    ", [finding.headline] if self.lacks(diagnostic) else diagnostic.lines(self))
             if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
                 lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
         return printable("\n".join([*lines, f"VERDICT: {self.verdict}"]))
@@ -316,7 +319,7 @@ class DiagnosticReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""
-        known = [d.key for d in self._asked if not (self.unproven and d.rests_on_reference)]
+        known = [diagnostic.key for diagnostic in self._asked if not self.lacks(diagnostic)]
         fired = {finding.key: finding.fired for finding in self.findings if finding.key in known}
         values = {own.name: getattr(self, own.name) for own in fields(ReportValues) if own.name not in _FLAGS}
         values |= {name: fired.get(key) for name, key in _FLAGS.items()}

@@ -105,8 +105,6 @@ class Inputs:
         Where the forward pass insists on labels, they are among the inputs.
         """
         self.labels.update(torch.unique(y).tolist())
-        if isinstance(x, dict):
-            self._check_names(x)
         moved, labels = self.moved(x, y)
         named = moved if isinstance(moved, dict) else {"": moved}
         for name, tensor in named.items():
@@ -117,6 +115,8 @@ class Inputs:
 
     def moved(self, x: ModelInput, y: Tensor) -> tuple[ModelInput, Tensor]:
         """The copies alone, of which nothing is remembered."""
+        if isinstance(x, dict):
+            self._check_names(x)
         labels = y.to(self.device, torch.long, non_blocking=True, copy=True)
         return self._with_labels(each(x, self._moved), labels), labels
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..judge.errors import AuditError
 from ..judge.records import Reference
 from ..judge.wording import figure, limit
 from .inputs import ModelInput, copied, each, rows
@@ -24,6 +25,7 @@ SAME = 1e-6
 """How far the network's own backward may lie from the reference, relative, and still be the same."""
 WIDE_STEP = 0.5
 """Relative to ‖h‖, wide enough to cross the steps of a piecewise-constant function."""
+NOT_FINITE = "its derivative is not finite, and there is nothing to compare with finite differences"
 WAY_OUT = "audit a plain network with the same weights by --fa-model=package.module:factory"
 
 
@@ -53,6 +55,8 @@ class Proof:
     error: float | None = None
     undoes: bool = True
     """Whether own backwards are undone; where only the network's own are its derivative, it is left as it is."""
+    undecided: bool = False
+    """Whether there was nothing finite to compare."""
 
     def forward(self, network: nn.Module) -> AbstractContextManager[ThroughForward | None]:
         """The context of a forward pass whose graph gives the reference."""
@@ -75,11 +79,15 @@ def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Proof:
             if not mode.narrow or not proof.record.problem:
                 return proof
             return _Trial(wide, stream, on_copy, FLOAT32, "parts of the forward compute in less than float64").proof()
+    except AuditError:
+        raise
     except Exception as error:  # a network may do anything with being copied, or with float64
         why = f"no float64 copy runs: {_first_line(error)}"
     trial = _Trial(network, stream, x, FLOAT32, why)
     try:
         return trial.proof()
+    except AuditError:
+        raise
     except Exception as error:
         return Proof(trial.record(f"it fails: {_first_line(error)}"))
 
@@ -153,8 +161,20 @@ class _Trial:
             assert isinstance(own, Exception)
             raise own
         if not self.redrawn and not self._resolved(one):
-            return self._anew().proof()
+            anew = self._anew().proof()
+            # A derivative that is not finite fires (b), whatever it is the derivative of.
+            return Proof(self.record(remark=NOT_FINITE)) if anew.undecided and not one.seen.finite else anew
+        self._check_states(one.seen)
         return self._flat(one) or self._not_proven(one.error)
+
+    def _check_states(self, seen: Pass) -> None:
+        """An error where a state gets no gradient because the logits do not depend on it: it is none of the stream."""
+        for layer, gradient in enumerate(seen.gradients):
+            if not bool(gradient.any()) and self._differences(seen, layer).vanish and not self.redrawn:
+                raise AuditError(
+                    f"no gradient of the loss reaches h_{layer} of the stream ({self.stream.source}), and the logits do not "
+                    "depend on it; check the stream (--fa-stream)"
+                )
 
     def _attempt(self, *, own_backward: bool = False) -> Pass | Exception:
         """The gradients at the states, or what keeps autograd from them."""
@@ -235,13 +255,13 @@ class _Trial:
 
     def _not_proven(self, error: float) -> Proof:
         if math.isnan(error):
-            return Proof(self.record("its derivative is not finite, even with weights drawn anew"))
+            return Proof(self.record("its derivative is not finite, even with weights drawn anew"), undecided=True)
         allowed = f"({limit(self.precision.tolerance)} is allowed)"
         return Proof(
             self.record(f"autograd's derivative lies {figure(error)} from finite differences, relative {allowed}"), error
         )
 
-    def record(self, said: str = "", way_out: str = WAY_OUT, *, own: bool = False) -> Reference:
+    def record(self, said: str = "", way_out: str = WAY_OUT, *, own: bool = False, remark: str = "") -> Reference:
         """What is written down; a problem with the modules that it comes from, and the way out."""
         modules = self.departures.of(*UNDONE)
         if said:
@@ -251,7 +271,7 @@ class _Trial:
                 parts.append(f"{what} in {_some(places)} cannot be undone" if places else "")
             said = "; ".join(filter(None, [*parts, way_out]))
         shown = tuple(modules) if said or own else ()
-        return Reference(said, self.precision.name, self.why, self.redrawn, own or bool(said and modules), shown)
+        return Reference(said, self.precision.name, remark or self.why, self.redrawn, own or bool(said and modules), shown)
 
 
 def _u(logits: Tensor) -> Tensor:

@@ -29,6 +29,11 @@ class Pass:
     gradients: list[Tensor]
 
     @property
+    def finite(self) -> bool:
+        """Whether every gradient is."""
+        return all(bool(torch.isfinite(gradient).all()) for gradient in self.gradients)
+
+    @property
     def depth(self) -> int:
         """The L of h_L."""
         return len(self.states) - 1

@@ -10,6 +10,7 @@ from .. import __version__
 from ..judge.diagnostics import Diagnostic
 from ..judge.diagnostics.frozen_margin import margin
 from ..judge.keys import labelled
+from ..judge.reference import reference_line
 from ..judge.report import DiagnosticReport
 from ..judge.trajectory import Trajectory
 from ..judge.wording import fraction, limit, listed, points
@@ -80,6 +81,7 @@ def _identification(group: MethodGroup, version: str) -> list[str]:
         ("audited", f"{source}: {', '.join(_text(row.checkpoint) for row in group.rows)}"),
         ("tool", f"pytest-fadiag {_text(version)}"),
         *(("inputs", _text("; ".join(stated))) for stated in [_inputs(group)] if stated),
+        *(("reference", _text("; ".join(proven))) for proven in [_references(group)] if proven),
         ("architecture, data, optimiser, epochs", AUTHOR),
     ]
     lines = cells(("field", "value"), fields)
@@ -100,6 +102,12 @@ def _identification(group: MethodGroup, version: str) -> list[str]:
 def _inputs(group: MethodGroup) -> list[str]:
     """What its networks were measured on, each statement once."""
     return list(dict.fromkeys(str(report.inputs) for report in group.reports if report.inputs is not None))
+
+
+def _references(group: MethodGroup) -> list[str]:
+    """How the BP gradient of each seed was proven."""
+    lines = ((row, "" if row.report is None else reference_line(row.report)) for row in group.rows)
+    return [f"seed {_name(row)}: {line}" for row, line in lines if line]
 
 
 def _repeated(seeds: Sequence[int]) -> str:
@@ -156,7 +164,8 @@ def _diagnostic(group: MethodGroup, diagnostic: Diagnostic) -> list[str]:
             outcome, said = "error", _text(row.reason) or said
         elif key not in status.judged:
             outcome, said = "not run", f"{said} (not part of this run)"
-        rows.append((_seed(row), outcome, said, "; ".join(map(_text, diagnostic.values(row.report)))))
+        values = [] if row.report.lacks(diagnostic) else diagnostic.values(row.report)
+        rows.append((_seed(row), outcome, said, "; ".join(map(_text, values))))
     return cells(("seed", "outcome", "number and threshold", "values"), rows)
 
 
