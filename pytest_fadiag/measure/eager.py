@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ..judge.errors import AuditError
+from .modules import named_modules
 
 
 def original(module: nn.Module) -> nn.Module:
@@ -25,11 +26,11 @@ def eager(network: nn.Module) -> Iterator[nn.Module]:
     network = original(network)
     compiled = [
         (parent, name, child)
-        for parent in network.modules()
+        for parent in named_modules(network).values()
         for name, child in parent._modules.items()
         if child is not None and original(child) is not child
     ]
-    called = [module for module in network.modules() if vars(module).get("_compiled_call_impl") is not None]
+    called = [module for module in named_modules(network).values() if vars(module).get("_compiled_call_impl") is not None]
     calls = [module._compiled_call_impl for module in called]
     # Without the package that compiles nothing is compiled, and importing it takes seconds.
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
@@ -49,7 +50,7 @@ def eager(network: nn.Module) -> Iterator[nn.Module]:
 
 def refuse_scripted(network: nn.Module) -> None:
     """An error where a part of a network is no Python any more."""
-    scripted = next((name for name, part in network.named_modules() if isinstance(part, torch.jit.ScriptModule)), None)
+    scripted = next((name for name, part in named_modules(network).items() if isinstance(part, torch.jit.ScriptModule)), None)
     if scripted is not None:
         what = f"its module {scripted!r} is" if scripted else "the network is"
         raise AuditError(

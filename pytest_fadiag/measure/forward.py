@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from ..judge.errors import AuditError
 from .backward import Backward
-from .eager import refuse_scripted
 from .inputs import Inputs, ModelInput, call_network, copied, describe, rows, size_of
 from .observers import Event, FirstBatch, Gradient, Observer, Output, OutputError, Samples, State
 from .output_error import Loss, output_error
@@ -117,7 +116,6 @@ class Forward:
 
     def _find_stream(self, x: ModelInput) -> Stream:
         if self.stream is None:
-            refuse_scripted(self.network)
             look = rows(x, slice(LOOK))
             self.stream = _guarded(look, lambda: find_stream(self.network, look, self.spec, self.outputs))
         return self.stream

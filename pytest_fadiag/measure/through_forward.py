@@ -17,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint as checkpointing
 from torch.utils.hooks import RemovableHandle
 
+from .modules import named_modules
+
 OWN_FUNCTION, OWN_HOOK, DETACH = "own backward", "backward hook", "detach"
 DATA, NO_GRAD, ITEM, GRAD_FN, OPAQUE = ".data", "no_grad", "item()", "grad_fn", "a forward that autograd cannot see"
 UNDONE = (OWN_FUNCTION, OWN_HOOK, DETACH)
@@ -27,7 +29,9 @@ class Departures:
     """Where a forward departs from plain autograd: what it does, and the modules that do it, by name and class."""
 
     def __init__(self, network: nn.Module) -> None:
-        self.names = {module: f"{name or 'the network'} ({type(module).__name__})" for name, module in network.named_modules()}
+        self.names = {
+            module: f"{name or 'the network'} ({type(module).__name__})" for name, module in named_modules(network).items()
+        }
         self.found: dict[str, dict[str, None]] = {}
 
     def note(self, what: str, where: str | None = None) -> None:
@@ -246,12 +250,12 @@ def _hooks_off(network: nn.Module, departures: Departures | None) -> Iterator[No
     """No module's backward hooks, nor those for all modules."""
     places: list[tuple[Any, str, Any]] = []
     for owner, names in (
-        *((vars(module), ("_backward_hooks", "_backward_pre_hooks")) for module in network.modules()),
+        *((vars(module), ("_backward_hooks", "_backward_pre_hooks")) for module in named_modules(network).values()),
         (vars(module_hooks), ("_global_backward_hooks", "_global_backward_pre_hooks")),
     ):
         places += [(owner, name, owner[name]) for name in names if owner.get(name)]
     if departures is not None:
-        for module in network.modules():
+        for module in departures.names:
             if module._backward_hooks or module._backward_pre_hooks:
                 departures.note(OWN_HOOK, departures.names[module])
     try:

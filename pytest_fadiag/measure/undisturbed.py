@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +9,8 @@ import torch
 from torch import nn
 
 from .eager import eager
+from .modules import named_modules, named_parameters
+from .wide import copy_of
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def undisturbed(model: nn.Module) -> Iterator[tuple[nn.Module, torch.dtype]]:
 def _same_attributes(network: nn.Module) -> Iterator[None]:
     """What a forward pass leaves on its modules, such as states kept for a local rule, is gone, and what was there is back."""
     lazy = nn.modules.lazy.LazyModuleMixin  # becomes another module in its first pass
-    before = [(module, dict(vars(module))) for module in network.modules() if not isinstance(module, lazy)]
+    before = [(module, dict(vars(module))) for module in named_modules(network).values() if not isinstance(module, lazy)]
     try:
         yield
     finally:
@@ -48,13 +49,13 @@ def _same_attributes(network: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _prepared(model: nn.Module) -> Iterator[tuple[nn.Module, torch.dtype]]:
-    dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
+    dtypes = {parameter.dtype for parameter in named_parameters(model).values() if parameter.is_floating_point()}
     half = next((dtype for dtype in dtypes if dtype in (torch.float16, torch.bfloat16)), None)
     compute = torch.float64 if torch.float64 in dtypes else torch.float32
-    network = copy.deepcopy(model).to(compute) if half is not None or len(dtypes) > 1 else model
-    modes = [(module, module.training) for module in network.modules()]
-    requirements = [(parameter, parameter.requires_grad) for parameter in network.parameters()]
-    devices = {parameter.device for parameter in network.parameters() if parameter.device.type == "cuda"}
+    network = copy_of(model, compute) if half is not None or len(dtypes) > 1 else model
+    modes = [(module, module.training) for module in named_modules(network).values()]
+    requirements = [(parameter, parameter.requires_grad) for parameter in named_parameters(network).values()]
+    devices = {parameter.device for parameter, _ in requirements if parameter.device.type == "cuda"}
     try:
         with (
             torch.inference_mode(False),
@@ -63,6 +64,8 @@ def _prepared(model: nn.Module) -> Iterator[tuple[nn.Module, torch.dtype]]:
             torch.random.fork_rng(devices=[device.index or 0 for device in devices]),
         ):
             network.eval()
+            for module, _ in modes:
+                module.training = False  # also where torch knows nothing of it
             for parameter, _ in requirements:
                 parameter.requires_grad_(False)
             yield network, half or next(iter(dtypes), torch.get_default_dtype())

@@ -19,7 +19,8 @@ NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """A copy of a network, in another precision if one is named; on the CPU where a device has no float64."""
-    device = torch.device("cpu") if any(p.device.type == "mps" for p in network.parameters()) else None
+    lacking = dtype == torch.float64 and any(parameter.device.type == "mps" for parameter in network.parameters())
+    device = torch.device("cpu") if lacking else None
     # Each tensor once, in the place of the copy that deepcopy would make: it cannot copy tensors that have a graph.
     memo: dict[int, Any] = {id(tensor): _converted(tensor, dtype, device) for tensor in _tensors(network)}
     return copy.deepcopy(network, memo)

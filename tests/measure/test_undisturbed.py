@@ -93,7 +93,7 @@ def test_judging_a_stored_measurement_imports_no_torch() -> None:
         " headline_acc=0.5).verdict, 'torch' in sys.modules)"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert output.strip() == "trustworthy False"
+    assert output.strip() == "incomplete: frozen-margin not measured False"
 
 
 def test_every_public_name_resolves() -> None:

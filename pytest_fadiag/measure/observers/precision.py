@@ -83,7 +83,7 @@ def _gradient(seen: FirstBatch, dtype: torch.dtype) -> Tensor:
             loss = seen.loss(logits, seen.samples.labels.to(device)).sum() / 128
     (gradient,) = torch.autograd.grad(loss, last, allow_unused=True)
     made = torch.zeros_like(last[0]) if gradient is None else gradient
-    return made.detach().movedim(seen.stream.batch_dim, 0).flatten(1)
+    return made.detach().movedim(seen.stream.batch_dims[-1], 0).flatten(1)
 
 
 def _first_line(error: Exception) -> str:

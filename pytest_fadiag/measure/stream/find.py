@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...judge.errors import AuditError
+from ..eager import refuse_scripted
 from ..inputs import ModelInput, call_network, copied, each, rows, tensors_of
 from ..modules import named_modules
 from ..outputs import Outputs, largest_difference
@@ -47,8 +48,7 @@ ATTEMPTS = ((1.0, False), (1.0, True), (0.5, False), (2.0, True))
 
 def find_stream(model: nn.Module, x: ModelInput, spec: str | None = None, outputs: Outputs | None = None) -> Stream:
     """The stream of a network: what the user names, else what is found; ``x`` is a handful of samples."""
-    if isinstance(model, torch.jit.ScriptModule):
-        raise AuditError("the network is scripted, and its states cannot be seen; audit the network that it was scripted from")
+    refuse_scripted(model)
     parsed, outputs = None if spec is None else Spec.parse(spec), outputs or Outputs()
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
