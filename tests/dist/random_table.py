@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dist.crash_table import BLAMED, KEYS
 from dist.small_repo import forget, make_repo
 
-HANG = 180.0
+HANG = 600.0
+"""Seconds after which a run that takes half a minute on an idle machine is called hanging."""
 KINDS = {"worker killed": 200, "SIGINT": 40, "SIGTERM": 40}
 REASONS = ("its worker died", "not tried again")
 PROBLEMS = ("hangs", "internal error", "no audit", "torn file", "rows lost", "wrong test blamed", "green", "orphans", "left over")
@@ -38,10 +40,11 @@ def one_run(kind: str, number: int, root: Path) -> tuple[list[str], str]:
     for old in root.glob("out.*"):
         old.unlink()
     temporary = root / "tmp"
-    temporary.mkdir(exist_ok=True)
+    shutil.rmtree(temporary, ignore_errors=True)  # of a run that hung and was killed
+    temporary.mkdir()
     reports = [f"--fa-report={report}:out.{report}" for report in ("json", "html", "markdown")]
     command = [sys.executable, "-m", "pytest", "--color=no", "-n", "2", *reports, *(["--fa-no-cache"] * (rng.random() < 0.3))]
-    environment = {**os.environ, "TMPDIR": str(temporary), "COLUMNS": "120"}
+    environment = {**os.environ, "TMPDIR": str(temporary), "COLUMNS": "120", "PYTHONFAULTHANDLER": "1"}
     with (root / "out.txt").open("w") as output:
         process = subprocess.Popen(command, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT)
     began = time.monotonic()
@@ -58,8 +61,9 @@ def one_run(kind: str, number: int, root: Path) -> tuple[list[str], str]:
         time.sleep(0.02)
     hangs = process.poll() is None
     if hangs:
-        process.kill()
+        process.send_signal(signal.SIGABRT)  # its threads are at the end of out.txt then
         process.wait()
+        shutil.copy(root / "out.txt", Path(tempfile.gettempdir(), f"hang-{number}.txt"))
     psutil.wait_procs(list(workers.values()), timeout=5)
     orphans = [worker for worker in workers.values() if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
     for orphan in orphans:
