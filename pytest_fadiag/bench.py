@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from .cache import Parts, ResultCache, key_of
 from .judge.codec import read, to_plain
 from .judge.control import Control
-from .judge.diagnostics import DIAGNOSTICS, Diagnostic, Diagnostics
+from .judge.credit import Credit
+from .judge.diagnostics import DIAGNOSTICS, CreditAlignment, Diagnostic, Diagnostics
 from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
-from .judge.observers import ACCURACY, REFERENCE, ObserverSpec
+from .judge.observers import ACCURACY, CREDIT, REFERENCE, ObserverSpec
 from .judge.records import Measurement
 from .judge.reference import UNPROVEN
 from .judge.remarks import on_tensors_aside
@@ -63,11 +64,18 @@ class Record:
     """What loading the file brought to light."""
 
     @property
+    def credit(self) -> Credit | None:
+        """What was seen of the method's credit, where somebody looked at it."""
+        seen = self.measurement.extra.get(CREDIT.name)
+        return read(Credit, seen, CREDIT.name) if seen else None
+
+    @property
     def problems(self) -> dict[str, AuditError]:
         """By key what keeps a diagnostic from being judged."""
         reference = self.measurement.reference
         if reference is None or not reference.problem:
-            return {}
+            said = "" if self.credit is None else self.credit.problem
+            return {CreditAlignment.key: AuditError(f"{CreditAlignment.name} cannot be judged: {said}")} if said else {}
         resting = [diagnostic for diagnostic in self.available if diagnostic.rests_on_reference]
         return {d.key: AuditError(f"{d.name} cannot be judged, since {UNPROVEN}: {reference.problem}") for d in resting}
 
@@ -192,7 +200,8 @@ class Bench:
 
         if given.identity:
             return self._supplied(memory, wanted, make)
-        key = self._key(path)
+        unnamed = self.setup.credit is not None and self._credit is None
+        key = None if unnamed and CREDIT in observers else self._key(path)
         return self.cache.parts(key or memory, wanted, make, keep=key is not None, usable=_usable)
 
     def _supplied(self, memory: str, wanted: Sequence[str], make: Callable[[Sequence[str]], Parts]) -> Parts:
@@ -217,7 +226,8 @@ class Bench:
             batches = self.workshop.batches(checkpoint, network, given)
             with _readable():
                 digest = None if given.own_data else self._identified(self._data.digest())
-            observations = self.workshop.observe(network, batches, observers, progress, digest)
+            credit = self.workshop.credit(checkpoint, given) if CREDIT in observers else None
+            observations = self.workshop.observe(network, batches, observers, progress, digest, credit)
             self.workshop.release(path)
         name = getattr(batches, "name", "")
         facts = {
@@ -245,6 +255,7 @@ class Bench:
                 "environment": observations.environment,
                 **({} if result else {"unproven_by": REFERENCE.version}),
                 **sources,
+                **(self._credit_sources() if observer == CREDIT else {}),
             }
         plain: Parts = to_plain(made)
         return plain
@@ -267,7 +278,19 @@ class Bench:
     def _part(self, observer: ObserverSpec[Any]) -> str:
         """The name of an observer's result within a record: by its version, its share of the setup, and foreign code."""
         code = "" if observer.is_own else f"-{(code_digest(observer.place.partition(':')[0]) or '')[:8]}"
-        return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}{code}"
+        credit = f"-{key_of({'credit': self._credit})[:8]}" if observer == CREDIT else ""
+        return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}{code}{credit}"
+
+    @property
+    def _credit(self) -> str | None:
+        """What tells one credit function from another; nothing where none is given, or one that has no name."""
+        credit = self.setup.credit
+        return network_identity(credit) if isinstance(credit, str) else None
+
+    def _credit_sources(self) -> dict[str, Any]:
+        """The code that a credit function came from, with which its result is kept."""
+        credit = self.setup.credit
+        return {"credit_sources": sources_of(credit)} if isinstance(credit, str) else {}
 
     def _sources(self, checkpoint: Checkpoint, network: Any, given: Given) -> dict[str, Any]:
         """The code that a factory's network, or a pickled one, came from, with which a result is kept."""
@@ -353,13 +376,17 @@ def audit(
 
     ``data`` is a SPEC such as ``fashion-mnist:ROOT``; ``frozen`` the control: an accuracy, a mapping by method, a control
     checkpoint or a JSON file. The rest goes to :class:`Setup`: ``model``, ``stream``, ``batches``, ``batch_size``, ``device``,
-    ``threads``, ``unsafe``, ``normalize``.
+    ``threads``, ``unsafe``, ``normalize``, and ``credit``, with which (f) is measured too.
     """
     controls = Controls.of(frozen)  # first: a percentage is rejected before the measurement, not after it
     bench = Bench(Setup(data, **setup), progress=None if progress is None else lambda name: nullcontext(progress))
-    record = bench.record(Path(path))
+    available = bench.registry.diagnostics
+    asked = [*available.by_default, *([] if bench.setup.credit is None else available.select(CreditAlignment.key))]
+    record = bench.record(Path(path), asked)
+    if record.credit is not None and record.credit.problem:
+        raise AuditError(f"{path}: {record.credit.problem}")
     chosen = frozen if isinstance(frozen, Control) else controls.choose(record.method, record.seed)
-    report = record.judge(bench.control(chosen), thresholds)
+    report = record.judge(bench.control(chosen), thresholds, asked)
     if controls and chosen is None:
         report = replace(report, notes=f"{report.notes}; none of the controls supplied is for {record.method}")
     return report
@@ -375,7 +402,7 @@ def _usable(name: str, part: Any) -> bool:
     whole = isinstance(part, dict) and all(key in part for key in needed) and isinstance(part["environment"], dict)
     if whole and part.get("unproven_by", REFERENCE.version) != REFERENCE.version:
         return False  # nothing was measured, for want of a proof that may succeed now
-    return whole and ("sources" not in part or is_current(part["sources"]))
+    return whole and all(is_current(part[code]) for code in ("sources", "credit_sources") if code in part)
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from .load.data import DataSet, EvalBatches, as_data_set
 from .load.networks import build_network, choose_device, left_aside, load_into, wants_flat
 from .load.setup import Given, Setup
 from .load.sources import UnknownData
-from .load.specs import is_factory
+from .load.specs import is_factory, named_function
+from .measure.credit import CreditSource, function_name
 from .measure.observe import Observations, observe
 from .registry import Registry, installed
 
@@ -101,6 +102,17 @@ class Workshop:
         flatten = isinstance(data.x, Tensor) and wants_flat(network, data.x[0])
         return EvalBatches(data, self.setup.batch_size, flatten=flatten)
 
+    def credit(self, checkpoint: Checkpoint, given: Given) -> CreditSource:
+        """What the credit of a checkpoint's method can be had from: what a conftest or the setup gives, else the file."""
+        own = {"state_dict": checkpoint.state_dict, "config": checkpoint.config, "Bs": checkpoint.feedback}
+        content = checkpoint.content or own
+        if given.credit is not None:
+            return CreditSource(_called(given.credit(), "the fixture fa_credit gave"), "the fixture fa_credit", content)
+        credit = self.setup.credit
+        if isinstance(credit, str):
+            return CreditSource(named_function(credit, "credit function"), credit, content)
+        return CreditSource(credit, "" if credit is None else function_name(credit), content)
+
     def observe(
         self,
         network: nn.Module,
@@ -108,6 +120,7 @@ class Workshop:
         observers: Sequence[ObserverSpec[Any]],
         progress: Progress,
         data_digest: str | None,
+        credit: CreditSource | None = None,
     ) -> Observations:
         """One pass of a network over its batches, seen by these observers."""
         total = getattr(batches, "samples", 0)
@@ -121,5 +134,12 @@ class Workshop:
             threads=self.setup.threads,
             data_digest=data_digest,
             progress=lambda done: progress(done, total),
+            credit=credit,
         )
         return observations
+
+
+def _called(function: Any, what: str) -> Any:
+    if function is not None and not callable(function):
+        raise AuditError(f"{what} {type(function).__name__}; expected a function of (model, x, y, checkpoint), or None")
+    return function

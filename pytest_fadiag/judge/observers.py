@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from .credit import Credit
+
 Result = TypeVar("Result")
 
 
@@ -58,5 +60,6 @@ OUTPUT_ERROR: ObserverSpec[Any] = ObserverSpec("output-error", 1, f"{_HOME}.outp
 ACCURACY: ObserverSpec[Any] = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
 REFERENCE: ObserverSpec[Any] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
 PRECISION = ObserverSpec("precision", 1, f"{_HOME}.precision:GradientPrecision", result=Precision)
+CREDIT = ObserverSpec("credit", 1, f"{_HOME}.credit:CreditAlignments", result=Credit)
 FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY, REFERENCE)
 """Those whose results are fields of a measurement."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .codec import read, to_plain
 from .control import Control
+from .credit import Credit
 from .diagnostics import DIAGNOSTICS, Cause, CauseKind, Diagnostic, Diagnostics, Finding, GradientFloor, ResidualGrowth, Status
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
@@ -18,7 +19,7 @@ from .keys import Keys, labelled
 from .late import named
 from .margins import Interval
 from .names import LONGEST_NAME, as_name, as_text, printable
-from .observers import ObserverSpec
+from .observers import CREDIT, ObserverSpec
 from .records import (
     Accuracy,
     AuxiliaryStatistics,
@@ -33,7 +34,7 @@ from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds, check_names
 from .trajectory import Trajectory
 from .verdict import DECIDED, left_open, not_walked_back, walk_back
-from .wire import ReportValues, TrajectoryValues
+from .wire import CreditValues, ReportValues, TrajectoryValues
 from .wording import folded, listed
 
 if TYPE_CHECKING:
@@ -200,6 +201,11 @@ class DiagnosticReport:
             return None
         return read(observer.result, self.observations[observer.name], f"observations[{observer.name!r}]")
 
+    @property
+    def credit(self) -> Credit | None:
+        """Γ at every site with its null, nudge, size and state; ``None`` where the method's credit was not looked at."""
+        return self.observed(CREDIT)
+
     def asks_for(self, key: str) -> bool:
         """Whether the diagnostic of a key was asked for."""
         return any(diagnostic.key == key for diagnostic in self._asked)
@@ -325,6 +331,7 @@ class DiagnosticReport:
         values |= {name: fired.get(key) for name, key in _FLAGS.items()}
         values["frozen_baseline_undercut"] = self.frozen_baseline_undercut if "d" in fired else None
         values["findings"] = [finding.to_dict() for finding in self.findings]
+        values["credit"] = None if self.credit is None or self.credit.problem else CreditValues.of(self.credit)
         values["trajectory"] = None if self.trajectory is None else TrajectoryValues.of(self.trajectory)
         plain: dict[str, Any] = to_plain(values)
         return plain

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from .codec import read
 from .control import Control
+from .credit import Credit, SiteState
 from .diagnostics import DIAGNOSTICS, Status
 from .errors import AuditError
 from .inputs import StatedInputs
@@ -57,6 +58,27 @@ class FindingValues:
     headline: str
     explanation: str
     causes: Names
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditValues:
+    """A method's credit against the BP gradient, an entry a site of the stream; all that was measured is in observations."""
+
+    sites: Annotated[Names, Meta(description="h_0, where the method has credit there, then the block outputs.")]
+    gamma: Annotated[tuple[Cosine, ...], Meta(description="Γ: the median cosine of a sample's credit and gradient.")]
+    null_low: Annotated[tuple[Cosine, ...], Meta(description="The 2.5 % quantile of Γ with permuted features.")]
+    null_high: Annotated[tuple[Cosine, ...], Meta(description="The 97.5 % quantile of Γ with permuted features.")]
+    z: Annotated[tuple[float, ...], Meta(description="How many standard deviations Γ lies from the null's mean.")]
+    nudge: Annotated[
+        tuple[float, ...], Meta(description="The loss that a small step saves, as a share of BP's; NaN is not resolved.")
+    ]
+    magnitude: Annotated[tuple[float, ...], Meta(description="The median of ‖a‖/‖g‖.")]
+    state: tuple[SiteState, ...]
+
+    @classmethod
+    def of(cls, credit: Credit) -> CreditValues:
+        """What a report shows of it."""
+        return cls(**{own.name: getattr(credit, own.name) for own in fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +200,9 @@ class ReportValues:
     reference_error: Annotated[float | None, Meta(description="How far autograd lies from finite differences, relative.")] = (
         None
     )
+    credit: Annotated[
+        CreditValues | None, Meta(description="The method's credit against the BP gradient, an entry a site of the stream.")
+    ] = None
     trajectory: TrajectoryValues | None = None
     margin_pp: Annotated[Points | None, Meta(description="Headline accuracy minus the control's, in percentage points.")] = None
     margin_interval: Interval | None = None

@@ -37,6 +37,8 @@ class Checkpoint:
     """``Bs``, the feedback matrices that were used, or ``None`` where none were saved."""
     network: nn.Module | None = None
     """The network itself, where a whole one was pickled."""
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """All that the file holds, under its own keys."""
 
 
 def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
@@ -71,6 +73,7 @@ def checkpoint_of(content: Any, path: Path) -> Checkpoint:
         test_acc=None if claimed is None else check_accuracy(claimed, f"{path}: test_acc"),
         feedback=content.get("Bs"),
         network=next((unwrapped(held) for key in STATE_KEYS if isinstance(held := content.get(key), nn.Module)), None),
+        content=content,
     )
 
 

@@ -38,6 +38,8 @@ class Setup:
     """How inputs are normalised: ``data``, ``none`` or ``MEAN/STD``; else as each checkpoint says."""
     base: Path | None = None
     """Where relative paths start in a SPEC of data that another package reads; else at the working folder."""
+    credit: str | Callable[..., Any] | None = None
+    """The method's credit at the block outputs: ``package.module:function`` or the function, of (model, x, y, checkpoint)."""
 
     def __post_init__(self) -> None:
         if self.normalize is not None:
@@ -57,6 +59,7 @@ class Given:
     batches: Callable[[], Iterable[Any]] | None = None
     data: Callable[[], Any] | None = None
     device: Callable[[], str] | None = None
+    credit: Callable[[], Callable[..., Any] | None] | None = None
     identity: tuple[str, ...] = ()
     """What tells one set of supplied values from another, within one process; empty where nothing is supplied."""
     at_hand: bool = True

@@ -42,6 +42,14 @@ def call_factory(spec: str, what: str, *arguments: Any) -> Any:
             raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
 
 
+def named_function(spec: str, what: str) -> Any:
+    """The function that a SPEC names."""
+    if not is_factory(spec):
+        raise AuditError(f"{what} {spec!r}: expected package.module:function")
+    with watched(spec):
+        return _imported(spec, what)
+
+
 def network_identity(spec: str | None) -> str | None:
     """What a network is known by before anything is imported: its SPEC, and where its code would be taken from.
 

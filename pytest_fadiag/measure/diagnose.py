@@ -9,12 +9,15 @@ from typing import Any
 from torch import nn
 
 from ..judge.control import Control
+from ..judge.diagnostics import DIAGNOSTICS, CreditAlignment
+from ..judge.errors import AuditError
 from ..judge.inputs import NormalisedBy, StatedInputs
 from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.wording import count, fraction
 from .batches import Batch
+from .credit import CreditFunction
 from .measure import measure
 from .observe import observe
 
@@ -29,12 +32,14 @@ def diagnose(
     notes: str = "",
     thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
     seed: int | None = None,
+    credit: CreditFunction | None = None,
     **options: Any,
 ) -> DiagnosticReport:
     """Measure a network and judge it.
 
     Without ``headline_acc`` the accuracy is that of the model on all ``eval_batches``. ``frozen_baseline_acc`` is the
-    control's accuracy as a fraction, or a :class:`Control`, whose per-image outcomes give a paired interval. ``options`` go
+    control's accuracy as a fraction, or a :class:`Control`, whose per-image outcomes give a paired interval. With ``credit``,
+    a function of ``(model, x, y)`` that returns the method's credit at each block output, (f) is measured too. ``options`` go
     to :func:`measure`: ``stream``, ``loss``, ``batches``, ``batch_size``, ``progress``.
     """
     control = frozen_baseline_acc
@@ -42,8 +47,9 @@ def diagnose(
         control = Control(Accuracy(control))
     if headline_acc is not None:
         Accuracy(headline_acc)  # a percentage is rejected before the measurement, not after it
-    measurement = measure(model, eval_batches, **options)
-    return DiagnosticReport.from_measurement(
+    measurement = measure(model, eval_batches, credit=credit, **options)
+    asked = [*DIAGNOSTICS.by_default, *([] if credit is None else DIAGNOSTICS.select(CreditAlignment.key))]
+    report = DiagnosticReport.from_measurement(
         measurement,
         method_name=method_name,
         headline_acc=headline_acc,
@@ -52,7 +58,11 @@ def diagnose(
         notes="\n".join(filter(None, [notes, _differs(headline_acc, measurement.accuracy)])),
         seed=seed,
         inputs=StatedInputs("", NormalisedBy.CALLER),
+        diagnostics=tuple(diagnostic.name for diagnostic in asked),
     )
+    if report.credit is not None and report.credit.problem:
+        raise AuditError(report.credit.problem)
+    return report
 
 
 def _differs(headline_acc: float | None, measured: Accuracy | None) -> str:

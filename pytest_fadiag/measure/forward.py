@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..judge.errors import AuditError
 from .backward import Backward
 from .inputs import Inputs, ModelInput, call_network, copied, describe, rows, size_of
-from .observers import Event, FirstBatch, Gradient, Observer, Output, OutputError, Samples, State
+from .observers import Event, FirstBatch, Gradient, Observer, Output, OutputError, ProbeBatch, Samples, State
 from .output_error import Loss, output_error
 from .outputs import Outputs
 from .reference import Proof, prove
@@ -37,7 +37,7 @@ class Forward:
 
     def begin(self, x: ModelInput, y: Tensor) -> None:
         """Prove the reference with the first samples of the probe, where somebody watches gradients or asks how it is taken."""
-        if not any({FirstBatch, Gradient} & set(observer.watches) for observer in self.observers):
+        if not any({FirstBatch, ProbeBatch, Gradient} & set(observer.watches) for observer in self.observers):
             return
         x, _ = self.inputs.moved(x, y)
         self.outputs.expect(y)
@@ -55,6 +55,8 @@ class Forward:
         backward = Backward(self._show, self._find_stream(x).batch_dims) if self._watching(Gradient, samples) else None
         if self.proof is not None and in_probe and samples.batch == 0:
             self._show(FirstBatch(samples, x, self.network, self._find_stream(x), self.loss, self.proof))
+        if self.proof is not None and self._watching(ProbeBatch, samples):
+            self._show(ProbeBatch(samples, copied(x), self.network, self._find_stream(x), self.loss, self.proof))
         if not any(self._watching(kind, samples) for kind in (Output, State, OutputError, Gradient)):
             return
         with torch.set_grad_enabled(backward is not None):
@@ -125,8 +127,8 @@ class Forward:
         return [
             observer
             for observer in self.observers
-            if kind in observer.watches and (samples.in_probe or (observer.every_batch and kind is not Gradient))
-            if not (kind is Gradient and self.unproven)
+            if kind in observer.watches and (samples.in_probe or (observer.every_batch and kind not in (Gradient, ProbeBatch)))
+            if not (kind in (Gradient, ProbeBatch) and self.unproven)
         ]
 
     @property

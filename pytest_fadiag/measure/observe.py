@@ -13,9 +13,10 @@ from torch import nn
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES
 from .batches import Batch, regrouped
+from .credit import CreditSource
 from .forward import Forward
 from .inputs import rows
-from .observers import Gradient, ObserverMaker, PassInfo, make_observers
+from .observers import Gradient, ObserverMaker, PassInfo, ProbeBatch, make_observers
 from .output_error import Loss, cross_entropy
 from .undisturbed import computing_threads, undisturbed
 
@@ -43,6 +44,7 @@ def observe(
     threads: int | None = None,
     progress: OnProgress | None = None,
     data_digest: str | None = None,
+    credit: CreditSource | None = None,
 ) -> Observations:
     """Run ``(x, y)`` batches of any sizes through a network, with observers by name or by class.
 
@@ -51,7 +53,7 @@ def observe(
     """
     _check(model, batches, batch_size)
     with computing_threads(threads), undisturbed(model) as (network, dtype):
-        watching = make_observers(observers, PassInfo(network, batches, data_digest))
+        watching = make_observers(observers, PassInfo(network, batches, data_digest, credit))
         forward = Forward(network, watching, stream, loss)
         every_batch = any(observer.every_batch for observer in watching)
         samples = probed = 0
@@ -74,7 +76,7 @@ def observe(
         if every_batch:  # the probe of data that is sorted by class may well hold one class only
             forward.inputs.check_classes(samples)
         # A gradient that is not proven was shown to nobody: what rests on it has no numbers.
-        without = [observer for observer in watching if forward.unproven and Gradient in observer.watches]
+        without = [observer for observer in watching if forward.unproven and {Gradient, ProbeBatch} & set(observer.watches)]
         results = {observer.spec.name: {} if observer in without else observer.compute() for observer in watching}
         return Observations(results, _environment(forward, dtype))
 

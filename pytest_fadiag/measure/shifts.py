@@ -89,7 +89,7 @@ class Shifts:
             shift = steps.view(-1, *[1] * (state.ndim - 1)) * some
             watch = _Watch(taken, layer, steps, self.stream.batch_dims)
             moved = torch.stack([shift, -shift], 1).flatten(0, 2)
-            logits = self._moved(joined([self.x] * (2 * len(some))), watch, layer, moved)
+            logits = self.moved(joined([self.x] * (2 * len(some))), watch, layer, moved)
             carried = (logits.view(len(some), 2, samples, -1) * self.u).sum(-1)
             values.append((carried[:, 0] - carried[:, 1]) / (2 * steps))
             watched.append(watch)
@@ -109,7 +109,7 @@ class Shifts:
         )
 
     @torch.no_grad()
-    def _moved(self, x: ModelInput, on_state: OnState, layer: int, shift: Tensor) -> Tensor:
+    def moved(self, x: ModelInput, on_state: OnState, layer: int, shift: Tensor) -> Tensor:
         """The logits with something added to one state, in place: a sum outside of the block must read it too."""
         stream = self.stream
 

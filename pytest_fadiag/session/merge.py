@@ -34,6 +34,7 @@ SAME_BY_KIND = {
     ColumnKind.COSINE: SAME,
     ColumnKind.FRACTION: SAME_ACCURACY,
     ColumnKind.POINTS: 100 * SAME_ACCURACY,
+    ColumnKind.COUNT: 0.5,
 }
 """The same of what a column shows: percentage points are hundredths of accuracies."""
 RELATIVE = ("gradient_per_unit_error", "output_error_norm")

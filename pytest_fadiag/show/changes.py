@@ -55,7 +55,11 @@ class Move(NamedTuple):
         """How far, in the words that mislead least: points, a difference, a percentage, a factor, or what it was."""
         if self.before is None:
             return "new"
-        if self.now is None or not (math.isfinite(self.before) and math.isfinite(self.now)):
+        if (
+            self.now is None
+            or self.column.kind is ColumnKind.COUNT
+            or not (math.isfinite(self.before) and math.isfinite(self.now))
+        ):
             return f"was {self.was}"
         if self.column.kind in (ColumnKind.POINTS, ColumnKind.COSINE):  # a share of it would mislead near zero
             return points(self.now - self.before)

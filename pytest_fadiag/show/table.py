@@ -164,9 +164,9 @@ def _row(columns: Sequence[Column], row: AuditRow, label: str) -> Entry:
     status, moved = row.status, moves(row)
     numbers = []
     for column in columns:
-        value = None if row.report is None else column.value(row.report)
-        excused = value is not None and _is_among(column, status.excused)
-        text = "-" if value is None else column.show(value) + EXCUSED * excused
+        written = None if row.report is None else column.written(row.report)
+        excused = written is not None and _is_among(column, status.excused)
+        text = "-" if written is None else written + EXCUSED * excused
         move = moved.get(column.title)
         numbers.append(Cell(f"{text} ({move})" if move else text, _is_among(column, status.fired), excused=excused))
     verdict = Cell(one_line(in_words(status)), status.is_alarming, status.standing.colour, may_be_cut=not status.reported)

@@ -6,6 +6,7 @@ from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
 from .collection import ALL, Diagnostics
 from .column import Column, ColumnKind
+from .credit_alignment import CreditAlignment
 from .direction_drift import DirectionDrift
 from .frozen_margin import FrozenMargin
 from .gradient_floor import GradientFloor
@@ -19,6 +20,7 @@ __all__ = [
     "CauseKind",
     "Column",
     "ColumnKind",
+    "CreditAlignment",
     "Diagnostic",
     "Diagnostics",
     "Finding",
@@ -27,7 +29,7 @@ __all__ = [
     "Status",
 ]
 
-DIAGNOSTICS = Diagnostics((ResidualGrowth(), GradientFloor(), DirectionDrift(), FrozenMargin()))
+DIAGNOSTICS = Diagnostics((ResidualGrowth(), GradientFloor(), DirectionDrift(), FrozenMargin(), CreditAlignment()))
 """The built-in ones; a report, and with it whatever shows it, has its own collection, which other packages may add to."""
 
 CONTROLLED = FrozenMargin.key

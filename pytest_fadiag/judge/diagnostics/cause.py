@@ -20,6 +20,7 @@ class CauseKind(enum.Enum):
     ZERO_STREAM = "all-zero stream"
     ZERO_GRADIENT = "all-zero gradient"
     BOUND = "a bound"
+    FLOOR_REFERENCE = "against a reference at the floor"
     UNPROVEN = "reference not proven"
     PROXY = "{} stands in for ‖g_L‖"
     BATCH_ASSUMED = "batch size {:,} assumed"

@@ -20,6 +20,7 @@ class ColumnKind(enum.Enum):
     SCALE = "a norm or a ratio of norms, over many powers of ten"
     COSINE = "a cosine, of which zero is the usual value"
     POINTS = "a difference in percentage points"
+    COUNT = "how many there are"
 
     def show(self, value: float) -> str:
         """A number of this kind as a report writes it."""
@@ -31,6 +32,7 @@ _WRITTEN: dict[ColumnKind, Callable[[float], str]] = {
     ColumnKind.SCALE: figure,
     ColumnKind.COSINE: cosine,
     ColumnKind.POINTS: points,
+    ColumnKind.COUNT: "{:.3g}".format,
 }
 
 
@@ -45,6 +47,15 @@ class Column:
     kind: ColumnKind
     priority: int
     """The lowest numbers are dropped last when the terminal is narrow."""
+    text: Callable[[DiagnosticReport], str] | None = None
+    """What stands in the row of one report, where that says more than the number: 1/4."""
+
+    def written(self, report: DiagnosticReport) -> str | None:
+        """The number of a report as its row has it; nothing where it was not measured."""
+        value = self.value(report)
+        if value is None:
+            return None
+        return self.show(value) if self.text is None else self.text(report)
 
     def show(self, value: float | None) -> str:
         """A number of this column, or that there is none."""

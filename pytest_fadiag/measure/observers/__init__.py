@@ -7,7 +7,8 @@ from typing import Any
 
 from ...judge.errors import AuditError
 from .accuracy import Classification
-from .base import Event, FirstBatch, Gradient, Observer, Output, OutputError, PassInfo, Samples, State
+from .base import Event, FirstBatch, Gradient, Observer, Output, OutputError, PassInfo, ProbeBatch, Samples, State
+from .credit import CreditAlignments
 from .directions import GradientDirections
 from .gradients import GradientNorms
 from .output_error import OutputErrors
@@ -25,6 +26,7 @@ __all__ = [
     "Output",
     "OutputError",
     "PassInfo",
+    "ProbeBatch",
     "Samples",
     "State",
     "make_observers",
@@ -41,15 +43,17 @@ _OWN: tuple[type[Observer[Any]], ...] = (
 )
 OBSERVERS: dict[str, type[Observer[Any]]] = {observer.spec.name: observer for observer in _OWN}
 """The registry, by name."""
+ON_DEMAND: dict[str, type[Observer[Any]]] = {CreditAlignments.spec.name: CreditAlignments}
+"""Those that observe only where they are named."""
 
 ObserverMaker = Callable[[PassInfo], Observer[Any]]
 
 
 def make_observers(observers: Iterable[str | ObserverMaker], info: PassInfo) -> list[Observer[Any]]:
     """New observers for one pass, from names of the registry or from classes; one that is named twice observes once."""
-    wanted = list(dict.fromkeys(observers))
-    unknown = [name for name in wanted if isinstance(name, str) and name not in OBSERVERS]
+    wanted, known = list(dict.fromkeys(observers)), OBSERVERS | ON_DEMAND
+    unknown = [name for name in wanted if isinstance(name, str) and name not in known]
     if unknown or not wanted:
         missing = f"unknown observer {unknown[0]!r}" if unknown else "no observer was named, so there is nothing to measure"
-        raise AuditError(f"{missing}; known: {', '.join(OBSERVERS)}")
-    return [(OBSERVERS[maker] if isinstance(maker, str) else maker)(info) for maker in wanted]
+        raise AuditError(f"{missing}; known: {', '.join(known)}")
+    return [(known[maker] if isinstance(maker, str) else maker)(info) for maker in wanted]

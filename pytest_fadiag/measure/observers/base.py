@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ...judge.observers import ObserverSpec
 from ...judge.records import BATCH
+from ..credit import CreditSource
 from ..inputs import ModelInput
 from ..output_error import Loss
 from ..reference import Proof
@@ -81,7 +82,12 @@ class FirstBatch:
     proof: Proof
 
 
-Event = FirstBatch | Output | State | OutputError | Gradient
+@dataclass(frozen=True, eq=False)
+class ProbeBatch(FirstBatch):
+    """The same of every batch of the probe, for whoever runs copies of the network on it; the reference is proven."""
+
+
+Event = FirstBatch | ProbeBatch | Output | State | OutputError | Gradient
 Watched = TypeVar("Watched", bound=Event)
 
 
@@ -93,6 +99,8 @@ class PassInfo:
     batches: int
     """How many disjoint batches of 128 the probe has, unless the data has fewer."""
     data_digest: str | None = None
+    credit: CreditSource | None = None
+    """What the method's credit can be had from, where the caller knows of something."""
 
 
 class Observer(ABC, Generic[Watched]):

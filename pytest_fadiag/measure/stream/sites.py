@@ -69,6 +69,14 @@ class Stream:
             return self.outputs(call_network(model, x))
 
 
+def _module(model: nn.Module, name: str) -> nn.Module | None:
+    """The module of a name; only where torch does not know it are all of them looked through, which takes its time."""
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        return named_modules(model).get(name)
+
+
 class _Showing:
     """Shows each site's tensor as it passes; a site that does not come in its turn is an error, not a wrong layer."""
 
@@ -83,10 +91,9 @@ class _Showing:
         self.stack = ExitStack()
 
     def __enter__(self) -> None:
-        modules = named_modules(self.model)
         try:
             for name, end in dict.fromkeys(site.place[:2] for site in self.sites):
-                module = modules.get(name)
+                module = _module(self.model, name)
                 if module is None:
                     raise AuditError(f"the network has no module {name!r}, where a state of its stream was found")
                 self.stack.callback(self._hook(name, end, module).remove)

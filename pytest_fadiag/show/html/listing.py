@@ -53,7 +53,7 @@ def cells(audit: Audit, row: AuditRow) -> list[Cell]:
 
 def _cell(audit: Audit, row: AuditRow, column: Column, move: Move | None) -> Cell:
     value = None if row.report is None else column.value(row.report)
-    shown = None if value is None else column.show(value)
+    shown = None if row.report is None else column.written(row.report)
     finding = _decided_by(audit, row, column)
     return Cell(shown, sort_key(value), finding, finding is not None and finding.key in row.status.likely, move)
 

@@ -1,0 +1,124 @@
+"""The loss around the states of a stream, in float64: its gradients, and what becomes of it when one state is moved."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .inputs import ModelInput, copied, each
+from .output_error import Loss, output_error
+from .reference import Proof, passed
+from .shifts import Pass, Shifts
+from .shortcuts import Shortcuts
+from .stream.sites import Stream
+from .wide import copy_of, in_float64
+
+SAME_STATE = 1e-9
+"""How far the state of a pass with shortcuts may lie from that of a whole one, relative."""
+
+
+class Landscape:
+    """A float64 copy of a network; where none runs, the network itself in its own precision."""
+
+    def __init__(self, network: nn.Module, stream: Stream, loss: Loss, proof: Proof) -> None:
+        self.stream, self.loss, self.proof = stream, loss, proof
+        self.network, self.dtype = network, next(network.parameters()).dtype
+        self.takes_shortcuts = True
+        if proof.record.dtype == "float64":
+            self.network, self.dtype = copy_of(network, torch.float64), torch.float64
+
+    def around(self, x: ModelInput, y: Tensor) -> Surroundings:
+        """The loss of some samples around their states."""
+        x = each(x, lambda tensor: tensor.to(self.dtype) if tensor.is_floating_point() else tensor)
+        errors: list[tuple[Tensor, Tensor]] = []
+
+        def carried(logits: Tensor) -> Tensor:
+            errors.append(output_error(logits.detach(), y, self.loss))
+            return (logits * errors[0][0].to(logits.dtype)).sum()
+
+        with self.precision():
+            taken = passed(self.network, self.stream, x, carried, own_backward=not self.proof.undoes)
+            losses = self.loss(taken.logits, y)
+        return Surroundings(self, x, y, taken, *errors[0], losses, self._shortcuts(x))
+
+    def _shortcuts(self, x: ModelInput) -> Shortcuts | None:
+        if not self.takes_shortcuts:
+            return None
+        shortcuts = Shortcuts()
+        with torch.no_grad(), self.precision(), shortcuts.recorded(self.network):
+            self.stream.run(self.network, copied(x), lambda *_: shortcuts.at_state())
+        return shortcuts
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """In which the network is run."""
+        return in_float64() if self.dtype is torch.float64 else nullcontext()
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """States and gradients of some samples: ∂ℓ_i/∂h_l is ‖e_i‖ times what the unit error gives, which is held here."""
+
+    landscape: Landscape
+    x: ModelInput
+    y: Tensor
+    taken: Pass
+    unit_error: Tensor
+    error_norms: Tensor
+    losses: Tensor
+    """The loss of each sample."""
+    shortcuts: Shortcuts | None
+
+    @property
+    def error(self) -> Tensor:
+        """e_i = ∂ℓ_i/∂logits_i."""
+        return self.unit_error * self.error_norms.unsqueeze(1)
+
+    def own_credit(self) -> list[Tensor]:
+        """What the network's own backward brings to h_0 … h_L from the losses of these samples."""
+        network, error = self.landscape.network, self.error
+
+        def carried(logits: Tensor) -> Tensor:
+            for module in network.modules():
+                if hasattr(module, "loss_gradient"):  # where BioTorch's layers of direct feedback alignment look for it
+                    module.loss_gradient = error.to(logits.dtype)
+            return (logits * error.to(logits.dtype)).sum()
+
+        with self.landscape.precision():
+            return passed(network, self.landscape.stream, self.x, carried, own_backward=True).gradients
+
+    def moved(self, layer: int, shift: Tensor) -> Tensor:
+        """The loss of each sample after something was added to h_l, samples first."""
+        stream, network = self.landscape.stream, self.landscape.network
+        with torch.no_grad(), self.landscape.precision():
+            logits = None
+            if self.shortcuts is not None and self.landscape.takes_shortcuts:
+                logits = self._by_shortcut(self.shortcuts, layer, shift)
+                self.landscape.takes_shortcuts = logits is not None
+            if logits is None:
+                logits = Shifts(network, stream, self.x, shift).moved(self.x, lambda *_: None, layer, shift)
+            return self.landscape.loss(logits, self.y)
+
+    def _by_shortcut(self, shortcuts: Shortcuts, layer: int, shift: Tensor) -> Tensor | None:
+        """The logits of a pass that computes only what comes after h_l; nothing where another state would have been moved."""
+        stream, known = self.landscape.stream, self.taken.states[layer]
+        right = False
+
+        def on_state(number: int, state: Tensor) -> None:
+            nonlocal right
+            if number == 0:
+                rows = state.movedim(stream.batch_dims[layer], 0)
+                right = rows.shape == known.shape and bool((rows - known).abs().max() <= SAME_STATE * known.abs().max())
+                if right:
+                    rows.add_(shift)
+
+        try:
+            with shortcuts.taken(layer):
+                behind = replace(stream, sites=stream.sites[layer:])
+                logits = behind.run(self.landscape.network, copied(self.x), on_state)
+        except Exception:  # a network may mind that its modules return what they returned before
+            return None
+        return logits if right else None

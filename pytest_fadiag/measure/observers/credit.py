@@ -1,0 +1,215 @@
+"""Γ at every state of the stream: a method's credit against the BP gradient, its null, its size, and where a step leads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from ...judge.credit import Credit
+from ...judge.errors import AuditError
+from ...judge.observers import CREDIT
+from ...judge.records import BATCH
+from ...judge.wording import count
+from ..alignment import quantile, unit_rows
+from ..credit import CreditSource, FunctionCredit, NoCredit, check_credits, feedback_credit, feedback_fits
+from ..inputs import joined
+from ..landscape import Landscape, Surroundings
+from ..null import SignedPermutations
+from ..vectors import median, row_norms
+from .base import Observer, PassInfo, ProbeBatch
+
+ETA = 1e-3
+"""The length of a nudge, relative to ‖h‖."""
+RESOLVED = 1e-12
+"""Of the loss: what a nudge changes by less than this is rounding."""
+RANDOM_DRAWS = 5
+RANDOM_BATCHES = 1
+"""Random directions are tried on the first 128 samples: they say what 0 looks like, and each of them costs a forward pass."""
+
+
+class CreditAlignments(Observer[ProbeBatch]):
+    """Takes credit and gradient of each batch of 128, the gradient in float64, and compares them sample by sample.
+
+    What is wrong with the credit is part of the result: it is no reason not to measure the rest.
+    """
+
+    spec = CREDIT
+    watches = (ProbeBatch,)
+
+    def __init__(self, info: PassInfo) -> None:
+        self.source = info.credit or CreditSource()
+        self.function = None if self.source.function is None else FunctionCredit(self.source, info.network)
+        self.parts: list[ProbeBatch] = []
+        self.landscape: Landscape | None = None
+        self.sites: dict[int, _Site] = {}
+        self.name = self.source.name
+        self.batches = 0
+        self.problem, self.absent = "", False
+
+    def update(self, seen: ProbeBatch) -> None:
+        """Parts of a batch wait for the whole of it: a rule may normalise its credit over the batch."""
+        self.parts.append(seen)
+        if sum(len(part.samples.labels) for part in self.parts) < BATCH:
+            return
+        parts, self.parts = self.parts, []
+        try:
+            if not self.problem:
+                self._measure(parts)
+        except AuditError as error:
+            self.problem, self.absent = str(error), isinstance(error, NoCredit)
+        self.batches += 1
+
+    def _measure(self, parts: list[ProbeBatch]) -> None:
+        if self.landscape is None:
+            self.landscape = Landscape(parts[0].network, parts[0].stream, parts[0].loss, parts[0].proof)
+        returned = None
+        if self.function is not None:
+            returned = self.function(joined([part.x for part in parts]), torch.cat([part.samples.labels for part in parts]))
+        start = 0
+        for part in parts:
+            around = self.landscape.around(part.x, part.samples.labels)
+            rows = slice(start, start := start + len(part.samples.labels))
+            for layer, credit in enumerate(self._credits(part, around, returned, rows)):
+                if credit is not None:
+                    self._compare(layer, credit, around)
+
+    def _credits(
+        self, part: ProbeBatch, around: Surroundings, returned: list[Any] | None, rows: slice
+    ) -> list[Tensor] | list[Tensor | None]:
+        """The credit of these samples at h_0 … h_L, samples first."""
+        shapes = [tuple(state.shape[1:]) for state in around.taken.states]
+        if self.function is not None and returned is not None:
+            dims = part.stream.batch_dims
+            own = [(*shape[:dim], BATCH, *shape[dim:]) for shape, dim in zip(shapes, dims, strict=True)]
+            whole = check_credits(returned, own, self.function.what)
+            return [None if a is None else a.movedim(dim, 0)[rows] for a, dim in zip(whole, dims, strict=True)]
+        feedback, classes = self.source.feedback, around.error.shape[1]
+        if feedback_fits(feedback, shapes, classes):
+            self.name = "the checkpoint's Bs (e B_lᵀ at h_{l+1})"
+            return [None, *feedback_credit(feedback, around.error)]
+        if not part.proof.record.own_backward:
+            raise NoCredit(feedback, shapes, classes)
+        self.name = "the network's own backward"
+        try:
+            return around.own_credit()
+        except Exception as error:
+            raise AuditError(
+                f"the network's own backward fails in eval mode ({type(error).__name__}: {error}); give its credit by "
+                "--fa-credit=package.module:function"
+            ) from error
+
+    def _compare(self, layer: int, credit: Tensor, around: Surroundings) -> None:
+        gradient, error = around.taken.gradients[layer], around.error_norms
+        a, g = credit.to(gradient).flatten(1), gradient.flatten(1)
+        finite = torch.isfinite(a).all(1)
+        broken = int((torch.isfinite(g).all(1) & ~finite).sum())
+        if broken:
+            raise AuditError(
+                f"the credit from {self.name} is NaN or inf at h_{layer} for {broken} of {count(len(a), 'sample')} of a batch, "
+                "where the gradient is finite: it has no direction"
+            )
+        site = self.sites.get(layer) or self.sites.setdefault(layer, _Site(layer, gradient))
+        defined = finite & torch.isfinite(g).all(1) & (error > 0) & (a != 0).any(1) & (g != 0).any(1)
+        site.undefined += int((~defined).sum())
+        units_a, units_g = (torch.where(defined.unsqueeze(1), unit_rows(rows), 0.0) for rows in (a, g))
+        site.add(units_a[defined], units_g[defined], (row_norms(a) / (row_norms(g) * error))[defined])
+        step = ETA * row_norms(around.taken.states[layer].flatten(1)).unsqueeze(1)
+
+        def change(direction: Tensor) -> float:
+            """What a step of η‖h‖ down this direction makes of the loss, summed over the samples that have both vectors."""
+            moved = around.moved(layer, (-step * direction).view_as(gradient))
+            return float((moved - around.losses)[defined].sum())
+
+        along_gradient = change(units_g)
+        site.loss += float(around.losses[defined].sum())
+        site.along_gradient += along_gradient
+        site.along_credit += change(units_a)
+        if self.batches < RANDOM_BATCHES:
+            site.random_reference += along_gradient
+            site.along_random = [total + change(site.random_units(g)) for total in site.along_random]
+
+    def compute(self) -> dict[str, Any]:
+        sites = [] if self.problem else [self.sites[layer] for layer in sorted(self.sites)]
+        nudges = [site.nudge() for site in sites]
+        nulls = [site.null_medians() for site in sites]
+        credit = Credit(
+            source=self.name,
+            sites=tuple(f"h_{site.layer}" for site in sites),
+            gamma=tuple(median(torch.cat(site.cosines)) for site in sites),
+            null_mean=tuple(float(null.mean()) for null in nulls),
+            null_sd=tuple(float(null.std()) for null in nulls),
+            null_low=tuple(quantile(null, 0.025) for null in nulls),
+            null_high=tuple(quantile(null, 0.975) for null in nulls),
+            nudge=tuple(nudges),
+            random_nudge=tuple(tuple(site.random_nudges()) for site in sites),
+            magnitude=tuple(median(torch.cat(site.ratios)) for site in sites),
+            undefined=tuple(site.undefined for site in sites),
+            samples=self.batches * BATCH,
+            problem=self.problem,
+            absent=self.absent,
+        )
+        return asdict(credit)
+
+
+class _Site:
+    """What is gathered at one state."""
+
+    def __init__(self, layer: int, values: Tensor) -> None:
+        self.layer = layer
+        self.cosines: list[Tensor] = []
+        self.ratios: list[Tensor] = []
+        self.null: list[Tensor] = []
+        self.permutations = SignedPermutations(_by_feature(values).shape[2], layer, values.device)
+        self.shape = values.shape[1:]
+        self.generator = torch.Generator().manual_seed(layer)
+        self.undefined = 0
+        self.loss = self.along_gradient = self.along_credit = self.random_reference = 0.0
+        self.along_random = [0.0] * RANDOM_DRAWS
+
+    def add(self, a: Tensor, g: Tensor, ratios: Tensor) -> None:
+        """Take the unit vectors of some samples, and ‖a‖/‖g‖."""
+        self.cosines.append((a * g).sum(1).clamp(-1, 1))
+        self.ratios.append(ratios)
+        by_feature = (_by_feature(rows.view(-1, *self.shape)) for rows in (a, g))
+        self.null.append(self.permutations.cosines(*by_feature))
+
+    def null_medians(self) -> Tensor:
+        """Γ of every draw of the null."""
+        cosines = torch.cat(self.null, 1).cpu().numpy()
+        n = cosines.shape[1]
+        if not n:
+            return torch.full((len(cosines),), math.nan)
+        middle = sorted({(n - 1) // 2, n // 2})
+        return torch.from_numpy(numpy.partition(cosines, middle, axis=1)[:, middle].mean(1)).double()
+
+    def nudge(self) -> float:
+        """The loss that a step along the credit saves, as a share of what BP's saves; NaN where BP's is not resolved."""
+        return self.along_credit / self.along_gradient if self._resolved else math.nan
+
+    def random_nudges(self) -> list[float]:
+        """The same of random directions."""
+        return [total / self.random_reference if self._resolved else math.nan for total in self.along_random]
+
+    def random_units(self, like: Tensor) -> Tensor:
+        """A random direction for each sample."""
+        return unit_rows(torch.randn(like.shape, generator=self.generator, dtype=torch.float64).to(like))
+
+    @property
+    def _resolved(self) -> bool:
+        return self.along_gradient < -RESOLVED * self.loss
+
+
+def _by_feature(values: Tensor) -> Tensor:
+    """``[N, tokens, features]``: a vector is one token, the positions of a feature map are tokens."""
+    if values.ndim == 2:
+        return values.unsqueeze(1)
+    if values.ndim == 3:
+        return values
+    height, width = values.shape[1:3]
+    channels_last = values.ndim == 4 and height == width != values.shape[3]  # as in a Swin
+    return values.flatten(1, 2) if channels_last else values.flatten(2).transpose(1, 2)
