@@ -97,7 +97,7 @@ def _problems(kind: str, root: Path, code: int) -> list[str]:
     written = root / "out.json"
     if not written.exists():
         # Told to stop before the audit began there is nothing to write; a killed worker costs no file.
-        return ["no audit"] if kind == "worker killed" or "collected" in text or "workers" in text else []
+        return ["no audit"] if kind == "worker killed" or " workers [" in text else []
     try:
         audit = json.loads(written.read_text("utf-8"))
     except ValueError:
