@@ -192,3 +192,9 @@ def test_an_audit_larger_than_any_is_refused(edit: Any, said: str) -> None:
         audit_of(plain)
     assert time.perf_counter() - began < 2 and tracemalloc.get_traced_memory()[1] < 1 << 28
     tracemalloc.stop()
+
+
+def test_a_table_without_an_epoch_in_any_row_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("epoch,h_4_norm\n,1.0\n,2.0\n")
+    with pytest.raises(AuditError, match=r"the log holds no epoch: no row of it counts one\n  .*log.csv"):
+        read_log(tmp_path / "log.csv")

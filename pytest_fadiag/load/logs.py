@@ -152,6 +152,8 @@ def _log(raw: RawLog, batch: int | None, *, several: bool) -> TrainingLog:
     """A log in three steps: its values under canonical keys, the checks of one epoch against another, the record."""
     config, top = Fields(raw.path, "config", raw.config), Fields(raw.path, "beside the log", raw.top)
     entries = entries_of(raw)
+    if not entries:
+        raise log_error(raw.path, "the log holds no epoch: no row of it counts one")
     thinned = (kept_caveat(len(raw.entries)),) if len(entries) < len(raw.entries) else ()
     depth = depth_of(entries, config)
 
