@@ -10,6 +10,7 @@ from . import hookspecs
 from .session import audit_of
 from .session.fixtures import (  # noqa: F401 (pytest finds fixtures in the plugin's module)
     fa_checkpoint,
+    fa_credit,
     fa_device,
     fa_diagnostic,
     fa_eval_batches,

@@ -102,16 +102,25 @@ class Workshop:
         flatten = isinstance(data.x, Tensor) and wants_flat(network, data.x[0])
         return EvalBatches(data, self.setup.batch_size, flatten=flatten)
 
+    @cached_property
+    def credit_function(self) -> Callable[..., Any] | None:
+        """The function that gives the method's credit, where the setup names one."""
+        credit = self.setup.credit
+        return named_function(credit, "credit function") if isinstance(credit, str) else credit
+
     def credit(self, checkpoint: Checkpoint, given: Given) -> CreditSource:
         """What the credit of a checkpoint's method can be had from: what a conftest or the setup gives, else the file."""
         own = {"state_dict": checkpoint.state_dict, "config": checkpoint.config, "Bs": checkpoint.feedback}
         content = checkpoint.content or own
-        if given.credit is not None:
-            return CreditSource(_called(given.credit(), "the fixture fa_credit gave"), "the fixture fa_credit", content)
         credit = self.setup.credit
-        if isinstance(credit, str):
-            return CreditSource(named_function(credit, "credit function"), credit, content)
-        return CreditSource(credit, "" if credit is None else function_name(credit), content)
+        try:
+            function = self.credit_function if given.credit is None else _called(given.credit(), "the fixture fa_credit gave")
+        except AuditError as error:
+            return CreditSource(checkpoint=content, problem=str(error))
+        if given.credit is not None:
+            return CreditSource(function, "the fixture fa_credit", content)
+        name = credit if isinstance(credit, str) else "" if function is None else function_name(function)
+        return CreditSource(function, name, content)
 
     def observe(
         self,

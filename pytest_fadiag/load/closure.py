@@ -116,9 +116,10 @@ def _closure(names: Iterable[str]) -> tuple[dict[str, str], set[str]]:
 
 
 def _file(module: ModuleType) -> str | None:
-    """The file of a module's code; one that is built in, or only a folder, has none."""
+    """The file of a module's code; one that is built in, or only a folder, has none; torch.classes names one that is none."""
     path = getattr(module, "__file__", None)
-    return None if not path else _source(os.path.abspath(path))
+    source = _source(os.path.abspath(path)) if path else ""
+    return source if os.path.isfile(source) else None
 
 
 def _source(path: str) -> str:

@@ -31,6 +31,8 @@ class CreditSource:
     """What a report calls the function."""
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
     """The content of the file; its ``Bs`` serve where no function is given."""
+    problem: str = ""
+    """Why there is no function though one is named; that is no reason not to measure the rest."""
 
     @property
     def feedback(self) -> list[Tensor]:

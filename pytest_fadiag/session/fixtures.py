@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,6 +57,12 @@ def fa_eval_batches(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnd
 def fa_frozen_baseline(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest) -> Control | float | None:
     """The frozen-random control of the checkpoint by --fa-frozen; override it with an accuracy, a Control or None."""
     return audit_of(request.config).control(request, fa_checkpoint)
+
+
+@pytest.fixture
+def fa_credit(request: pytest.FixtureRequest) -> Callable[..., Any] | None:
+    """The method's credit, a function of (model, x, y, checkpoint) by --fa-credit; override it and credit-alignment is run."""
+    return audit_of(request.config).credit()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,6 +122,10 @@ class AuditHooks:
         """The network of a test's checkpoint."""
         target = undertest.as_checkpoint(self.run, checkpoint)
         return self.run.bench.workshop.network(target.contents, undertest.given_by(request).without("network"))
+
+    def credit(self) -> Callable[..., Any] | None:
+        """The credit function of --fa-credit."""
+        return self.run.bench.workshop.credit_function
 
     def batches(self, request: pytest.FixtureRequest, checkpoint: object, network: nn.Module) -> Any:
         """The batches that the network of a test is measured on."""

@@ -12,6 +12,7 @@ from ..judge.diagnostics import Diagnostic
 from ..judge.errors import AuditError
 from ..show.printable import printable
 from . import checklist, seeds
+from .asked import asked_keys
 from .outcome import KEY, TARGET
 from .run import Run
 from .settings import MARKER, marked
@@ -74,7 +75,8 @@ def _skip(target: Target) -> list[pytest.MarkDecorator]:
 
 def everything(session: pytest.Session, run: Run) -> list[pytest.Collector]:
     """All that a run's options ask for: checkpoints and logs, methods over their seeds, and evaluation code."""
-    available, chosen = run.settings.available, run.settings.selected
+    available = run.settings.available
+    chosen = available.select(asked_keys(run, session))
     collectors: list[pytest.Collector] = []
     for target in run.targets.generated:
         names = (run.targets.only or {}).get(target.path)
@@ -158,7 +160,7 @@ def _parametrize(metafunc: pytest.Metafunc, run: Run) -> None:
             params = [pytest.param(target, id=target.id, marks=_skip(target)) for target in targets]
             metafunc.parametrize("fa_checkpoint", params, indirect=True)
     if "fa_diagnostic" in metafunc.fixturenames and not _by_itself(metafunc, "fa_diagnostic"):
-        diagnostics = run.settings.available.select(keywords.get("diagnostics", run.settings.diagnostics))
+        diagnostics = run.settings.available.select(keywords.get("diagnostics", asked_keys(run, metafunc.definition)))
         metafunc.parametrize("fa_diagnostic", [d.key for d in diagnostics], ids=[d.name for d in diagnostics], indirect=True)
 
 

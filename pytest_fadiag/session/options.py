@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -107,6 +108,12 @@ def _validated(make: Callable[[], Any]) -> Any:
         return make()
     except AuditError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _function(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+        raise argparse.ArgumentTypeError(f"expected package.module:function, not {text!r}")
+    return text
 
 
 def _count(least: int) -> Callable[[str], int]:
@@ -266,6 +273,14 @@ OPTIONS = (
         "packages by their names, behind a comma: abcd,my-name",
         _keys,
         metavar="KEYS",
+    ),
+    Option(
+        "credit",
+        "The method's credit at each block output, for credit-alignment: a function called with (model, x, y, checkpoint) that "
+        "returns a list of tensors (default: where credit-alignment is asked for, the checkpoint's Bs or the network's own "
+        "backward)",
+        _function,
+        metavar="package.module:function",
     ),
     Option(
         "inconclusive",

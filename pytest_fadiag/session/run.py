@@ -11,7 +11,7 @@ import pytest
 
 from ..bench import Bench, Record
 from ..judge.control import Control
-from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, Diagnostic, Diagnostics
+from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, CreditAlignment, Diagnostic, Diagnostics
 from ..judge.errors import AuditError
 from ..judge.keys import Keys, labelled
 from ..judge.records import Accuracy
@@ -57,12 +57,17 @@ class Measured:
     """A checkpoint, measured in this run or earlier."""
 
     record: Record
+    everything: bool = False
+    """Whether all that can be measured is asked for, and nothing in particular."""
     control: None = None
     expected: None = None
 
     @property
     def problems(self) -> Mapping[str, BaseException]:
-        """Without a proven reference there is no BP gradient to judge, nor to judge by."""
+        """Without a proven reference there is no BP gradient to judge, nor to judge by; without credit no Γ."""
+        credit = self.record.credit
+        if self.everything and credit is not None and credit.absent:
+            return {key: problem for key, problem in self.record.problems.items() if key != CreditAlignment.key}
         return self.record.problems
 
     @property
@@ -147,7 +152,8 @@ class Run:
     def evidence(self, target: Target, diagnostics: Sequence[Diagnostic], overrides: Overrides) -> Evidence:
         """What a report of this target is made from."""
         if target.kind is Kind.CHECKPOINT:
-            return Measured(self.bench.record(Path(target.path), diagnostics, overrides.given, seed=target.seed))
+            record = self.bench.record(Path(target.path), diagnostics, overrides.given, seed=target.seed)
+            return Measured(record, self.settings.everything)
         if target not in self._evidence:
             self._evidence[target] = (
                 Logged(self._log(Path(target.path)), target.seed, self.settings.available)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ..judge.diagnostics import Diagnostic, Diagnostics
+from ..judge.diagnostics import ALL, CreditAlignment, Diagnostic, Diagnostics
 from ..judge.errors import AuditError
 from ..judge.keys import Keys
 from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_names
@@ -21,7 +21,7 @@ from .options import OPTIONS, Option
 MARKER = "fa_protocol"
 MARKER_KEYS = ("checkpoint", "seeds", "diagnostics", "expect")
 MEASURING = (
-    *("checkpoint", "log", "data", "normalize", "model"),
+    *("checkpoint", "log", "data", "normalize", "model", "credit"),
     *("frozen", "threshold", "growth", "confounds", "diagnostics", "checklist"),
 )
 """What the ini file says of measuring and judging; a merge keeps what the merged audits say, also where these files are not."""
@@ -62,6 +62,9 @@ class Settings:
     growth: str | None
     confounds: str | None
     diagnostics: Keys
+    everything: bool = False
+    """Whether all diagnostics are run that can be: then one that nobody supplied with what it needs is no error."""
+    credit: str | None
     inconclusive: str
     checklist: tuple[str, ...]
     device: str
@@ -94,13 +97,15 @@ class Settings:
             values[name] = _read(option, chosen, from_ini=line is None)
         registry = config.stash[REGISTRY]
         available = registry.diagnostics
+        everything = values["diagnostics"] == ALL
         for name in ("diagnostics", "threshold", "report"):
             try:
-                values[name] = _known(name, values[name], registry)
+                values[name] = _known(name, values[name], registry, with_credit=values["credit"] is not None)
             except AuditError as error:
                 raise AuditError(f"{f'--fa-{name}' if name in typed else f'ini option fa_{name}'}: {error}") from None
         return cls(
             **values,
+            everything=everything,
             available=available,
             root=config.rootpath,
             cwd=config.invocation_params.dir,
@@ -155,16 +160,22 @@ class Settings:
         return f"--fa-{option}" if option in self.typed else f"fa_{option} in the ini file"
 
 
-def _known(name: str, value: Any, registry: Registry) -> Any:
+def _known(name: str, value: Any, registry: Registry, *, with_credit: bool = False) -> Any:
     """A value that names diagnostics, thresholds or kinds of files, held to those that there are."""
     available = registry.diagnostics
     if name == "diagnostics":
         chosen = available.by_default if value is None else available.select(value)
-        return Keys.of(diagnostic.key for diagnostic in chosen)
+        keys = Keys.of(diagnostic.key for diagnostic in chosen)
+        return with_alignment(keys) if with_credit and value is None else keys
     if name == "threshold":
         available.thresholds().replace(**dict(value))
         return value
     return tuple((kind, destination or registry.default_destination(kind)) for kind, destination in value)
+
+
+def with_alignment(keys: Keys) -> Keys:
+    """These diagnostics and that of the credit, which is run where the credit is given."""
+    return Keys.of([*keys, CreditAlignment.key])
 
 
 def _ini(config: pytest.Config, option: Option) -> Any:

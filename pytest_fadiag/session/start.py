@@ -65,7 +65,9 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
     )
     if settings.only and not run.in_play:
         raise AuditError("--fa-only: nothing to audit is named; add a checkpoint, --fa-log, --fa-merge or --fa-checklist")
-    if settings.unsafe_load or any(spec is not None and is_factory(spec) for spec in (settings.model, settings.data)):
+    if settings.unsafe_load or any(
+        spec is not None and is_factory(spec) for spec in (settings.model, settings.data, settings.credit)
+    ):
         # package.module:factory means the repo's own package also when pytest is started in a sub-folder of it.
         sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)
     return run
@@ -96,6 +98,7 @@ def _bench(config: pytest.Config, settings: Settings, registry: Registry) -> Ben
         settings.unsafe_load,
         settings.normalize,
         settings.base("data"),
+        settings.credit,
     )
     plugin = config.pluginmanager.get_plugin  # asked later: the reporter is not there yet when a run is configured
     return Bench(

@@ -17,9 +17,10 @@ from ..judge.keys import Keys
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..load.setup import Given
+from .asked import CREDIT_FIXTURE, asked_keys, credit_is_given, override_of
 from .outcome import FINDING, KEY, REPORT, TARGET, Decision, changed, decide
 from .run import Overrides, Run
-from .settings import MARKER, marked
+from .settings import MARKER, marked, with_alignment
 from .targets import Target, expand
 
 if TYPE_CHECKING:
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
 
 PROBLEMS: pytest.StashKey[Mapping[str, BaseException]] = pytest.StashKey()
 """What keeps a diagnostic of a test's report from being judged, such as a control that cannot be read, by key."""
-GIVEN_BY = {"network": "fa_model", "batches": "fa_eval_batches", "data": "fa_test_data", "device": "fa_device"}
+GIVEN_BY = {
+    "network": "fa_model",
+    "batches": "fa_eval_batches",
+    "data": "fa_test_data",
+    "device": "fa_device",
+    "credit": CREDIT_FIXTURE,
+}
 """The fixtures whose override changes what is measured, or on what."""
 
 
@@ -192,9 +199,7 @@ def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], Any]:
 
 def _override(request: pytest.FixtureRequest, name: str) -> Any:
     """The definition of a fixture where somebody replaces the plugin's for this test, else nothing."""
-    definitions = request.session._fixturemanager.getfixturedefs(name, request.node)
-    last = definitions[-1] if definitions else None
-    return None if last is None or last.func.__module__.startswith("pytest_fadiag.") else last
+    return override_of(request.node, name)
 
 
 def report_for(
@@ -222,9 +227,11 @@ def _asked(run: Run, request: pytest.FixtureRequest) -> tuple[Diagnostic, ...]:
     """The diagnostics that a report is for: the marker's, for tests of single ones the run's, else all."""
     keys = marked(request.node).get("diagnostics")
     if keys is None and "fa_diagnostic" in request.fixturenames:
-        keys = run.settings.diagnostics
+        keys = asked_keys(run, request.node)
     if keys is None:
-        return run.settings.available.by_default
+        by_default = Keys.of(diagnostic.key for diagnostic in run.settings.available.by_default)
+        given = run.settings.credit is not None or credit_is_given(request.node)
+        return run.settings.available.select(with_alignment(by_default) if given else by_default)
     own = request.node.stash.get(KEY, None)  # an argument may name another one: runs/dfa_s42.pt::frozen-margin
     return run.settings.available.select(Keys.of([*keys, *([] if own is None else [own])]))
 

@@ -224,6 +224,7 @@ INI_TWINS = {
     "fa_growth": "cumulative",
     "fa_confounds": "flag",
     "fa_diagnostics": "ad",
+    "fa_credit": "nets:credit",
     "fa_device": "cpu",
     "fa_threads": "2",
     "fa_report": "json:audit.json",

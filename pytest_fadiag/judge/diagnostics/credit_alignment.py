@@ -16,6 +16,8 @@ from .gradient_floor import GradientFloor
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
 
+RIGHT = 0.9
+"""From this Γ on, the direction of the credit is right."""
 SETTLED = 10.0
 """How much the size of the credit may differ between block sites at which its direction is right."""
 
@@ -60,8 +62,8 @@ class CreditAlignment(Diagnostic):
                 f"At {where} a step along the credit raises the loss; what Γ is elsewhere does not make up for it.",
                 causes,
             )
-        if share > minimum:
-            return self.finding(report, Status.PASS, share, f"{of}, more than {minimum:.0%}", causes=causes)
+        if share > minimum or share == 1:
+            return self.finding(report, Status.PASS, share, of, causes=causes)
         others = [site for site, state in credit.blocks if state is not SiteState.ALIGNED]
         return self.finding(
             report,
@@ -81,7 +83,8 @@ class CreditAlignment(Diagnostic):
             return [f"not measured: {credit.problem}"]
         lines = [
             f"credit from {credit.source}, {count(credit.samples, 'sample')}; the null is Γ with features permuted, 95 % of "
-            "its draws; a nudge is the loss that a step of ‖h‖/1000 saves, as a share of what BP's step saves"
+            "its draws; a nudge is the loss that a step of ‖h‖/1000 saves, as a share of what BP's step saves (random: five "
+            "directions)"
         ]
         lines += [site_line(credit, index) for index in _blocks_first(credit)]
         return lines + credit_remarks(credit, at_floor=_at_floor(report))
@@ -105,8 +108,7 @@ def site_line(credit: Credit, index: int) -> str:
     null = f"{signed_cosine(credit.null_low[index])} to {signed_cosine(credit.null_high[index])}"
     moved = "not resolved, so that Γ alone decides"
     if not math.isnan(nudge):
-        low, high = min(credit.random_nudge[index]), max(credit.random_nudge[index])
-        moved = f"{signed_cosine(nudge)} (random {signed_cosine(low)} to {signed_cosine(high)})"
+        moved = f"{signed_cosine(nudge)} (random ±{max(map(abs, credit.random_nudge[index])):.3f})"
     left_out = f", undefined for {count(credit.undefined[index], 'sample')}" if credit.undefined[index] else ""
     apart = " (not counted)" if site == EMBEDDING else ""
     return (
@@ -125,8 +127,9 @@ def credit_remarks(credit: Credit, *, at_floor: bool) -> list[str]:
             "the credit is the BP gradient itself, cosine 1 to rounding at every site: right for BP and for EP at equilibrium; "
             "of another rule the credit function returns the gradient by mistake"
         )
-    sizes = [size for site, size in zip(credit.sites, credit.magnitude, strict=True) if site != EMBEDDING]
-    if credit.aligned == len(credit.blocks) and min(sizes) * SETTLED <= max(sizes):
+    blocks = [index for index, site in enumerate(credit.sites) if site != EMBEDDING]
+    sizes = [credit.magnitude[index] for index in blocks]
+    if all(credit.gamma[index] >= RIGHT for index in blocks) and min(sizes) * SETTLED <= max(sizes):
         remarks.append(
             f"the directions agree and the sizes do not: ‖a‖/‖g‖ goes from {figure(min(sizes))} to {figure(max(sizes))}, as of "
             "an EP nudge that has not settled; the cosine alone does not show it"

@@ -49,7 +49,7 @@ class CreditAlignments(Observer[ProbeBatch]):
         self.sites: dict[int, _Site] = {}
         self.name = self.source.name
         self.batches = 0
-        self.problem, self.absent = "", False
+        self.problem, self.absent = self.source.problem, False
 
     def update(self, seen: ProbeBatch) -> None:
         """Parts of a batch wait for the whole of it: a rule may normalise its credit over the batch."""
