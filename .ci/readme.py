@@ -1,7 +1,7 @@
-"""Write the table, the failing report and the options table of the README from the commands that they document.
+"""Write the table and the failing report of the README, and the documentation's page of options, from what they document.
 
-python .ci/readme.py           # rewrite README.md
-python .ci/readme.py --check   # exit 1 if it is out of date
+python .ci/readme.py           # rewrite README.md and docs/options.md
+python .ci/readme.py --check   # exit 1 if one of them is out of date
 """
 
 from __future__ import annotations
@@ -52,15 +52,24 @@ def options() -> str:
     return "\n".join(re.sub(r"(?<=[A-Za-z_])\|(?=[A-Za-z])", r"\\|", row) for row in rows)
 
 
+PARTS = {"README.md": {"table": table, "report": report}, "docs/options.md": {"options": options}}
+"""What is written into which file, between the comments of that name."""
+
+
 def main() -> None:
-    path = ROOT / "README.md"
-    before = text = path.read_text("utf-8")
-    for name, make in (("table", table), ("report", report), ("options", options)):
-        pattern = re.compile(rf"(<!-- {name}\b.*?-->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text = pattern.sub(lambda found, made=make: f"{found[1]}{made()}\n{found[2]}", text)  # type: ignore[misc]
-    if "--check" in sys.argv[1:]:
-        sys.exit("README.md is out of date: run python .ci/readme.py" if text != before else 0)
-    path.write_text(text, "utf-8")
+    stale = []
+    for name, parts in PARTS.items():
+        path = ROOT / name
+        before = text = path.read_text("utf-8")
+        for part, make in parts.items():
+            pattern = re.compile(rf"(<!-- {part}\b.*?-->\n).*?(<!-- /{part} -->)", re.DOTALL)
+            text = pattern.sub(lambda found, made=make: f"{found[1]}{made()}\n{found[2]}", text)  # type: ignore[misc]
+        if text != before:
+            stale.append(name)
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text, "utf-8")
+    if "--check" in sys.argv[1:] and stale:
+        sys.exit(f"{', '.join(stale)} out of date: run python .ci/readme.py")
 
 
 if __name__ == "__main__":
