@@ -203,11 +203,12 @@ class Arguments:
     def targets(self, written: tuple[Target, ...], named: tuple[Target, ...]) -> Targets:
         """What these arguments select of all that the options name, and beside it."""
         if self.pitfalls and not (self.picked or self.margins):
-            return Targets(written, (), named, {}, (), self.pitfalls)
+            return Targets(written, (), named, only={}, margins=(), pitfalls=self.pitfalls)
         picked = tuple(self.picked.values())
         everything = tuple({target.path: target for target in (*named, *picked)}.values())
         chosen = picked if set(picked) <= set(named) else tuple(with_groups(picked))
-        return Targets(written or picked, chosen, everything, self.only, self.margins or None, self.pitfalls or ())
+        margins, pitfalls = self.margins or None, self.pitfalls or ()
+        return Targets(written or picked, chosen, everything, only=self.only, margins=margins, pitfalls=pitfalls)
 
 
 def _diagnostics(argument: str, diagnostics: Diagnostics) -> list[str]:

@@ -336,7 +336,8 @@ def test_when_the_shipped_dfa_runs_first_fired(seed: int, a: int, b: int) -> Non
 def test_the_shipped_logs_over_seeds_are_no_surer_than_their_checkpoints(method: str, minimum: float, verdict: str) -> None:
     """At 2.3 the checkpoints of fa are inconclusive image by image, so that their accuracies alone must be too."""
     found = SeedReport.of([shipped(f"{method}_s{seed}") for seed in (42, 123, 456)], minimum).margin
-    assert (found.verdict.value, found.assumed_images) == (verdict, 10_000)
+    assert found.verdict.value == verdict
+    assert found.assumed_images == (None if method == "state-bridge" else 10_000)  # newer logs state the number of images
 
 
 # --- controls --------------------------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ def test_fa_thresholds_alone(repo: Repo) -> None:
     ("name", "message"),
     [
         ("fa_thresholds", "the fixture fa_thresholds gave dict; expected DiagnosticThresholds(*"),
-        ("fa_test_data", "the fixture fa_test_data gave dict; expected a pair of tensors (x, y)"),
+        ("fa_test_data", "the fixture fa_test_data gave dict; expected a pair of tensors (x, y), or a dictionary *"),
         ("fa_frozen_baseline", "accuracy must be a number in [[]0, 1], not {'a': 1}"),
     ],
 )

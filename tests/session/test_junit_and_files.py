@@ -48,8 +48,9 @@ def test_junit_of_what_was_skipped_or_could_not_be_read(repo: Repo) -> None:
     skipped = cases(repo, BP)["frozen-margin"].find("skipped")
     assert skipped is not None and "--fa-frozen" in skipped.attrib["message"]
     (repo.path / "runs" / "bp_s42.pt").write_bytes(b"")
-    error = cases(repo, BP)["frozen-margin"].find("error")
-    assert error is not None and "the file is empty" in error.attrib["message"]
+    first, other = (cases(repo, BP)[name].find("error") for name in ("residual-growth", "frozen-margin"))
+    assert first is not None and "the file is empty" in first.attrib["message"]
+    assert other is not None and "the same error as that of runs/bp_s42.pt::residual-growth" in other.attrib["message"]
 
 
 def test_json_holds_reports_that_can_be_read_back(repo: Repo) -> None:

@@ -94,8 +94,10 @@ def test_a_factory_of_the_repo_is_found_from_a_sub_folder(repo: Repo, monkeypatc
 
 
 def test_a_stream_may_be_named(repo: Repo) -> None:
-    norms = repo.audit(BP, "--fa-stream=blocks.1 -> blocks.2")["reports"]["runs/bp_s42.pt"]["residual_norms"]
-    assert len(norms) == 2
+    named = repo.audit(BP, "--fa-stream=blocks.* -> out_ln")["reports"]["runs/bp_s42.pt"]
+    assert len(named["residual_norms"]) == 5
+    part = repo.audit(BP, "--fa-stream=blocks.1 -> blocks.2")
+    assert part["reports"] == {} and "blocks.*" in part["summary"][0]["reason"], "a stream is the whole stream"
     assert len(repo.audit(BP)["reports"]["runs/bp_s42.pt"]["residual_norms"]) == 5
 
 

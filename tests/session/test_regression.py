@@ -161,7 +161,7 @@ def test_a_file_that_is_no_record_is_not_overwritten(repo: Repo) -> None:
     (repo.path / "record.json").write_text("my notes")
     result = repo.run(RUNS, CONTROLS, EXPECT, "--fa-update-expect")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --fa-update-expect: the file there is not JSON*"])
+    result.stderr.fnmatch_lines(["ERROR: --fa-update-expect: the file there is no record, so it is not overwritten: not JSON*"])
     assert (repo.path / "record.json").read_text() == "my notes"
 
 

@@ -123,7 +123,7 @@ def test_it_measures_what_is_not_measured_yet_and_waits_for_nothing(repo: Repo, 
     repo.run(BP, CONTROL, TEST).assert_outcomes(passed=1)
     assert measured == ["accuracy"] * 3, "two checkpoints and their control; a margin needs nothing else"
     repo.run(BP, CONTROL).assert_outcomes(passed=9)
-    assert measured[3:] == ["states gradients output-error directions"] * 2, "the rest, on the probe alone"
+    assert measured[3:] == ["states gradients output-error reference precision directions"] * 2, "the rest, on the probe alone"
 
 
 def test_a_pasted_id_runs_it_alone(repo: Repo) -> None:
@@ -153,14 +153,14 @@ def test_named_whole_the_seeds_of_a_method_are_tested_together(repo: Repo) -> No
 
 def test_seeds_may_stand_in_the_path(repo: Repo) -> None:
     for seed in (42, 123):
-        folder = repo.path / f"seed{seed}"
-        folder.mkdir()
+        folder = repo.path / "ours" / f"seed{seed}"
+        folder.mkdir(parents=True)
         content = torch.load(repo.path / "runs" / f"bp_s{seed}.pt", weights_only=True)
         torch.save({"state_dict": content["state_dict"], "config": {}}, folder / "net.pt")
-    options = ("--fa-checkpoint=seed{seed}/net.pt", "--fa-seeds=42,123", CONTROL)
+    options = ("--fa-checkpoint=ours/seed{seed}/net.pt", "--fa-seeds=42,123", CONTROL)
     document = repo.audit(*options)
     assert [row["seed"] for row in document["summary"]] == [42, 123]
-    assert [row["name"] for row in document["seed_margins"]] == ["net"]
+    assert [row["name"] for row in document["seed_margins"]] == ["ours"]
 
 
 def test_the_same_seeds_in_two_folders_are_two_groups(repo: Repo) -> None:

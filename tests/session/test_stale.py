@@ -133,7 +133,7 @@ def test_a_symbolic_link_to_fashion_mnist_has_a_digest(tmp_path: Path) -> None:
 
 def test_what_is_not_kept_says_so(repo: Repo) -> None:
     repo.write("own_data_of_repo.py", "import numpy\ndef make():\n    d = numpy.load('data.npz')\n    return d['x'], d['y']\n")
-    said = "note: not cached, so that the next run measures again: the data come from the factory own_data_of_repo:make"
+    said = "note: not cached, so that the next run measures again: the data come from the factory own_data_of_repo:make*"
     repo.run(BP, "--fa-data=own_data_of_repo:make").stdout.fnmatch_lines([said])
     repo.write("conftest.py", "import pytest\n@pytest.fixture\ndef fa_model(fa_model): return fa_model\n")
     repo.run(BP).stdout.fnmatch_lines(["note: not cached*: a conftest replaces what networks are measured with"])

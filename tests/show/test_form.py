@@ -44,7 +44,7 @@ def test_identification_and_headline_numbers(audits: Audits) -> None:
 
 def test_the_diagnostics_with_every_layer_of_every_seed(audits: Audits) -> None:
     text = part(form(audits["usual"](), "0.3"), "dfa")
-    assert all(f"### ({diagnostic.key}) {diagnostic.name}:" in text for diagnostic in DIAGNOSTICS)
+    assert all(f"### ({diagnostic.key}) {diagnostic.name}:" in text for diagnostic in DIAGNOSTICS.by_default)
     assert text.count("h_0 6.0e+03, h_1 4.0e+06, h_2 9.0e+06, h_3 1.0e+07, h_4 1.5e+07; per-block growth 667") == 3
     assert text.count("| **fire** | per-block growth 667 > 50 |") == 3
     assert text.count("95 % interval -11.95 to -9.44 (binomial, 10,000 images, unpaired)") == 3

@@ -151,7 +151,7 @@ def test_zero_rows_say_that_nothing_was_audited() -> None:
     root = parsed(Audit([]))
     assert root.one("h1").text == "nothing was audited"
     assert root.all("table") == [] and root.all("form") == [] and root.all("details") == []
-    assert [d.name in root.one("main").text for d in DIAGNOSTICS] == [True] * len(DIAGNOSTICS)
+    assert all(d.name in root.one("main").text for d in DIAGNOSTICS.by_default)
 
 
 def test_the_diagnostics_say_what_they_ask_and_by_which_thresholds(audits: Audits) -> None:
@@ -160,7 +160,7 @@ def test_the_diagnostics_say_what_they_ask_and_by_which_thresholds(audits: Audit
     assert first is not None
     stricter = replace(rows[0], report=replace(first, thresholds=first.thresholds.replace(h_norm_explosion_ratio=30)))
     asked = parsed(Audit([stricter, *rows[1:]])).one("ul", **{"class": "asked"}).all("li")
-    for diagnostic, item in zip(DIAGNOSTICS, asked, strict=True):
+    for diagnostic, item in zip(DIAGNOSTICS.by_default, asked, strict=True):
         assert item.text.startswith(f"{diagnostic.key}{diagnostic.name}{diagnostic.question}{diagnostic.threshold}")
     assert "30 (1 row), 50 (11 rows)" in asked[0].text and "2fired in" in asked[3].text
 
@@ -187,7 +187,7 @@ def test_what_is_missing_or_undefined_has_no_sort_key(audits: Audits) -> None:
 def test_fired_cells_are_marked_without_colour(audits: Audits) -> None:
     audit = audits["usual"]()
     for row, cells in zip(audit.rows, table(parsed(audit)), strict=True):
-        for diagnostic in DIAGNOSTICS:
+        for diagnostic in DIAGNOSTICS.by_default:
             marked = [cells[headed(column)] for column in diagnostic.columns if cells[headed(column)].all("strong")]
             assert len(marked) == (diagnostic.key in row.fired)
             for cell in marked:
