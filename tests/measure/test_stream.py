@@ -581,6 +581,29 @@ def test_every_other_choice_is_refused_with_one_that_is_not(spec: str) -> None:
         find_stream(Twins().eval(), torch.randn(3, 20), spec)
 
 
+class Conditioned(nn.Module):
+    """Blocks that take a second tensor of the samples beside their state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.condition = nn.Linear(20, D), nn.Linear(20, D)
+        self.blocks = nn.ModuleList(Branch() for _ in range(3))
+        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, c = self.embed(x), torch.tanh(self.condition(x))
+        for block in self.blocks:
+            h = h + block(h + c)
+        logits: Tensor = self.head(self.norm(h))
+        return logits
+
+
+@pytest.mark.parametrize("spec", [None, "blocks.*", "blocks.* -> norm"])
+def test_a_condition_beside_the_blocks_is_refused_whatever_is_named(spec: str | None) -> None:
+    with pytest.raises(AuditError, match=r"no tensor carries all .* No --fa-stream passes the test"):
+        find_stream(Conditioned().eval(), torch.randn(3, 20), spec)
+
+
 def test_branches_side_by_side_are_one_block(data: tuple[Tensor, Tensor]) -> None:
     class Experts(Net):
         def forward(self, x: Tensor) -> Tensor:

@@ -45,6 +45,8 @@ def _check_inside(anatomy: Anatomy) -> None:
 
 def named(anatomy: Anatomy, model: nn.Module, spec: Spec) -> Choice:
     """The blocks that a SPEC names; an error where they are none, or leave some out."""
+    if len(anatomy.blocks) == 1:
+        _check_inside(anatomy)  # with other blocks around it, a stretch may be named as one; alone it is no stream
     calls = _calls(anatomy, model, spec, spec.blocks)
     blocks: dict[tuple[int, int], Block] = {}
     for call in calls:
