@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .diagnostics.frozen_margin import margin
+from .control import ControlKind
+from .diagnostics.frozen_margin import in_words, margin
 from .errors import AuditError
 from .margins import SeedMargin, SeedVerdict, seed_margin
 from .records import Accuracy
@@ -13,9 +14,8 @@ from .report import DiagnosticReport
 from .wording import count, fraction, limit, points
 
 MEANING = {
+    SeedVerdict.FIRE: "Over its seeds the method does not beat its control by the minimum.",
     SeedVerdict.PASS: "Over its seeds the method beats its control by the minimum or more.",
-    SeedVerdict.FIRE: "Over its seeds the method does not beat its control by the minimum: its accuracy is no evidence that "
-    "the rule assigns credit to deep blocks.",
     SeedVerdict.INCONCLUSIVE: "Neither a pass nor a failure: these seeds and images cannot tell whether the margin reaches the "
     "minimum.",
 }
@@ -58,6 +58,16 @@ class SeedReport:
         margin_pp = f"margin {points(result.margin)} pp {bounds}"
         return f"{result.verdict.value}: {margin_pp} {sign} {limit(result.minimum)}, n={result.seeds}"
 
+    @property
+    def _meaning(self) -> str:
+        """What the verdict means, and where it fires what the interval says of the blocks."""
+        result, kinds = self.margin, {report.control.kind for report in self.reports if report.control is not None}
+        if result.verdict is not SeedVerdict.FIRE:
+            return MEANING[result.verdict]
+        without = next(iter(kinds)).blocks if len(kinds) == 1 else ControlKind.FROZEN.blocks
+        said = in_words(result.margin, result.interval, result.minimum, without)
+        return f"{MEANING[result.verdict]} {said}"
+
     def __str__(self) -> str:
         result = self.margin
         lines = [f"FA seed margin: {self.method}, {count(result.seeds, 'seed')}"]
@@ -81,7 +91,7 @@ class SeedReport:
         if result.caveat:
             lines.append(f"    note: {result.caveat}")
         if result.verdict is not SeedVerdict.PASS:
-            lines.append(f"    FLAG: {self.headline}. {MEANING[result.verdict]}")
+            lines.append(f"    FLAG: {self.headline}. {self._meaning}")
         if result.verdict is SeedVerdict.INCONCLUSIVE:
             lines.append(f"    to decide: {result.needed()}")
         return "\n".join([*lines, f"VERDICT: {result.verdict.value}"])

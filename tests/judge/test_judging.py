@@ -294,6 +294,70 @@ def test_without_the_controls_images_the_interval_is_binomial() -> None:
     assert f"{1.4 - 1.96 * se:+.2f} to {1.4 + 1.96 * se:+.2f}" in str(judged)
 
 
+def compared(only_ours: int, only_theirs: int, images: int = 10_000, **changes: Any) -> DiagnosticReport:
+    """A network and its control that tell apart on so many images, and are both right on a third of the others."""
+    both = (images - only_ours - only_theirs) // 3
+    neither = images - only_ours - only_theirs - both
+    ours = [True] * (only_ours + both) + [False] * (only_theirs + neither)
+    theirs = [False] * only_ours + [True] * (both + only_theirs) + [False] * neither
+    accuracy, control = Accuracy.of(ours), Control(Accuracy.of(theirs), "frozen_s42.pt")
+    return report(
+        headline_acc=accuracy.value, frozen_baseline_acc=control.accuracy.value, accuracy=accuracy, control=control, **changes
+    )
+
+
+# Ends by hand: d ± 1.96·sqrt((a + b - d²)/n), a = only ours, b = only theirs, each with one image added, as shares of n + 2.
+@pytest.mark.parametrize(
+    ("only_ours", "only_theirs", "images", "said"),
+    [
+        (287, 150, 10_000, "The blocks add 1.37 pp (0.96 to 1.78), less than the 2 pp that the protocol asks."),
+        (500, 470, 10_000, "The interval, -0.31 to +0.91 pp, holds 0: no evidence that the blocks help."),
+        (470, 500, 10_000, "The interval, -0.91 to +0.31 pp, holds 0: no evidence that the blocks help."),
+        (300, 1374, 10_000, "The same network with random blocks is better by 10.74 pp (9.96 to 11.51). Trained by this rule,"),
+        (1390, 1317, 10_000, "holds 0: no evidence that the blocks help."),
+    ],
+)
+def test_what_a_short_margin_says_is_what_its_interval_carries(
+    only_ours: int, only_theirs: int, images: int, said: str
+) -> None:
+    judged = compared(only_ours, only_theirs, images)
+    assert fired(judged) == "d" and said in str(judged)
+    share = [only_ours / images, only_theirs / images]
+    half = 1.96 * math.sqrt((sum(share) - (share[0] - share[1]) ** 2) / images)
+    holds_zero = abs(share[0] - share[1]) <= half
+    assert ("no evidence" in str(judged)) is holds_zero
+
+
+def test_an_interval_that_only_just_excludes_zero_is_written_so_that_one_sees_it() -> None:
+    judged = report(
+        headline_acc=0.6,
+        frozen_baseline_acc=0.59,
+        accuracy=Accuracy(0.6, 18_550),
+        control=Control(Accuracy(0.59, 18_550)),
+    )
+    assert judged.margin_interval is not None
+    low = judged.margin_interval.low
+    assert 0 < low < 0.005 and f"({low:.3g} to " in judged.finding("d").explanation
+
+
+def test_a_minimum_of_ones_own_is_not_the_protocols() -> None:
+    judged = compared(287, 150, thresholds=DiagnosticThresholds(frozen_acc_margin_pp=1.5))
+    assert "less than the 1.5 pp that were asked for." in str(judged)
+
+
+def test_a_margin_that_passes_on_an_interval_that_holds_zero_says_so() -> None:
+    judged = compared(12, 8, 100)
+    assert judged.finding("d").status is Status.PASS
+    assert "the interval holds 0: no evidence that the blocks help" in str(judged)
+    assert "holds 0" not in str(compared(1200, 800))
+
+
+def test_without_the_number_of_images_nothing_is_said_of_how_sure_a_margin_is() -> None:
+    judged = report(headline_acc=0.363, frozen_baseline_acc=0.349)
+    assert "The blocks add 1.40 pp, less than the 2 pp that the protocol asks. Without the number of test" in str(judged)
+    assert "with random blocks is better by 9.10 pp. Without the number" in str(report(frozen_baseline_acc=0.7))
+
+
 def test_a_control_of_another_method_is_labelled() -> None:
     control = Control(Accuracy(0.349), "frozen_bp_s42.pt", method="bp", seed=42)
     text = str(report(method_name="dfa", seed=42, control=control))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -367,6 +368,31 @@ def test_the_report_states_the_number_of_seeds_and_that_two_rarely_decide() -> N
     assert TWO_SEEDS in two and TWO_SEEDS not in three
     assert "note: the number of test images is not known: 10,000 were assumed" in three
     assert three.endswith("VERDICT: PASS")
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "control", "said"),
+    [
+        (0.3737, 0.36, r"The blocks add 1\.37 pp \(1\.\d\d to 1\.\d\d\), less than the 2 pp that the protocol asks"),
+        (0.36, 0.36, r"holds 0: no evidence that the blocks help"),
+        (0.34, 0.36, r"The same network with random blocks is better by 2\.00 pp \(1\.\d\d to 2\.\d\d\)\. Trained by"),
+    ],
+)
+def test_a_method_that_falls_short_says_what_its_interval_carries(accuracy: float, control: float, said: str) -> None:
+    images = 1_000_000
+    judged = [
+        of_seed(
+            seed,
+            headline_acc=accuracy,
+            frozen_baseline_acc=control,
+            accuracy=Accuracy(accuracy, images),
+            control=Control(Accuracy(control, images), seed=seed),
+        )
+        for seed in (1, 2, 3)
+    ]
+    text = str(SeedReport.of(judged, 2.0))
+    assert re.search(said, text) and text.endswith("VERDICT: FIRE")
+    assert ("no evidence" in text) is (accuracy == control)
 
 
 def test_outcomes_on_other_data_with_the_same_labels_are_not_paired() -> None:

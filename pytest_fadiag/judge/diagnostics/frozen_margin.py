@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..control import ControlKind
 from ..margins import Interval, margin_interval
 from ..observers import ACCURACY
+from ..thresholds import DiagnosticThresholds
 from ..wording import beside, count, fraction, limit, points
 from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
@@ -14,6 +15,9 @@ from .column import Column, ColumnKind
 
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
+
+PUBLISHED = DiagnosticThresholds.frozen_acc_margin_pp
+NO_EVIDENCE = "no evidence that the blocks help"
 
 
 def margin(report: DiagnosticReport) -> float | None:
@@ -28,6 +32,35 @@ def interval(report: DiagnosticReport) -> Interval | None:
     if report.accuracy is None or report.control is None:
         return None
     return margin_interval(report.accuracy, report.control.accuracy)
+
+
+def in_words(value: float, bounds: Interval | None, minimum: float, without: str) -> str:
+    """What a margin below the minimum says of the blocks, and no more than its interval carries.
+
+    ``without`` is what the control has in their place.
+    """
+    short = f"less than the {limit(minimum)} pp that {'the protocol asks' if minimum == PUBLISHED else 'were asked for'}"
+    if bounds is None:
+        point = _better(value, "", without) if value < 0 else f"The blocks add {_amount(value)} pp, {short}."
+        return f"{point} Without the number of test images nobody knows how sure that is."
+    if bounds.high < 0:
+        return f"{_better(value, _span(-bounds.high, -bounds.low), without)} Trained by this rule, the blocks do harm."
+    if 0 in bounds:
+        return f"The interval, {points(bounds.low)} to {points(bounds.high)} pp, holds 0: {NO_EVIDENCE}."
+    return f"The blocks add {_amount(value)} pp {_span(bounds.low, bounds.high)}, {short}."
+
+
+def _better(value: float, span: str, without: str) -> str:
+    return f"The same network with {without} is better by {' '.join(filter(None, [f'{_amount(-value)} pp', span]))}."
+
+
+def _span(low: float, high: float) -> str:
+    """Both ends of an interval that excludes 0, with as many digits as it takes to see that."""
+    return f"({beside(_amount, low, 0.0)} to {beside(_amount, high, 0.0)})"
+
+
+def _amount(value: float) -> str:
+    return f"{value:.2f}"
 
 
 class FrozenMargin(Diagnostic):
@@ -70,7 +103,7 @@ class FrozenMargin(Diagnostic):
                 Status.FIRE,
                 value,
                 f"margin {beside(points, value, minimum)} pp < {limit(minimum)}",
-                f"{self._compared(report, value)}: the accuracy is no evidence that the rule assigns credit to them.",
+                in_words(value, bounds, minimum, _kind(report).blocks),
                 causes,
             )
         return self.finding(
@@ -92,7 +125,10 @@ class FrozenMargin(Diagnostic):
         how = "; state it as n_test in the log's config" if report.partial else ""
         unknown = f"    (no interval: the number of test images is not known{how})"
         spread = f"    95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else unknown
-        return [*lines, f"margin {points(value)} pp{spread}"]
+        lines.append(f"margin {points(value)} pp{spread}")
+        if bounds is not None and 0 in bounds and value >= report.thresholds.frozen_acc_margin_pp:
+            lines.append(f"the interval holds 0: {NO_EVIDENCE}")  # what fires says so below its flag
+        return lines
 
     def values(self, report: DiagnosticReport) -> list[str]:
         bounds = interval(report)
@@ -109,13 +145,6 @@ class FrozenMargin(Diagnostic):
     def _images(report: DiagnosticReport) -> str:
         images = report.accuracy.images if report.accuracy is not None else None
         return f" over {count(images, 'test image')}" if images else ""
-
-    @staticmethod
-    def _compared(report: DiagnosticReport, value: float) -> str:
-        without = _kind(report).blocks
-        if value < 0:
-            return f"The same network with {without} is better by {-value:.2f} pp than with trained ones"
-        return f"Trained blocks add {value:.2f} pp over {without}"
 
 
 def _kind(report: DiagnosticReport) -> ControlKind:
