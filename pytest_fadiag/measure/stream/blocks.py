@@ -279,6 +279,11 @@ class Anatomy:
             name for index in self.graph.useful if start < index <= end for name in self.graph.nodes[index].parameters
         )
 
+    def parameters_outside(self, blocks: Sequence[Block]) -> frozenset[str]:
+        """The parameters that are read where none of these blocks is."""
+        nodes = [index for index in self.graph.useful if not any(block.start < index <= block.end for block in blocks)]
+        return frozenset(name for index in nodes for name in self.graph.nodes[index].parameters)
+
     def _unit(self, item: tuple[int, int]) -> Block:
         start, end = item
         alone = [span for span in self.spanning(start, end) if sum(span.holds(*other) for other in self.items) == 1]

@@ -93,7 +93,9 @@ class _Search:
     def _tested(self, anatomy: Anatomy, choice: Choice, source: str) -> Stream:
         states = States(anatomy, choice.blocks, choice.last)
         names = tuple(block.name for block in choice.blocks)
-        stream = Stream(states.sites(), names, f"{source}: {described(names)}", self.outputs)
+        parameters = tuple(block.parameters for block in choice.blocks)
+        outside = anatomy.parameters_outside(choice.blocks)
+        stream = Stream(states.sites(), names, f"{source}: {described(names)}", self.outputs, parameters, outside)
         broken = self._broken(stream)
         if broken:
             raise AuditError(

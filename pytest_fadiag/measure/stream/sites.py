@@ -57,6 +57,10 @@ class Stream:
     source: str = ""
     outputs: Outputs = field(default_factory=Outputs, compare=False)
     """What reads the logits."""
+    parameters: tuple[frozenset[str], ...] = ()
+    """The parameters that each block reads, by name."""
+    outside: frozenset[str] = frozenset()
+    """Those that are read before, between or behind the blocks."""
 
     @property
     def batch_dims(self) -> tuple[int, ...]:

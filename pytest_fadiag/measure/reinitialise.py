@@ -1,0 +1,93 @@
+"""Blocks with the weights of a new initialisation: what the architecture does before anything is learnt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .modules import named_modules, named_parameters
+from .stream.sites import Stream
+
+
+def reinitialise(network: nn.Module, stream: Stream, seed: int) -> list[str]:
+    """Draw the weights of every block of a stream anew, in place, and return the names of the blocks that cannot be drawn.
+
+    A module's own ``reset_parameters`` decides where it has one, inner modules first, so that the last word on a block is its
+    own; batch statistics are then those of a new module. Parameters that no such method draws get their own mean and spread.
+    What is read outside the blocks too stays as it is. The global random state is left as it was found.
+    """
+    parameters = named_parameters(network)
+    drawable = frozenset().union(*stream.parameters) - stream.outside
+    drawn: set[str] = set()
+    cuda = {parameter.device.index or 0 for parameter in parameters.values() if parameter.device.type == "cuda"}
+    with torch.random.fork_rng(devices=sorted(cuda)), torch.no_grad():
+        torch.manual_seed(seed)
+        for module, held in _modules_of_blocks(network, parameters, stream):
+            drawn |= _reset(module, {name: parameters[name] for name in sorted(held & drawable)})
+        for name in sorted(drawable - drawn):
+            drawn |= _redrawn(name, parameters[name])
+    return [name for name, own in zip(stream.blocks, stream.parameters, strict=True) if not own or not own <= drawn]
+
+
+def _modules_of_blocks(network: nn.Module, parameters: dict[str, Tensor], stream: Stream) -> list[tuple[nn.Module, set[str]]]:
+    """The modules that belong to the blocks alone and what they hold, inner ones first; one that holds nothing goes with the
+    module that it is in."""
+    names = {parameter: name for name, parameter in parameters.items()}
+    modules = named_modules(network)
+    held: dict[str, set[str]] = {name: set() for name in modules}
+    for name, module in modules.items():
+        own = {names[parameter] for parameter in module._parameters.values() if parameter is not None}
+        for outer in held.keys() & set(_around(name)):
+            held[outer] |= own
+    inside = frozenset().union(*stream.parameters)
+    belonging = {name for name, own in held.items() if own & inside and not own & stream.outside}
+    chosen = [name for name in modules if name in belonging or (not held[name] and belonging & set(_around(name)))]
+    return [(modules[name], held[name]) for name in sorted(chosen, key=lambda name: -len(_around(name)))]
+
+
+def _around(name: str) -> list[str]:
+    """A module's name and those of the modules that it is in, of which the network itself is the first."""
+    parts = name.split(".") if name else []
+    return [".".join(parts[:length]) for length in range(len(parts) + 1)]
+
+
+def _reset(module: nn.Module, parameters: dict[str, Tensor]) -> set[str]:
+    """What a module's own method draws; nothing where it has none, or one that needs more than the module."""
+    reset: Any = getattr(module, "reset_parameters", None)
+    if not callable(reset):
+        return set()
+    before = {name: parameter.clone() for name, parameter in parameters.items()}
+    try:
+        reset()
+    except Exception:  # somebody's code, which may want arguments; what it has begun is undone
+        for name, parameter in parameters.items():
+            parameter.copy_(before[name])
+        return set()
+    own = {parameter for parameter in module._parameters.values() if parameter is not None}
+    # A constant of a new module may be what it was before. Weights that are still the same were drawn in vain: a
+    # reparametrisation computes what is used from others.
+    return {
+        name
+        for name, parameter in parameters.items()
+        if not _same(parameter, before[name]) or (parameter in own and (parameter.ndim < 2 or _constant(parameter)))
+    }
+
+
+def _redrawn(name: str, parameter: Tensor) -> set[str]:
+    """Draw a parameter with its own mean and spread; nothing where none of its values is finite."""
+    finite = parameter[torch.isfinite(parameter)].double()
+    if not len(finite) or not parameter.is_floating_point():
+        return set()
+    noise = torch.randn(parameter.shape, dtype=torch.float64).to(parameter.device)
+    parameter.copy_(finite.mean() + noise * finite.std(correction=0))
+    return {name}
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
+
+
+def _constant(parameter: Tensor) -> bool:
+    return bool((parameter == parameter.flatten()[0]).all())
