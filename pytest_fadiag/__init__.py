@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from .guard import Guard as Guard
     from .guard import GuardStopped as GuardStopped
     from .judge.control import Control as Control
+    from .judge.credit import Credit as Credit
+    from .judge.credit import CreditFunction as CreditFunction
+    from .judge.diagnostics import Cause as Cause
+    from .judge.diagnostics import CauseKind as CauseKind
     from .judge.diagnostics import Column as Column
     from .judge.diagnostics import ColumnKind as ColumnKind
     from .judge.diagnostics import Diagnostic as Diagnostic
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from .load.setup import Setup as Setup
     from .measure.alignment import Alignment as Alignment
     from .measure.alignment import alignment as alignment
+    from .measure.batches import Batch as Batch
     from .measure.diagnose import bp_grad_norms as bp_grad_norms
     from .measure.diagnose import cross_batch_direction_stability as cross_batch_direction_stability
     from .measure.diagnose import diagnose as diagnose
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
     from .session.undertest import CheckpointUnderTest as CheckpointUnderTest
     from .session.undertest import DiagnosticUnderTest as DiagnosticUnderTest
     from .show.audit import Audit as Audit
+    from .show.audit import AuditRow as AuditRow
     from .workshop import load_data as load_data
 
 _HOMES = {
@@ -59,12 +65,18 @@ _HOMES = {
     "Alignment": "measure.alignment",
     "Audit": "show.audit",
     "AuditError": "judge.errors",
+    "AuditRow": "show.audit",
+    "Batch": "measure.batches",
     "Bench": "bench",
+    "Cause": "judge.diagnostics",
+    "CauseKind": "judge.diagnostics",
     "Checkpoint": "load.checkpoints",
     "CheckpointUnderTest": "session.undertest",
     "Column": "judge.diagnostics",
     "ColumnKind": "judge.diagnostics",
     "Control": "judge.control",
+    "Credit": "judge.credit",
+    "CreditFunction": "judge.credit",
     "DataSet": "load.data",
     "Diagnostic": "judge.diagnostics",
     "DiagnosticReport": "judge.report",
@@ -105,14 +117,16 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 (the keys are strings)
 
 
-def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first used: importing the package imports neither torch nor numpy."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES[name]
-    value = getattr(import_module(f".{home}", __name__), name) if home else import_module(f".{name}", __name__)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # else a type checker takes a name that does not exist for Any
+
+    def __getattr__(name: str) -> object:
+        """A public name, imported when it is first used: importing the package imports neither torch nor numpy."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = _HOMES[name]
+        value = getattr(import_module(f".{home}", __name__), name) if home else import_module(f".{name}", __name__)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

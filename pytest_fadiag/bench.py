@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 from .cache import Parts, ResultCache, key_of
 from .judge.codec import read, to_plain
 from .judge.control import Control
-from .judge.credit import Credit
+from .judge.credit import Credit, CreditFunction
 from .judge.diagnostics import DIAGNOSTICS, CreditAlignment, Diagnostic, Diagnostics
 from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
 from .judge.observers import ACCURACY, CREDIT, REFERENCE, ObserverSpec
-from .judge.records import Measurement
+from .judge.records import BATCH, BATCHES, Measurement
 from .judge.reference import UNPROVEN
 from .judge.remarks import on_tensors_aside
 from .judge.report import DiagnosticReport
-from .judge.thresholds import DiagnosticThresholds
+from .judge.thresholds import DiagnosticThresholds, ThresholdChanges
 from .judge.wording import count
 from .load.closure import is_current, sources_of
 from .load.controls import ControlFile, Controls, control_of
@@ -34,6 +34,8 @@ from .load.specs import is_factory, network_identity
 from .registry import Registry, installed
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from .load.checkpoints import Checkpoint
     from .load.data import DataSet
     from .workshop import Progress, Workshop
@@ -82,7 +84,7 @@ class Record:
     def judge(
         self,
         control: Control | None,
-        thresholds: DiagnosticThresholds | Mapping[str, Any] | None,
+        thresholds: DiagnosticThresholds | ThresholdChanges | None,
         diagnostics: Sequence[Diagnostic] | None = None,
     ) -> DiagnosticReport:
         """The report of the diagnostics that were asked for, else of those that run by default."""
@@ -103,7 +105,7 @@ class Record:
         )
 
 
-def observers_of(diagnostics: Iterable[Diagnostic]) -> list[ObserverSpec[Any]]:
+def observers_of(diagnostics: Iterable[Diagnostic]) -> list[ObserverSpec[object]]:
     """What must be observed for some diagnostics; the accuracy always is, for it is what a result claims."""
     needed = {observer: None for diagnostic in diagnostics for observer in diagnostic.observers}
     return list({**needed, ACCURACY: None})
@@ -183,7 +185,7 @@ class Bench:
         inputs = read(StatedInputs, parts[FACTS]["inputs"], "inputs")
         return replace(control_of(chosen, parts[FACTS]["config"], measurement.accuracy), inputs=inputs)
 
-    def _parts(self, path: Path, observers: Sequence[ObserverSpec[Any]], given: Given, *, control: bool) -> Parts:
+    def _parts(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
         memory = key_of({"path": str(path), "file": _digest(path), "given": given.identity, "control": control})
         wanted = [FACTS, *map(self._part, observers)]
@@ -216,7 +218,7 @@ class Bench:
         records.append(make(wanted))
         return records[-1]
 
-    def _measure(self, path: Path, observers: Sequence[ObserverSpec[Any]], given: Given, control: bool) -> Parts:
+    def _measure(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, control: bool) -> Parts:
         """What these observers see of a file, from one pass, and what the file itself tells."""
         if not given.at_hand:
             raise NotAtHand
@@ -275,7 +277,7 @@ class Bench:
                 raise  # the user's own code, whose traceback tells more
             raise AuditError(f"{path}: cannot be measured: {type(error).__name__}: {str(error)[:500]}") from error
 
-    def _part(self, observer: ObserverSpec[Any]) -> str:
+    def _part(self, observer: ObserverSpec[object]) -> str:
         """The name of an observer's result within a record: by its version, its share of the setup, and foreign code."""
         code = "" if observer.is_own else f"-{(code_digest(observer.place.partition(':')[0]) or '')[:8]}"
         credit = f"-{key_of({'credit': self._credit})[:8]}" if observer == CREDIT else ""
@@ -368,18 +370,28 @@ def audit(
     *,
     data: str | DataSet,
     frozen: float | Mapping[str, float] | Control | str | Path | None = None,
-    thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
+    thresholds: DiagnosticThresholds | ThresholdChanges | None = None,
     progress: Progress | None = None,
-    **setup: Any,
+    model: str | nn.Module | None = None,
+    stream: str | None = None,
+    batches: int = BATCHES,
+    batch_size: int = BATCH,
+    device: str = "auto",
+    threads: int | None = 1,
+    unsafe: bool = False,
+    normalize: str | None = None,
+    base: Path | None = None,
+    credit: str | CreditFunction | None = None,
 ) -> DiagnosticReport:
     """The report of a checkpoint on disk.
 
     ``data`` is a SPEC such as ``fashion-mnist:ROOT``; ``frozen`` the control: an accuracy, a mapping by method, a control
-    checkpoint or a JSON file. The rest goes to :class:`Setup`: ``model``, ``stream``, ``batches``, ``batch_size``, ``device``,
-    ``threads``, ``unsafe``, ``normalize``, and ``credit``, with which (f) is measured too.
+    checkpoint or a JSON file. ``progress`` is told the samples done and their number. The rest is what :class:`Setup` says of
+    it; with ``credit`` (f) is measured too.
     """
     controls = Controls.of(frozen)  # first: a percentage is rejected before the measurement, not after it
-    bench = Bench(Setup(data, **setup), progress=None if progress is None else lambda name: nullcontext(progress))
+    setup = Setup(data, model, stream, batches, batch_size, device, threads, unsafe, normalize, base, credit)
+    bench = Bench(setup, progress=None if progress is None else lambda name: nullcontext(progress))
     available = bench.registry.diagnostics
     asked = [*available.by_default, *([] if bench.setup.credit is None else available.select(CreditAlignment.key))]
     record = bench.record(Path(path), asked)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .judge.control import Control
 from .judge.diagnostics import DIAGNOSTICS
 from .judge.errors import AuditError
 from .judge.records import Accuracy, Measurement
 from .judge.report import DiagnosticReport
-from .judge.thresholds import DiagnosticThresholds
+from .judge.thresholds import DiagnosticThresholds, ThresholdChanges
 from .judge.trajectory import at_epoch
 from .judge.wording import count
 from .load.logs import read_log
@@ -51,7 +51,7 @@ class Guard:
         stop: str = "ab",
         after: int = 3,
         control: float | Control | None = None,
-        thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
+        thresholds: DiagnosticThresholds | ThresholdChanges | None = None,
         on_stop: OnStop | None = None,
     ) -> None:
         if isinstance(after, bool) or not isinstance(after, int) or after < 1:
@@ -64,7 +64,7 @@ class Guard:
         self._streaks: dict[str, list[int]] | None = None
 
     def record(
-        self, epoch: int, model: nn.Module, acc: float | None = None, *, images: int | None = None, **extra: Any
+        self, epoch: int, model: nn.Module, acc: float | None = None, *, images: int | None = None, **extra: object
     ) -> Measurement:
         """What :meth:`Recorder.record` does; then the training stops if this record is the last of a streak."""
         if self._streaks is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pluggy
 
@@ -29,7 +29,7 @@ def pytest_fadiag_diagnostics() -> Sequence[Diagnostic]:
 
 
 @hookspec(firstresult=True)
-def pytest_fadiag_load_checkpoint(path: Path, unsafe: bool) -> Checkpoint | Mapping[str, Any] | None:
+def pytest_fadiag_load_checkpoint(path: Path, unsafe: bool) -> Checkpoint | Mapping[str, object] | None:
     """What a checkpoint file holds, or ``None`` for a file of another format; asked before the built-in reader.
 
     A mapping is taken as ``torch.load`` gives it: tensors by name, or ``state_dict`` beside ``config``, ``test_acc``, ``Bs``.
@@ -39,7 +39,7 @@ def pytest_fadiag_load_checkpoint(path: Path, unsafe: bool) -> Checkpoint | Mapp
 
 
 @hookspec(firstresult=True)
-def pytest_fadiag_load_data(spec: str, base: Path) -> DataSet | tuple[Any, Any] | None:
+def pytest_fadiag_load_data(spec: str, base: Path) -> DataSet | tuple[object, object] | None:
     """The test data behind a SPEC that is none of the built-in kinds, or ``None`` for another package's.
 
     ``base`` is the folder at which its relative paths start. A ``DataSet`` with a ``digest`` lets results be kept.

@@ -38,7 +38,7 @@ class Recorder:
         path: str | Path,
         eval_batches: Iterable[Batch],
         *,
-        config: Any = None,
+        config: object = None,
         method: str | None = None,
         seed: int | None = None,
         stream: str | None = None,
@@ -64,7 +64,7 @@ class Recorder:
         return self.recording.path
 
     def record(
-        self, epoch: int, model: nn.Module | None, acc: float | None = None, *, images: int | None = None, **extra: Any
+        self, epoch: int, model: nn.Module | None, acc: float | None = None, *, images: int | None = None, **extra: object
     ) -> Measurement | None:
         """Measure the model and append a line; what a resumed training records again replaces what was recorded before.
 
@@ -145,7 +145,7 @@ def _refuse_shuffled(batches: Iterable[Batch]) -> None:
         raise AuditError("the evaluation data is a DataLoader that shuffles; give one with shuffle=False")
 
 
-def _plain_config(config: Any) -> dict[str, Any]:
+def _plain_config(config: object) -> dict[str, Any]:
     """A config from a mapping, a dataclass or the Namespace of argparse."""
     if config is None:
         return {}
@@ -156,7 +156,7 @@ def _plain_config(config: Any) -> dict[str, Any]:
     return dict(config if isinstance(config, Mapping) else vars(config))
 
 
-def _item(key: str, value: Any) -> Any:
+def _item(key: str, value: object) -> object:
     """The number in a tensor or an array of one entry."""
     try:
         return value.item() if hasattr(value, "item") else value

@@ -72,12 +72,12 @@ class Registry:
         """The data that a SPEC names, of one of our kinds or of another package's."""
         return DataSpec.parse(text, base, others=bool(self._others("load_data")))
 
-    def load_data(self, spec: str, base: Path) -> Any:
+    def load_data(self, spec: str, base: Path) -> object:
         """What another package reads behind a SPEC, or nothing."""
         with _said_so(f"data {spec!r}"):
             return self.manager.hook.pytest_fadiag_load_data(spec=spec, base=base)
 
-    def load_checkpoint(self, path: Path, *, unsafe: bool) -> Any:
+    def load_checkpoint(self, path: Path, *, unsafe: bool) -> object:
         """What a checkpoint file holds."""
         with _said_so(str(path)):
             return self.manager.hook.pytest_fadiag_load_checkpoint(path=path, unsafe=unsafe)

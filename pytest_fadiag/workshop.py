@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .judge.credit import CreditFunction
 from .judge.errors import AuditError
 from .judge.late import named
 from .judge.observers import ObserverSpec
@@ -20,6 +21,7 @@ from .load.networks import build_network, choose_device, left_aside, load_into, 
 from .load.setup import Given, Setup
 from .load.sources import UnknownData
 from .load.specs import is_factory, named_function
+from .measure.batches import Batch
 from .measure.credit import CreditSource, function_name
 from .measure.observe import Observations, observe
 from .registry import Registry, installed
@@ -93,7 +95,7 @@ class Workshop:
         """The tensors of a checkpoint that its network lacks and no forward pass uses."""
         return () if self.setup.model is None and checkpoint.network else left_aside(network, checkpoint)
 
-    def batches(self, checkpoint: Checkpoint, network: nn.Module, given: Given) -> Iterable[Any]:
+    def batches(self, checkpoint: Checkpoint, network: nn.Module, given: Given) -> Iterable[Batch]:
         """The test split as a network wants it."""
         if given.batches is not None:
             return given.batches()
@@ -103,7 +105,7 @@ class Workshop:
         return EvalBatches(data, self.setup.batch_size, flatten=flatten)
 
     @cached_property
-    def credit_function(self) -> Callable[..., Any] | None:
+    def credit_function(self) -> CreditFunction | None:
         """The function that gives the method's credit, where the setup names one."""
         credit = self.setup.credit
         return named_function(credit, "credit function") if isinstance(credit, str) else credit
@@ -125,8 +127,8 @@ class Workshop:
     def observe(
         self,
         network: nn.Module,
-        batches: Iterable[Any],
-        observers: Sequence[ObserverSpec[Any]],
+        batches: Iterable[Batch],
+        observers: Sequence[ObserverSpec[object]],
         progress: Progress,
         data_digest: str | None,
         credit: CreditSource | None = None,

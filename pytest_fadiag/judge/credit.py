@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CreditFunction = Callable[..., "Sequence[Tensor] | Tensor"]
+"""Of ``(model, x, y)`` or ``(model, x, y, checkpoint)``: the method's credit at each block output."""
 EMBEDDING = "h_0"
 SAME = 1e-6
 """How far Γ may lie below 1 where the credit is the BP gradient itself, up to rounding."""

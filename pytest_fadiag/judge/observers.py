@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from .credit import Credit
 
-Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class ObserverSpec(Generic[Result]):
+class ObserverSpec(Generic[Result_co]):
     """An observer that a diagnostic needs."""
 
     name: str
@@ -21,7 +21,7 @@ class ObserverSpec(Generic[Result]):
     """``package.module:Class``, imported when it measures."""
     probe: bool = True
     """Whether it looks at the stream of the probe's batches, so that its result depends on the stream and on their number."""
-    result: type[Result] | None = None
+    result: type[Result_co] | None = None
     """The dataclass that its numbers make, by which a report gives them (``report.observed(spec)``) and a file of them is held
     to it; nothing where they are fields of a measurement."""
 
@@ -53,12 +53,12 @@ class Precision:
 
 
 _HOME = "pytest_fadiag.measure.observers"
-STATES: ObserverSpec[Any] = ObserverSpec("states", 1, f"{_HOME}.states:StateNorms")
-GRADIENTS: ObserverSpec[Any] = ObserverSpec("gradients", 2, f"{_HOME}.gradients:GradientNorms")
-DIRECTIONS: ObserverSpec[Any] = ObserverSpec("directions", 3, f"{_HOME}.directions:GradientDirections")
-OUTPUT_ERROR: ObserverSpec[Any] = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
-ACCURACY: ObserverSpec[Any] = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
-REFERENCE: ObserverSpec[Any] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
+STATES: ObserverSpec[object] = ObserverSpec("states", 1, f"{_HOME}.states:StateNorms")
+GRADIENTS: ObserverSpec[object] = ObserverSpec("gradients", 2, f"{_HOME}.gradients:GradientNorms")
+DIRECTIONS: ObserverSpec[object] = ObserverSpec("directions", 3, f"{_HOME}.directions:GradientDirections")
+OUTPUT_ERROR: ObserverSpec[object] = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
+ACCURACY: ObserverSpec[object] = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
+REFERENCE: ObserverSpec[object] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
 PRECISION = ObserverSpec("precision", 1, f"{_HOME}.precision:GradientPrecision", result=Precision)
 CREDIT = ObserverSpec("credit", 1, f"{_HOME}.credit:CreditAlignments", result=Credit)
 FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY, REFERENCE)

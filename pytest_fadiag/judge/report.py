@@ -31,7 +31,7 @@ from .records import (
 )
 from .reference import UNPROVEN, reference_line
 from .remarks import remarks_on
-from .thresholds import DiagnosticThresholds, check_names
+from .thresholds import DiagnosticThresholds, ThresholdChanges, check_names
 from .trajectory import Trajectory
 from .verdict import DECIDED, left_open, not_walked_back, walk_back
 from .wire import CreditValues, ReportValues, TrajectoryValues
@@ -141,11 +141,18 @@ class DiagnosticReport:
         method_name: str,
         headline_acc: float | None = None,
         control: Control | None = None,
-        thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
-        **identity: Any,
+        thresholds: DiagnosticThresholds | ThresholdChanges | None = None,
+        notes: str = "",
+        checkpoint: str | None = None,
+        seed: int | None = None,
+        claimed_acc: float | None = None,
+        inputs: StatedInputs | None = None,
+        caveats: Sequence[str] = (),
+        diagnostics: tuple[str, ...] | None = None,
+        available: Diagnostics = DIAGNOSTICS,
     ) -> DiagnosticReport:
         """The report of a measurement; a ``headline_acc`` from elsewhere replaces the measured accuracy and its images."""
-        defaults: DiagnosticThresholds = identity.get("available", DIAGNOSTICS).thresholds()
+        defaults = available.thresholds()
         if isinstance(thresholds, Mapping):
             thresholds = defaults.replace(**thresholds)
         accuracy = measurement.accuracy
@@ -169,7 +176,14 @@ class DiagnosticReport:
             observations=measurement.extra,
             reference=measurement.reference,
             reference_error=measurement.reference_error,
-            **identity,
+            notes=notes,
+            checkpoint=checkpoint,
+            seed=seed,
+            claimed_acc=claimed_acc,
+            inputs=inputs,
+            caveats=caveats,
+            diagnostics=tuple(d.name for d in DIAGNOSTICS.by_default) if diagnostics is None else diagnostics,
+            available=available,
         )
 
     @cached_property

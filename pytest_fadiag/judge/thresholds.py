@@ -13,6 +13,8 @@ Growth = Literal["per_block", "cumulative"]
 Confounds = Literal["excuse", "flag"]
 GROWTH_FORMS: tuple[str, ...] = get_args(Growth)
 CONFOUND_RULES: tuple[str, ...] = get_args(Confounds)
+ThresholdChanges = Mapping[str, float | str]
+"""Some thresholds and rules, by full or short name."""
 SHORT_NAMES = {"margin_pp": "frozen_acc_margin_pp"}
 """Names a marker or the command line may use instead of the published field."""
 
@@ -44,12 +46,13 @@ class DiagnosticThresholds:
         _one_of("growth", self.growth, GROWTH_FORMS)
         _one_of("confounds", self.confounds, CONFOUND_RULES)
 
-    def replace(self, **changes: Any) -> DiagnosticThresholds:
+    def replace(self, **changes: float | str) -> DiagnosticThresholds:
         """These thresholds with some changed, by full or short name; an unknown name is an error that lists the known ones."""
         full = {SHORT_NAMES.get(name, name): value for name, value in changes.items()}
         check_names(full, self.others)
         others = {name: full.pop(name, value) for name, value in self.others.items()}
-        return DiagnosticThresholds(**{**asdict(self), "others": others, **full})
+        values: dict[str, Any] = {**asdict(self), "others": others, **full}
+        return DiagnosticThresholds(**values)
 
     def by_name(self) -> dict[str, float | str]:
         """Every threshold and rule, those of other packages among them."""

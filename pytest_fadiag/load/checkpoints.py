@@ -33,7 +33,7 @@ class Checkpoint:
     seed: int | None
     config: Mapping[str, Any] = field(default_factory=dict)
     test_acc: float | None = None
-    feedback: Any = None
+    feedback: object = None
     """``Bs``, the feedback matrices that were used, or ``None`` where none were saved."""
     network: nn.Module | None = None
     """The network itself, where a whole one was pickled."""

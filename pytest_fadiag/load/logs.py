@@ -16,7 +16,7 @@ from ..judge.keys import Keys
 from ..judge.limits import MOST_LAYERS
 from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics, with_present_names
 from ..judge.report import DiagnosticReport
-from ..judge.thresholds import DiagnosticThresholds
+from ..judge.thresholds import DiagnosticThresholds, ThresholdChanges
 from ..judge.trajectory import Point, Series, Trajectory
 from ..judge.wording import count, fraction, listed
 from .identity import identify
@@ -56,7 +56,7 @@ class TrainingLog:
     def report(
         self,
         control: Control | float | None = None,
-        thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
+        thresholds: DiagnosticThresholds | ThresholdChanges | None = None,
         expected: str | None = None,
         *,
         notes: str | None = None,

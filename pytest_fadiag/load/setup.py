@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..judge.credit import CreditFunction
 from ..judge.inputs import Normalisation
 from ..judge.records import BATCH, BATCHES
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from .data import DataSet
 
@@ -38,7 +39,7 @@ class Setup:
     """How inputs are normalised: ``data``, ``none`` or ``MEAN/STD``; else as each checkpoint says."""
     base: Path | None = None
     """Where relative paths start in a SPEC of data that another package reads; else at the working folder."""
-    credit: str | Callable[..., Any] | None = None
+    credit: str | CreditFunction | None = None
     """The method's credit at the block outputs: ``package.module:function`` or the function, of (model, x, y, checkpoint)."""
 
     def __post_init__(self) -> None:
@@ -56,10 +57,10 @@ class Given:
     """What a caller supplies instead of what the setup would load, each made when it is needed."""
 
     network: Callable[[], nn.Module] | None = None
-    batches: Callable[[], Iterable[Any]] | None = None
+    batches: Callable[[], Iterable[tuple[Tensor | dict[str, Tensor], Tensor]]] | None = None
     data: Callable[[], Any] | None = None
     device: Callable[[], str] | None = None
-    credit: Callable[[], Callable[..., Any] | None] | None = None
+    credit: Callable[[], CreditFunction | None] | None = None
     identity: tuple[str, ...] = ()
     """What tells one set of supplied values from another, within one process; empty where nothing is supplied."""
     at_hand: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from torch import Tensor
 from ..judge.errors import AuditError
 from ..judge.wording import count, figure, signed_cosine
 from .vectors import median, row_norms, wide_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +58,7 @@ class Alignment:
         )
 
 
-def alignment(credit: Any, gradient: Any) -> Alignment:
+def alignment(credit: Tensor | ArrayLike, gradient: Tensor | ArrayLike) -> Alignment:
     """Compare the credit of a training rule with the BP gradient at the same state.
 
     Both are tensors or arrays with samples first; all that belongs to a sample, its tokens or positions too, is one vector.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..judge.credit import CreditFunction
 from ..judge.errors import AuditError
 from ..judge.wording import count
 from .inputs import ModelInput, copied
 
-CreditFunction = Callable[..., Any]
 WAYS = (
     "give it by --fa-credit=package.module:function (called with model, x, y, checkpoint) or the fixture fa_credit, or save "
     "the feedback matrices of DFA in the checkpoint as Bs"
@@ -63,7 +63,7 @@ class FunctionCredit:
         try:
             with torch.enable_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
-                result = self.function(*arguments)
+                result: object = self.function(*arguments)
         except AuditError as error:
             raise AuditError(f"{self.what}: {error}") from error
         except Exception as error:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypedDict
 
 from torch import nn
 
 from ..judge.control import Control
+from ..judge.credit import CreditFunction
 from ..judge.diagnostics import DIAGNOSTICS, CreditAlignment
 from ..judge.errors import AuditError
 from ..judge.inputs import NormalisedBy, StatedInputs
-from ..judge.records import Accuracy
+from ..judge.records import BATCH, BATCHES, Accuracy
 from ..judge.report import DiagnosticReport
-from ..judge.thresholds import DiagnosticThresholds
+from ..judge.thresholds import DiagnosticThresholds, ThresholdChanges
 from ..judge.wording import count, fraction
 from .batches import Batch
-from .credit import CreditFunction
 from .measure import measure
-from .observe import observe
+from .observe import OnProgress, observe
+from .output_error import Loss, cross_entropy
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def diagnose(
@@ -30,24 +34,41 @@ def diagnose(
     frozen_baseline_acc: float | Control | None = None,
     method_name: str = "unnamed",
     notes: str = "",
-    thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
+    thresholds: DiagnosticThresholds | ThresholdChanges | None = None,
     seed: int | None = None,
     credit: CreditFunction | None = None,
-    **options: Any,
+    stream: str | None = None,
+    loss: Loss = cross_entropy,
+    batches: int = BATCHES,
+    batch_size: int = BATCH,
+    threads: int | None = None,
+    progress: OnProgress | None = None,
+    data_digest: str | None = None,
 ) -> DiagnosticReport:
     """Measure a network and judge it.
 
     Without ``headline_acc`` the accuracy is that of the model on all ``eval_batches``. ``frozen_baseline_acc`` is the
     control's accuracy as a fraction, or a :class:`Control`, whose per-image outcomes give a paired interval. With ``credit``,
-    a function of ``(model, x, y)`` that returns the method's credit at each block output, (f) is measured too. ``options`` go
-    to :func:`measure`: ``stream``, ``loss``, ``batches``, ``batch_size``, ``progress``.
+    a function of ``(model, x, y)`` that returns the method's credit at each block output, (f) is measured too. The rest is
+    what :func:`measure` says of it.
     """
     control = frozen_baseline_acc
     if control is not None and not isinstance(control, Control):
         control = Control(Accuracy(control))
     if headline_acc is not None:
         Accuracy(headline_acc)  # a percentage is rejected before the measurement, not after it
-    measurement = measure(model, eval_batches, credit=credit, **options)
+    measurement = measure(
+        model,
+        eval_batches,
+        stream=stream,
+        loss=loss,
+        batches=batches,
+        batch_size=batch_size,
+        threads=threads,
+        progress=progress,
+        data_digest=data_digest,
+        credit=credit,
+    )
     asked = [*DIAGNOSTICS.by_default, *([] if credit is None else DIAGNOSTICS.select(CreditAlignment.key))]
     report = DiagnosticReport.from_measurement(
         measurement,
@@ -78,20 +99,27 @@ def _differs(headline_acc: float | None, measured: Accuracy | None) -> str:
     )
 
 
-def residual_norms(model: nn.Module, eval_batches: Iterable[Batch], **options: Any) -> list[float]:
+class PassOptions(TypedDict, total=False):
+    """What a pass over the data can be told; see :func:`measure`."""
+
+    stream: str | None
+    loss: Loss
+    batches: int
+    batch_size: int
+    threads: int | None
+    progress: OnProgress | None
+
+
+def residual_norms(model: nn.Module, eval_batches: Iterable[Batch], **options: Unpack[PassOptions]) -> list[float]:
     """The median ‖h_l‖ of every layer."""
-    return list(_observed(model, eval_batches, "states", options)["residual_norms"])
+    return list(observe(model, eval_batches, ["states"], **options).results["states"]["residual_norms"])
 
 
-def bp_grad_norms(model: nn.Module, eval_batches: Iterable[Batch], **options: Any) -> list[float]:
+def bp_grad_norms(model: nn.Module, eval_batches: Iterable[Batch], **options: Unpack[PassOptions]) -> list[float]:
     """The median ‖g_l‖ of every layer, scaled as for a mean loss over batches of 128."""
-    return list(_observed(model, eval_batches, "gradients", options)["bp_grad_norms"])
+    return list(observe(model, eval_batches, ["gradients"], **options).results["gradients"]["bp_grad_norms"])
 
 
-def cross_batch_direction_stability(model: nn.Module, eval_batches: Iterable[Batch], **options: Any) -> float:
+def cross_batch_direction_stability(model: nn.Module, eval_batches: Iterable[Batch], **options: Unpack[PassOptions]) -> float:
     """The mean pairwise cosine, over disjoint batches of 128, of the batch-mean gradient at layer L//2."""
-    return float(_observed(model, eval_batches, "directions", options)["cross_batch_stability"])
-
-
-def _observed(model: nn.Module, eval_batches: Iterable[Batch], name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    return observe(model, eval_batches, [name], **options).results[name]
+    return float(observe(model, eval_batches, ["directions"], **options).results["directions"]["cross_batch_stability"])

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from torch import nn
 
+from ..judge.credit import CreditFunction
 from ..judge.errors import AuditError
 from ..judge.observers import CREDIT
 from ..judge.records import BATCH, BATCHES, Accuracy, Measurement
 from ..judge.wording import count
 from .batches import Batch
-from .credit import CreditFunction, CreditSource, function_name
+from .credit import CreditSource, function_name
 from .observe import OnProgress, observe
 from .observers import OBSERVERS
 from .output_error import Loss, cross_entropy

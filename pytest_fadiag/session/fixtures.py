@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ..judge.control import Control
+    from ..judge.credit import CreditFunction
     from ..judge.report import DiagnosticReport
     from ..judge.thresholds import DiagnosticThresholds
     from ..load.data import DataSet
+    from ..measure.batches import Batch
     from .undertest import CheckpointUnderTest, DiagnosticUnderTest
 
 
@@ -48,7 +50,7 @@ def fa_test_data(request: pytest.FixtureRequest) -> DataSet:
 
 
 @pytest.fixture
-def fa_eval_batches(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_model: nn.Module) -> Any:
+def fa_eval_batches(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_model: nn.Module) -> Iterable[Batch]:
     """The (x, y) batches that the network is measured on; override it with any list of batches."""
     return audit_of(request.config).batches(request, fa_checkpoint, fa_model)
 
@@ -60,7 +62,7 @@ def fa_frozen_baseline(request: pytest.FixtureRequest, fa_checkpoint: Checkpoint
 
 
 @pytest.fixture
-def fa_credit(request: pytest.FixtureRequest) -> Callable[..., Any] | None:
+def fa_credit(request: pytest.FixtureRequest) -> CreditFunction | None:
     """The method's credit, a function of (model, x, y, checkpoint) by --fa-credit; override it and credit-alignment is run."""
     return audit_of(request.config).credit()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ..judge.control import Control
+    from ..judge.credit import CreditFunction
     from ..load.data import DataSet
+    from ..measure.batches import Batch
 
 INFORMATION = ("help", "version", "markers", "cacheshow", "showfixtures")
 """Options of pytest that print something and end: they work whatever the ini file says of checkpoints."""
@@ -123,11 +125,11 @@ class AuditHooks:
         target = undertest.as_checkpoint(self.run, checkpoint)
         return self.run.bench.workshop.network(target.contents, undertest.given_by(request).without("network"))
 
-    def credit(self) -> Callable[..., Any] | None:
+    def credit(self) -> CreditFunction | None:
         """The credit function of --fa-credit."""
         return self.run.bench.workshop.credit_function
 
-    def batches(self, request: pytest.FixtureRequest, checkpoint: object, network: nn.Module) -> Any:
+    def batches(self, request: pytest.FixtureRequest, checkpoint: object, network: nn.Module) -> Iterable[Batch]:
         """The batches that the network of a test is measured on."""
         target = undertest.as_checkpoint(self.run, checkpoint)
         return self.run.bench.workshop.batches(target.contents, network, undertest.given_by(request).without("batches"))

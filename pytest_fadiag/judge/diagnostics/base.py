@@ -94,7 +94,7 @@ class Diagnostic(ABC):
     """The name of the threshold that decides."""
     default: ClassVar[float | None] = None
     """The value of that threshold, where it is no field of :class:`DiagnosticThresholds`."""
-    observers: ClassVar[tuple[ObserverSpec[Any], ...]]
+    observers: ClassVar[tuple[ObserverSpec[object], ...]]
     """Those that measure what it judges."""
     walk_back: ClassVar[str]
     """What the verdict says when this diagnostic fired."""

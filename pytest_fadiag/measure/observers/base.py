@@ -110,7 +110,7 @@ class Observer(ABC, Generic[Watched]):
     the tensors. Its numbers depend on no other observer, and whatever is watched by none is not computed.
     """
 
-    spec: ClassVar[ObserverSpec[Any]]
+    spec: ClassVar[ObserverSpec[object]]
     watches: ClassVar[tuple[type[Event], ...]]
     every_batch: ClassVar[bool] = False
     """Whether it watches samples beyond the probe too; gradients are taken on the probe alone."""
