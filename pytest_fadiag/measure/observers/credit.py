@@ -17,6 +17,7 @@ from ...judge.records import BATCH
 from ...judge.wording import count
 from ..alignment import quantile, unit_rows
 from ..credit import CreditSource, FunctionCredit, NoCredit, check_credits, feedback_credit, feedback_fits
+from ..features import by_feature
 from ..inputs import joined
 from ..landscape import Landscape, Surroundings
 from ..null import SignedPermutations
@@ -164,7 +165,7 @@ class _Site:
         self.cosines: list[Tensor] = []
         self.ratios: list[Tensor] = []
         self.null: list[Tensor] = []
-        self.permutations = SignedPermutations(_by_feature(values).shape[2], layer, values.device)
+        self.permutations = SignedPermutations(by_feature(values).shape[2], layer, values.device)
         self.shape = values.shape[1:]
         self.generator = torch.Generator().manual_seed(layer)
         self.undefined = 0
@@ -175,7 +176,7 @@ class _Site:
         """Take the unit vectors of some samples, and ‖a‖/‖g‖."""
         self.cosines.append((a * g).sum(1).clamp(-1, 1))
         self.ratios.append(ratios)
-        by_feature = (_by_feature(rows.view(-1, *self.shape)) for rows in (a, g))
+        by_feature = (by_feature(rows.view(-1, *self.shape)) for rows in (a, g))
         self.null.append(self.permutations.cosines(*by_feature))
 
     def null_medians(self) -> Tensor:
@@ -202,14 +203,3 @@ class _Site:
     @property
     def _resolved(self) -> bool:
         return self.along_gradient < -RESOLVED * self.loss
-
-
-def _by_feature(values: Tensor) -> Tensor:
-    """``[N, tokens, features]``: a vector is one token, the positions of a feature map are tokens."""
-    if values.ndim == 2:
-        return values.unsqueeze(1)
-    if values.ndim == 3:
-        return values
-    height, width = values.shape[1:3]
-    channels_last = values.ndim == 4 and height == width != values.shape[3]  # as in a Swin
-    return values.flatten(1, 2) if channels_last else values.flatten(2).transpose(1, 2)
