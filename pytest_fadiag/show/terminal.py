@@ -46,11 +46,12 @@ def write_brief(writer: Writer, audit: Audit, more: Sequence[str]) -> None:
     """With -q: one line a network and margin, the notes, and the audit in one line."""
     for row in audit.rows:
         line = f"{row.checkpoint}: {in_words(row.status)}{''.join(f' {EXCUSED}{key}' for key in row.status.excused)}"
-        writer.line(shortened(on_one_line(line), writer.fullwidth), red=row.status.is_alarming)
+        colour = "red" if row.status.is_alarming else row.status.standing.colour
+        writer.line(shortened(on_one_line(line), writer.fullwidth), **{colour: True})
     for margin in audit.margins:
         writer.line(shortened(f"{margin.name}: {over_seeds(margin).text}", writer.fullwidth), red=over_seeds(margin).fired)
     excused = [f"{EXCUSED} {EXCUSED_MEANS}"] if any(row.status.excused for row in audit.rows) else []
-    _write_notes(writer, audit, excused, more)
+    _write_notes(writer, audit, [*legend(audit, (), writer.fullwidth), *excused], more)
 
 
 def _write_notes(writer: Writer, audit: Audit, marks: Sequence[str], more: Sequence[str]) -> None:

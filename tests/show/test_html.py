@@ -20,10 +20,11 @@ from html_tree import Node, Tree
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Column, ColumnKind
 from pytest_fadiag.judge.diagnostics.frozen_margin import FrozenMargin
 from pytest_fadiag.judge.records import AuxiliaryStatistics
-from pytest_fadiag.show.audit import Audit, AuditRow, Checklist, MarginRow
+from pytest_fadiag.show.audit import Audit, AuditRow, Checklist, MarginRow, Origin
 from pytest_fadiag.show.document import audit_of, document
 from pytest_fadiag.show.html import html, page, sections
 from pytest_fadiag.show.html.axes import linear_axis, log_axis, whole_axis
+from pytest_fadiag.show.html.overlay import comparisons
 from pytest_fadiag.show.status import Standing
 
 COLUMNS = Audit(()).columns
@@ -143,8 +144,46 @@ def test_the_headline_counts_where_the_rows_stand(audits: Audits) -> None:
     assert root.one("h1").text == root.all("title")[0].text.removeprefix("FA audit: ")
     counted = {item.all("span")[1].text: int(item.one("b").text) for item in root.one("ul", **{"class": "counts"}).all("li")}
     words = [row.attributes["data-standing"] for row in root.one("table", id="audit").one("tbody").all("tr")]
-    assert counted == {standing.word: words.count(standing.word) for standing in Standing}
+    assert counted == {standing.word: words.count(standing.word) for standing in Standing if standing.word in words}
+    assert len(counted) < len(Standing), "no tile for what there is none of"
     assert root.one("h1").text == f"{counted['walk-back']} of 12 results need a walk-back"
+
+
+def test_the_page_begins_with_when_and_from_what_it_was_made(audits: Audits) -> None:
+    made = Origin("2026-01-02T03:04:05+00:00", "pytest --fa-only", "0123456789abcdef+", {"torch": "2.13.0"}, {}, {})
+    root = parsed(replace(audits["one"](), origin=made))
+    first = root.one("header").all("p")[0]
+    assert first.text == "FA audit · 2026-01-02 03:04 UTC · commit 0123456+ · how this was made"
+    assert first.one("a").attributes["href"] == "#origin"
+    facts = {line.one("dt").text: line.one("dd").text for line in root.one("dl", **{"class": "origin"}).all("div")}
+    assert (
+        facts["commit"] == "0123456789abcdef+"
+        and facts["command"] == "pytest --fa-only"
+        and facts["versions"] == "torch 2.13.0"
+    )
+
+
+def test_methods_are_overlaid_on_one_scale(audits: Audits) -> None:
+    audit = audits["usual"]()
+    (comparison,) = comparisons(audit)
+    assert comparison.methods == ["bp", "dfa", "dfa (log)", "dfa-lam (log)"]
+    states, gradients = comparison.plots
+    for plot in (states, gradients):
+        assert [layer.stroke for layer in plot.layers] == [number for number in range(4) for _ in range(3)]
+        assert len({layer.chart.y_axis for layer in plot.layers}) == len({layer.chart.x_axis for layer in plot.layers}) == 1
+    for layer, row in zip(states.layers, audit.rows, strict=True):
+        assert row.report is not None
+        assert list(layer.chart.ys) == list(row.report.residual_norms) and layer.name.endswith(f"seed {row.seed}")
+    assert not states.frame.limits and [line.value for line in gradients.frame.limits] == [1e-7]
+    figures = parsed(audit).all("figure", **{"class": "overlaid"})
+    assert [len(figure.all("g")) for figure in figures] == [12, 12]
+    assert "bp, seed 42: layer 0: 35" in figures[0].one("desc").text
+    assert parsed(audits["one"]()).all("figure", **{"class": "overlaid"}) == [], "one network has its plots in its report"
+
+
+def test_more_methods_than_strokes_need_another_comparison(audits: Audits) -> None:
+    names = [len(comparison.methods) for comparison in comparisons(audits["large"]())]
+    assert names == [8, 8]
 
 
 def test_zero_rows_say_that_nothing_was_audited() -> None:
@@ -269,6 +308,14 @@ def test_margins_over_seeds_say_what_would_decide(audits: Audits) -> None:
     assert undecided.startswith("epn=3-10.70-11.00 to +3.002?INCONCLUSIVEexpected")
     assert open_one.needed() and open_one.needed() in undecided and undecided.endswith("unpaired")
     assert skipped == "bplogskipped: no control"
+
+
+def test_a_caveat_that_all_margins_share_is_said_once(audits: Audits) -> None:
+    (row,) = audits["usual"]().margins
+    assert row.margin is not None
+    alike = replace(row, margin=replace(row.margin, caveat="unpaired, all of them"))
+    shown = parsed(Audit((), [alike, replace(alike, name="ep", method="ep")])).text
+    assert shown.count("unpaired, all of them") == 1
 
 
 def test_a_margin_from_logs_says_so_once(audits: Audits) -> None:

@@ -182,18 +182,32 @@ def test_a_method_named_script_stays_text(opened: Opened, audits: Audits) -> Non
 
 
 @pytest.mark.parametrize("name", ["usual", "odd", "one", "empty"])
-def test_a_phone_scrolls_sideways_only_within_tables(opened: Opened, audits: Audits, name: str, browser: Any) -> None:
+def test_nothing_scrolls_sideways_on_a_phone(opened: Opened, audits: Audits, name: str, browser: Any) -> None:
     sized(browser, 400)
     opened(audits[name]())
     browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 400
-    outside = """return [...document.body.querySelectorAll('*')].filter(e => !e.closest('.scroll table') && e.checkVisibility()
+    wide = """return [document.documentElement, ...document.querySelectorAll('.scroll')]
+        .filter(e => e.scrollWidth > e.clientWidth).map(e => e.outerHTML.slice(0, 80))"""
+    assert browser.execute_script(wide) == []
+    outside = """return [...document.body.querySelectorAll('*')].filter(e => e.checkVisibility()
         && e.getBoundingClientRect().right > 400.5).map(e => e.outerHTML.slice(0, 80))"""
     assert browser.execute_script(outside) == []
-    for box in browser.find_elements(By.CSS_SELECTOR, ".scroll"):
-        browser.execute_script("arguments[0].scrollLeft = 300", box)
-        first = box.find_element(By.CSS_SELECTOR, "tbody th")
-        assert abs(first.rect["x"] - box.rect["x"]) < 1, "the first column stays in sight"
+
+
+def test_on_a_phone_what_fired_stands_first_in_its_card_with_its_title(opened: Opened, audits: Audits, browser: Any) -> None:
+    audit = audits["usual"]()
+    sized(browser, 400)
+    opened(audit)
+    first = """return [...document.querySelectorAll('#audit tbody tr')].map(row => [...row.cells]
+        .filter(c => c.dataset.title && !c.classList.contains('seed') && c.checkVisibility())
+        .map(c => ({box: c.getBoundingClientRect(), fired: c.classList.contains('fired'), title: c.dataset.title,
+                    said: getComputedStyle(c, '::before').content}))
+        .sort((a, b) => a.box.top - b.box.top || a.box.left - b.box.left))"""
+    for row, cells in zip(audit.rows, browser.execute_script(first), strict=True):
+        fired = [cell["fired"] for cell in cells]
+        assert fired == sorted(fired, reverse=True) and sum(fired) == len(row.fired)
+        assert all(cell["box"]["left"] >= 0 and cell["box"]["right"] <= 400 for cell in cells)
+        assert all(cell["title"] in cell["said"] for cell in cells)
 
 
 def test_print_shows_every_report_and_no_controls(opened: Opened, audits: Audits) -> None:

@@ -23,7 +23,7 @@ from pytest_fadiag.show.figures import figures, style
 from pytest_fadiag.show.form import form
 from pytest_fadiag.show.html import html
 from pytest_fadiag.show.markdown import markdown
-from pytest_fadiag.show.terminal import one_line, write_table
+from pytest_fadiag.show.terminal import one_line, write_brief, write_table
 
 COLUMNS = Audit(()).columns
 
@@ -156,12 +156,14 @@ class Writer:
     def __init__(self) -> None:
         self._file = io.TextIOWrapper(io.BytesIO(), "utf-8")
         self.text = ""
+        self.colours: set[tuple[str, str]] = set()
 
-    def write(self, msg: str, **_markup: bool) -> None:
+    def write(self, msg: str, **markup: bool) -> None:
         self.text += msg
+        self.colours = {*self.colours, *((msg.strip(), colour) for colour in markup if colour != "bold")}
 
-    def line(self, s: str = "", **_markup: bool) -> None:
-        self.text += f"{s}\n"
+    def line(self, s: str = "", **markup: bool) -> None:
+        self.write(f"{s}\n", **markup)
 
 
 def in_terminal(audit: Audit) -> dict[str, Facts]:
@@ -172,6 +174,23 @@ def in_terminal(audit: Audit) -> dict[str, Facts]:
     for line in lines[: len(audit.rows)]:
         excused = {c.key for c in COLUMNS if line[: head.index(c.title) + len(c.title)].endswith("^")}
         facts[line.split()[0]] = merged(of_words(line[head.index("verdict") :]), {"excused": excused})
+    return facts
+
+
+def in_brief(audit: Audit) -> dict[str, Facts]:
+    """What -q says: a line a row, and below what its marks mean."""
+    writer = Writer()
+    write_brief(writer, audit, [])
+    facts = {}
+    for made, line in zip(audit.rows, writer.text.splitlines(), strict=False):
+        name, _, said = line.partition(": ")
+        assert name == made.checkpoint
+        words, *excused = said.split(" ^")
+        facts[made.method] = merged(of_words(words), {"excused": set(excused)} if made.report else {})
+        alarm = facts[made.method]["standing"] == "walk-back" or made.status.is_alarming
+        colour = "red" if alarm else {"trustworthy": "green", "incomplete": "yellow"}[facts[made.method]["standing"]]
+        assert (line, colour) in writer.colours
+    assert all(f"{mark}" in writer.text for mark in ("\n* as expected\n", "? likely fires", "no: not measured", "^ crosses"))
     return facts
 
 
@@ -277,6 +296,7 @@ def in_figures(audit: Audit) -> dict[str, Facts]:
 
 READERS: dict[str, Callable[[Audit], dict[str, Facts]]] = {
     "terminal": in_terminal,
+    "-q": in_brief,
     "Markdown": in_markdown,
     "JSON": in_json,
     "page": in_page,

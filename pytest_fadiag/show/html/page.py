@@ -17,7 +17,7 @@ from .. import headline, status
 from ..audit import Audit
 from ..notes import notes_of
 from ..printable import one_line, printable
-from . import details, listing, plots, sections
+from . import details, listing, overlay, plots, sections
 
 
 def page_of(audit: Audit, version: str) -> str:
@@ -38,6 +38,7 @@ def page_of(audit: Audit, version: str) -> str:
         script=Markup(script),
         notes=notes_of(audit.rows),
         asked=sections.Asked(audit),
+        prefix="",
     )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def cell_of(audit: Audit) -> str:
         style=Markup(f"@scope (.fadiag) {{ {style} }}"),
         notes=notes_of(audit.rows),
         asked=sections.Asked(audit),
-        ident=f"cell-{id(audit):x}",
+        prefix=f"cell-{id(audit):x}-",  # ids must not be those of another cell
     )  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined, extensions=[_Compact], finalize=_spelled
     )
-    views = (details, headline, listing, plots, sections, status)
+    views = (details, headline, listing, overlay, plots, sections, status)
     environment.globals |= {view.__name__.rpartition(".")[2]: view for view in views}
     environment.filters |= {"as_log": as_log, "block": _block, "limit": limit, "place": "{:.1f}".format, "points": points}
     return environment
