@@ -397,11 +397,8 @@ def audit(
     record = bench.record(Path(path), asked)
     if record.credit is not None and record.credit.problem:
         raise AuditError(f"{path}: {record.credit.problem}")
-    chosen = frozen if isinstance(frozen, Control) else controls.choose(record.method, record.seed)
-    report = record.judge(bench.control(chosen), thresholds, asked)
-    if controls and chosen is None:
-        report = replace(report, notes=f"{report.notes}; none of the controls supplied is for {record.method}")
-    return report
+    chosen = frozen if isinstance(frozen, Control) else controls.choose_for(record.method, record.seed)
+    return record.judge(bench.control(chosen), thresholds, asked)
 
 
 def _usable(name: str, part: Any) -> bool:

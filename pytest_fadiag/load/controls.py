@@ -31,6 +31,16 @@ class ControlFile:
     seed: int | None
     kind: ControlKind = ControlKind.FROZEN
 
+    @property
+    def shallow(self) -> bool:
+        """Whether it has no blocks at all: where there is one with random blocks too, that is taken."""
+        return self.kind is ControlKind.SHALLOW
+
+    @property
+    def name(self) -> str:
+        """What an error calls it."""
+        return str(self.path)
+
     @classmethod
     def named(cls, path: Path) -> ControlFile:
         """What ``frozen_<method>_s<seed>``, ``<method>-frozen_s<seed>`` or ``frozen_s<seed>`` say."""
@@ -71,6 +81,16 @@ class Reported:
     log: Path | None = None
     """The training log that it was read from, if it was one."""
 
+    @property
+    def shallow(self) -> bool:
+        """Whether it has no blocks at all: where there is one with random blocks too, that is taken."""
+        return self.control.kind is ControlKind.SHALLOW
+
+    @property
+    def name(self) -> str:
+        """What an error calls it."""
+        return f"{self.control.source} ({self.control.accuracy.value:g})"
+
 
 @dataclass(frozen=True)
 class Controls:
@@ -99,12 +119,24 @@ class Controls:
             return Control(Accuracy(self.by_method[named]), method=named)
         return None if self.number is None else Control(Accuracy(self.number))
 
+    def choose_for(self, method: str, seed: int | None) -> Control | ControlFile | None:
+        """The control of a network, none where none was supplied; that somebody supplied some and none fits is an error."""
+        chosen = self.choose(method, seed)
+        if chosen is None and self:
+            whose = sorted({*self.by_method, *(str(f.method) for f in self.files), *(str(r.method) for r in self.reported)})
+            raise AuditError(
+                f"none of the controls supplied is for {method}: they are for {', '.join(whose)}; name its own "
+                f"({method}=ACCURACY, a file frozen_{method}_s<seed>.pt), or one number for all"
+            )
+        return chosen
+
     @classmethod
     def of(cls, value: float | Mapping[str, float] | Control | str | Path | None, *more: str | Path) -> Controls:
         """Controls from what a caller of the library has at hand."""
         if value is None:
             return cls()
         if isinstance(value, Mapping):
+            _check_some(value, "an empty mapping")
             return cls(by_method={name: check_accuracy(acc, f"control of {name}") for name, acc in value.items()})
         if isinstance(value, Control):
             return cls(reported=[Reported(value, value.method, value.seed)])
@@ -113,7 +145,7 @@ class Controls:
         return parse_controls([str(value), *map(str, more)])
 
 
-def parse_controls(values: Iterable[str], expand: Any = None) -> Controls:
+def parse_controls(values: Sequence[str], expand: Any = None) -> Controls:
     """Controls as the command line gives them: 0.349, dfa=0.349, or a file or glob: checkpoints, training logs, JSON."""
     number: float | None = None
     by_method: dict[str, float] = {}
@@ -122,14 +154,14 @@ def parse_controls(values: Iterable[str], expand: Any = None) -> Controls:
     for value in values:
         parsed = _number(value)
         if parsed is not None:
-            number = check_accuracy(parsed, f"control {value!r}")
+            number = _only(number, check_accuracy(parsed, f"control {value!r}"), "all networks")
             continue
         if value.endswith("%"):
             raise AuditError(f"control {value!r}: accuracies are fractions in [0, 1]; did you pass a percentage?")
         method, equals, rest = value.partition("=")
         parsed = _number(rest) if equals else None
         if parsed is not None:
-            by_method[method.strip()] = check_accuracy(parsed, f"control {value!r}")
+            _put(by_method, method.strip(), check_accuracy(parsed, f"control {value!r}"))
             continue
         # A single JSON file is opened where it is: what is wrong with it is said by whoever reads it.
         alone = value.endswith(".json") and (Path(value).exists() or not glob.has_magic(value))
@@ -140,7 +172,29 @@ def parse_controls(values: Iterable[str], expand: Any = None) -> Controls:
                 reported += _from_logs(path)
             else:
                 files.append(ControlFile.named(path))
-    return Controls(number, by_method, reported, files)
+    controls = Controls(number, by_method, reported, files)
+    _check_some(controls, ", ".join(values))
+    return controls
+
+
+def _check_some(supplied: object, where: str) -> None:
+    """What was given for a control holds one; else nobody would see that (d) has nothing to compare with."""
+    if not supplied:
+        raise AuditError(f"no control in {where}: give an accuracy, METHOD=ACCURACY, a control checkpoint, log or report")
+
+
+def _only(before: float | None, accuracy: float, whose: str) -> float:
+    """An accuracy that is the only one of its kind; of two, nobody knows which is meant."""
+    if before is not None and before != accuracy:
+        raise AuditError(
+            f"two controls for {whose}, {before:g} and {accuracy:g}, and a network has one: say whose each is, "
+            "METHOD=ACCURACY, or give a file a seed"
+        )
+    return accuracy
+
+
+def _put(by_method: dict[str, float], method: str, accuracy: float) -> None:
+    by_method[method] = _only(by_method.get(method), accuracy, method)
 
 
 def _number(text: str) -> float | None:
@@ -165,7 +219,8 @@ def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]
         reported += _from_logs(path)
         return
     if "reports" not in content and "residual_norms" not in content:
-        by_method.update({str(name): check_accuracy(acc, f"control {path}: {name}") for name, acc in content.items()})
+        for name, accuracy in content.items():
+            _put(by_method, str(name), check_accuracy(accuracy, f"control {path}: {name}"))
         return
     reports = content.get("reports", [content])
     if not isinstance(reports, (dict, list)):
@@ -223,7 +278,25 @@ def _closest(candidates: Sequence[C], method: str, seed: int | None) -> C | None
     else:
         unnamed = [candidate for candidate in candidates if candidate.method is None]
         fitting = unnamed or (list(candidates) if len(methods) == 1 else [])
-    return min(fitting, key=lambda candidate: (candidate.seed != seed, candidate.seed is not None), default=None)
+    ranked = sorted(fitting, key=lambda candidate: (candidate.seed != seed, candidate.seed is not None, candidate.shallow))
+    _check_one(ranked, method)
+    return next(iter(ranked), None)
+
+
+def _check_one(ranked: Sequence[C], method: str) -> None:
+    """Two controls of one method, seed and kind are two answers to one question."""
+    first = next(iter(ranked), None)
+    same = next((other for other in ranked if first is not None and _alike(other, first) and other != first), None)
+    if first is not None and same is not None:
+        of = "" if first.seed is None else f", seed {first.seed}"
+        raise AuditError(
+            f"two controls fit {method}, and nobody says which is meant: {first.name} and {same.name}, both of "
+            f"{first.method or 'no method'}{of}; leave out one of them"
+        )
+
+
+def _alike(one: C, other: C) -> bool:
+    return (one.method, one.seed, one.shallow) == (other.method, other.seed, other.shallow)
 
 
 def _base(method: str, known: Iterable[str]) -> str | None:

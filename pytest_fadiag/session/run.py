@@ -195,15 +195,17 @@ class Run:
 
     def control(self, evidence: Evidence, overrides: Overrides) -> Control | None:
         """The control of what is known: a fixture's, one of --fa-frozen, or that which a recorded row was compared with."""
-        if overrides.control is None:
+        if overrides.control is not None:
+            control = as_control(overrides.control())
+        elif evidence.control is None:
             control = self.control_for(evidence.method, evidence.seed, overrides.given)
         else:
-            control = as_control(overrides.control())
+            control = self.bench.control(self.controls.choose(evidence.method, evidence.seed), overrides.given)
         return evidence.control if control is None else control
 
     def control_for(self, method: str, seed: int | None, given: Given) -> Control | None:
         """The control of --fa-frozen that belongs to a method and seed."""
-        return self.bench.control(self.controls.choose(method, seed), given)
+        return self.bench.control(self.controls.choose_for(method, seed), given)
 
     def _unrecorded(self, target: Target, evidence: Evidence, diagnostics: Sequence[Diagnostic]) -> dict[str, BaseException]:
         """A diagnostic of which the record says nothing is not «recorded to pass»: its test says so.

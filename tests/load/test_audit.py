@@ -84,10 +84,9 @@ def test_an_earlier_report_gives_its_control_again(learned: Path, archive: str, 
     assert str(again) == str(first)
 
 
-def test_controls_of_which_none_fits_are_said_to_be_none(learned: Path, archive: str) -> None:
-    report = audit(learned, data=archive, frozen={"bp": 0.6, "ep": 0.3})
-    assert report.frozen_baseline_undercut is None
-    assert "none of the controls supplied is for dfa" in report.notes
+def test_controls_of_which_none_fits_are_an_error(learned: Path, archive: str) -> None:
+    with pytest.raises(AuditError, match=r"none of the controls supplied is for dfa: they are for bp, ep; name its own"):
+        audit(learned, data=archive, frozen={"bp": 0.6, "ep": 0.3})
 
 
 def test_a_percentage_is_rejected_before_anything_is_read(tmp_path: Path) -> None:
@@ -222,4 +221,5 @@ def test_a_trained_network_is_no_control(learned: Path, archive: str, save: Save
 def test_a_networks_own_earlier_report_is_not_its_control(learned: Path, archive: str, tmp_path: Path) -> None:
     earlier = tmp_path / "earlier.json"
     earlier.write_text(json.dumps(audit(learned, data=archive).to_dict()))
-    assert audit(learned, data=archive, frozen=earlier).frozen_baseline_acc is None
+    with pytest.raises(AuditError, match=r"no control in .*earlier\.json: give an accuracy"):
+        audit(learned, data=archive, frozen=earlier)

@@ -75,7 +75,52 @@ def test_a_name_that_only_begins_alike_is_no_variant() -> None:
 def test_no_control_is_none() -> None:
     assert not Controls.of(None)
     assert Controls.of(None).choose("dfa", 42) is None
+    assert Controls.of(None).choose_for("dfa", 42) is None
     assert Controls.of(0.0)
+
+
+@pytest.mark.parametrize("values", [["DFA=0.76"], ["dfalam=0.76"], ["frozen_ep_s1.pt", "bp=0.3", "frozen_fa_s1.pt"]])
+def test_controls_of_which_none_fits_are_an_error_that_names_whose_they_are(values: list[str]) -> None:
+    controls = parse_controls(values)
+    whose = "bp, ep, fa" if len(values) > 1 else values[0].partition("=")[0]
+    with pytest.raises(AuditError, match=f"none of the controls supplied is for dfa-lam: they are for {whose}; name its own"):
+        controls.choose_for("dfa-lam", 42)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["0.76", "0.1"], "two controls for all networks, 0.76 and 0.1, and a network has one: say whose each is"),
+        (["dfa=0.76", "dfa=0.1"], "two controls for dfa, 0.76 and 0.1"),
+    ],
+)
+def test_two_numbers_for_one_network_are_an_error(values: list[str], message: str) -> None:
+    with pytest.raises(AuditError, match=message):
+        parse_controls(values)
+
+
+def test_a_number_that_is_said_twice_is_said_once() -> None:
+    assert parse_controls(["0.76", "0.760", "dfa=0.1", "dfa=0.1"]) == Controls(0.76, {"dfa": 0.1}, [], [])
+
+
+def test_a_number_and_a_file_of_one_method_are_an_error(write: Write) -> None:
+    with pytest.raises(AuditError, match=r"two controls for dfa, 0\.4 and 0\.31"):
+        parse_controls(["dfa=0.4", write({"dfa": 0.31})])
+
+
+def test_two_files_of_one_method_and_seed_are_an_error_that_names_both() -> None:
+    controls = parse_controls(["a/frozen_dfa_s42.pt", "b/frozen_dfa_s42.pt", "b/frozen_dfa_s1.pt"])
+    with pytest.raises(
+        AuditError, match=r"two controls fit dfa, .*a/frozen_dfa_s42\.pt and b/frozen_dfa_s42\.pt, both of dfa, "
+    ):
+        controls.choose("dfa", 42)
+    assert chosen_file(["a/frozen_dfa_s42.pt", "b/frozen_dfa_s42.pt", "b/frozen_dfa_s1.pt"], "dfa", 1) == "frozen_dfa_s1.pt"
+    assert chosen_file(["frozen_dfa_s42.pt", "frozen_dfa_s42.pt"], "dfa", 42) == "frozen_dfa_s42.pt"
+
+
+def test_random_blocks_come_before_none() -> None:
+    assert chosen_file(["frozen-shallow/shallow_dfa_s42.pt", "z/frozen_dfa_s42.pt"], "dfa", 42) == "frozen_dfa_s42.pt"
+    assert chosen_file(["shallow_dfa_s42.pt", "frozen_dfa_s1.pt"], "dfa", 42) == "shallow_dfa_s42.pt"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +130,7 @@ def test_no_control_is_none() -> None:
         (-0.1, r"must be a number in \[0, 1\]"),
         ({"dfa": 34.9}, "control of dfa is 34.9.*percentage"),
         ({"dfa": "high"}, "control of dfa must be a number"),
+        ({}, "no control in an empty mapping"),
         ("34.9", "control '34.9' is 34.9.*percentage"),
         ("dfa=34.9", "control 'dfa=34.9' is 34.9.*percentage"),
         ("nan", r"must be a number in \[0, 1\], not nan"),
@@ -214,6 +260,8 @@ def test_an_audit_gives_a_control_for_each_of_its_networks(arrange: Callable[[li
         ({"reports": {"a": {"method_name": "dfa"}}}, "controls.json: report: Object missing required field `residual_norms`"),
         ({"reports": ["dfa"]}, "controls.json: report: Expected `object`, got `str`"),
         ({"reports": 1}, "controls.json: reports: expected an object or a list, found int"),
+        ({}, "in .*controls.json: give an accuracy"),
+        ({"reports": {}}, "in .*controls.json: give an accuracy"),
     ],
 )
 def test_a_file_that_holds_no_controls_is_an_error_that_names_it(content: Any, message: str, write: Write) -> None:

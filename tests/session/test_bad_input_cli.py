@@ -29,7 +29,11 @@ BP = "--fa-checkpoint=runs/bp_s42.pt"
         ("--fa-threshold=margin=2", "*--fa-threshold: unknown threshold 'margin'; known: *margin_pp"),
         ("--fa-threshold=margin_pp=2pp", "*threshold frozen_acc_margin_pp must be a number from -100 to 100, not '2pp'"),
         ("--fa-threshold=stability_drift_ceiling=30", "*stability_drift_ceiling must be a number from -1 to 1, not 30.0"),
-        ("--fa-threshold=g_norm_floor=nan", "*g_norm_floor must be a number from 0 to inf, not nan"),
+        ("--fa-threshold=g_norm_floor=nan", "*g_norm_floor must be a number from 0 on, and finite, not nan"),
+        (
+            "--fa-threshold=h_norm_explosion_ratio=inf",
+            "*h_norm_explosion_ratio must be a number from 0 on, and finite, not inf",
+        ),
         ("--fa-threshold=growth=cumulative", "*--fa-threshold: growth has its own option: --fa-growth=cumulative"),
         ("--fa-growth=total", "*--fa-growth: expected per_block or cumulative, not 'total'"),
         ("--fa-confounds=no", "*--fa-confounds: expected excuse or flag, not 'no'"),
@@ -41,6 +45,8 @@ BP = "--fa-checkpoint=runs/bp_s42.pt"
         ("--fa-frozen=34.9", "--fa-frozen: control '34.9' is 34.9, *did you pass a percentage?"),
         ("--fa-frozen=dfa=34.9", "--fa-frozen: control 'dfa=34.9' is 34.9, *did you pass a percentage?"),
         ("--fa-frozen=none.pt", "--fa-frozen: no such file"),
+        ("--fa-frozen=0.76 --fa-frozen=0.1", "--fa-frozen: two controls for all networks, 0.76 and 0.1, *"),
+        ("--fa-frozen=nothing.json", "--fa-frozen: no control in *nothing.json: give an accuracy*"),
         ("--fa-frozen=none.json", "--fa-frozen: control *none.json: cannot be read as JSON: *"),
         ("--fa-data=none.npz", "--fa-data: no such file or folder"),
         ("--fa-data=cifar10:none", "--fa-data: no such file or folder"),
@@ -56,8 +62,9 @@ BP = "--fa-checkpoint=runs/bp_s42.pt"
 )
 def test_a_wrong_command_ends_with_exit_code_4_and_says_what_is_wrong(repo: Repo, option: str, message: str) -> None:
     (repo.path / "empty").mkdir()
+    (repo.path / "nothing.json").write_text("{}", "utf-8")
     others = [] if option.startswith("--fa-checkpoint") else [BP]
-    result = repo.run(*others, option)
+    result = repo.run(*others, *option.split())
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*{message}" if message.startswith("*") else f"ERROR: {message}"])
     assert "Traceback" not in result.stderr.str() + result.stdout.str()

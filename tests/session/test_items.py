@@ -116,6 +116,22 @@ def test_a_broken_control_is_an_error_of_the_margin_alone(repo: Repo) -> None:
     )
 
 
+@pytest.mark.parametrize("control", ["DFA=0.76", "dfalam=0.76", "others.json"])
+def test_a_control_that_fits_no_network_is_an_error_of_the_margin_alone(repo: Repo, control: str) -> None:
+    (repo.path / "others.json").write_text('{"ep": 0.3}', "utf-8")
+    result = repo.run("--fa-checkpoint=runs/bp_s42.pt", f"--fa-frozen={control}")
+    assert result.ret == 1
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(
+        ["bp *incomplete error d*", "ERROR runs/bp_s42.pt::frozen-margin - none of the controls supplied is for bp: they *"]
+    )
+
+
+def test_the_margin_over_seeds_is_an_error_too_where_no_control_fits(repo: Repo) -> None:
+    result = repo.run("--fa-checkpoint=runs/bp_*.pt", "--fa-frozen=ep=0.1", "--fa-diagnostics=d")
+    result.assert_outcomes(errors=2, failed=1)
+
+
 def test_a_broken_checkpoint_is_an_error_of_its_own_tests(repo: Repo) -> None:
     (repo.path / "runs" / "dfa_s42.pt").write_bytes(b"no checkpoint")
     result = repo.run(*BOTH)
@@ -176,9 +192,20 @@ def test_nf_puts_the_newest_checkpoint_first(repo: Repo) -> None:
 
 
 def test_nf_with_a_checkpoint_that_does_not_exist(repo: Repo) -> None:
-    result = repo.run("--nf", "--fa-missing=skip", "--fa-checkpoint=runs/none.pt", "-rs")
-    result.assert_outcomes(skipped=4)
+    options = ("--fa-missing=skip", "--fa-checkpoint=runs/none.pt")
+    result = repo.run("--nf", *options, "--fa-checkpoint=runs/bp_s42.pt", "-rs")
+    result.assert_outcomes(passed=3, skipped=5)
     result.stdout.fnmatch_lines(["SKIPPED [[]4] runs/none.pt: checkpoint does not exist: *none.pt"])
+
+
+@pytest.mark.parametrize("place", ["command line", "ini file"])
+def test_where_every_file_is_absent_nothing_is_green(repo: Repo, place: str) -> None:
+    options = ["--fa-missing=skip", "--fa-checkpoint=runs/none.pt", "--fa-log=runs/none.json"]
+    if place == "ini file":
+        repo.ini(fa_data="data.npz", fa_missing="skip", fa_checkpoint="runs/none.pt")
+    result = repo.run(*options if place == "command line" else [])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: none of what is to be audited exists; --fa-missing=skip lets some *", "  */none.pt"])
 
 
 def test_exit_codes(repo: Repo) -> None:
