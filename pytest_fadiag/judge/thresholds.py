@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -37,12 +38,13 @@ class DiagnosticThresholds:
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-                raise AuditError(f"threshold {name} must be a number from {low:g} to {high:g}, not {value!r}")
+            if not _is_finite(value) or not low <= value <= high:
+                span = f"from {low:g} to {high:g}" if math.isfinite(high) else f"from {low:g} on, and finite"
+                raise AuditError(f"threshold {name} must be a number {span}, not {value!r}")
             object.__setattr__(self, name, float(value))
         for name, value in self.others.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-                raise AuditError(f"threshold {name} must be a number, not {value!r}")
+            if not _is_finite(value):
+                raise AuditError(f"threshold {name} must be a finite number, not {value!r}")
         _one_of("growth", self.growth, GROWTH_FORMS)
         _one_of("confounds", self.confounds, CONFOUND_RULES)
 
@@ -88,6 +90,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "sample_invariance_minimum": (-1.0, 1.0),
     "credit_aligned_share": (0.0, 1.0),
 }
+
+
+def _is_finite(value: object) -> bool:
+    """Whether it is a number that a diagnostic can be judged by; an infinite one would switch it off without a word."""
+    largest = sys.float_info.max
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -largest <= value <= largest
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -207,7 +207,7 @@ OPTIONS = (
     ),
     Option(
         "missing",
-        "What a checkpoint that does not exist is: error, or skip (default: error)",
+        "What a checkpoint that does not exist is: error, or skip where others exist (default: error)",
         _one_of("error", "skip"),
         "error",
         "error|skip",

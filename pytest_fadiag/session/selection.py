@@ -52,6 +52,14 @@ class Targets:
             )
         return replace(self, written=written, generated=generated, named=named)
 
+    def check_some(self) -> None:
+        """Some of the files may be absent where somebody said so; a run that audits none of them would be green."""
+        if self.generated and all(target.skip for target in self.generated):
+            raise AuditError(
+                "none of what is to be audited exists; --fa-missing=skip lets some files be absent, and not all:\n  "
+                + "\n  ".join(target.path for target in self.generated[:5])
+            )
+
     def shard(self, number: int, count: int) -> Targets:
         """One of several parts of about the same number of bytes, the same on every machine that has the same files.
 

@@ -48,6 +48,7 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
     controls = _controls(settings) if settings.frozen else Controls()
     if received is None:
         targets = find_targets(config, settings, merged.targets if merged else ()).without(controls.paths)
+        targets.check_some()
         targets = targets if settings.shard is None else targets.shard(*settings.shard)
         _check(config, settings, registry)
         _check_destinations(settings, registry, targets, controls)

@@ -238,8 +238,11 @@ def test_thresholds_reject_slips() -> None:
         DiagnosticThresholds().replace(margin=1.0)
     with pytest.raises(AuditError, match="growth must be one of per_block, cumulative"):
         DiagnosticThresholds(growth="block")
-    with pytest.raises(AuditError, match="g_norm_floor"):
-        DiagnosticThresholds(g_norm_floor=math.nan)
+    for endless in (math.nan, math.inf, 10**400):
+        with pytest.raises(AuditError, match="g_norm_floor must be a number from 0 on, and finite, not "):
+            DiagnosticThresholds(g_norm_floor=endless)
+        with pytest.raises(AuditError, match="threshold mine must be a finite number, not "):
+            DiagnosticThresholds(others={"mine": endless})
     assert DiagnosticThresholds().replace(margin_pp=3).frozen_acc_margin_pp == 3.0
 
 
