@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .cache import Parts, ResultCache, key_of
 from .judge.codec import read, to_plain
+from .judge.config import Plain, plain_config
 from .judge.control import Control
 from .judge.credit import Credit, CreditFunction
 from .judge.diagnostics import DIAGNOSTICS, CreditAlignment, Diagnostic, Diagnostics
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 FACTS = "checkpoint"
 """The part of a record that the checkpoint itself tells: method, seed, what it claims."""
-RECORD_VERSION = 5
+RECORD_VERSION = 6
 """Raised when a kept record gains something that a run relies on."""
 ProgressOf = Callable[[str], AbstractContextManager["Progress"]]
 """What shows how far the measurement of a file is."""
@@ -64,6 +65,8 @@ class Record:
     """All diagnostics that there are."""
     caveats: tuple[str, ...] = ()
     """What loading the file brought to light."""
+    config: Mapping[str, Plain] = field(default_factory=dict)
+    """What the file says of its training."""
 
     @property
     def credit(self) -> Credit | None:
@@ -102,6 +105,7 @@ class Record:
             diagnostics=tuple(diagnostic.name for diagnostic in asked),
             available=self.available,
             caveats=self.caveats,
+            config=self.config,
         )
 
 
@@ -168,6 +172,7 @@ class Bench:
             inputs=read(StatedInputs, facts["inputs"], "inputs"),
             available=available,
             caveats=tuple(on_tensors_aside(facts["left_aside"])),
+            config=facts["config"],
         )
 
     def control(self, chosen: Control | ControlFile | None, given: Given = NOTHING_GIVEN) -> Control | None:
@@ -240,7 +245,7 @@ class Bench:
             "note": getattr(batches, "note", ""),
             "inputs": getattr(batches, "inputs", None) or StatedInputs(name, NormalisedBy.CALLER),
             "left_aside": () if given.network is not None else self.workshop.left_aside(checkpoint, network),
-            "config": _label(checkpoint.config),
+            "config": plain_config(checkpoint.config),
             "environment": {
                 "feedback_saved": checkpoint.feedback is not None,
                 "checkpoint_sha256": _digest(path),
@@ -421,12 +426,6 @@ def _readable() -> Iterator[None]:
         yield
     except OSError as error:
         raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
-
-
-def _label(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config says of a control, as far as it is plain."""
-    names = ("method", "seed", "frozen", "shallow")
-    return {name: config[name] for name in names if isinstance(config.get(name), (str, int, float, bool))}
 
 
 def _digest(path: Path) -> str:

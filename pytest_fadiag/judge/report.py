@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .codec import read, to_plain
+from .config import Plain, plain_config
 from .control import Control
 from .credit import Credit
 from .diagnostics import DIAGNOSTICS, Cause, CauseKind, Diagnostic, Diagnostics, Finding, GradientFloor, ResidualGrowth, Status
@@ -88,6 +89,8 @@ class DiagnosticReport:
     trajectory: Trajectory | None = None
     caveats: Sequence[str] = ()
     """What reading the log brought to light, such as a last line that was cut."""
+    config: Mapping[str, Plain] = field(default_factory=dict)
+    """What the checkpoint or the log says of its training: architecture, optimiser, epochs, whatever its author saved."""
     diagnostics: tuple[str, ...] = tuple(diagnostic.name for diagnostic in DIAGNOSTICS.by_default)
     """Those that were asked for, by name; what another one needs need not have been measured."""
     observations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -110,6 +113,7 @@ class DiagnosticReport:
         object.__setattr__(self, "caveats", tuple(as_text(caveat, "a caveat") for caveat in self.caveats))
         object.__setattr__(self, "method_name", as_name(self.method_name, "the method's name"))
         object.__setattr__(self, "notes", as_text(self.notes, "the note of a report"))
+        object.__setattr__(self, "config", plain_config(self.config))
         if self.checkpoint is not None:
             object.__setattr__(self, "checkpoint", as_name(self.checkpoint, "the name of a file", LONGEST_NAME))
         if None in (*self.residual_norms, *self.bp_grad_norms, self.headline_acc) or not self.depth_known:
@@ -148,6 +152,7 @@ class DiagnosticReport:
         claimed_acc: float | None = None,
         inputs: StatedInputs | None = None,
         caveats: Sequence[str] = (),
+        config: Mapping[str, Plain] | None = None,
         diagnostics: tuple[str, ...] | None = None,
         available: Diagnostics = DIAGNOSTICS,
     ) -> DiagnosticReport:
@@ -179,6 +184,7 @@ class DiagnosticReport:
             notes=notes,
             checkpoint=checkpoint,
             seed=seed,
+            config=config or {},
             claimed_acc=claimed_acc,
             inputs=inputs,
             caveats=caveats,

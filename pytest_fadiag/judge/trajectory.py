@@ -124,6 +124,7 @@ def at_epoch(report: DiagnosticReport, point: Point) -> DiagnosticReport:
         companions=point.companions,
         accuracy=None,
         observations={},  # those are of the end of the training
+        config={},
         trajectory=None,
     )
 

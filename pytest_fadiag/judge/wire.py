@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from .codec import read
+from .config import Plain
 from .control import Control
 from .credit import Credit, SiteState
 from .diagnostics import DIAGNOSTICS, Status
@@ -181,6 +182,9 @@ class ReportValues:
         Meta(description="If not, the last norms are those of h_L and g_L, and the others are of numbered layers."),
     ] = True
     caveats: Annotated[Names, Meta(description="What reading the log brought to light.")] = ()
+    config: Annotated[
+        Mapping[str, Plain], Meta(description="What the checkpoint or log says of its training, as far as it is plain.")
+    ] = field(default_factory=dict)
     diagnostics: Annotated[Names, Meta(description="The diagnostics that were asked for, by name.")] = tuple(
         diagnostic.name for diagnostic in DIAGNOSTICS.by_default
     )

@@ -88,6 +88,7 @@ class TrainingLog:
             depth_known=self.depth is not None,
             trajectory=Trajectory(self.points),
             caveats=self.caveats,
+            config=self.config,
             expected=None if expected is None else Keys.parse(expected),
             checkpoint=self.path.name,
             notes=f"{self.path.name}, a training log: {_epochs(self.epochs)}" if notes is None else notes,
