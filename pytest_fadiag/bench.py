@@ -262,7 +262,7 @@ class Bench:
                 "environment": observations.environment,
                 **({} if result else {"unproven_by": REFERENCE.version}),
                 **sources,
-                **(self._credit_sources() if observer == CREDIT else {}),
+                **(self._credit_sources if observer == CREDIT else {}),
             }
         plain: Parts = to_plain(made)
         return plain
@@ -294,6 +294,7 @@ class Bench:
         credit = self.setup.credit
         return network_identity(credit) if isinstance(credit, str) else None
 
+    @cached_property
     def _credit_sources(self) -> dict[str, Any]:
         """The code that a credit function came from, with which its result is kept."""
         credit = self.setup.credit

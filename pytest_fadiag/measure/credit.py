@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from ..judge.credit import CreditFunction
 from ..judge.errors import AuditError
 from ..judge.wording import count
 from .inputs import ModelInput, copied
+from .wide import copy_of
 
 WAYS = (
     "give it by --fa-credit=package.module:function (called with model, x, y, checkpoint) or the fixture fa_credit, or save "
@@ -52,7 +52,7 @@ class FunctionCredit:
     def __init__(self, source: CreditSource, network: nn.Module) -> None:
         assert source.function is not None
         self.function, self.checkpoint, self.what = source.function, source.checkpoint, f"the credit function {source.name}"
-        self.network = copy.deepcopy(network)
+        self.network = copy_of(network)
         for parameter in self.network.parameters():
             parameter.requires_grad_(parameter.is_floating_point())
         self.takes_checkpoint = _positional(self.function) != 3

@@ -73,6 +73,12 @@ class Surroundings:
     shortcuts: Shortcuts | None
 
     @property
+    def bytes_each(self) -> int:
+        """How much the outputs of the network's modules take for a sample, as far as they are known; never 0."""
+        held = self.taken.states if self.shortcuts is None else [*self.taken.states, *self.shortcuts.held]
+        return max(1, sum(tensor.nbytes for tensor in held) // len(self.y))
+
+    @property
     def error(self) -> Tensor:
         """e_i = ∂ℓ_i/∂logits_i."""
         return self.unit_error * self.error_norms.unsqueeze(1)

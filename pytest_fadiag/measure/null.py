@@ -8,6 +8,8 @@ from torch import Tensor
 DRAWS = 200
 CHUNK = 1 << 20
 """How many entries are held at once beside the network."""
+CACHED = 1 << 16
+"""How many entries a processor has at hand while the draws are made one after another."""
 
 
 class SignedPermutations:
@@ -28,15 +30,21 @@ class SignedPermutations:
         They are unit vectors of each sample as a whole, whose norm no permutation changes; for the width of a null float32 will
         do, in a third of the time.
         """
-        draws, features = self.order.shape
-        rows = max(1, CHUNK // (max(draws, features) * features))
+        features = self.order.shape[1]
+        tokens = credit.shape[1] > 1
+        rows = max(1, CHUNK // (max(self.order.shape) * features)) if tokens else max(128, CACHED // features)
         parts = zip(torch.split(credit.float(), rows), torch.split(gradient.float(), rows), strict=True)
-        return torch.cat([self._one_vector(a, g) if a.shape[1] == 1 else self._tokens(a, g) for a, g in parts], 1)
+        return torch.cat([self._tokens(a, g) if tokens else self._one_vector(a, g) for a, g in parts], 1)
 
     def _one_vector(self, a: Tensor, g: Tensor) -> Tensor:
-        a, g = a[:, 0].T, g[:, 0].T
-        signed = torch.where(self.signs > 0, self.order, self.order + len(a))
-        return (torch.cat([a, -a])[signed] * g).sum(1)
+        a, g = a[:, 0].T.contiguous(), g[:, 0].T.contiguous()
+        both = torch.cat([a, -a])
+        cosines = a.new_empty(len(self.order), a.shape[1])
+        permuted = torch.empty_like(a)
+        for draw, rows in enumerate(torch.where(self.signs > 0, self.order, self.order + len(a))):
+            torch.index_select(both, 0, rows, out=permuted)
+            torch.sum(permuted.mul_(g), 0, out=cosines[draw])
+        return cosines
 
     def _tokens(self, a: Tensor, g: Tensor) -> Tensor:
         """Summed over tokens, ⟨a P, g⟩ needs of a and g only the products of their features: one matrix for all draws."""

@@ -54,6 +54,13 @@ class Shortcuts:
         ended = [call for running in self._running for call in running.inner if call not in self._running]
         self._before.append([call for call in ended if call.output is not None])
 
+    @property
+    def held(self) -> list[Tensor]:
+        """What is kept, each tensor once."""
+        calls = {id(call): call.output for ended in self._before for call in ended}
+        outputs = [output if isinstance(output, (tuple, list)) else (output,) for output in calls.values()]
+        return [tensor for output in outputs for tensor in output]
+
     @contextmanager
     def taken(self, layer: int) -> Iterator[None]:
         """Let what ended before a state return what it returned."""

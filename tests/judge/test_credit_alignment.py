@@ -92,7 +92,8 @@ def test_the_embedding_is_shown_and_never_counted() -> None:
     assert shown.finding("f").headline == "1 of 3 block sites aligned, not more than 50%"
     lines = [line.strip() for line in str(shown).splitlines() if line.strip().startswith("h_")]
     assert [line[:11] for line in lines] == ["h_1 aligned", "h_2 null   ", "h_3 null   ", "h_0 aligned"]
-    assert lines[-1].endswith("(not counted)")
+    assert lines[-1].endswith("(apart)")
+    assert "null [-0.100, +0.100] z +10.0  nudge +0.400 random [-0.02, +0.02]  ‖a‖/‖g‖ 2" in lines[0]
     assert not report(credit("++", embedding="-")).finding("f").fired
 
 

@@ -373,6 +373,22 @@ def test_the_batch_size_changes_no_number_though_credit_depends_on_the_batch():
     assert parts.gamma == pytest.approx(whole.gamma, abs=1e-9)
     assert parts.nudge == pytest.approx(whole.nudge, abs=1e-9)
     assert parts.null_high == pytest.approx(whole.null_high, abs=1e-6)
+    assert np.array(parts.random_nudge) == pytest.approx(np.array(whole.random_nudge), abs=1e-9)
+
+
+def test_how_many_samples_are_measured_at_once_changes_no_number(monkeypatch):
+    """Small networks are measured in few passes, which is twice as fast."""
+    x, y = data(n=5 * 128)
+    results = []
+    for room in (1, 1 << 25):
+        monkeypatch.setattr("pytest_fadiag.measure.observers.credit.ROOM", room)
+        source = CreditSource(lambda model, x, y: [g - g.mean(0) for g in gradient(model, x, y)], "centred")
+        seen = observe(network(), [(x, y)], ["reference", "credit"], batches=5, credit=source).results["credit"]
+        results.append({name: np.array(value) for name, value in seen.items() if name not in ("source", "sites", "problem")})
+    apart, together = results
+    assert apart["samples"] == 5 * 128
+    for name, value in apart.items():
+        assert value == pytest.approx(together[name], abs=1e-6), name
 
 
 def test_a_credit_function_may_do_what_it_likes_to_its_network():
@@ -393,6 +409,15 @@ def test_a_credit_function_may_do_what_it_likes_to_its_network():
     assert ours.gamma == pytest.approx([1.0] * 4, abs=1e-6)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert all(parameter.grad is None for parameter in net.parameters())
+
+
+def test_a_loss_that_no_nudge_can_be_resolved_of_leaves_the_state_to_gamma():
+    def flat(logits, y):
+        return nn.functional.cross_entropy(logits, y, reduction="none") * 1e-300 + 1
+
+    ours = credit_of(network(), gradient, loss=flat)
+    assert all(math.isnan(value) for value in (*ours.nudge, *(v for draws in ours.random_nudge for v in draws)))
+    assert ours.state == (SiteState.ALIGNED,) * 4
 
 
 def test_a_function_of_four_arguments_gets_the_checkpoint():

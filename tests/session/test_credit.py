@@ -65,6 +65,17 @@ def test_credit_that_climbs_the_loss_fires_and_the_line_says_where(rules: Repo) 
     )
 
 
+def test_asked_for_alone_it_knows_a_reference_at_the_floor(rules: Repo) -> None:
+    path = rules.path / "runs" / "bp_s42.pt"
+    content = torch.load(path, weights_only=True)
+    content["state_dict"]["out_head.weight"] *= 1e-8
+    torch.save(content, path)
+    result = rules.run(BP, "--fa-credit=rules:opposite", "--fa-diagnostics=f")
+    result.stdout.fnmatch_lines(
+        ["*credit-alignment: fire (against a reference at the floor)", "*Γ is taken against a reference*"]
+    )
+
+
 def test_the_credit_function_gets_what_the_file_holds(rules: Repo) -> None:
     rules.run(BP, "--fa-credit=rules:by_file", "--fa-diagnostics=f").assert_outcomes(passed=1)
 

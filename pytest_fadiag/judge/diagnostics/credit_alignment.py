@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from ..credit import EMBEDDING, Credit, SiteState
-from ..observers import CREDIT, REFERENCE
+from ..observers import CREDIT, GRADIENTS, OUTPUT_ERROR, REFERENCE
+from ..records import BATCH
 from ..wording import count, figure, listed, signed_cosine
 from .base import Diagnostic, Finding, Status
 from .cause import Cause, CauseKind
@@ -29,7 +30,7 @@ class CreditAlignment(Diagnostic):
     name = "credit-alignment"
     question = "does the method's credit point down the loss, and at which depth?"
     threshold = "credit_aligned_share"
-    observers = (REFERENCE, CREDIT)
+    observers = (REFERENCE, GRADIENTS, OUTPUT_ERROR, CREDIT)  # with ‖g‖, by which a reference at the floor is told
     walk_back = "credit is not aligned"
     by_default = False
     columns = (
@@ -83,8 +84,9 @@ class CreditAlignment(Diagnostic):
             return [f"not measured: {credit.problem}"]
         lines = [
             f"credit from {credit.source}, {count(credit.samples, 'sample')}; the null is Γ with features permuted, 95 % of "
-            "its draws; a nudge is the loss that a step of ‖h‖/1000 saves, as a share of what BP's step saves (random: five "
-            "directions)"
+            "200 draws; a nudge is the loss that a step of ‖h‖/1000 saves, as a share of what BP's step saves, and random is "
+            f"the range of five random directions over {BATCH} samples"
+            + ("; h_0 stands apart and is not counted" if EMBEDDING in credit.sites else "")
         ]
         lines += [site_line(credit, index) for index in _blocks_first(credit)]
         return lines + credit_remarks(credit, at_floor=_at_floor(report))
@@ -105,14 +107,15 @@ def site_line(credit: Credit, index: int) -> str:
     name = f"{site} {state.value:7}"
     if state is SiteState.UNDEFINED:
         return f"{name}: credit or gradient is zero or not finite for all samples"
-    null = f"{signed_cosine(credit.null_low[index])} to {signed_cosine(credit.null_high[index])}"
+    null = f"[{signed_cosine(credit.null_low[index])}, {signed_cosine(credit.null_high[index])}]"
     moved = "not resolved, so that Γ alone decides"
     if not math.isnan(nudge):
-        moved = f"{signed_cosine(nudge)} (random ±{max(map(abs, credit.random_nudge[index])):.3f})"
+        draws = credit.random_nudge[index]
+        moved = f"{signed_cosine(nudge)} random [{min(draws):+.2f}, {max(draws):+.2f}]"
     left_out = f", undefined for {count(credit.undefined[index], 'sample')}" if credit.undefined[index] else ""
-    apart = " (not counted)" if site == EMBEDDING else ""
+    apart = " (apart)" if site == EMBEDDING else ""
     return (
-        f"{name}  Γ {signed_cosine(credit.gamma[index])}  null {null} (z {credit.z[index]:+.1f})  nudge {moved}  "
+        f"{name}  Γ {signed_cosine(credit.gamma[index])}  null {null} z {credit.z[index]:+.1f}  nudge {moved}  "
         f"‖a‖/‖g‖ {figure(credit.magnitude[index])}{left_out}{apart}"
     )
 

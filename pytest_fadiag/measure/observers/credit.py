@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -18,7 +19,7 @@ from ...judge.wording import count
 from ..alignment import quantile, unit_rows
 from ..credit import CreditSource, FunctionCredit, NoCredit, check_credits, feedback_credit, feedback_fits
 from ..features import by_feature
-from ..inputs import joined
+from ..inputs import ModelInput, joined, rows
 from ..landscape import Landscape, Surroundings
 from ..null import SignedPermutations
 from ..vectors import median, row_norms
@@ -29,8 +30,8 @@ ETA = 1e-3
 RESOLVED = 1e-12
 """Of the loss: what a nudge changes by less than this is rounding."""
 RANDOM_DRAWS = 5
-RANDOM_BATCHES = 1
-"""Random directions are tried on the first 128 samples: they say what 0 looks like, and each of them costs a forward pass."""
+ROOM = 1 << 25
+"""How many bytes the outputs of a network's modules may take: as many samples as fit are measured at once."""
 
 
 class CreditAlignments(Observer[ProbeBatch]):
@@ -45,55 +46,71 @@ class CreditAlignments(Observer[ProbeBatch]):
     def __init__(self, info: PassInfo) -> None:
         self.source = info.credit or CreditSource()
         self.function = None if self.source.function is None else FunctionCredit(self.source, info.network)
-        self.parts: list[ProbeBatch] = []
         self.landscape: Landscape | None = None
+        self.parts: list[ProbeBatch] = []
+        self.waiting: list[_Batch] = []
+        self.at_once = self.measured = 0
+        """How many samples are measured at once, and how many are."""
         self.sites: dict[int, _Site] = {}
         self.name = self.source.name
-        self.batches = 0
         self.problem, self.absent = self.source.problem, False
 
     def update(self, seen: ProbeBatch) -> None:
         """Parts of a batch wait for the whole of it: a rule may normalise its credit over the batch."""
         self.parts.append(seen)
-        if sum(len(part.samples.labels) for part in self.parts) < BATCH:
+        if sum(len(part.samples.labels) for part in self.parts) == BATCH:
+            parts, self.parts = self.parts, []
+            self._attempt(lambda: self._take(parts))
+
+    def _attempt(self, measure: Callable[[], None]) -> None:
+        """Do it unless something went wrong before; what goes wrong is kept."""
+        if self.problem:
             return
-        parts, self.parts = self.parts, []
         try:
-            if not self.problem:
-                self._measure(parts)
+            measure()
         except AuditError as error:
             self.problem, self.absent = str(error), isinstance(error, NoCredit)
-        self.batches += 1
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # most of this runs inside the network
+            self.problem = f"credit and gradient cannot be compared: {type(error).__name__}: {error}"
 
-    def _measure(self, parts: list[ProbeBatch]) -> None:
+    def _take(self, parts: list[ProbeBatch]) -> None:
+        """The credit of a batch; where the network is small, several of them wait to be measured together."""
+        x, y = joined([part.x for part in parts]), torch.cat([part.samples.labels for part in parts])
+        self.waiting.append(_Batch(x, y, None if self.function is None else self.function(x, y)))
         if self.landscape is None:
             self.landscape = Landscape(parts[0].network, parts[0].stream, parts[0].loss, parts[0].proof)
-        returned = None
-        if self.function is not None:
-            returned = self.function(joined([part.x for part in parts]), torch.cat([part.samples.labels for part in parts]))
+            self.at_once = len(parts[0].samples.labels)
+        if BATCH * len(self.waiting) >= self.at_once:
+            self._measure(self.landscape)
+
+    def _measure(self, landscape: Landscape) -> None:
+        waiting, self.waiting = self.waiting, []
+        x, y = joined([batch.x for batch in waiting]), torch.cat([batch.y for batch in waiting])
         start = 0
-        for part in parts:
-            around = self.landscape.around(part.x, part.samples.labels)
-            rows = slice(start, start := start + len(part.samples.labels))
-            for layer, credit in enumerate(self._credits(part, around, returned, rows)):
+        while start < len(y):
+            part = slice(start, start := min(start + self.at_once, len(y)))
+            around = landscape.around(rows(x, part), y[part])
+            for layer, credit in enumerate(self._credits(waiting, around, part)):
                 if credit is not None:
                     self._compare(layer, credit, around)
+            self.measured += len(y[part])
+            self.at_once = max(self.at_once, ROOM // around.bytes_each)
 
-    def _credits(
-        self, part: ProbeBatch, around: Surroundings, returned: list[Any] | None, rows: slice
-    ) -> list[Tensor] | list[Tensor | None]:
+    def _credits(self, waiting: Sequence[_Batch], around: Surroundings, part: slice) -> Sequence[Tensor | None]:
         """The credit of these samples at h_0 … h_L, samples first."""
         shapes = [tuple(state.shape[1:]) for state in around.taken.states]
-        if self.function is not None and returned is not None:
-            dims = part.stream.batch_dims
+        if self.function is not None:
+            dims = around.landscape.stream.batch_dims
             own = [(*shape[:dim], BATCH, *shape[dim:]) for shape, dim in zip(shapes, dims, strict=True)]
-            whole = check_credits(returned, own, self.function.what)
-            return [None if a is None else a.movedim(dim, 0)[rows] for a, dim in zip(whole, dims, strict=True)]
+            checked = [check_credits(batch.returned or (), own, self.function.what) for batch in waiting]
+            return [_rows(layer, dim, part) for layer, dim in zip(zip(*checked, strict=True), dims, strict=True)]
         feedback, classes = self.source.feedback, around.error.shape[1]
         if feedback_fits(feedback, shapes, classes):
             self.name = "the checkpoint's Bs (e B_lᵀ at h_{l+1})"
             return [None, *feedback_credit(feedback, around.error)]
-        if not part.proof.record.own_backward:
+        if not around.landscape.proof.record.own_backward:
             raise NoCredit(feedback, shapes, classes)
         self.name = "the network's own backward"
         try:
@@ -130,11 +147,16 @@ class CreditAlignments(Observer[ProbeBatch]):
         site.loss += float(around.losses[defined].sum())
         site.along_gradient += along_gradient
         site.along_credit += change(units_a)
-        if self.batches < RANDOM_BATCHES:
+        if self.measured < BATCH:  # they say what 0 looks like, and each of them costs a pass
             site.random_reference += along_gradient
-            site.along_random = [total + change(site.random_units(g)) for total in site.along_random]
+            rows_of_first = slice(self.measured, self.measured + len(g))
+            for draw in range(RANDOM_DRAWS):
+                site.along_random[draw] += change(site.random_units(draw, rows_of_first, g))
 
     def compute(self) -> dict[str, Any]:
+        if self.landscape is not None and self.waiting:
+            landscape = self.landscape
+            self._attempt(lambda: self._measure(landscape))
         sites = [] if self.problem else [self.sites[layer] for layer in sorted(self.sites)]
         nudges = [site.nudge() for site in sites]
         nulls = [site.null_medians() for site in sites]
@@ -150,11 +172,25 @@ class CreditAlignments(Observer[ProbeBatch]):
             random_nudge=tuple(tuple(site.random_nudges()) for site in sites),
             magnitude=tuple(median(torch.cat(site.ratios)) for site in sites),
             undefined=tuple(site.undefined for site in sites),
-            samples=self.batches * BATCH,
+            samples=self.measured,
             problem=self.problem,
             absent=self.absent,
         )
         return asdict(credit)
+
+
+class _Batch(NamedTuple):
+    """A whole batch, and what the credit function returned for it."""
+
+    x: ModelInput
+    y: Tensor
+    returned: list[Any] | None
+
+
+def _rows(batches: Sequence[Tensor | None], dim: int, part: slice) -> Tensor | None:
+    """Some samples of the credit of several batches at one state, samples first."""
+    there = [credit.movedim(dim, 0) for credit in batches if credit is not None]
+    return torch.cat(there)[part] if len(there) == len(batches) else None
 
 
 class _Site:
@@ -167,7 +203,6 @@ class _Site:
         self.null: list[Tensor] = []
         self.permutations = SignedPermutations(by_feature(values).shape[2], layer, values.device)
         self.shape = values.shape[1:]
-        self.generator = torch.Generator().manual_seed(layer)
         self.undefined = 0
         self.loss = self.along_gradient = self.along_credit = self.random_reference = 0.0
         self.along_random = [0.0] * RANDOM_DRAWS
@@ -176,8 +211,7 @@ class _Site:
         """Take the unit vectors of some samples, and ‖a‖/‖g‖."""
         self.cosines.append((a * g).sum(1).clamp(-1, 1))
         self.ratios.append(ratios)
-        by_feature = (by_feature(rows.view(-1, *self.shape)) for rows in (a, g))
-        self.null.append(self.permutations.cosines(*by_feature))
+        self.null.append(self.permutations.cosines(*(by_feature(units.view(-1, *self.shape)) for units in (a, g))))
 
     def null_medians(self) -> Tensor:
         """Γ of every draw of the null."""
@@ -194,11 +228,13 @@ class _Site:
 
     def random_nudges(self) -> list[float]:
         """The same of random directions."""
-        return [total / self.random_reference if self._resolved else math.nan for total in self.along_random]
+        resolved = self._resolved and self.random_reference < 0
+        return [total / self.random_reference if resolved else math.nan for total in self.along_random]
 
-    def random_units(self, like: Tensor) -> Tensor:
-        """A random direction for each sample."""
-        return unit_rows(torch.randn(like.shape, generator=self.generator, dtype=torch.float64).to(like))
+    def random_units(self, draw: int, part: slice, like: Tensor) -> Tensor:
+        """A random direction for some samples of a batch, the same however many are measured at once."""
+        generator = torch.Generator().manual_seed(RANDOM_DRAWS * self.layer + draw)
+        return unit_rows(torch.randn(BATCH, like.shape[1], generator=generator, dtype=torch.float64)[part].to(like))
 
     @property
     def _resolved(self) -> bool:
