@@ -159,9 +159,10 @@ class Bench:
         facts = parts[FACTS]
         results = {observer.name: parts[self._part(observer)] for observer in observers}
         environment = {name: value for result in results.values() for name, value in result["environment"].items()}
-        if not any(observer.probe for observer in observers):
-            environment.pop("stream", None)  # that of another pass, by which none of these numbers was taken
-        measurement = Measurement.of({name: result["result"] for name, result in results.items()}, environment)
+        # That of an observer that looked at it: another one may have been in a pass with another stream.
+        streams = (results[observer.name]["stream"] for observer in observers if observer.probe)
+        measured = {name: result["result"] for name, result in results.items()}
+        measurement = Measurement.of(measured, environment, next(filter(None, streams), None))
         return Record(
             checkpoint=path.name,
             method=str(facts["method"]),
@@ -260,6 +261,7 @@ class Bench:
             made[self._part(observer)] = {
                 "result": result,
                 "environment": observations.environment,
+                "stream": observations.stream,
                 **({} if result else {"unproven_by": REFERENCE.version}),
                 **sources,
                 **(self._credit_sources if observer == CREDIT else {}),
@@ -412,7 +414,7 @@ def _usable(name: str, part: Any) -> bool:
     needed = (
         ("method", "seed", "claimed", "title", "note", "config", "environment", "inputs", "left_aside")
         if name == FACTS
-        else ("result", "environment")
+        else ("result", "environment", "stream")
     )
     whole = isinstance(part, dict) and all(key in part for key in needed) and isinstance(part["environment"], dict)
     if whole and part.get("unproven_by", REFERENCE.version) != REFERENCE.version:

@@ -12,6 +12,7 @@ from .codec import read, to_plain
 from .errors import AuditError
 from .limits import MOST_LAYERS
 from .observers import FIELD_OBSERVERS
+from .stream import ResidualStream
 
 PROTOCOL_VERSION = 1
 """The version of a measurement as :meth:`Measurement.to_dict` writes it; the cache goes by the versions of observers."""
@@ -145,14 +146,21 @@ class Measurement:
     reference: Reference | None = None
     reference_error: float | None = None
     """How far autograd lies from finite differences, relative."""
+    stream: ResidualStream | None = None
+    """Which blocks it was measured at; ``None`` where nothing of it was."""
 
     @classmethod
-    def of(cls, results: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str | int | bool]) -> Measurement:
+    def of(
+        cls,
+        results: Mapping[str, Mapping[str, Any]],
+        environment: Mapping[str, str | int | bool],
+        stream: ResidualStream | Mapping[str, Any] | None = None,
+    ) -> Measurement:
         """The measurement that the results of some observers make, as they computed them or as JSON kept them."""
         own = [observer.name for observer in FIELD_OBSERVERS]
         fields = {key: value for name in own for key, value in results.get(name, {}).items()}
         extra = {name: result for name, result in results.items() if name not in own and result}
-        return cls._read({**fields, "companions": fields, "environment": environment, "extra": extra})
+        return cls._read({**fields, "companions": fields, "environment": environment, "extra": extra, "stream": stream})
 
     def to_dict(self) -> dict[str, Any]:
         """The measurement as plain JSON values."""

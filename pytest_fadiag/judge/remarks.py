@@ -41,7 +41,7 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
             f"the checkpoint claims accuracy {fraction(claimed)}, but {fraction(accuracy)} was measured{_with(report)}; "
             "check the data and its normalisation (--fa-normalize)"
         )
-    return [*remarks, *_on_inputs(report)]
+    return [*remarks, *([] if report.stream is None else report.stream.remarks()), *_on_inputs(report)]
 
 
 def on_tensors_aside(names: Sequence[str], most: int = 3) -> list[str]:

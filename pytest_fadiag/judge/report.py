@@ -32,6 +32,7 @@ from .records import (
 )
 from .reference import UNPROVEN, reference_line
 from .remarks import remarks_on
+from .stream import ResidualStream
 from .thresholds import DiagnosticThresholds, ThresholdChanges, check_names
 from .trajectory import Trajectory
 from .verdict import DECIDED, left_open, not_walked_back, walk_back
@@ -74,6 +75,8 @@ class DiagnosticReport:
     environment: Mapping[str, str | int | bool] = field(default_factory=dict)
     inputs: StatedInputs | None = None
     """Which data it was measured on, and how the inputs were normalised."""
+    stream: ResidualStream | None = None
+    """Which modules are its blocks; ``None`` where nobody looked, as in a log by hand."""
     reference: Reference | None = None
     """How the BP gradient was proven to be the network's own derivative; ``None`` where nobody looked, as in a log."""
     reference_error: float | None = None
@@ -181,6 +184,7 @@ class DiagnosticReport:
             observations=measurement.extra,
             reference=measurement.reference,
             reference_error=measurement.reference_error,
+            stream=measurement.stream,
             notes=notes,
             checkpoint=checkpoint,
             seed=seed,
@@ -312,6 +316,7 @@ class DiagnosticReport:
         seed = "" if self.seed is None else f", seed {self.seed}"
         lines = [f"FA diagnostic report: {self.method_name}{seed}"]
         lines += folded("  ", self.notes.splitlines())
+        lines += [] if self.stream is None else folded("  ", [f"stream: {self.stream}"])
         lines += folded("  note: ", self.remarks)
         lines += [] if self.inputs is None else folded("  ", [f"inputs: {self.inputs}"])
         lines += folded("  reference: ", filter(None, [reference_line(self)]))

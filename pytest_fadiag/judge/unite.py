@@ -20,6 +20,7 @@ MEASURED = (
     "frozen_baseline_acc",
     "control",
     "inputs",
+    "stream",
 )
 
 

@@ -20,6 +20,7 @@ from .errors import AuditError
 from .inputs import StatedInputs
 from .margins import Interval, SeedMargin, SeedVerdict, Variance
 from .records import Accuracy, AuxiliaryStatistics, Reference, with_present_names
+from .stream import ResidualStream
 from .thresholds import DiagnosticThresholds
 from .trajectory import JUDGED_BY, Point, Trajectory, says_something
 
@@ -196,6 +197,7 @@ class ReportValues:
         Mapping[str, str | int | float | bool | None], Meta(description="What was measured, on what and with what.")
     ] = field(default_factory=dict)
     inputs: Annotated[StatedInputs | None, Meta(description="The data, and how it was normalised.")] = None
+    stream: Annotated[ResidualStream | None, Meta(description="The blocks between h_0 and h_L.")] = None
     observations: Annotated[
         Mapping[str, Mapping[str, Any]],
         Meta(description="What observers saw whose numbers are no fields above, by the observers' names."),

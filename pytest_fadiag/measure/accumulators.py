@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from .vectors import pairwise_cosine, row_norms
+
+TOKENS = 2
+"""The dimensions of a sample's state that is a list of tokens, each of which has a norm of its own."""
 
 
 class Rows:
@@ -32,6 +38,11 @@ class Rows:
         return self.room[: self.filled]
 
 
+def norm_size(shape: Sequence[int]) -> int:
+    """How many numbers each norm of a sample's state of this shape is over."""
+    return shape[-1] if len(shape) == TOKENS else math.prod(shape)
+
+
 class LayerNorms:
     """Per-sample norms of each layer of the stream: of a vector, of each token, or of a whole feature map."""
 
@@ -41,7 +52,7 @@ class LayerNorms:
 
     def add(self, layer: int, values: Tensor) -> None:
         """Take the norms of one batch, ``[B]`` or for tokens ``[B, T]``."""
-        norms = row_norms(values if values.ndim == 3 else values.flatten(1))
+        norms = row_norms(values if values.ndim - 1 == TOKENS else values.flatten(1))
         self.layers.setdefault(layer, Rows(self.samples)).add(norms)
 
     def by_layer(self) -> list[Tensor]:

@@ -60,7 +60,7 @@ def measure(
         data_digest=data_digest,
         credit=credit,
     )
-    return Measurement.of(observations.results, observations.environment)
+    return Measurement.of(observations.results, observations.environment, observations.stream)
 
 
 def evaluate(

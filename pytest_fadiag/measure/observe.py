@@ -12,6 +12,7 @@ from torch import nn
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES
+from ..judge.stream import ResidualStream
 from .batches import Batch, regrouped
 from .credit import CreditSource
 from .forward import Forward
@@ -30,6 +31,8 @@ class Observations:
 
     results: dict[str, dict[str, Any]]
     environment: dict[str, str | int | bool]
+    stream: ResidualStream | None = None
+    """Which blocks it was, where an observer looked at the stream."""
 
 
 def observe(
@@ -78,7 +81,7 @@ def observe(
         # A gradient that is not proven was shown to nobody: what rests on it has no numbers.
         without = [observer for observer in watching if forward.unproven and {Gradient, ProbeBatch} & set(observer.watches)]
         results = {observer.spec.name: {} if observer in without else observer.compute() for observer in watching}
-        return Observations(results, _environment(forward, dtype))
+        return Observations(results, _environment(forward, dtype), None if forward.stream is None else forward.stream.record)
 
 
 def _check(model: nn.Module, batches: int, batch_size: int) -> None:
@@ -103,5 +106,4 @@ def _environment(forward: Forward, dtype: torch.dtype) -> dict[str, str | int | 
         "dtype": str(dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "tf32": cuda and bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32),
-        **({} if forward.stream is None else {"stream": forward.stream.source}),
     }

@@ -31,7 +31,6 @@ ENVIRONMENT = {
     "dtype": "dtype of the checkpoint",
     "threads": "threads",
     "tf32": "TF32",
-    "stream": "residual stream found by",
     "data_sha256": "test data, SHA-256",
     "checkpoint_sha256": "checkpoint, SHA-256",
 }
@@ -80,6 +79,7 @@ def _identification(group: MethodGroup, version: str) -> list[str]:
         ("seeds", f"{', '.join(_seed(row) for row in seeds)} (n = {len(seeds)})" if seeds else "not known"),
         ("audited", f"{source}: {', '.join(_text(row.checkpoint) for row in group.rows)}"),
         ("tool", f"pytest-fadiag {_text(version)}"),
+        *(("stream", _text("; ".join(named))) for named in [_streams(group)] if named),
         *(("inputs", _text("; ".join(stated))) for stated in [_inputs(group)] if stated),
         *(("reference", _text("; ".join(proven))) for proven in [_references(group)] if proven),
         ("architecture, data, optimiser, epochs", AUTHOR),
@@ -97,6 +97,11 @@ def _identification(group: MethodGroup, version: str) -> list[str]:
         for remark in (*row.report.remarks, *row.report.notes.splitlines())
     ]
     return [*lines, *([""] if remarks else []), *remarks]
+
+
+def _streams(group: MethodGroup) -> list[str]:
+    """The streams of its networks, each once."""
+    return list(dict.fromkeys(str(report.stream) for report in group.reports if report.stream is not None))
 
 
 def _inputs(group: MethodGroup) -> list[str]:

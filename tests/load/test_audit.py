@@ -163,7 +163,7 @@ def test_a_torchvision_network_from_a_file(save: Save) -> None:
     data = DataSet(torch.rand(256, 3, 32, 32), torch.arange(256) % 3, "noise")
     report = audit(save("bp_s1.pt", model.state_dict()), data=data, model="torchvision:squeezenet1_1")
     assert len(report.residual_norms) == 9
-    assert report.environment["stream"] == "found: features.3 … features.12, 8 blocks"
+    assert str(report.stream).startswith("features.3 … features.12 → classifier, 8 blocks, no residual connections, ")
 
 
 def test_a_network_by_factory_with_named_stream(save: Save, archive: str) -> None:

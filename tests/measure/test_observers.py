@@ -149,9 +149,10 @@ def test_the_quantities_by_themselves_are_those_of_the_measurement() -> None:
 
 
 def test_the_stream_is_told_only_where_it_was_looked_for() -> None:
-    alone, together = (observe(network(), in_batches(X, Y), names).environment for names in (["accuracy"], ALL))
-    assert together == {**alone, "stream": "return_hidden=True: blocks.0 … blocks.3, 4 blocks"}
-    assert "stream" not in alone
+    alone, together = (observe(network(), in_batches(X, Y), names) for names in (["accuracy"], ALL))
+    assert alone.environment == together.environment
+    assert together.stream is not None and together.stream.blocks == tuple(f"blocks.{block}" for block in range(4))
+    assert alone.stream is None
 
 
 # --- what nobody watches is not computed -----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...judge.errors import AuditError
+from ...judge.wording import count
 from ..eager import refuse_scripted
 from ..inputs import ModelInput, call_network, copied, each, rows, tensors_of
 from ..modules import named_modules
@@ -20,6 +21,7 @@ from ..wide import copy_of, in_float64, redrawn
 from .blocks import Anatomy
 from .choice import Choice, between, found, named
 from .graph import Graph
+from .record import recorded
 from .samples import test_samples
 from .sites import Stream
 from .specs import Spec
@@ -84,18 +86,19 @@ class _Search:
     def _stream(self, spec: Spec | None) -> Stream:
         anatomy = self._anatomy()
         if spec is not None:
-            return self._tested(anatomy, named(anatomy, self.network, spec), f"named {spec.text!r}")
+            return self._tested(anatomy, named(anatomy, self.network, spec), f"named {spec.text!r}", spec.text)
         returned = self._returned(anatomy)
         if returned is not None:
             return self._tested(anatomy, returned, "return_hidden=True")
         return self._tested(anatomy, found(anatomy), "found")
 
-    def _tested(self, anatomy: Anatomy, choice: Choice, source: str) -> Stream:
+    def _tested(self, anatomy: Anatomy, choice: Choice, source: str, named_by: str = "") -> Stream:
         states = States(anatomy, choice.blocks, choice.last)
-        names = tuple(block.name for block in choice.blocks)
+        record = recorded(anatomy, choice, states.nodes(), named_by)
+        described = f"{source}: {record.ends}, {count(len(record.blocks), 'block')}"
         parameters = tuple(block.parameters for block in choice.blocks)
         outside = anatomy.parameters_outside(choice.blocks)
-        stream = Stream(states.sites(), names, f"{source}: {described(names)}", self.outputs, parameters, outside)
+        stream = Stream(states.sites(), record.blocks, described, self.outputs, parameters, outside, record)
         broken = self._broken(stream)
         if broken:
             raise AuditError(
@@ -214,9 +217,3 @@ def _copy(model: nn.Module, dtype: torch.dtype, gain: float) -> nn.Module:
     for module in named_modules(network).values():
         module.training = False
     return network
-
-
-def described(names: Sequence[str]) -> str:
-    """Blocks by name: blocks.0 … blocks.3, 4 blocks."""
-    shown = names[0] if len(set(names)) == 1 else f"{names[0]} … {names[-1]}"
-    return f"{shown}, {len(names)} block{'s' if len(names) > 1 else ''}"

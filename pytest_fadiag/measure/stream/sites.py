@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ...judge.errors import AuditError
+from ...judge.stream import ResidualStream
 from ..inputs import ModelInput, call_network
 from ..modules import named_modules
 from ..outputs import Outputs
@@ -61,6 +62,8 @@ class Stream:
     """The parameters that each block reads, by name."""
     outside: frozenset[str] = frozenset()
     """Those that are read before, between or behind the blocks."""
+    record: ResidualStream | None = field(default=None, compare=False)
+    """How a report names it."""
 
     @property
     def batch_dims(self) -> tuple[int, ...]:

@@ -23,6 +23,8 @@ def facts(row: AuditRow) -> list[tuple[str, str]]:
         said.append(("outcomes", ", ".join(odd)))
     if row.expected is not None:
         said.append(("expected to fire", " ".join(row.expected) or "nothing"))
+    if row.report is not None and row.report.stream is not None:
+        said.append(("stream", str(row.report.stream)))
     if row.report is not None and row.report.inputs is not None:
         said.append(("inputs", str(row.report.inputs)))
     if row.report is not None:

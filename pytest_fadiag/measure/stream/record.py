@@ -1,0 +1,44 @@
+"""A stream as a report names it, from the forward pass in which it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...judge.stream import ResidualStream
+from ..accumulators import norm_size
+from .blocks import Anatomy
+from .choice import Choice
+from .tape import Node, Tape
+
+
+def recorded(anatomy: Anatomy, choice: Choice, states: Sequence[Node], named: str = "") -> ResidualStream:
+    """The names of the blocks, what h_L goes to, and how much of the network they leave out."""
+    tape = anatomy.tape
+    return ResidualStream(
+        tuple(block.name for block in choice.blocks),
+        anatomy.residual,
+        _behind(anatomy, states[-1]),
+        _outside(tape, frozenset[str]().union(*(block.parameters for block in choice.blocks))),
+        tuple(norm_size(_of_one_sample(state.shape, tape.batch)) for state in states),
+        named,
+        choice.alternatives,
+    )
+
+
+def _of_one_sample(shape: tuple[int, ...], batch: int) -> tuple[int, ...]:
+    where = shape.index(batch)
+    return shape[:where] + shape[where + 1 :]
+
+
+def _behind(anatomy: Anatomy, last: Node) -> str:
+    """The first module that runs on something that the logits depend on, once h_L is there."""
+    useful = set(anatomy.graph.useful)
+    for call in anatomy.tape.calls:
+        if call.start > last.made and any(node in useful and node >= last.index for node in call.inputs):
+            return call.name
+    return ""
+
+
+def _outside(tape: Tape, inside: frozenset[str]) -> float | None:
+    total = sum(tape.sizes.values())
+    return 1 - sum(tape.sizes[name] for name in inside) / total if total else None
