@@ -22,7 +22,7 @@ from .measure.measure import measure
 from .measure.observers import OBSERVERS
 from .measure.output_error import Loss, cross_entropy
 
-OWN_KEYS = ("epoch", "acc_eval", "images", "hidden_norms", "bp_grad_norms", "stability_layer", "drift", "companions")
+OWN_KEYS = ("epoch", "acc_eval", "images", "hidden_norms", "bp_grad_norms", "stability_layer", "drift", "companions", "stream")
 
 
 class Recorder:
@@ -116,6 +116,7 @@ def _numbers(measured: Measurement) -> dict[str, Any]:
         "stability_layer": measured.stability_layer,
         "drift": measured.cross_batch_stability,
         "companions": {key: value for key, value in asdict(measured.companions).items() if _says_something(value)},
+        "stream": None if measured.stream is None else asdict(measured.stream),
     }
     return {key: value for key, value in numbers.items() if value is not None and value != ()}
 

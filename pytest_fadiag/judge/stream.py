@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .errors import AuditError
@@ -65,11 +64,9 @@ class ResidualStream:
                 "inside and around them were taken"
             )
 
-    def scales(self, states: int) -> Sequence[float]:
-        """What each state's norm is multiplied by so that their ratios are those of root mean squares: 1 where sizes agree."""
-        if len(self.sizes) != states:
-            return [1.0] * states
-        return [math.sqrt(self.sizes[0] / size) for size in self.sizes]
+    def changes_shape(self, states: int) -> bool:
+        """Whether the norms of so many states are over different numbers of entries."""
+        return len(self.sizes) == states and len(set(self.sizes)) > 1
 
 
 def _percent(share: float) -> str:

@@ -16,6 +16,7 @@ from ..judge.keys import Keys
 from ..judge.limits import MOST_LAYERS
 from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics, with_present_names
 from ..judge.report import DiagnosticReport
+from ..judge.stream import ResidualStream
 from ..judge.thresholds import DiagnosticThresholds, ThresholdChanges
 from ..judge.trajectory import Point, Series, Trajectory
 from ..judge.wording import count, fraction, listed
@@ -46,6 +47,8 @@ class TrainingLog:
     assumed_batch: int | None = None
     """The training's batch size, which is assumed where nothing is stated."""
     stability_layer: int | None = None
+    stream: ResidualStream | None = None
+    """Which blocks the norms are of, where the log says it."""
     caveats: tuple[str, ...] = field(default=())
 
     @property
@@ -91,6 +94,7 @@ class TrainingLog:
             config=self.config,
             expected=None if expected is None else Keys.parse(expected),
             checkpoint=self.path.name,
+            stream=self.stream,
             notes=f"{self.path.name}, a training log: {_epochs(self.epochs)}" if notes is None else notes,
         )
         if not any(finding.measured for finding in report.findings):
@@ -184,6 +188,7 @@ def _log(raw: RawLog, batch: int | None, *, several: bool) -> TrainingLog:
         batch=batch,
         assumed_batch=assumed_batch,
         stability_layer=layer if layer is not None or depth is None else depth // 2,
+        stream=_stream(entries[-1].fields),
         caveats=(*raw.caveats, *thinned, *differs, *_gaps(points), *_skipped(points)),
     )
 
@@ -200,6 +205,16 @@ def _point(entry: Entry, states: Series, gradients: Series, scale: float) -> Poi
         entry.fields["accuracy"].accuracy(),
         companions if per_error is None else replace(companions, gradient_per_unit_error=per_error * scale),
     )
+
+
+def _stream(fields: Fields) -> ResidualStream | None:
+    stream = fields["stream"]
+    if stream.value is None:
+        return None
+    try:
+        return read(ResidualStream, stream.value, "stream")
+    except AuditError as error:
+        raise stream.error(str(error)) from None
 
 
 def _companions(fields: Fields) -> AuxiliaryStatistics:

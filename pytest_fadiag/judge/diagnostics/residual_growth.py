@@ -30,16 +30,38 @@ def growth(report: DiagnosticReport) -> float | None:
     if not report.residual_norms or not _complete(report):
         return None
     select = cumulative_growth if report.thresholds.growth == "cumulative" else per_block_growth
-    return select(report.residual_norms)
+    return select(compared(report))
+
+
+def changes_shape(report: DiagnosticReport) -> bool:
+    """Whether states of different sizes are compared, so that their norms would grow by their size alone."""
+    return report.stream is not None and report.stream.changes_shape(len(report.residual_norms))
+
+
+def compared(report: DiagnosticReport) -> Sequence[float | None]:
+    """What growth compares: the norms, or where the shape of the stream changes their root mean squares, ‖h_l‖/√n_l."""
+    if report.stream is None or not changes_shape(report):
+        return report.residual_norms
+    pairs = zip(report.residual_norms, report.stream.sizes, strict=True)
+    return [None if norm is None else norm / math.sqrt(size) for norm, size in pairs]
+
+
+def allowed_norm(report: DiagnosticReport, before: int, after: int) -> float | None:
+    """The norm from which on (a) fires at one state, compared with another; ``None`` where nobody knows the latter."""
+    norm = compared(report)[before]
+    if norm is None:
+        return None
+    size = report.stream.sizes[after] if report.stream is not None and changes_shape(report) else 1
+    return norm * report.thresholds.h_norm_explosion_ratio * math.sqrt(size)
 
 
 def per_block_growth(norms: Sequence[float | None]) -> float:
-    """The largest ‖h_{l+1}‖/‖h_l‖, with holes a lower bound of it; NaN where the stream is all zero or not finite."""
+    """The largest ratio of a norm to the one before it, with holes a lower bound; NaN where all are zero or not finite."""
     return _largest(segment.growth for segment in segments(norms))
 
 
 def cumulative_growth(norms: Sequence[float | None]) -> float:
-    """The largest ‖h_l‖/‖h_0‖, the form of the first draft; with holes a lower bound of it."""
+    """The largest ratio of a norm to the first, the form of the first draft; with holes a lower bound of it."""
     first = norms[0] if norms else None
     return math.nan if first is None else _largest(ratio(norm, first) for norm in norms if norm is not None)
 
@@ -98,7 +120,7 @@ class ResidualGrowth(Diagnostic):
         most, form = report.thresholds.h_norm_explosion_ratio, _form(report)
         cumulative = report.thresholds.growth == "cumulative"
         between = _segments(report)
-        value = cumulative_growth(report.residual_norms) if cumulative else _largest(part.growth for part in between)
+        value = cumulative_growth(compared(report)) if cumulative else _largest(part.growth for part in between)
         if value > most if cumulative else any(part.exceeds(most) for part in between):
             return self.finding(
                 report,
@@ -123,12 +145,17 @@ class ResidualGrowth(Diagnostic):
         )
 
     def lines(self, report: DiagnosticReport) -> list[str]:
-        norms = report.residual_norms
-        lines = [f"median ‖h_l‖: {per_site('h', norms, depth_known=report.depth_known)}{_unlogged(report)}"]
+        norms = compared(report)
+        shown = per_site("h", report.residual_norms, depth_known=report.depth_known)
+        lines = [f"median ‖h_l‖: {shown}{_unlogged(report)}"]
+        after, before, first = "‖h_l+1‖", "‖h_l‖", "‖h_0‖"
+        if changes_shape(report):
+            lines.append(f"their root mean squares, since the shape changes: {per_site('h', norms)}")
+            after, before, first = "rms h_l+1", "rms h_l", "rms h_0"
         if _complete(report):
             lines.append(
-                f"per-block growth (max ‖h_l+1‖/‖h_l‖): {figure(per_block_growth(norms))}    "
-                f"cumulative growth (max ‖h_l‖/‖h_0‖): {figure(cumulative_growth(norms))}"
+                f"per-block growth (max {after}/{before}): {figure(per_block_growth(norms))}    "
+                f"cumulative growth (max {before}/{first}): {figure(cumulative_growth(norms))}"
             )
             return lines
         per_block, total = _largest(part.growth for part in _segments(report)), cumulative_growth(norms)
@@ -140,8 +167,10 @@ class ResidualGrowth(Diagnostic):
         return [*lines, "to make it exact: log hidden_norms of every layer, or use pytest_fadiag.Recorder"]
 
     def values(self, report: DiagnosticReport) -> list[str]:
-        norms = report.residual_norms
-        parts = [per_site("h", norms, depth_known=report.depth_known, between=", ")]
+        norms = compared(report)
+        parts = [per_site("h", report.residual_norms, depth_known=report.depth_known, between=", ")]
+        if changes_shape(report):
+            parts.append(f"root mean squares {per_site('h', norms, between=', ')}")
         if norms and _complete(report):
             parts.append(f"per-block growth {figure(per_block_growth(norms))}")
             parts.append(f"cumulative growth {figure(cumulative_growth(norms))}")
@@ -169,7 +198,8 @@ def _form(report: DiagnosticReport) -> str:
 
 def _segments(report: DiagnosticReport) -> list[Segment]:
     """The stretches whose number of blocks is known: how many lie before h_L, a log does not always tell."""
-    return segments(report.residual_norms if report.depth_known else report.residual_norms[:-1])
+    norms = compared(report)
+    return segments(norms if report.depth_known else norms[:-1])
 
 
 @dataclass(frozen=True)
@@ -186,8 +216,8 @@ class Unnumbered:
 
 
 def _unnumbered(report: DiagnosticReport) -> Unnumbered | None:
-    numbered = [(index, norm) for index, norm in enumerate(report.residual_norms[:-1]) if norm is not None]
-    last = report.residual_norms[-1]
+    *first, last = compared(report)
+    numbered = [(index, norm) for index, norm in enumerate(first) if norm is not None]
     if report.depth_known or not numbered or last is None:
         return None
     start, norm = numbered[-1]
@@ -200,12 +230,12 @@ def _widest(report: DiagnosticReport) -> Segment:
 
 
 def _where(report: DiagnosticReport) -> str:
-    norms = report.residual_norms
+    norms, rms = compared(report), "rms " if changes_shape(report) else ""
     if report.thresholds.growth == "cumulative":
-        return f"to {figure(max(norm for norm in norms if norm is not None))} from {figure(norms[0] or 0.0)}"
+        return f"to {rms}{figure(max(norm for norm in norms if norm is not None))} from {figure(norms[0] or 0.0)}"
     part = _widest(report)
     place = f"in block {part.start}" if part.blocks == 1 else f"in one of the blocks {part.start} to {part.end - 1}"
-    return f"{place} (h_{part.start} {figure(part.before)} → h_{part.end} {figure(part.after)})"
+    return f"{place} ({rms}h_{part.start} {figure(part.before)} → h_{part.end} {figure(part.after)})"
 
 
 def _span(report: DiagnosticReport) -> str:

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from ...judge.bounds import segments
 from ...judge.diagnostics.frozen_margin import interval, margin
+from ...judge.diagnostics.residual_growth import allowed_norm, compared
 from ...judge.report import DiagnosticReport
 from ...judge.wording import fraction, limit
 from ..audit import Audit, AuditRow
@@ -138,17 +139,17 @@ def _states(axes: Axes, group: MethodGroup, scales: Scales) -> None:
             ends = [scale.place(before), scale.place(after)]
             axes.plot([start, end], ends, color=style.GLOW, lw=4, solid_capstyle="butt", zorder=1)
         _norms(axes, report.residual_norms, scale, mark_of(row, "a"))
-    for ratio, first, growth in {_guide(report) for report in group.reports}:
-        if first is None or not 0 < first < math.inf or not 0 < ratio < math.inf:
+    for first, most, growth in {_guide(report) for report in group.reports}:
+        if first is None or most is None or not 0 < first < math.inf or not 0 < most < math.inf:
             continue
-        ends = [first, first * ratio] if growth == "per_block" else [first * ratio] * 2
+        ends = [first, most] if growth == "per_block" else [most] * 2
         across = [0, 1] if growth == "per_block" else list(scales.layer.limits)
         axes.plot(across, [scale.place(end) for end in ends], **RULE)
 
 
-def _guide(report: DiagnosticReport) -> tuple[float, float | None, str]:
-    """What the growth of the first block is held against."""
-    return report.thresholds.h_norm_explosion_ratio, report.residual_norms[0], report.thresholds.growth
+def _guide(report: DiagnosticReport) -> tuple[float | None, float | None, str]:
+    """The first norm, and what the one behind the first block is held against."""
+    return report.residual_norms[0], allowed_norm(report, 0, min(1, len(report.residual_norms) - 1)), report.thresholds.growth
 
 
 def _steep(report: DiagnosticReport) -> list[tuple[int, int, float, float]]:
@@ -156,8 +157,9 @@ def _steep(report: DiagnosticReport) -> list[tuple[int, int, float, float]]:
     if report.thresholds.growth != "per_block":
         return []
     ratio = report.thresholds.h_norm_explosion_ratio
-    parts = segments(report.residual_norms if report.depth_known else report.residual_norms[:-1])
-    return [(part.start, part.end, part.before, part.after) for part in parts if part.exceeds(ratio)]
+    sizes, norms = compared(report), report.residual_norms
+    parts = segments(sizes if report.depth_known else sizes[:-1])
+    return [(part.start, part.end, norms[part.start] or 0.0, norms[part.end] or 0.0) for part in parts if part.exceeds(ratio)]
 
 
 def _gradients(axes: Axes, group: MethodGroup, scales: Scales) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ...judge.diagnostics.residual_growth import allowed_norm, changes_shape
 from ...judge.report import DiagnosticReport
 from ...judge.trajectory import Series, Trajectory
 from ...judge.wording import fraction, limit, site
@@ -25,14 +26,16 @@ def residual_norms(report: DiagnosticReport) -> Chart:
     cumulative = report.thresholds.growth == "cumulative"
     limits, crossed = [], set()
     for layer in range(1, len(norms)):
-        before, norm = norms[0 if cumulative else layer - 1], norms[layer]
+        norm, most = norms[layer], allowed_norm(report, 0 if cumulative else layer - 1, layer)
         counted = report.depth_known or layer + 1 < len(norms)  # else unknown blocks lie between the two
-        if before is None or not 0 < before * ratio < math.inf or not (counted or cumulative):
+        if most is None or not 0 < most < math.inf or not (counted or cumulative):
             continue
-        limits.append(Limit(before * ratio, layer - 0.3, layer + 0.3))
-        if norm is not None and norm > before * ratio:
+        limits.append(Limit(most, layer - 0.3, layer + 0.3))
+        if norm is not None and norm > most:
             crossed.add(layer)
     reference = "‖h_0‖" if cumulative else "‖h_l‖ of the layer before"
+    if changes_shape(report):
+        reference += ", by root mean squares"
     return Chart(
         "median ‖h_l‖ over depth",
         "layer",
