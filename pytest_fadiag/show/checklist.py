@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..judge.report import DiagnosticReport
+from ..judge.wording import listed
 from .audit import Checklist
-from .groups import MethodGroup
 from .markdown import escaped
 from .printable import one_line
 
@@ -37,45 +37,58 @@ PITFALLS = {
 """The titles are those of the checks that read code; outputs know nothing of sources, so a test holds the two together."""
 
 
-def checklist_lines(group: MethodGroup | None, checklist: Checklist | None) -> list[str]:
-    """The checklist of one method, or of the evaluation code alone, as Markdown task lists."""
-    lines = []
+def checklist_lines(reports: Sequence[DiagnosticReport], checklist: Checklist | None) -> list[str]:
+    """The checklist of all that was measured and of the evaluation code, as Markdown task lists."""
+    unread = checklist is None or not checklist.files
+    lines = (
+        ["- [ ] the evaluation code: left to the author; it was not read (`--fa-checklist=PATH` reads it)"] if unread else []
+    )
     for number, item in PITFALLS.items():
         lines.append(f"- **{number}. {escaped(item.title)}**")
-        own = "" if group is None else _feedback(group.reports) if number == 4 else _own(group, item)
-        lines += [f"  - {own}"] if own else []
+        own = _feedback(reports) if number == 4 else _own(reports, item)
+        lines += [f"  - {line}" for line in own]
         lines += [f"  - {line}" for line in _code(number, checklist)]
     return lines
 
 
-def _own(group: MethodGroup, item: Item) -> str:
+def _own(reports: Sequence[DiagnosticReport], item: Item) -> Iterable[str]:
     """What holds for the numbers of this form."""
-    if not group.reports:
-        return ""
-    if group.partial:
-        return (
-            "[ ] in this form's numbers: left to the author, for they come from a training log, written by other code "
-            "(of a log by `pytest_fadiag.Recorder` it holds)"
+    logs = sum(report.partial for report in reports)
+    if logs < len(reports):
+        yield f"[x] in this form's numbers{' of checkpoints' if logs else ''}: {item.avoided}"
+    if logs:
+        yield (
+            f"[ ] in this form's numbers{' of logs' if logs < len(reports) else ''}: left to the author, for they come from a "
+            "training log, written by other code (of a log by `pytest_fadiag.Recorder` it holds)"
         )
-    return f"[x] in this form's numbers: {item.avoided}"
 
 
-def _feedback(reports: Sequence[DiagnosticReport]) -> str:
+def _feedback(reports: Sequence[DiagnosticReport]) -> Iterable[str]:
     """Whether the matrices were saved, where the audit noted that; a network trained without any has none to save."""
-    saved = {report.environment.get("feedback_saved") for report in reports}
-    if saved == {True}:
-        return (
-            "[x] in the checkpoints: each holds its feedback matrices (`Bs`); whether these were the ones used, it cannot show"
+    if not reports:
+        return
+    lacking = dict.fromkeys(report.method_name for report in reports if report.environment.get("feedback_saved") is not True)
+    if len(lacking) < len({report.method_name for report in reports}):
+        but = f" but those of {_names(lacking)}" if lacking else ""
+        yield f"[x] in the checkpoints: each{but} holds its feedback matrices (`Bs`); whether these were used, it cannot show"
+    if lacking:
+        known = all(report.environment.get("feedback_saved") is False for report in reports if report.method_name in lacking)
+        lacks = (
+            f"no feedback matrices (`Bs`) are in those of {_names(lacking)}"
+            if known
+            else f"of {_names(lacking)} the audit does not know"
         )
-    lacks = "no feedback matrices (`Bs`) are in the checkpoints" if saved == {False} else "the audit does not know"
-    return f"[ ] in the checkpoints: left to the author: {lacks}; this form compares no credit signal"
+        yield f"[ ] in the checkpoints: left to the author: {lacks}"
+
+
+def _names(methods: Iterable[str]) -> str:
+    return listed(escaped(one_line(method)) for method in methods)
 
 
 def _code(number: int, checklist: Checklist | None) -> Iterable[str]:
     """What the reading of the evaluation code says of one pitfall."""
     where = "in the evaluation code"
     if checklist is None or not checklist.files:
-        yield f"[ ] {where}: left to the author; it was not read (`--fa-checklist=PATH` reads it)"
         return
     here = [finding for finding in checklist.findings if finding.get("number") == number]
     for finding in here:

@@ -1,4 +1,4 @@
-"""The reporting form: what a paper's appendix says of each method, filled in as far as the audit knows."""
+"""The reporting form of a paper, on one page: what is common is said once, then a row a method and seed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from ..judge.keys import labelled
 from ..judge.reference import reference_line
 from ..judge.report import DiagnosticReport
 from ..judge.trajectory import Trajectory
-from ..judge.wording import fraction, limit, listed, points
+from ..judge.wording import count, figure, fraction, limit, listed, points
 from .audit import Audit, AuditRow, MarginRow
 from .checklist import checklist_lines
 from .groups import MethodGroup, seed_groups
-from .headline import INTERRUPTED
+from .headline import headline
 from .markdown import cells, escaped
+from .notes import notes_of
+from .numbers import deciding
 from .printable import one_line
-from .status import RowStatus, in_a_sentence, in_words
+from .share import MEANS, TITLE, share_of_bp
+from .status import RowStatus, in_words
+from .training import SUBJECTS, common, own
 
 AUTHOR = "*left to the author*"
 ENVIRONMENT = {
@@ -32,107 +36,196 @@ ENVIRONMENT = {
     "threads": "threads",
     "tf32": "TF32",
     "data_sha256": "test data, SHA-256",
-    "checkpoint_sha256": "checkpoint, SHA-256",
 }
 """What the environment is called in the form; what is not named here is given under its own name."""
+APART = ("checkpoint_sha256", "feedback_saved", "not_cached")
+"""What of it is said of each file, in the checklist, or among the remarks."""
 
 
 def form(audit: Audit, version: str = __version__) -> str:
-    """The filled-in form of every method, in Markdown; what comes from files is escaped."""
-    lines = ["# FA reporting form", "", f"Filled in by pytest-fadiag {_text(version)}. What it cannot know is {AUTHOR}."]
-    lines += ["", f"The audit was {INTERRUPTED}."] if audit.interrupted else []
+    """The filled-in form of an audit, in Markdown; what comes from files is escaped."""
     groups = seed_groups(audit)
-    shown = [group.margin for group in groups]
-    alone = [margin for margin in audit.margins if not any(margin is other for other in shown)]
-    if not groups:
-        lines += ["", "No method was audited by itself: only its margin over seeds." if alone else "No method was audited."]
-    for group in groups:
-        lines += ["", f"## {_text(group.label)}"]
-        for title, content in _sections(group, audit, version):
-            if content:
-                lines += ["", f"### {title}", "", *content]
-    if alone:
-        rows = [(_text(margin.name), _over_seeds(margin)) for margin in alone]
-        lines += ["", "## Margins over seeds", "", *cells(("method", "margin over seeds"), rows)]
-    if not groups and audit.checklist is not None:
-        lines += ["", "## Checklist of pitfalls", "", *checklist_lines(None, audit.checklist)]
+    lines = ["# FA reporting form", "", _about(audit, version)]
+    for title, content in _sections(audit, groups):
+        if content:
+            lines += ["", f"## {title}", "", *content]
     return "\n".join(lines) + "\n"
 
 
-def _sections(group: MethodGroup, audit: Audit, version: str) -> Iterable[tuple[str, list[str]]]:
-    yield "Identification", _identification(group, version)
-    yield "Headline numbers", _headline(group)
-    for diagnostic in audit.diagnostics:
-        yield f"{diagnostic.label}: {escaped(diagnostic.question)}", _diagnostic(group, diagnostic)
-    yield "First epoch at which each diagnostic fires", _first_fired(group, audit.diagnostics)
-    yield "Control and its provenance", _control(group)
-    yield "Thresholds", _thresholds(group.reports)
-    yield "Environment", _environment(group)
-    yield "Checklist of pitfalls", checklist_lines(group, audit.checklist)
+def _about(audit: Audit, version: str) -> str:
+    made = "" if audit.origin is None else f" on {_text(audit.origin.created[:10])}"
+    if audit.origin is not None and audit.origin.commit:
+        made += f" from commit {_text(audit.origin.commit)}"
+    filled = f"Filled in by pytest-fadiag {_text(version)}{made}. What it cannot know is {AUTHOR}."
+    found = headline(audit)
+    return f"{found[:1].upper()}{found[1:]}. {filled}"
 
 
-def _identification(group: MethodGroup, version: str) -> list[str]:
-    seeds = [row for row in group.rows if row.seed is not None]
-    source = "training logs (a partial audit: what a log lacks is bounded or not measured)" if group.partial else "checkpoints"
+def _sections(audit: Audit, groups: Sequence[MethodGroup]) -> Iterable[tuple[str, list[str]]]:
+    reports = [report for group in groups for report in group.reports]
+    yield "Setting", _setting(audit, groups) if groups else ["No method was audited by itself."]
+    yield "Results", _results(audit, groups)
+    yield "Methods", _methods(audit, groups)
+    yield "First epoch at which each diagnostic fires", _first_fired(audit, groups)
+    yield "Remarks", _remarks(audit, groups)
+    yield "Checklist of pitfalls", checklist_lines(reports, audit.checklist) if groups or audit.checklist is not None else []
+    yield "Layer by layer", _layers(audit, groups)
+
+
+def _setting(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
+    """What was audited, how it was trained and how it was measured; where rows differ, who differs how."""
+    reports = [report for group in groups for report in group.reports]
+    said = common(reports)
+    names = dict.fromkeys([*ENVIRONMENT, *(name for report in reports for name in report.environment)])
+    environment = [(ENVIRONMENT.get(name, name), _each(groups, _used(name))) for name in names if name not in APART]
     fields = [
-        ("method", _text(group.method)),
-        ("seeds", f"{', '.join(_seed(row) for row in seeds)} (n = {len(seeds)})" if seeds else "not known"),
-        ("audited", f"{source}: {', '.join(_text(row.checkpoint) for row in group.rows)}"),
-        ("tool", f"pytest-fadiag {_text(version)}"),
-        *(("stream", _text("; ".join(named))) for named in [_streams(group)] if named),
-        *(("inputs", _text("; ".join(stated))) for stated in [_inputs(group)] if stated),
-        *(("reference", _text("; ".join(proven))) for proven in [_references(group)] if proven),
-        ("architecture, data, optimiser, epochs", AUTHOR),
+        ("audited", _audited(audit)),
+        ("command", "" if audit.origin is None else audit.origin.command),
+        *((subject, said.get(subject) or _differs(reports, subject)) for subject in SUBJECTS),
+        *((subject, text) for subject, text in said.items() if subject not in SUBJECTS),
+        ("stream", _each(groups, lambda report: "" if report.stream is None else str(report.stream))),
+        ("inputs", _each(groups, lambda report: "" if report.inputs is None else str(report.inputs))),
+        ("reference", _each(groups, _proven(reports))),
+        ("thresholds", _thresholds(reports)),
+        ("environment", ", ".join(f"{name} {text}" for name, text in environment if text) or ("" if not reports else AUTHOR)),
     ]
-    lines = cells(("field", "value"), fields)
-    repeated = sorted(seed for seed, runs in Counter(row.seed for row in seeds).items() if runs > 1 and seed is not None)
-    if repeated:
-        lines += ["", f"**Warning: {_repeated(repeated)}**"]
-    verdicts = [(_seed(row), _text(in_a_sentence(row.status))) for row in group.rows]
-    lines += ["", *cells(("seed", "verdict"), verdicts)]
-    remarks = [
-        f"- {escaped(_name(row), start=True)}: {_text(remark)}"
+    return cells(("item", "value"), [(name, text if text == AUTHOR else _text(text)) for name, text in fields if text])
+
+
+def _used(name: str) -> Callable[[DiagnosticReport], str]:
+    """What a report was measured with, by its name."""
+
+    def text(report: DiagnosticReport) -> str:
+        value = report.environment.get(name)
+        return "" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+    return text
+
+
+def _audited(audit: Audit) -> str:
+    logs = sum(row.partial for row in audit.rows)
+    parts = [count(number, noun) for number, noun in ((len(audit.rows) - logs, "checkpoint"), (logs, "training log")) if number]
+    partial = " (a partial audit: what a log lacks is bounded or not measured)" if logs else ""
+    return f"{listed(parts)}{partial}"
+
+
+def _differs(reports: Sequence[DiagnosticReport], subject: str) -> str:
+    """What stands in the place of a setting that is not common to all."""
+    told = any(subject in common([report]) for report in reports)
+    return "differs between methods or seeds, see their own settings below" if told else AUTHOR
+
+
+def _each(groups: Sequence[MethodGroup], of: Callable[[DiagnosticReport], str]) -> str:
+    """What all reports say alike once, else what each method says, or each seed where these differ."""
+    said: dict[str, list[str]] = {}
+    for group in groups:
+        texts = {_name(row): of(row.report) for row in group.rows if row.report is not None}
+        alike = len(set(texts.values())) == 1
+        for name, text in {"": next(iter(texts.values()))}.items() if alike else texts.items():
+            said.setdefault(text, []).append(f"{group.label} {name}".strip())
+    if len(said) < 2:
+        return next(iter(said), "")
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in said.items() if text)
+
+
+def _proven(reports: Sequence[DiagnosticReport]) -> Callable[[DiagnosticReport], str]:
+    """How a BP gradient was proven, with the largest error among all."""
+    worst = max((report.reference_error for report in reports if report.reference_error is not None), default=0.0)
+
+    def line(report: DiagnosticReport) -> str:
+        error, text = report.reference_error, reference_line(report)
+        return text if error is None else text.replace(f"to {figure(error)}", f"to {figure(worst)} or better", 1)
+
+    return line
+
+
+def _thresholds(reports: Sequence[DiagnosticReport]) -> str:
+    defaults = {name: value for report in reports for name, value in report.available.thresholds().by_name().items()}
+    said = []
+    for name, default in defaults.items():
+        used = sorted({_number(report.thresholds.by_name().get(name, default)) for report in reports})
+        changed = "" if used == [_number(default)] else f" (default {_number(default)})"
+        said.append(f"{name} {' or '.join(used)}{changed}")
+    return ", ".join(said)
+
+
+def _results(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
+    """A row a method and seed, and what the letters ask."""
+    titles = [f"{labelled(diagnostic.key)} {escaped(diagnostic.columns[-1].title)}" for diagnostic in audit.diagnostics]
+    rows = [
+        (_text(group.label), _seed(row), _shown(row), *(_outcome(audit, row, d) for d in audit.diagnostics), _verdict(row))
+        for group in groups
         for row in group.rows
-        if row.report is not None
-        for remark in (*row.report.remarks, *row.report.notes.splitlines())
     ]
-    return [*lines, *([""] if remarks else []), *remarks]
+    asked = [f"- {escaped(diagnostic.label)}: {escaped(diagnostic.question)}" for diagnostic in audit.diagnostics]
+    return [*cells(("method", "seed", "acc", *titles, "verdict"), rows), "", *asked] if rows else []
 
 
-def _streams(group: MethodGroup) -> list[str]:
-    """The streams of its networks, each once."""
-    return list(dict.fromkeys(str(report.stream) for report in group.reports if report.stream is not None))
+def _shown(row: AuditRow) -> str:
+    return "–" if row.report is None or row.report.headline_acc is None else fraction(row.report.headline_acc)
 
 
-def _inputs(group: MethodGroup) -> list[str]:
-    """What its networks were measured on, each statement once."""
-    return list(dict.fromkeys(str(report.inputs) for report in group.reports if report.inputs is not None))
+def _verdict(row: AuditRow) -> str:
+    words = _text(in_words(row.status, mark=""))
+    return f"**{words}**" if row.status.fired else words
 
 
-def _references(group: MethodGroup) -> list[str]:
-    """How the BP gradient of each seed was proven."""
-    lines = ((row, "" if row.report is None else reference_line(row.report)) for row in group.rows)
-    return [f"seed {_name(row)}: {line}" for row, line in lines if line]
+def _outcome(audit: Audit, row: AuditRow, diagnostic: Diagnostic) -> str:
+    """What a diagnostic says of a row, with its number, or without one the reason."""
+    if row.report is None:
+        return "–"
+    key, status, finding = diagnostic.key, row.status, row.report.finding(diagnostic.key)
+    column = deciding(audit.columns, row.report, finding)
+    number = None if column is None else column.written(row.report)
+    outcome, said = _text(finding.outcome), f": {_text(finding.headline)}" if number is None else f" {_text(number)}"
+    if key in status.fired:
+        return f"**{outcome}**{said}"
+    if key in status.broken:
+        return f"error{said}"
+    return f"{outcome}{said}" if key in status.judged else "not run"
 
 
-def _repeated(seeds: Sequence[int]) -> str:
-    """Runs of one seed differ by something else than their seed, or are the same run twice."""
-    which = f"seed {seeds[0]} occurs" if len(seeds) == 1 else f"seeds {listed(map(str, seeds))} occur"
-    return f"{which} more than once, so n counts runs and not seeds, and the spread below is not one over seeds."
+def _methods(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
+    """The means over seeds, the control and what a method was trained with that others were not."""
+    everyone = [report for group in groups for report in group.reports]
+    shares = [share_of_bp(audit, group) for group in groups]
+    rows = []
+    for group, share in zip(groups, shares, strict=True):
+        reports = group.reports
+        rows.append(
+            (
+                _text(group.label),
+                str(len(group.rows)),
+                _spread([report.headline_acc for report in reports], fraction),
+                _control(group),
+                _spread([margin(report) for report in reports], points),
+                _over_seeds(group.margin),
+                *(["–" if share is None else f"{share:.2f}"] if any(s is not None for s in shares) else []),
+                _text(own(reports, everyone)) or "–",
+            )
+        )
+    given = [TITLE] if any(share is not None for share in shares) else []
+    head = ("method", "n", "accuracy", "control", "margin, pp", "margin over seeds", *given, "its own settings")
+    shown = [group.margin for group in groups]
+    alone = [margin for margin in audit.margins if not any(margin is other for other in shown)]
+    over_seeds = cells(("method", "margin over seeds"), [(_text(margin.name), _over_seeds(margin)) for margin in alone])
+    lines = cells(head, rows)
+    lines += ["", f"{TITLE}: {MEANS}."] if given else []
+    if any(report.frozen_baseline_acc is not None for report in everyone):
+        same = "each control was trained with the same method, optimiser, epochs and data as its network"
+        lines += ["", f"- [ ] {same}: {AUTHOR}"]
+    return [*lines, *([""] if lines and over_seeds else []), *over_seeds]
 
 
-def _headline(group: MethodGroup) -> list[str]:
-    reports = group.reports
+def _control(group: MethodGroup) -> str:
+    """The control's accuracy, its kind and whose it is."""
+    reports = [report for report in group.reports if report.frozen_baseline_acc is not None]
     if not reports:
-        return []
-    margins = [margin(report) for report in reports]
-    fields = [
-        ("accuracy", _spread([report.headline_acc for report in reports], fraction)),
-        ("accuracy of the control", _spread([report.frozen_baseline_acc for report in reports], fraction)),
-        ("margin, percentage points", _spread(margins, points)),
-        ("margin over seeds", _over_seeds(group.margin)),
-    ]
-    return cells(("number", "mean ± sample sd"), fields)
+        return f"none supplied: {AUTHOR}" if group.reports else "–"
+    kinds = dict.fromkeys("not said which" if report.control is None else report.control.kind.value for report in reports)
+    methods = [report.control.method for report in reports if report.control is not None and report.control.method is not None]
+    whose = f" of {listed(dict.fromkeys(methods))}" if methods else ""
+    return f"{_spread([report.frozen_baseline_acc for report in group.reports], fraction)}; {_text(listed(kinds) + whose)}"
 
 
 def _over_seeds(row: MarginRow | None) -> str:
@@ -141,47 +234,28 @@ def _over_seeds(row: MarginRow | None) -> str:
         return f"not tested{reason}"
     over = row.margin
     bounds = f"95 % interval {points(over.interval.low)} to {points(over.interval.high)} ({_text(over.interval.kind)})"
-    text = f"**{over.verdict.value}**: {points(over.margin)} pp, {bounds}, minimum {limit(over.minimum)} pp, n = {over.seeds}"
+    text = f"**{over.verdict.value}**: {points(over.margin)}, {bounds}, minimum {limit(over.minimum)}"
     return f"{text}; {_text(over.caveat)}" if over.caveat else text
 
 
 def _spread(values: Sequence[float | None], show: Callable[[float], str]) -> str:
+    """The mean and the sample standard deviation, and of how many seeds where not of all."""
     numbers = [value for value in values if value is not None]
     if not numbers:
-        return "not measured"
-    mean = show(statistics.fmean(numbers))
-    of = f"n = {len(numbers)}" if len(numbers) == len(values) else f"n = {len(numbers)} of {len(values)}"
-    return f"{mean} ± {statistics.stdev(numbers):.2g} ({of})" if len(numbers) > 1 else f"{mean} ({of}, no spread)"
+        return "–"
+    spread = f" ± {statistics.stdev(numbers):.2g}" if len(numbers) > 1 else ""
+    return f"{show(statistics.fmean(numbers))}{spread}" + (f" (n = {len(numbers)})" if len(numbers) < len(values) else "")
 
 
-def _diagnostic(group: MethodGroup, diagnostic: Diagnostic) -> list[str]:
-    """One line a seed: the outcome, the number against its threshold, and every layer."""
+def _first_fired(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
     rows = []
-    for row in group.rows:
-        if row.report is None:
-            rows.append((_seed(row), "not measured", _text(row.reason or in_words(row.status)), ""))
-            continue
-        key, status, finding = diagnostic.key, row.status, row.report.finding(diagnostic.key)
-        outcome, said = _text(finding.outcome), _text(finding.headline)
-        if key in status.fired:
-            outcome = f"**{outcome}**"
-        elif key in status.broken:
-            outcome, said = "error", _text(row.reason) or said
-        elif key not in status.judged:
-            outcome, said = "not run", f"{said} (not part of this run)"
-        values = [] if row.report.lacks(diagnostic) else diagnostic.values(row.report)
-        rows.append((_seed(row), outcome, said, "; ".join(map(_text, values))))
-    return cells(("seed", "outcome", "number and threshold", "values"), rows)
-
-
-def _first_fired(group: MethodGroup, diagnostics: Sequence[Diagnostic]) -> list[str]:
-    rows = []
-    for row in group.rows:
-        trajectory = None if row.report is None else row.report.trajectory
-        if trajectory is not None:
-            epochs = [_epoch(row.status, trajectory, diagnostic.key) for diagnostic in diagnostics]
-            rows.append((_seed(row), *epochs, f"{trajectory.epochs[0]} to {trajectory.epochs[-1]}"))
-    return cells(("seed", *(labelled(diagnostic.key) for diagnostic in diagnostics), "epochs logged"), rows)
+    for group in groups:
+        for row in group.rows:
+            trajectory = None if row.report is None else row.report.trajectory
+            if trajectory is not None:
+                epochs = [_epoch(row.status, trajectory, diagnostic.key) for diagnostic in audit.diagnostics]
+                rows.append((_text(group.label), _seed(row), *epochs, f"{trajectory.epochs[0]} to {trajectory.epochs[-1]}"))
+    return cells(("method", "seed", *(labelled(diagnostic.key) for diagnostic in audit.diagnostics), "epochs logged"), rows)
 
 
 def _epoch(status: RowStatus, trajectory: Trajectory, key: str) -> str:
@@ -195,59 +269,59 @@ def _epoch(status: RowStatus, trajectory: Trajectory, key: str) -> str:
     return str(epoch) if key in status.fired else f"{epoch} (not at the end)"
 
 
-def _control(group: MethodGroup) -> list[str]:
-    rows = []
-    for row in group.rows:
-        if row.report is None or row.report.frozen_baseline_acc is None:
-            continue
-        control, value = row.report.control, fraction(row.report.frozen_baseline_acc)
-        if control is None:
-            rows.append((_seed(row), "not said", value, "not known", AUTHOR))
-            continue
-        images = f"{control.accuracy.images:,}" if control.accuracy.images else "not known"
-        rows.append((_seed(row), control.kind.value, value, images, _text(control.describe(row.method, row.seed))))
-    if not rows:
-        return [f"No control was supplied, so (d) is not measured: {AUTHOR}."] if group.reports else []
-    lines = cells(("seed", "kind", "accuracy", "test images", "provenance"), rows)
-    same = f"that it was trained with the same method, optimiser, epochs and data as the network: {AUTHOR}"
-    return [*lines, "", f"- [ ] {same}"]
+def _remarks(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
+    """The notes below the table, what was noted of a row, and seeds that occur twice."""
+    said = [*notes_of(audit.rows)]
+    for group in groups:
+        for row in group.rows:
+            if row.report is not None:
+                said += [f"{group.label} {_name(row)}: {note}" for note in _own_notes(row.report)]
+        repeated = sorted(
+            seed for seed, runs in Counter(row.seed for row in group.rows).items() if runs > 1 and seed is not None
+        )
+        said += [f"{group.label}: {_repeated(repeated)}"] if repeated else []
+    return [f"- {escaped(one_line(remark), start=True)}" for remark in said]
 
 
-def _thresholds(reports: Sequence[DiagnosticReport]) -> list[str]:
-    if not reports:
-        return []
-    published = reports[0].available.thresholds().by_name()
+def _own_notes(report: DiagnosticReport) -> list[str]:
+    """The notes of a report without the name of its file, which the form gives elsewhere."""
+    parts = [part for line in report.notes.splitlines() for part in line.split("; ")]
+    return [part for part in parts if part and not (report.checkpoint and part.startswith(report.checkpoint))]
+
+
+def _repeated(seeds: Sequence[int]) -> str:
+    """Runs of one seed differ by something else than their seed, or are the same run twice."""
+    which = f"seed {seeds[0]} occurs" if len(seeds) == 1 else f"seeds {listed(map(str, seeds))} occur"
+    return f"{which} more than once, so n counts runs and not seeds, and the spread above is not one over seeds"
+
+
+def _layers(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
+    """Every number of every seed, and which file and which control it is of."""
     rows = []
-    for name, default in published.items():
-        used = sorted({_number(report.thresholds.by_name().get(name, default)) for report in reports})
-        shown = ", ".join(used)
-        rows.append((_text(name), shown if used == [_number(default)] else f"**{shown}** (default {_number(default)})"))
-    return cells(("threshold", "value"), rows)
+    for group in groups:
+        for row in group.rows:
+            if row.report is not None:
+                values = [row.report.lacks(d) or d.values(row.report) for d in audit.diagnostics]
+                numbers = ["–" if value is True else "; ".join(map(_text, value or ())) for value in values]
+                rows.append((_text(group.label), _seed(row), _file(row, row.report), *numbers, _provenance(row, row.report)))
+    titles = [labelled(diagnostic.key) for diagnostic in audit.diagnostics]
+    return cells(("method", "seed", "file, SHA-256", *titles, "control"), rows)
+
+
+def _file(row: AuditRow, report: DiagnosticReport) -> str:
+    digest = str(report.environment.get("checkpoint_sha256", ""))
+    return _text(f"{row.checkpoint}, {digest[:12]}…" if digest else row.checkpoint)
+
+
+def _provenance(row: AuditRow, report: DiagnosticReport) -> str:
+    if report.control is None:
+        return "–" if report.frozen_baseline_acc is None else AUTHOR
+    images = f", {report.control.accuracy.images:,} images" if report.control.accuracy.images else ""
+    return _text(f"{report.control.describe(row.method, row.seed)}{images}")
 
 
 def _number(value: float | str) -> str:
-    return _text(value) if isinstance(value, str) else limit(value)
-
-
-def _environment(group: MethodGroup) -> list[str]:
-    rows = [row for row in group.rows if row.report is not None]
-    names = dict.fromkeys([*ENVIRONMENT, *(name for row in rows if row.report is not None for name in row.report.environment)])
-    fields = []
-    for name in names:
-        values = {
-            _seed(row): _plain(row.report.environment[name]) for row in rows if row.report and name in row.report.environment
-        }
-        if values:
-            alike = len(set(values.values())) == 1 and len(values) == len(rows)
-            each = "; ".join(f"seed {seed}: {_text(value)}" for seed, value in values.items())
-            fields.append((_text(ENVIRONMENT.get(name, name)), _text(next(iter(values.values()))) if alike else each))
-    if not fields:
-        return [f"Not recorded: {AUTHOR}."] if rows else []
-    return cells(("item", "value"), fields)
-
-
-def _plain(value: str | int | bool) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) else limit(value)
 
 
 def _seed(row: AuditRow) -> str:

@@ -248,17 +248,20 @@ def in_page(audit: Audit) -> dict[str, Facts]:
 
 
 def in_form(audit: Audit) -> dict[str, Facts]:
+    text = re.sub(r"\\([^a-zA-Z0-9\s])", r"\1", form(audit, "1"))
+    head, _, *lines = text.partition("\n## Results\n\n")[2].partition("\n\n")[0].splitlines()
+    assert [title[1] for title in head.split(" | ")[3:-1]] == list(KEYS)
     facts = {}
-    for part in re.sub(r"\\([^a-zA-Z0-9\s])", r"\1", form(audit, "1")).split("\n## ")[1:]:
-        (verdict,) = re.findall(r"\| seed \| verdict \|\n.*\n\| \d+ \| (.*) \|", part)
-        said = of_sentence(verdict)
-        outcomes = dict(re.findall(r"### \((\w)\) .*\n\n.*\n.*\n\| \d+ \| (.*?) \|", part))
-        assert set(outcomes) == set(KEYS)
-        if verdict.startswith(("needs", "trustworthy", "incomplete")):  # else there is no report
+    for line in lines:
+        name, _, _, *cells, verdict = line.strip("| ").split(" | ")
+        said = without_mark(of_words(verdict.strip("*")))
+        assert verdict.startswith("**") == bool(said["fired"])
+        if set(cells) != {"–"}:  # else there is no report
             words: dict[str, set[str]] = {}
-            for key, outcome in outcomes.items():
-                assert outcome.startswith("**") == ("fire" in outcome)
-                words.setdefault(re.sub(r"\*\*| \(.*", "", outcome), set()).add(key)
+            for key, cell in zip(KEYS, cells, strict=True):
+                outcome = re.match(r"(\*\*)?((?:likely )?(?:fire|pass)|not measured|not run|error)", cell)
+                assert outcome is not None and bool(outcome[1]) == ("fire" in outcome[2]), cell
+                words.setdefault(outcome[2], set()).add(key)
             fired, likely_fired, passed, likely_passed, unmeasured, broken = (
                 words.get(word, set()) for word in ("fire", "likely fire", "pass", "likely pass", "not measured", "error")
             )
@@ -266,10 +269,14 @@ def in_form(audit: Audit) -> dict[str, Facts]:
                 said,
                 {"fired": fired | likely_fired, "likely fired": likely_fired, "passed": passed | likely_passed},
                 {"likely passed": likely_passed, "unmeasured": unmeasured},
-                {"broken": broken} if "broken" in said else {},  # what fired is shown as fired, though its test broke
-                {"excused": {key for key, outcome in outcomes.items() if re.search("saturated|not sample-inv", outcome)}},
+                {} if fired else {"broken": broken},  # what fired is shown as fired, though its test broke
+                {
+                    "excused": {
+                        key for key, cell in zip(KEYS, cells, strict=True) if re.search("saturated|not sample-inv", cell)
+                    }
+                },
             )
-        facts[part.split()[0]] = said
+        facts[name.split()[0]] = said
     return facts
 
 

@@ -11,6 +11,7 @@ from ...judge.diagnostics import Column, Diagnostic, Finding
 from ..audit import Audit, AuditRow
 from ..changes import Move, moves
 from ..groups import MethodGroup, method_groups
+from ..numbers import deciding
 
 
 class Cell(NamedTuple):
@@ -81,16 +82,8 @@ def sort_key(value: float | None) -> str | None:
 
 
 def _decided_by(audit: Audit, row: AuditRow, column: Column) -> Finding | None:
-    """The finding that rests on the number of a cell; a bound of a number that is not known is shown in its last column."""
+    """The finding that rests on the number of a cell."""
     if row.report is None or column.key == "" or column.key not in row.status.judged:
         return None
     finding = row.report.finding(column.key)
-    own = [other for other in audit.columns if other.key == column.key]
-    same = [other for other in own if _same(other.value(row.report), finding.value)]
-    return finding if column is (same or own)[-1] else None
-
-
-def _same(value: float | None, decided: float | None) -> bool:
-    if value is None or decided is None:
-        return False
-    return value == decided or (math.isnan(value) and math.isnan(decided))
+    return finding if column is deciding(audit.columns, row.report, finding) else None

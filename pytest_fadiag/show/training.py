@@ -1,0 +1,71 @@
+"""What configs say of a training, sorted into what a paper is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..judge.config import IDENTITY, Plain
+from ..judge.report import DiagnosticReport
+from ..judge.wording import limit
+
+SUBJECTS = {
+    "architecture": (
+        "architecture arch model model_name model_type network d_in in_dim d dim d_model width hidden hidden_dim hidden_size "
+        "embed_dim blocks n_blocks num_blocks depth layers n_layers num_layers num_hidden_layers heads n_heads num_heads "
+        "num_attention_heads intermediate_size mlp_ratio patch_size image_size activation hidden_act norm out_ln dropout "
+        "classes n_classes num_classes num_labels"
+    ),
+    "data": "data dataset data_set dataset_name augment augmentation train_size",
+    "optimiser": (
+        "optimiser optimizer optim lr learning_rate wd weight_decay momentum betas beta1 beta2 eps schedule scheduler "
+        "lr_scheduler lr_scheduler_type warmup warmup_steps warmup_ratio batch batch_size train_batch_size clip grad_clip "
+        "label_smoothing"
+    ),
+    "epochs": "epochs n_epochs num_epochs max_epochs num_train_epochs steps n_steps max_steps",
+}
+"""By what a form asks for, the names under which people save it."""
+OTHER = "other settings"
+_SUBJECT = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
+
+
+def common(reports: Sequence[DiagnosticReport]) -> dict[str, str]:
+    """By subject the settings that all of these say, and say alike."""
+    configs = [_settings(report) for report in reports]
+    alike = (
+        {name: value for name, value in configs[0].items() if all(name in c and c[name] == value for c in configs)}
+        if configs
+        else {}
+    )
+    return _by_subject(alike)
+
+
+def own(reports: Sequence[DiagnosticReport], everyone: Sequence[DiagnosticReport]) -> str:
+    """What these say that not everyone says alike; where they differ among themselves, every value."""
+    shared = {name for name in _names(everyone) if len({str(_settings(report).get(name)) for report in everyone}) == 1}
+    parts = []
+    for name in _names(reports):
+        values = dict.fromkeys(_shown(config[name]) for report in reports if name in (config := _settings(report)))
+        parts += [f"{name} {' or '.join(values)}"] if name not in shared else []
+    return ", ".join(parts)
+
+
+def _names(reports: Sequence[DiagnosticReport]) -> list[str]:
+    return list(dict.fromkeys(name for report in reports for name in _settings(report)))
+
+
+def _settings(report: DiagnosticReport) -> dict[str, Plain]:
+    return {name: value for name, value in report.config.items() if name not in IDENTITY}
+
+
+def _by_subject(settings: dict[str, Plain]) -> dict[str, str]:
+    said: dict[str, list[str]] = {subject: [] for subject in (*SUBJECTS, OTHER)}
+    for name, value in settings.items():
+        subject = _SUBJECT.get(name.lower(), OTHER)
+        said[subject].append(_shown(value) if name.lower() == subject else f"{name} {_shown(value)}")
+    return {subject: ", ".join(parts) for subject, parts in said.items() if parts}
+
+
+def _shown(value: Plain) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return limit(value) if isinstance(value, float) else str(value)
