@@ -127,6 +127,8 @@ class EvalBatches:
     def __init__(self, data: DataSet, size: int, *, flatten: bool) -> None:
         self.data, self.size, self.flatten = data, size, flatten
         self.name, self.note, self.samples, self.inputs = data.name, data.note, len(data), data.inputs
+        self.labels = data.y
+        """All of them, for whoever must know them before the images are read."""
 
     def __len__(self) -> int:
         return (self.samples + self.size - 1) // self.size

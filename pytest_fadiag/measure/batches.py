@@ -22,9 +22,7 @@ def regrouped(batches: Iterable[Any], groups: int, *, rest: bool = True) -> Iter
     """
     held: list[Batch] = []
     number = 0
-    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
-        raise AuditError(f"evaluation batches are {type(batches).__name__}; expected a list of pairs (inputs, labels)")
-    for x, y in (_checked(index, batch) for index, batch in enumerate(batches)):
+    for x, y in checked(batches):
         if number == groups:
             yield None, (x, y)
             continue
@@ -54,6 +52,13 @@ def _split(held: list[Batch]) -> tuple[Batch, list[Batch]]:
             rest.insert(0, (rows(x, slice(missing, None)), y[missing:]))
         missing -= min(missing, len(y))
     return (joined([x for x, _ in taken]), torch.cat([y for _, y in taken])), rest
+
+
+def checked(batches: Iterable[Any]) -> Iterator[Batch]:
+    """The batches as tensors; an error where something is none."""
+    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
+        raise AuditError(f"evaluation batches are {type(batches).__name__}; expected a list of pairs (inputs, labels)")
+    return (_checked(index, batch) for index, batch in enumerate(batches))
 
 
 def _checked(index: int, batch: Any) -> Batch:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..judge.errors import AuditError
 from .backward import Backward
 from .inputs import Inputs, ModelInput, call_network, copied, describe, rows, size_of
-from .observers import Event, FirstBatch, Gradient, Observer, Output, OutputError, ProbeBatch, Samples, State
+from .observers import Event, EveryBatch, FirstBatch, Gradient, Observer, Output, OutputError, ProbeBatch, Samples, State
 from .output_error import Loss, output_error
 from .outputs import Outputs
 from .reference import Proof, prove
@@ -57,6 +57,8 @@ class Forward:
             self._show(FirstBatch(samples, x, self.network, self._find_stream(x), self.loss, self.proof))
         if self.proof is not None and self._watching(ProbeBatch, samples):
             self._show(ProbeBatch(samples, copied(x), self.network, self._find_stream(x), self.loss, self.proof))
+        if self._watching(EveryBatch, samples):
+            self._show(EveryBatch(samples, copied(x), self.network, self._find_stream(x)))
         if not any(self._watching(kind, samples) for kind in (Output, State, OutputError, Gradient)):
             return
         with torch.set_grad_enabled(backward is not None):

@@ -15,6 +15,7 @@ from ..judge.records import BATCH, BATCHES
 from ..judge.stream import ResidualStream
 from .batches import Batch, regrouped
 from .credit import CreditSource
+from .evaluation import Evaluation
 from .forward import Forward
 from .inputs import rows
 from .observers import Gradient, ObserverMaker, PassInfo, ProbeBatch, make_observers
@@ -56,7 +57,8 @@ def observe(
     """
     _check(model, batches, batch_size)
     with computing_threads(threads), undisturbed(model) as (network, dtype):
-        watching = make_observers(observers, PassInfo(network, batches, data_digest, credit))
+        evaluation = Evaluation(eval_batches)
+        watching = make_observers(observers, PassInfo(network, batches, data_digest, credit, evaluation, batch_size))
         forward = Forward(network, watching, stream, loss)
         every_batch = any(observer.every_batch for observer in watching)
         samples = probed = 0

@@ -7,8 +7,9 @@ from typing import Any
 
 from ...judge.errors import AuditError
 from .accuracy import Classification
-from .base import Event, FirstBatch, Gradient, Observer, Output, OutputError, PassInfo, ProbeBatch, Samples, State
+from .base import Event, EveryBatch, FirstBatch, Gradient, Observer, Output, OutputError, PassInfo, ProbeBatch, Samples, State
 from .credit import CreditAlignments
+from .depth import DepthProbes
 from .directions import GradientDirections
 from .gradients import GradientNorms
 from .output_error import OutputErrors
@@ -19,6 +20,7 @@ from .states import StateNorms
 __all__ = [
     "OBSERVERS",
     "Event",
+    "EveryBatch",
     "FirstBatch",
     "Gradient",
     "Observer",
@@ -43,7 +45,7 @@ _OWN: tuple[type[Observer[Any]], ...] = (
 )
 OBSERVERS: dict[str, type[Observer[Any]]] = {observer.spec.name: observer for observer in _OWN}
 """The registry, by name."""
-ON_DEMAND: dict[str, type[Observer[Any]]] = {CreditAlignments.spec.name: CreditAlignments}
+ON_DEMAND: dict[str, type[Observer[Any]]] = {own.spec.name: own for own in (DepthProbes, CreditAlignments)}
 """Those that observe only where they are named."""
 
 ObserverMaker = Callable[[PassInfo], Observer[Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ...judge.observers import ObserverSpec
 from ...judge.records import BATCH
 from ..credit import CreditSource
+from ..evaluation import Evaluation
 from ..inputs import ModelInput
 from ..output_error import Loss
 from ..reference import Proof
@@ -87,7 +88,17 @@ class ProbeBatch(FirstBatch):
     """The same of every batch of the probe, for whoever runs copies of the network on it; the reference is proven."""
 
 
-Event = FirstBatch | ProbeBatch | Output | State | OutputError | Gradient
+@dataclass(frozen=True, eq=False)
+class EveryBatch:
+    """Samples of any batch before the network sees them, for whoever runs copies of it on the same; no reference is needed."""
+
+    samples: Samples
+    x: ModelInput
+    network: nn.Module
+    stream: Stream
+
+
+Event = FirstBatch | ProbeBatch | EveryBatch | Output | State | OutputError | Gradient
 Watched = TypeVar("Watched", bound=Event)
 
 
@@ -101,6 +112,9 @@ class PassInfo:
     data_digest: str | None = None
     credit: CreditSource | None = None
     """What the method's credit can be had from, where the caller knows of something."""
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    batch_size: int = BATCH
+    """How many samples are forwarded at once at most."""
 
 
 class Observer(ABC, Generic[Watched]):

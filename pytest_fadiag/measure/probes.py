@@ -1,0 +1,137 @@
+"""Linear probes of the classes in the states of a stream: ridge regression on normalised states, fitted and read in passing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..judge.errors import AuditError
+from .accumulators import Rows
+from .features import by_feature
+from .vectors import wide_dtype
+
+RIDGE = 1e-3
+"""λ for each sample that a probe is fitted to."""
+WIDEST = 2_048
+"""States with more features are projected to so many."""
+
+
+class Features:
+    """What probes see of a state: a vector of mean 0 and variance 1 for each sample.
+
+    A feature map is pooled over space, a sequence of tokens over those that the head reads (all, where nobody knows).
+    """
+
+    def __init__(self, tokens: Tensor | None = None) -> None:
+        self.tokens = tokens
+        self.projections: dict[int, Tensor] = {}
+
+    def __call__(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """z of every sample, and which samples have one: zeros stand for a constant vector and for one that is not finite.
+
+        There is no epsilon: a vector is scaled by its largest entry first.
+        """
+        pooled = self._pooled(value)
+        largest = pooled.abs().amax(1, keepdim=True)
+        finite = torch.isfinite(largest)
+        pooled = torch.where(finite, pooled / torch.where(finite & (largest > 0), largest, 1.0), 0.0)
+        centred = pooled - pooled.mean(1, keepdim=True)
+        deviation = centred.square().mean(1, keepdim=True).sqrt()
+        return self._projected(centred / torch.where(deviation > 0, deviation, 1.0)), finite.squeeze(1)
+
+    def _pooled(self, value: Tensor) -> Tensor:
+        dtype = wide_dtype(value)
+        if value.ndim == 2:
+            return value.to(dtype)
+        read = self._read(value, self.tokens) if value.ndim == 3 and self.tokens is not None else by_feature(value)
+        pooled: Tensor = read.mean(1, dtype=dtype)
+        return pooled
+
+    @staticmethod
+    def _read(value: Tensor, tokens: Tensor) -> Tensor:
+        """The tokens that the head reads; of a state with another number of tokens the first ones, or all."""
+        read = tokens.nonzero().flatten()
+        if len(read) == len(tokens):
+            return value
+        if value.shape[1] == len(tokens):
+            return value[:, read]
+        if int(read[-1]) == len(read) - 1 < value.shape[1]:
+            return value[:, : len(read)]
+        raise AuditError(
+            f"the head reads {len(read)} of the {len(tokens)} tokens of h_L, not the first ones, and another state has "
+            f"{value.shape[1]} tokens: which of these they are cannot be told"
+        )
+
+    def _projected(self, z: Tensor) -> Tensor:
+        width = z.shape[1]
+        if width <= WIDEST:
+            return z
+        if width not in self.projections:
+            drawn = torch.randn(width, WIDEST, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+            self.projections[width] = (drawn / WIDEST**0.5).to(z)
+        return z @ self.projections[width]
+
+
+class Probe:
+    """One ridge regression of the classes, by one-hot targets; sums are kept, and no sample."""
+
+    def __init__(self, width: int, like: Tensor) -> None:
+        self.gram = like.new_zeros(width, width)
+        self.sums = like.new_zeros(0, width)
+        self.counts = like.new_zeros(0)
+        self.solved: tuple[Tensor, Tensor] | None = None
+
+    def fit(self, z: Tensor, labels: Tensor) -> None:
+        """Take samples to fit to."""
+        more = int(labels.max()) + 1 - len(self.sums)
+        if more > 0:
+            self.sums = torch.cat([self.sums, self.sums.new_zeros(more, self.sums.shape[1])])
+            self.counts = torch.cat([self.counts, self.counts.new_zeros(more)])
+        self.gram.addmm_(z.T, z)
+        self.sums.index_add_(0, labels, z)
+        self.counts.index_add_(0, labels, torch.ones_like(labels, dtype=self.counts.dtype))
+
+    def predict(self, z: Tensor) -> Tensor:
+        """The classes of other samples."""
+        if self.solved is None:
+            self.solved = self._solution()
+        weights, bias = self.solved
+        return torch.addmm(bias, z, weights).argmax(1)
+
+    def _solution(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets are centred, so that the bias is not penalised."""
+        n = self.counts.sum()
+        mean, share = self.sums.sum(0) / n, self.counts / n
+        gram = self.gram - n * torch.outer(mean, mean)
+        gram.diagonal().add_(RIDGE * n)
+        weights = torch.cholesky_solve(self.sums.T - n * torch.outer(mean, share), torch.linalg.cholesky(gram))
+        self.gram = gram[:0]
+        return weights, share - mean @ weights
+
+
+class Curve:
+    """Probes at the states of one network, and which of the samples that they are read on each of them has right."""
+
+    def __init__(self, features: Features, read: int) -> None:
+        self.features, self.read = features, read
+        self.probes: dict[int, Probe] = {}
+        self.right: dict[int, Rows] = {}
+        self.broken: dict[int, Tensor] = {}
+
+    def take(self, layer: int, value: Tensor, labels: Tensor, fitted: Tensor) -> None:
+        """A state of some samples, samples first; probes are fitted to some of them, and read on the others behind these."""
+        z, finite = self.features(value)
+        if layer not in self.probes:
+            self.probes[layer], self.right[layer] = Probe(z.shape[1], z), Rows(self.read)
+            self.broken[layer] = torch.zeros((), dtype=torch.long, device=z.device)
+        self.broken[layer] += (~finite).sum()
+        some, all_of_them = bool(fitted.any()), bool(fitted.all())
+        if some:
+            self.probes[layer].fit(z if all_of_them else z[fitted], labels if all_of_them else labels[fitted])
+        if not all_of_them:
+            others, theirs = (z[~fitted], labels[~fitted]) if some else (z, labels)
+            self.right[layer].add(self.probes[layer].predict(others) == theirs)
+
+    def outcomes(self) -> list[Tensor]:
+        """Which images each probe has right, from h_0 on, as far as there are any."""
+        return [self.right[layer].all().double().cpu() for layer in sorted(self.right)]

@@ -1,0 +1,35 @@
+"""Which tokens of the last state the head reads: the class token alone, or all of them, or others."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ..judge.errors import AuditError
+from .inputs import ModelInput
+from .outputs import largest_difference
+from .reference import passed
+from .shifts import Shifts, drawn_like
+from .stream.sites import Stream
+from .wide import copy_of, redrawn
+
+UNCHANGED = 1e-6
+"""How far logits may differ that do not depend on what was changed, by the largest difference of two samples."""
+
+
+def tokens_read(network: nn.Module, stream: Stream, x: ModelInput) -> Tensor | None:
+    """A mask of the tokens of h_L that reach the logits, or nothing where h_L is no sequence; ``x`` is a few samples.
+
+    It belongs to the architecture, so it is taken from a copy with weights drawn anew: by the gradient, and then by moving all
+    other tokens, which must change no logit.
+    """
+    copy = redrawn(copy_of(network))
+    taken = passed(copy, stream, x, lambda logits: (logits * drawn_like(logits, seed=0)).sum())
+    last, gradient = taken.states[-1], taken.gradients[-1]
+    if last.ndim != 3:
+        return None
+    read = (gradient != 0).any(2).any(0)
+    moved = last.abs().amax() * drawn_like(last, seed=1) * (~read).view(1, -1, 1)
+    logits = Shifts(copy, stream, x, taken.logits).moved(x, lambda *_: None, taken.depth, moved)
+    if float((logits - taken.logits).abs().max()) > UNCHANGED * largest_difference(taken.logits) or not bool(read.any()):
+        raise AuditError("which tokens of h_L the head reads cannot be told: a gradient does not reach all that it depends on")
+    return read
