@@ -15,9 +15,9 @@ def pooled_layer_norm(state: np.ndarray, tokens: Sequence[int] | None = None) ->
     if state.ndim == 4:
         state = state.mean((2, 3))
     rows = []
-    for row in state:
-        row = row / np.abs(row).max() if np.abs(row).max() > 0 else row
-        row = row - row.mean()
+    for given in state:
+        scaled = given / np.abs(given).max() if np.abs(given).max() > 0 else given
+        row = scaled - scaled.mean()
         rows.append(row / np.sqrt((row * row).mean()) if (row * row).mean() > 0 else row)
     return np.stack(rows)
 

@@ -56,7 +56,7 @@ def states_of(model: Any, x: Tensor) -> list[Tensor]:
 
 
 def drawn(model: Any, seed: int) -> nn.Module:
-    """A copy whose blocks are drawn as their layers draw themselves, from one seed, inner modules in the order of their names."""
+    """A copy whose blocks are drawn as their layers draw themselves, from one seed, in the order of their names."""
     other = copy.deepcopy(model)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
