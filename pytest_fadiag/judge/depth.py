@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from .errors import AuditError
 from .student_t import Z95
 
 LEAST_IMAGES = 1_000
@@ -41,6 +42,20 @@ class Depth:
     """What else keeps the blocks from being drawn anew."""
     problem: str = ""
     """Why nothing of it was measured; empty where it was."""
+
+    def __post_init__(self) -> None:
+        blocks = len(self.probes) - 1
+        lists = {"null": self.null, "probes": (self.probes,), "nonfinite": (self.nonfinite,)}
+        if self.problem:
+            return
+        if blocks < 1:
+            raise AuditError(f"depth: probes has {len(self.probes)} entries; there is one for h_0 and one a block")
+        if any(len(own) != blocks + 1 for several in lists.values() for own in several):
+            raise AuditError(f"depth: {', '.join(lists)} must have {blocks + 1} entries each, from h_0 to h_L")
+        if len(self.step_intervals) != blocks or len(self.change) != blocks:
+            raise AuditError(f"depth: step_intervals and change must have an entry for each of {blocks} blocks")
+        if not all(0 <= accuracy <= 1 for own in (self.probes, *self.null) for accuracy in own):
+            raise AuditError("depth: what a probe reads must be fractions in [0, 1]; did you pass percentages?")
 
     @property
     def gain_pp(self) -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .diagnostics.depth_utility import idle_remark
 from .diagnostics.direction_drift import DirectionDrift, class_mix
 from .wording import count, fraction
 
@@ -29,6 +30,7 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
         )
     if DirectionDrift.name in report.diagnostics:
         remarks += filter(None, [class_mix(report)])
+    remarks += filter(None, [idle_remark(report)])
     dtype = report.environment.get("dtype")
     if dtype in ("float16", "bfloat16"):
         remarks.append(f"the checkpoint is half precision ({dtype}); it was audited in float32")

@@ -21,6 +21,7 @@ from .late import named
 from .margins import Interval
 from .names import LONGEST_NAME, as_name, as_text, printable
 from .observers import CREDIT, ObserverSpec
+from .probed import Probed
 from .records import (
     Accuracy,
     AuxiliaryStatistics,
@@ -53,7 +54,7 @@ _FLAGS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnosticReport:
+class DiagnosticReport(Probed):
     """What the diagnostics say about one network; can be built by hand from plain lists, ``None`` for what is unknown."""
 
     method_name: str

@@ -29,6 +29,7 @@ class DiagnosticThresholds:
     stability_drift_ceiling: float = 0.30
     frozen_acc_margin_pp: float = 2.0
     sample_invariance_minimum: float = 0.20
+    depth_utility_minimum_pp: float = 3.0
     credit_aligned_share: float = 0.5
     growth: Growth = "per_block"
     confounds: Confounds = "excuse"
@@ -88,6 +89,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "stability_drift_ceiling": (-1.0, 1.0),
     "frozen_acc_margin_pp": (-100.0, 100.0),
     "sample_invariance_minimum": (-1.0, 1.0),
+    "depth_utility_minimum_pp": (-100.0, 100.0),
     "credit_aligned_share": (0.0, 1.0),
 }
 

@@ -9,7 +9,7 @@ from .keys import Keys
 
 TRUSTWORTHY = "trustworthy"
 INCOMPLETE = "incomplete"
-NEEDED = ("a", "b", "c", "d")
+NEEDED = ("a", "b", "c", "de")
 """The keys of which each must be decided before a result is called trustworthy; of several in one entry, one of them."""
 DECIDED = ""
 """The state of a diagnostic that passed or fired by exact numbers."""
@@ -31,7 +31,7 @@ def left_open(diagnostics: Iterable[Diagnostic], states: Mapping[str, str], othe
     undecided = {key: state for key, state in states.items() if state in UNDECIDED_TEST or (len(key) > 1 and state != DECIDED)}
     for keys in NEEDED:
         if not any(states.get(key) == DECIDED for key in keys):
-            undecided |= {key: states[key] for key in keys if key in states} or dict.fromkeys(keys, otherwise)
+            undecided |= {key: states[key] for key in keys if key in states} or {keys[0]: otherwise}
     return {diagnostic.key: undecided[diagnostic.key] for diagnostic in diagnostics if diagnostic.key in undecided}
 
 

@@ -206,6 +206,21 @@ class ReportValues:
     reference_error: Annotated[float | None, Meta(description="How far autograd lies from finite differences, relative.")] = (
         None
     )
+    probe_accuracies: Annotated[tuple[Fraction, ...] | None, Meta(description="What a linear probe reads at h_0 to h_L.")] = (
+        None
+    )
+    null_probe_accuracies: Annotated[
+        tuple[Fraction, ...] | None, Meta(description="The same with the blocks drawn anew, the mean of the draws.")
+    ] = None
+    depth_null_pp: Annotated[Points | None, Meta(description="What a probe gains from h_0 to h_L by blocks drawn anew.")] = None
+    depth_utility_pp: Annotated[Points | None, Meta(description="What it gains beyond that, in percentage points.")] = None
+    depth_interval_pp: Annotated[
+        tuple[Points, Points] | None, Meta(description="The 95 % interval of the depth utility, paired over the images.")
+    ] = None
+    block_change: Annotated[tuple[Norm, ...] | None, Meta(description="Median ‖f_l‖/‖h_l‖ of every block.")] = None
+    idle_blocks: Annotated[
+        tuple[Count, ...] | None, Meta(description="The blocks, from 0 on, that add nothing to what a probe reads.")
+    ] = None
     credit: Annotated[
         CreditValues | None, Meta(description="The method's credit against the BP gradient, an entry a site of the stream.")
     ] = None

@@ -78,6 +78,17 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers in a row, neighbours as one: 0, 2–4."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
 def folded(prefix: str, lines: Iterable[str]) -> list[str]:
     """Lines folded at the width of a report, their continuations indented."""
     hang = " " * (len(prefix) - len(prefix.lstrip()) + 2)

@@ -7,6 +7,7 @@ from .cause import Cause, CauseKind
 from .collection import ALL, Diagnostics
 from .column import Column, ColumnKind
 from .credit_alignment import CreditAlignment
+from .depth_utility import DepthUtility
 from .direction_drift import DirectionDrift
 from .frozen_margin import FrozenMargin
 from .gradient_floor import GradientFloor
@@ -21,6 +22,7 @@ __all__ = [
     "Column",
     "ColumnKind",
     "CreditAlignment",
+    "DepthUtility",
     "Diagnostic",
     "Diagnostics",
     "Finding",
@@ -29,7 +31,9 @@ __all__ = [
     "Status",
 ]
 
-DIAGNOSTICS = Diagnostics((ResidualGrowth(), GradientFloor(), DirectionDrift(), FrozenMargin(), CreditAlignment()))
+DIAGNOSTICS = Diagnostics(
+    (ResidualGrowth(), GradientFloor(), DirectionDrift(), FrozenMargin(), DepthUtility(), CreditAlignment())
+)
 """The built-in ones; a report, and with it whatever shows it, has its own collection, which other packages may add to."""
 
 CONTROLLED = FrozenMargin.key

@@ -1,0 +1,155 @@
+"""(e) Do the blocks make the class easier to read than random ones would?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..depth import Depth
+from ..observers import ACCURACY, DEPTH
+from ..wording import beside, count, figure, fraction, limit, listed, points, spans
+from .base import Diagnostic, Finding, Status
+from .cause import Cause, CauseKind
+from .column import Column, ColumnKind
+
+if TYPE_CHECKING:
+    from ..report import DiagnosticReport
+
+
+class DepthUtility(Diagnostic):
+    """Fires when a linear probe reads hardly more at h_L than at h_0, beyond what blocks drawn anew would add."""
+
+    key = "e"
+    name = "depth-utility"
+    question = "do the blocks make the class easier to read than random ones would?"
+    threshold = "depth_utility_minimum_pp"
+    observers = (DEPTH, ACCURACY)
+    walk_back = "depth adds nothing to read"
+    by_default = False
+    columns = (Column(key, "depth", lambda report: report.depth_utility_pp, ColumnKind.POINTS, priority=1),)
+
+    def judge(self, report: DiagnosticReport) -> Finding:
+        depth, minimum = report.depth, report.thresholds.depth_utility_minimum_pp
+        if depth is None or depth.problem:
+            why = "no probe was read" if depth is None else depth.problem
+            return self.finding(report, Status.NOT_MEASURED, None, why)
+        if any(depth.nonfinite):
+            return self._broken(report, depth)
+        bounded = depth.utility_pp is None
+        value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
+        what = f"{'gain' if bounded else 'depth utility'} {beside(points, value, minimum)} pp"
+        low, high = depth.interval or (value, value)
+        causes = (Cause(CauseKind.UNRESOLVED),) if low <= minimum <= high else ()
+        if value < minimum:
+            return self.finding(
+                report, Status.FIRE, value, f"{what} < {limit(minimum)}", _meaning(depth, value, (low, high), minimum), causes
+            )
+        if bounded:
+            headline = f"{what} >= {limit(minimum)}, but {_no_null(depth)}"
+            return self.finding(report, Status.LIKELY_PASS, value, headline, causes=(Cause(CauseKind.BOUND),))
+        return self.finding(report, Status.PASS, value, f"{what} >= {limit(minimum)}", causes=causes)
+
+    def _broken(self, report: DiagnosticReport, depth: Depth) -> Finding:
+        where = listed(f"h_{layer} ({count(number, 'image')})" for layer, number in enumerate(depth.nonfinite) if number)
+        return self.finding(
+            report,
+            Status.FIRE,
+            depth.utility_pp,
+            f"states are not finite: {where}",
+            "Nothing can be read there, so that depth adds nothing for these images.",
+            (Cause(CauseKind.NON_FINITE),),
+        )
+
+    def lines(self, report: DiagnosticReport) -> list[str]:
+        depth = report.depth
+        if depth is None or depth.problem:
+            return [f"not measured: {'no probe was read' if depth is None else depth.problem}"]
+        halves = "halves dealt by a fixed shuffle, since the data is sorted" if depth.dealt else "the other half"
+        lines = [
+            f"a linear probe reads: {_probes(depth.probes)}    (fitted to {count(depth.fitted, 'test image')}, read on "
+            f"{depth.read:,}, {halves})"
+        ]
+        if depth.null:
+            lines.append(f"with blocks drawn anew: {_probes(depth.null_probes)}    (mean of {count(len(depth.null), 'draw')})")
+        if report.headline_acc is not None:
+            lines.append(
+                f"a linear readout of the embedding reads {depth.probes[0]:.3f}; the network {report.headline_acc:.3f}"
+            )
+        return [*lines, _sum(depth), *_block_lines(depth)]
+
+    def values(self, report: DiagnosticReport) -> list[str]:
+        depth = report.depth
+        if depth is None or depth.problem:
+            return []
+        ends = f"probe {fraction(depth.probes[0])} at h_0, {fraction(depth.probes[-1])} at h_L"
+        return [ends, *_sum(depth).split("    ")]
+
+
+def idle_remark(report: DiagnosticReport) -> str:
+    """«blocks 1–3 add nothing», where depth helps as a whole and half or more of the blocks have no part in it."""
+    depth = report.depth
+    if depth is None or depth.problem or 2 * len(depth.idle) < len(depth.steps_pp) or not report.asks_for(DepthUtility.key):
+        return ""
+    return "" if DepthUtility().judge(report).fired else f"{_idle(depth)} to what a linear probe reads"
+
+
+def _meaning(depth: Depth, value: float, interval: tuple[float, float], minimum: float) -> str:
+    """What stands in the paper of blocks that add too little."""
+    low, high = interval
+    ends = f"a linear readout of the embedding reads {depth.probes[0]:.3f}, of the last state {depth.probes[-1]:.3f}"
+    bounds = f"({low:.2f} to {high:.2f})"
+    over = (
+        f", beyond the {depth.null_pp:.2f} pp that random blocks add" if depth.null_pp is not None and depth.null_pp > 0 else ""
+    )
+    if high < 0:
+        said = f"The blocks make the class harder to read by {-value:.2f} pp {bounds}{over and ' than random ones'}"
+    elif low <= 0:
+        said = f"There is no evidence that the blocks make the class easier to read: {value:.2f} pp {bounds}{over}"
+    else:
+        said = f"The blocks make {value:.2f} pp {bounds} more readable{over}, less than the {limit(minimum)} pp that are asked"
+    return f"{said}; {ends}. The accuracy is no evidence that depth was learnt."
+
+
+def _probes(accuracies: tuple[float, ...]) -> str:
+    return "  ".join(f"h_{layer} {fraction(accuracy)}" for layer, accuracy in enumerate(accuracies))
+
+
+def _sum(depth: Depth) -> str:
+    """Gain, null and utility in a row."""
+    gain = f"gain {points(depth.gain_pp)} pp"
+    against, (low, high) = "h_0", depth.interval or (depth.gain_pp, depth.gain_pp)
+    if depth.utility_pp is None or depth.null_pp is None:
+        return f"{gain}    95 % interval {points(low)} to {points(high)} (paired)    {_no_null(depth)}"
+    if depth.null_pp > 0:
+        against = "the blocks drawn anew"
+    draws = listed(points(gain) for gain in depth.null_gains_pp)
+    return (
+        f"{gain}    null {points(depth.null_pp)} pp (draws {draws})    depth utility {points(depth.utility_pp)} pp    95 % "
+        f"interval {points(low)} to {points(high)} (paired against {against})"
+    )
+
+
+def _no_null(depth: Depth) -> str:
+    if depth.undrawn:
+        return f"no null: {_some(depth.undrawn)} cannot be drawn anew"
+    return f"no null: {depth.null_problem or 'none was measured'}"
+
+
+def _some(names: tuple[str, ...], most: int = 3) -> str:
+    return listed(names) if len(names) <= most else f"{', '.join(names[:most])} and {len(names) - most} more"
+
+
+def _block_lines(depth: Depth) -> list[str]:
+    """What each block adds, against its null; and which blocks add nothing."""
+    nulls = depth.null_steps_pp or (None,) * len(depth.steps_pp)
+    parts = []
+    for block, (step, null) in enumerate(zip(depth.steps_pp, nulls, strict=True)):
+        beside_null = "" if null is None else f" (null {points(null)})"
+        parts.append(f"{block}: {points(step)}{beside_null}")
+    lines = [f"step of each block in pp: {'  '.join(parts)}"]
+    lines.append(f"‖f_l‖/‖h_l‖: {'  '.join(figure(change) for change in depth.change)}")
+    return [*lines, f"{_idle(depth)}, by the 95 % interval of each step" if depth.idle else "every block adds something"]
+
+
+def _idle(depth: Depth) -> str:
+    several = len(depth.idle) > 1
+    return f"block{'s' if several else ''} {spans(depth.idle)} add{'' if several else 's'} nothing"
