@@ -28,8 +28,10 @@ class Signals:
         raise KeyboardInterrupt(TERMINATED)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self) -> None:
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """End the workers at once: they would first finish what they measure, and a killed job does not wait for them."""
+        # Where it came between two lines, pytest would fail to show the traceback, and end as if nothing had happened.
+        excinfo.traceback = excinfo.traceback.filter(_has_line)
         dsession = self.config.pluginmanager.getplugin("dsession")
         group = getattr(getattr(dsession, "nodemanager", None), "group", ())
         for gateway in list(group):
@@ -42,6 +44,14 @@ class Signals:
         """From here on the files are written, each whole."""
         if self.armed:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _has_line(entry: Any) -> bool:
+    """Whether Python knows the line of a traceback's entry: not where a signal comes before the first one of a function."""
+    try:
+        return isinstance(entry.lineno, int)
+    except TypeError:
+        return False
 
 
 def _disarm() -> None:

@@ -214,7 +214,7 @@ class Summary:
         for note in self.notes:
             terminalreporter.write_line(note, red=note.startswith("ERROR"))
 
-    @pytest.hookimpl
+    @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
         """What is found so far is shown and written, and says that it is not all."""
         self.interrupted = True

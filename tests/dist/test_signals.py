@@ -66,3 +66,21 @@ def test_a_run_that_is_told_to_stop_shows_and_writes_what_there_is(
     psutil.wait_procs(workers_seen, timeout=10)
     assert not [worker for worker in workers_seen if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
     assert list(tmp_path.glob("fadiag-*")) == [], "no temporary folder is left"
+
+
+BETWEEN_LINES = """
+def strike():
+    raise KeyboardInterrupt("SIGTERM")
+strike.__code__ = strike.__code__.replace(co_linetable=b"")  # as where a signal comes before the first line of a function
+
+def pytest_runtest_setup(item):
+    if item.nodeid.endswith("net_s3.pt::residual-growth"):
+        strike()
+"""
+
+
+def test_a_signal_between_two_lines_is_an_interrupt_like_any_other(repo: WorkerRepo) -> None:
+    conftest = repo.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + BETWEEN_LINES)
+    audit = repo.audit("-p", "no:xdist", "--fa-no-cache")
+    assert audit["interrupted"] is True and audit["exit code"] == pytest.ExitCode.INTERRUPTED
