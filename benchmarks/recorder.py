@@ -1,5 +1,7 @@
 """What the recorder costs: epochs of the example training that end in an accuracy, with and without a record, turn by turn.
 
+And what a guard costs over its recorder: both record the same network, in turns.
+
 The training data are the shipped test images, over and over, as many as Fashion-MNIST's 60,000; the accuracy is taken on 10,000
 in both ways, and the recorder is given it.
 """
@@ -23,7 +25,7 @@ from methods.progress import Progress  # noqa: E402
 from methods.samples import Samples  # noqa: E402
 from methods.settings import Settings  # noqa: E402
 
-from pytest_fadiag import Recorder, load_data  # noqa: E402
+from pytest_fadiag import Guard, Recorder, load_data  # noqa: E402
 
 
 def repeated(images: int) -> Samples:
@@ -50,6 +52,19 @@ def epoch(training: Training, recorder: Recorder | None) -> tuple[float, float]:
     return _now() - start, _now() - before
 
 
+def guarded(training: Training, recorder: Recorder, guard: Guard, turns: int) -> float:
+    """How much longer a guard's record takes than its recorder's, as a ratio: the median over turns."""
+    ratios = []
+    for turn in range(turns):
+        took = {}
+        for one in (recorder, guard) if turn % 2 else (guard, recorder):
+            start = _now()
+            one.record(training.epoch + turn + 1, training.net, acc=0.5)
+            took[one] = _now() - start
+        ratios.append(took[guard] / took[recorder])
+    return statistics.median(ratios)
+
+
 def _now() -> float:
     return time.process_time() / torch.get_num_threads()
 
@@ -59,6 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=40, help="turns of a recorder and a guard")
     parser.add_argument("--d", type=int, default=256)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--methods", nargs="+", default=["bp", "dfa"])
@@ -66,19 +82,20 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     samples = repeated(options.images)
     print(f"{options.images:,} images an epoch, d={options.d}, {options.threads} thread(s), median of {options.rounds} turns")
-    print(f"{'method':12}{'without s':>11}{'with s':>9}{'ratio':>8}{'record s':>10}{'of an epoch':>13}")
+    print(f"{'method':12}{'without s':>11}{'with s':>9}{'ratio':>8}{'record s':>10}{'of an epoch':>13}{'guard / recorder':>18}")
     with tempfile.TemporaryDirectory() as folder:
         for method in options.methods:
             settings = Settings(method, "", Path(folder) / f"{method}.pt", d=options.d, epochs=2 * options.rounds + 1)
             training = Training(settings, samples)
-            recorder = Recorder(
-                Path(folder) / f"{method}_s42.jsonl", [(samples.test_x, samples.test_y)], config={"d": options.d}
-            )
+            test = [(samples.test_x, samples.test_y)]
+            recorder, under = (Recorder(Path(folder, f"{method}-{n}_s42.jsonl"), test, config={"d": options.d}) for n in (1, 2))
+            guard = Guard(under, stop="ab", after=options.records + 1)  # it judges every record, and never stops
             epoch(training, recorder)  # not counted: what is loaded and allocated once
             turns = [(epoch(training, None)[0], *epoch(training, recorder)) for _ in range(options.rounds)]
             without, with_it, alone = (statistics.median(column) for column in zip(*turns, strict=True))
             ratio = statistics.median(b / a for a, b, _ in turns)
-            print(f"{method:12}{without:>11.3f}{with_it:>9.3f}{ratio:>8.3f}{alone:>10.3f}{alone / without:>13.1%}")
+            more = guarded(training, recorder, guard, options.records)
+            print(f"{method:12}{without:>11.3f}{with_it:>9.3f}{ratio:>8.3f}{alone:>10.3f}{alone / without:>13.1%}{more:>18.3f}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from methods.ep import NotAtEquilibrium
 from methods.loop import Training, TrainingStopped
 from methods.settings import Settings
 
-from pytest_fadiag import AuditError
+from pytest_fadiag import AuditError, GuardStopped
 from pytest_fadiag.load.residual_mlp import ACTIVATIONS
 from pytest_fadiag.load.sources import ACCEPTED
 
@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N or mps (default: cpu)")
     p.add_argument("--threads", type=_positive_int, default=1, help="CPU threads; their number may change bits (default: 1)")
     p.add_argument("--log-every", type=_positive_int, default=1, metavar="N", help="evaluate every N epochs (default: 1)")
+    p.add_argument("--guard", default="", metavar="KEYS", help="ab: stop when (a) or (b) has fired in three epochs in a row")
     return p
 
 
@@ -79,6 +80,8 @@ def settings_from(argv: Sequence[str] | None) -> tuple[Settings, int]:
         p.error(f"--no-normalize-credit means nothing to {options['method']}: it never normalises its credit")
     if options["frozen"] and not options["blocks"]:
         p.error("--frozen needs blocks to freeze")
+    if options["guard"] and not options["blocks"]:
+        p.error("--guard needs blocks: without them there is no stream to watch")
     if options["out"].is_dir():
         p.error(f"--out {options['out']} is a folder; name the checkpoint file in it")
     try:
@@ -97,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AuditError as error:
         print(f"train.py: error: {error}", file=sys.stderr)
         return 2
-    except (TrainingStopped, NotAtEquilibrium) as error:
+    except (TrainingStopped, NotAtEquilibrium, GuardStopped) as error:
         print(f"train.py: stopped: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

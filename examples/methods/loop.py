@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from pytest_fadiag import AuditError, Recorder, ResidualMLP
+from pytest_fadiag import AuditError, Guard, Recorder, ResidualMLP
 
 from .files import log_path, partial_path, save
 from .progress import Progress
@@ -44,11 +44,13 @@ class Training:
         self.epoch = 0
         self.accuracy = math.nan
         self.recorder: Recorder | None = None
+        self.guard: Guard | None = None
 
     def run(self) -> dict[str, Any]:
         """Train to the end and write the checkpoint, which is returned."""
         self._resume()
         self.recorder = self._log()
+        self.guard = Guard(self.recorder, stop=self.settings.guard, after=3) if self.settings.guard else None
         progress = Progress(_title(self.settings), self.settings.epochs)
         try:
             while self.epoch < self.settings.epochs:
@@ -140,7 +142,7 @@ class Training:
             self.accuracy = self._plain_accuracy()
             self.recorder.record(self.epoch, None, self.accuracy, images=len(self.samples.test_y), **extra)
             return f"acc {self.accuracy:.3f}"
-        measured = self.recorder.record(self.epoch, self.net, **extra)
+        measured = (self.guard or self.recorder).record(self.epoch, self.net, **extra)
         assert measured is not None
         if measured.companions.nonfinite_logits or measured.companions.nonfinite_weights:
             raise TrainingStopped(f"the network is no longer finite after epoch {self.epoch}; no checkpoint was written")

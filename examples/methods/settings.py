@@ -32,6 +32,7 @@ class Settings:
     augment: bool = False
     device: str = "cpu"
     log_every: int = 1
+    guard: str = ""
 
     @property
     def name(self) -> str:
@@ -40,4 +41,4 @@ class Settings:
 
     def decisive(self) -> dict[str, Any]:
         """What a resumed run must share with the interrupted one."""
-        return {key: value for key, value in asdict(self).items() if key not in ("out", "log_every")}
+        return {key: value for key, value in asdict(self).items() if key not in ("out", "log_every", "guard")}

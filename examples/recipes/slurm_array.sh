@@ -10,7 +10,6 @@
 #SBATCH --time=00:30:00
 set -euo pipefail
 parts=${PARTS:-audit-parts}
-eval "options=(${OPTIONS:-})"
 
 if [[ ${1:-} == merge ]]; then
   # A part that is missing, because its task died before it could write, is refused.
@@ -18,6 +17,10 @@ if [[ ${1:-} == merge ]]; then
 fi
 
 task=${SLURM_ARRAY_TASK_ID:?run this as a job array: sbatch --array=1-8 …}
+eval "options=(${OPTIONS:-})"
+# scancel and the time limit tell every process to stop, and what is left when this shell ends is killed: it waits for pytest,
+# which writes what it has found so far. Then run the task again under its own number and count: --array=3 would be another part.
+trap : TERM
 code=0
 python -m pytest -m fa_protocol "${options[@]}" \
   --fa-shard="$task/$SLURM_ARRAY_TASK_COUNT" \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -339,3 +340,25 @@ def test_augmentation_shifts_and_mirrors_each_image_by_its_own_draw():
     assert len(found) == 50
     assert {key[2] for key in found} == {False, True}
     assert len(set(found)) > 30
+
+
+def hollow(entry):
+    """Whether (a) or (b) fires, from the numbers of a log's line alone."""
+    norms, per_error = entry["hidden_norms"], entry["companions"]["gradient_per_unit_error"]
+    growth = max(after / before for before, after in itertools.pairwise(norms))
+    return growth > 50, entry["bp_grad_norms"][-1] < 1e-7 and per_error < 1e-7
+
+
+def test_a_guarded_training_stops_at_the_epoch_that_its_log_gives(run, capsys):
+    explodes = ["--epochs", "12", "--lr", "0.5"]
+    whole = [hollow(entry) for entry in log_of(run("dfa", *explodes, name="whole"))]
+    due = next(end for end in range(3, 13) if any(all(column) for column in zip(*whole[end - 3 : end], strict=True)))
+    assert due < 12
+    out = run("dfa", *explodes, "--guard", "ab", name="guarded", code=1)
+    assert f"training stopped at epoch {due}: dfa has gone hollow" in capsys.readouterr().err
+    assert [entry["epoch"] for entry in log_of(out)] == list(range(1, due + 1)) and not out.exists()
+
+
+@pytest.mark.parametrize("method", ["bp", "fa"])
+def test_a_guard_leaves_bp_and_fa_alone(run, method):
+    assert run(method, "--epochs", "12", "--guard", "ab").exists()

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Tries slurm_array.sh, as it is, on a Slurm of this one machine: an array of three tasks audits the shipped checkpoints, one
+# of them is cancelled and run again, and the merge judges the three parts as one audit.
+#
+#   sudo apt-get install --no-install-recommends slurm-wlm munge
+#   PATH=$PWD/.venv/bin:$PATH examples/recipes/try_slurm.sh
+#
+# It needs a `python` with pytest-fadiag on PATH. The daemons are its own: configuration, keys and state are in a folder of
+# their own, they listen on the loopback address alone, and they end with the script.
+set -euo pipefail
+repo=$(cd "$(dirname "$0")/../.." && pwd)
+recipe=$repo/examples/recipes/slurm_array.sh
+here=$(mktemp -d)
+PATH=$PATH:/usr/sbin:/sbin
+export SLURM_CONF=$here/slurm.conf
+fixtures=$repo/fixtures
+
+stop() {
+  for daemon in slurmd slurmctld munged; do
+    if [[ -s $here/$daemon.pid ]]; then kill "$(<"$here/$daemon.pid")" 2>/dev/null || true; fi
+  done
+  sleep 2
+  if [[ -z ${KEEP:-} ]]; then rm -rf "$here"; else echo "kept: $here"; fi
+}
+trap stop EXIT
+
+until_true() { # SECONDS COMMAND…: waits until the command succeeds
+  local end=$((SECONDS + $1)); shift
+  until "$@" >/dev/null 2>&1; do
+    ((SECONDS < end)) || { echo "gave up waiting for: $*" >&2; tail -n 20 "$here"/*.log >&2; exit 1; }
+    sleep 0.2
+  done
+}
+
+start_slurm() {
+  mkdir -p "$here"/{state,spool}
+  head -c 128 /dev/urandom >"$here/munge.key"
+  chmod 400 "$here/munge.key"
+  chmod 755 "$here"
+  munged --socket="$here/munge.socket" --key-file="$here/munge.key" --pid-file="$here/munged.pid" \
+    --log-file="$here/munged.log" --seed-file="$here/munge.seed" --force
+  cat >"$SLURM_CONF" <<CONF
+ClusterName=one
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort=${PORT:-16817}
+SlurmdPort=$((${PORT:-16817} + 1))
+SlurmUser=$(id -un)
+SlurmdUser=$(id -un)
+AuthType=auth/munge
+AuthInfo=socket=$here/munge.socket
+CredType=cred/munge
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+StateSaveLocation=$here/state
+SlurmdSpoolDir=$here/spool
+SlurmctldPidFile=$here/slurmctld.pid
+SlurmdPidFile=$here/slurmd.pid
+SlurmctldLogFile=$here/slurmctld.log
+SlurmdLogFile=$here/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+ReturnToService=2
+SlurmdTimeout=600
+NodeName=localhost NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=localhost Default=YES MaxTime=INFINITE State=UP
+CONF
+  slurmctld
+  slurmd -N localhost
+  until_true 60 bash -c 'sinfo --noheader --format=%T | grep -q idle'
+}
+
+finished() { [[ -z $(squeue --noheader --jobs="$1" 2>/dev/null) ]]; }
+judged() { grep -qE 'PASSED|XFAIL' "$1"; }
+state() { scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|ExitCode=[0-9:]+' | paste -sd' '; }
+
+start_slurm
+echo "listening: $(ss -Hltn "( sport = :${PORT:-16817} or sport = :$((${PORT:-16817} + 1)) )" | awk '{print $4}' | paste -sd' ')"
+cd "$here"
+export OPTIONS="-v -n 2 --rootdir='$fixtures' --fa-only --fa-checkpoint='$fixtures/checkpoints' --fa-frozen='$fixtures/checkpoints/frozen_*.pt' \
+  --fa-data='fashion-mnist:$fixtures/fashion-mnist' --fa-expect='$fixtures/expected.json' \
+  --fa-report=html:audit-parts/part-\$SLURM_ARRAY_TASK_ID.html"
+
+echo "== the array, and a task that is cancelled in the middle"
+audit=$(sbatch --parsable --array=1-3 --output=task-%a.txt "$recipe")
+until_true 600 judged task-2.txt
+scancel "${audit}_2"
+until_true 3600 finished "$audit"
+for task in 1 2 3; do echo "task $task: $(state "${audit}_$task")"; done
+grep 'FA audit, ' task-2.txt
+python - audit-parts/part-2 <<'SAID'
+import collections, json, pathlib, sys
+part, page = (pathlib.Path(sys.argv[1] + suffix) for suffix in (".json", ".html"))
+audit = json.loads(part.read_text("utf-8"))
+outcomes = collections.Counter(outcome for row in audit["summary"] for outcome in row["outcomes"].values())
+assert audit["interrupted"] and "interrupted before its end" in page.read_text("utf-8"), "not marked as interrupted"
+assert page.read_text("utf-8").rstrip().endswith("</html>"), "a torn page"
+print("part 2 is whole and marked as interrupted:", dict(outcomes))
+SAID
+echo "left running: $(pgrep -fc -- "--fa-shard=2/3" || true)"
+
+echo "== what was interrupted cannot be merged into a verdict"
+merge=$(sbatch --parsable --output=early.txt "$recipe" merge)
+until_true 600 finished "$merge"
+echo "merge: $(state "$merge")"
+tail -n 2 early.txt
+
+echo "== the task again, and the merge behind it"
+again=$(sbatch --parsable --array=1-3 --hold --output=again-%a.txt "$recipe")
+scancel "${again}_1" "${again}_3"
+scontrol release "$again"
+merge=$(sbatch --parsable --dependency="afterany:$again" --output=merge.txt "$recipe" merge)
+until_true 3600 finished "$merge"
+echo "task 2: $(state "${again}_2")"
+echo "merge: $(state "$merge")"
+sed -n '/= FA audit =/,$p' merge.txt
+[[ $(state "$merge") == "JobState=COMPLETED ExitCode=0:0" ]]
