@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .judge.diagnostics import DIAGNOSTICS
 from .judge.errors import AuditError
 from .judge.observers import PRECISION
 from .judge.records import BATCH, BATCHES, Measurement, check_accuracy
@@ -19,7 +20,6 @@ from .load.identity import identify
 from .load.recording import Recording
 from .measure.batches import Batch, regrouped
 from .measure.measure import measure
-from .measure.observers import OBSERVERS
 from .measure.output_error import Loss, cross_entropy
 
 OWN_KEYS = ("epoch", "acc_eval", "images", "hidden_norms", "bp_grad_norms", "stability_layer", "drift", "companions", "stream")
@@ -91,7 +91,9 @@ class Recorder:
                 stream=self.stream,
                 loss=self.loss,
                 batch_size=self.batch_size,
-                observers=[name for name in OBSERVERS if name != PRECISION.name],  # in which dtypes is no number of a log
+                observers=[
+                    name for name in DIAGNOSTICS.by_default.observers if name != PRECISION.name
+                ],  # in which dtypes is no number of a log
             )
             self._warn_unproven(measurement)
             if acc is None and measurement.accuracy is not None:

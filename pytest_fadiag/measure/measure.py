@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from torch import nn
 
 from ..judge.credit import CreditFunction
+from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.errors import AuditError
 from ..judge.observers import CREDIT
 from ..judge.records import BATCH, BATCHES, Accuracy, Measurement
@@ -14,7 +15,7 @@ from ..judge.wording import count
 from .batches import Batch
 from .credit import CreditSource, function_name
 from .observe import OnProgress, observe
-from .observers import OBSERVERS
+from .observers import ObserverMaker
 from .output_error import Loss, cross_entropy
 
 
@@ -29,7 +30,7 @@ def measure(
     threads: int | None = None,
     progress: OnProgress | None = None,
     data_digest: str | None = None,
-    observers: Sequence[str] | None = None,
+    observers: Sequence[str | ObserverMaker] | None = None,
     credit: CreditFunction | CreditSource | None = None,
 ) -> Measurement:
     """Measure a network on ``(x, y)`` batches of any sizes.
@@ -39,14 +40,14 @@ def measure(
     many torch computes with on a CPU (as many as it is set to), which may change last digits. The model comes back as it
     was: mode, ``requires_grad``, gradients, random state. ``progress`` is told the samples done so far.
     ``data_digest`` identifies the data, where the caller knows how: outcomes on other data are then not taken for outcomes
-    on the same images. ``observers`` are the names of those that shall observe, all of the protocol if there are none: what no
-    one of them needs is not computed. ``credit`` gives the method's credit at the block outputs, for Γ: a function of
+    on the same images. ``observers`` are those that shall observe, by name or by class, all of the protocol if there are none:
+    what no one of them needs is not computed. ``credit`` gives the method's credit at the block outputs, for Γ: a function of
     ``(model, x, y)`` or ``(model, x, y, checkpoint)``.
     """
     if credit is not None and not isinstance(credit, CreditSource):
         credit = CreditSource(credit, function_name(credit))
     if observers is None:
-        observers = [*OBSERVERS, *([] if credit is None else [CREDIT.name])]
+        observers = [*DIAGNOSTICS.by_default.observers, *([] if credit is None else [CREDIT.name])]
     observations = observe(
         model,
         eval_batches,

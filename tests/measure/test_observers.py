@@ -9,7 +9,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,15 +20,17 @@ from torch import Tensor, nn
 from pytest_fadiag import AuditError, Measurement, bp_grad_norms, measure, residual_norms
 from pytest_fadiag.judge.codec import to_plain
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
+from pytest_fadiag.judge.late import named
 from pytest_fadiag.judge.observers import FIELD_OBSERVERS, ObserverSpec
 from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.measure import forward
+from pytest_fadiag.measure import observers as home
 from pytest_fadiag.measure.measure import evaluate
 from pytest_fadiag.measure.observe import observe
-from pytest_fadiag.measure.observers import OBSERVERS, ON_DEMAND, Gradient, Observer, Output, OutputError, PassInfo, State
+from pytest_fadiag.measure.observers import Gradient, Observer, Output, OutputError, PassInfo, State
 
 X, Y = clustered(1500)
-ALL = tuple(OBSERVERS)
+ALL = tuple(DIAGNOSTICS.by_default.observers)
 FIELDS = tuple(spec.name for spec in FIELD_OBSERVERS)
 
 
@@ -364,9 +366,8 @@ class Largest(Observer[Output]):
         return {"value": self.value, "samples": self.samples, "undefined": math.nan, "pair": (1, 2)}
 
 
-def test_what_an_observer_of_ones_own_computes_stands_beside_the_fields(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(OBSERVERS, "largest", Largest)
-    measured = measure(network(), in_batches(X, Y))
+def test_what_an_observer_of_ones_own_computes_stands_beside_the_fields() -> None:
+    measured = measure(network(), in_batches(X, Y), observers=[*ALL, Largest])
     with torch.no_grad():
         largest = network()(X[:1280]).max().item()
     expected = {"value": pytest.approx(largest, rel=1e-5), "samples": 1280, "undefined": "NaN", "pair": [1, 2]}
@@ -383,7 +384,7 @@ def test_the_network_is_not_blamed_for_an_observer_that_fails() -> None:
         observe(network(), in_batches(X, Y), [Fails])
 
 
-def test_an_observer_that_is_named_twice_observes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_observer_that_is_named_twice_observes_once() -> None:
     observers: list[Observer[Any]] = []
 
     class Counted(Largest):
@@ -391,8 +392,7 @@ def test_an_observer_that_is_named_twice_observes_once(monkeypatch: pytest.Monke
             super().__init__(info)
             observers.append(self)
 
-    monkeypatch.setitem(OBSERVERS, "largest", Counted)
-    assert list(observe(network(), in_batches(X, Y), ["largest", "states", "largest"]).results) == ["largest", "states"]
+    assert list(observe(network(), in_batches(X, Y), [Counted, "states", Counted, "states"]).results) == ["largest", "states"]
     assert len(observers) == 1
 
 
@@ -429,15 +429,17 @@ OWN_FIELDS = {field.name for field in fields(Measurement)} - {"companions", "env
 def test_every_field_has_an_observer_and_every_result_is_a_field() -> None:
     statistics = {field.name for field in fields(AuxiliaryStatistics)} - {"invariance_between_samples"}  # of audits before
     assert {key for result in RESULTS.values() for key in result} == OWN_FIELDS | statistics
-    for spec in FIELD_OBSERVERS:
-        module, _, name = spec.place.partition(":")
-        assert OBSERVERS[spec.name] is getattr(import_module(module), name) and OBSERVERS[spec.name].spec is spec
-    assert set(OBSERVERS) == {*FIELDS, "precision"}
+    assert set(FIELDS) < set(ALL)
 
 
-def test_every_diagnostic_names_observers_that_there_are() -> None:
-    assert {spec.name for diagnostic in DIAGNOSTICS for spec in diagnostic.observers} == {*ALL, *ON_DEMAND}
+def test_every_observer_is_where_its_spec_says_and_belongs_to_a_diagnostic() -> None:
     assert all(diagnostic.observers for diagnostic in DIAGNOSTICS)
+    modules = {spec.place.partition(":")[0]: spec for spec in DIAGNOSTICS.observers.values()}
+    assert all(named(spec.place).spec is spec for spec in modules.values())
+    folder = Path(home.__file__).parent
+    assert {f"{home.__name__}.{path.stem}" for path in folder.glob("*.py")} - set(modules) == {
+        f"{home.__name__}.{other}" for other in ("__init__", "base")
+    }
 
 
 @pytest.mark.parametrize("names", [names for n in range(6) for names in itertools.combinations(FIELDS, n)], ids=str)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from ..errors import AuditError
 from ..keys import Keys
+from ..observers import ObserverSpec
 from ..thresholds import DiagnosticThresholds, threshold_names
 from .base import Diagnostic
 from .column import Column
@@ -42,9 +43,9 @@ class Diagnostics(tuple[Diagnostic, ...]):
         return Diagnostics([*self, *others]) if others else self
 
     @property
-    def by_default(self) -> tuple[Diagnostic, ...]:
+    def by_default(self) -> Diagnostics:
         """Those that run where nobody says which."""
-        return tuple(diagnostic for diagnostic in self if diagnostic.by_default)
+        return Diagnostics(diagnostic for diagnostic in self if diagnostic.by_default)
 
     def select(self, keys: str | Iterable[str]) -> tuple[Diagnostic, ...]:
         """The diagnostics named by keys or names («ad», «ad,my-name», «frozen-margin», «all»), in their order."""
@@ -69,6 +70,11 @@ class Diagnostics(tuple[Diagnostic, ...]):
     def listed(self) -> str:
         """Their keys and names in a row, for a person."""
         return ", ".join(d.name if d.key == d.name else f"{d.key} ({d.name})" for d in self)
+
+    @property
+    def observers(self) -> dict[str, ObserverSpec[object]]:
+        """Those that measure what they judge, by name."""
+        return {observer.name: observer for diagnostic in self for observer in diagnostic.observers}
 
     @property
     def columns(self) -> tuple[Column, ...]:
