@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .finding import Pitfall, Scan
-from .registry import PITFALLS
 from .scanner import scan
 
-__all__ = ["PITFALLS", "Pitfall", "Scan", "scan"]
+__all__ = ["Pitfall", "Scan", "scan"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from .bindings import Kind
 from .cosines import Cosine, Cosines
-from .finding import Check, Hit
+from .finding import Hit
 from .gradients import Gradients
 from .sequences import Sequences
 from .tree import Tree, called_name
@@ -106,11 +106,3 @@ def _sum_over_layers(tree: Tree, cosine: Cosine) -> ast.expr | None:
         if isinstance(generator, (ast.GeneratorExp, ast.ListComp)) and tree.fact(Sequences).over_layers(generator):
             return numerator
     return None
-
-
-CHECK = Check(
-    5,
-    "a cosine of concatenated layers",
-    "Take cosines per sample and per layer, then the median over samples; never one cosine of concatenated layers.",
-    find,
-)

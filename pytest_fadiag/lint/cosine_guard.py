@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .bindings import Kind
 from .cosines import Cosine, Cosines
-from .finding import Check, Hit
+from .finding import Hit
 from .gradients import Gradients
 from .tree import Tree, called_name, position
 from .words import NORM, UNIT, words
@@ -144,11 +144,3 @@ def _hit(tree: Tree, cosine: Cosine, gradient: ast.expr) -> Hit:
         "divide each gradient by its own norm first, in float64, and report NaN where that norm is 0 or under a stated floor; "
         "or pass eps=0 and mask those rows",
     )
-
-
-CHECK = Check(
-    2,
-    "cosine_similarity clamps small gradients",
-    "`F.cosine_similarity` clamps each norm at eps=1e-8: guard cosines of gradients with a floor of your own, NaN below it.",
-    find,
-)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from . import self_cosine
 from .bindings import Kind
 from .context import speaks_of_feedback
-from .finding import Check, Hit
+from .finding import Hit
 from .saved import Saved
 from .tree import Function, Tree, called_name, keyword, position
 from .words import FEEDBACK, names, words
@@ -146,11 +146,3 @@ def _is_seeded(tree: Tree, node: ast.stmt) -> bool:
         return True
     calls = (part for part in tree.body(node) if isinstance(part, ast.Call) and called_name(part) in _SEEDS)
     return any(position(call) < position(node) for call in calls)
-
-
-CHECK = Check(
-    4,
-    "feedback matrices not saved, missing credit read as 1.0",
-    "Save feedback matrices with the checkpoint, never replay them from a seed; missing credit is «not available», never 1.0.",
-    find,
-)

@@ -44,11 +44,5 @@ class Hit:
     fix: str
 
 
-@dataclass(frozen=True)
-class Check:
-    """One pitfall of the checklist: its number, what a form says of it, and how it is found."""
-
-    number: int
-    title: str
-    advice: str
-    find: Callable[[Tree], Iterator[Hit]]
+Find = Callable[["Tree"], Iterator[Hit]]
+"""How one pitfall of the checklist is found."""

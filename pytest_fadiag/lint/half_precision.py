@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from .bindings import FUNCTIONS, Kind
-from .finding import Check, Hit
+from .finding import Hit
 from .gradients import AUTOGRAD, Gradients
 from .tree import Tree, argument, called_name, keyword, position
 from .words import GRADIENT, words
@@ -171,11 +171,3 @@ def _cast(tree: Tree, call: ast.Call) -> Iterator[Hit]:
 def _short(node: ast.AST) -> str:
     text = ast.unparse(node)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-CHECK = Check(
-    3,
-    "gradient statistics in float16",
-    "Measure gradients outside float16 autocast: float16 underflows below 6e-8, where BP gradients lie; bfloat16 does not.",
-    find,
-)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from .bindings import Kind
 from .context import speaks_of_credit
 from .cosines import Cosines
-from .finding import Check, Hit
+from .finding import Hit
 from .gradients import Gradients
 from .sequences import Sequences
 from .tree import Tree, argument, called_name
@@ -128,11 +128,3 @@ def _last_name(node: ast.expr) -> str:
         name = called_name(node) or ""
         return name if words(name) & COSINE or inner is None else _last_name(inner)
     return ""
-
-
-CHECK = Check(
-    6,
-    "cosines averaged over layers",
-    "Report alignment per layer with the embedding apart: a mean over layers hides that only layer 0 aligns.",
-    find,
-)

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator
 
 from .bindings import Kind
-from .finding import Check, Hit
+from .finding import Hit
 from .tree import Tree, argument, keyword
 from .words import words
 
@@ -92,11 +92,3 @@ def _hit(call: ast.Call, full: str | None, place: int, order: ast.expr, written:
     else:
         what = "this is the L₋₁ norm of the whole tensor, 1/Σ(1/|x|), not the L2 norm along the last dimension"
     return Hit(call, f"{written} is taken as the order {name}: {what}", fix)
-
-
-CHECK = Check(
-    1,
-    "norm(-1) is an order, not a dimension",
-    "`tensor.norm(-1)` is the L₋₁ norm of the whole tensor; the L2 norm along the last dimension is `tensor.norm(dim=-1)`.",
-    find,
-)

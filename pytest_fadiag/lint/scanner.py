@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..judge.pitfalls import PITFALLS
 from .files import Unreadable, parsed, python_files
-from .finding import Check, Hit, Pitfall, Scan
+from .finding import Hit, Pitfall, Scan
 from .registry import CHECKS
 from .silence import comments, extent
 from .tree import Tree
@@ -34,24 +35,24 @@ def scan(path: Path) -> Scan:
 def _findings(text: str, tree: Tree, file: str) -> Iterator[Pitfall]:
     lines = text.split("\n")  # as the parser counts: splitlines also breaks at form feeds
     reasons = comments(text)
-    for check in CHECKS:
+    for number, find in CHECKS.items():
         places = set()
-        for hit in check.find(tree):
+        for hit in find(tree):
             place = (hit.node.lineno, hit.node.col_offset)
             if place not in places:
                 places.add(place)
-                yield _finding(check, hit, tree, file, lines, reasons)
+                yield _finding(number, hit, tree, file, lines, reasons)
 
 
-def _finding(check: Check, hit: Hit, tree: Tree, file: str, lines: list[str], reasons: dict[int, str]) -> Pitfall:
+def _finding(number: int, hit: Hit, tree: Tree, file: str, lines: list[str], reasons: dict[int, str]) -> Pitfall:
     remarks = [reasons[line] for line in extent(tree, hit.node) if line in reasons]
     silenced = next((reason for reason in remarks if reason), None)
     bare = "; `# fadiag: ok` silences this only with a reason behind it" if remarks and silenced is None else ""
     line = hit.node.lineno
     source = lines[line - 1] if line <= len(lines) else ""
     return Pitfall(
-        number=check.number,
-        title=check.title,
+        number=number,
+        title=PITFALLS[number].title,
         file=file,
         line=line,
         column=len(source.encode()[: hit.node.col_offset].decode(errors="replace")) + 1,  # the parser counts bytes

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..judge.errors import AuditError, AuditFailure
+from ..judge.pitfalls import PITFALLS
 from ..judge.wording import count
-from ..lint import PITFALLS, Pitfall, Scan, scan
+from ..lint import Pitfall, Scan, scan
 from ..show.audit import Checklist
 from ..show.printable import one_line, printable
 from .outcome import HEADLINE, failure_text

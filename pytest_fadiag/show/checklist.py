@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..judge.pitfalls import PITFALLS, ChecklistItem
 from ..judge.report import DiagnosticReport
 from ..judge.wording import listed
 from .audit import Checklist
 from .markdown import escaped
 from .printable import one_line
-
-
-class Item(NamedTuple):
-    """One pitfall, and why the audit's own numbers do not commit it."""
-
-    title: str
-    avoided: str
-    """Empty where this is nothing that the audit does."""
-
-
-PITFALLS = {
-    1: Item("norm(-1) is an order, not a dimension", "every norm is the L2 norm over a sample's features"),
-    2: Item(
-        "cosine_similarity clamps small gradients",
-        "cosines are taken in float64 of vectors scaled by their largest entry, with no epsilon; of a zero vector: undefined",
-    ),
-    3: Item("gradient statistics in float16", "states and gradients were computed in float32 or wider"),
-    4: Item("feedback matrices not saved, missing credit read as 1.0", ""),
-    5: Item(
-        "a cosine of concatenated layers",
-        "norms are per sample, then the median; the drift is of batch-mean gradients at one layer and called so",
-    ),
-    6: Item("cosines averaged over layers", "every layer is given by itself, the embedding (layer 0) apart"),
-}
-"""The titles are those of the checks that read code; outputs know nothing of sources, so a test holds the two together."""
 
 
 def checklist_lines(reports: Sequence[DiagnosticReport], checklist: Checklist | None) -> list[str]:
@@ -51,7 +27,7 @@ def checklist_lines(reports: Sequence[DiagnosticReport], checklist: Checklist | 
     return lines
 
 
-def _own(reports: Sequence[DiagnosticReport], item: Item) -> Iterable[str]:
+def _own(reports: Sequence[DiagnosticReport], item: ChecklistItem) -> Iterable[str]:
     """What holds for the numbers of this form."""
     logs = sum(report.partial for report in reports)
     if logs < len(reports):

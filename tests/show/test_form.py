@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
+from pytest_fadiag.judge.pitfalls import PITFALLS
 from pytest_fadiag.judge.records import Reference
 from pytest_fadiag.show.audit import Audit, AuditRow, Checklist, Origin
-from pytest_fadiag.show.checklist import PITFALLS
 from pytest_fadiag.show.form import form
 
 Audits = dict[str, Callable[[], Audit]]
@@ -284,11 +284,3 @@ def test_without_a_method_the_checklist_is_still_there(audits: Audits) -> None:
 def test_margins_over_seeds_alone_are_given(audits: Audits) -> None:
     text = form(Audit([], audits["usual"]().margins), "0.3")
     assert "No method was audited by itself." in text and "| dfa | **FIRE**: -10.70, 95 % interval" in text
-
-
-def test_the_titles_are_those_of_the_checks_that_read_code() -> None:
-    from pytest_fadiag.lint.registry import PITFALLS as CHECKED
-
-    assert {number: item.title for number, item in PITFALLS.items()} == {
-        number: entry.title for number, entry in CHECKED.items()
-    }
