@@ -423,7 +423,7 @@ def test_no_state_outlives_its_batch() -> None:
 # --- results as fields of a measurement ------------------------------------------------------------------------------
 
 RESULTS = {name: to_plain(result) for name, result in observe(network(), in_batches(X, Y), FIELDS).results.items()}
-OWN_FIELDS = {field.name for field in fields(Measurement)} - {"companions", "environment", "extra"}
+OWN_FIELDS = {field.name for field in fields(Measurement)} - {"companions", "environment", "extra", "stream"}
 
 
 def test_every_field_has_an_observer_and_every_result_is_a_field() -> None:
