@@ -459,7 +459,7 @@ def test_results_of_some_observers_make_a_measurement_that_round_trips(names: tu
 
 def test_a_measurement_of_results_is_the_one_that_was_measured() -> None:
     measured = measure(network(), in_batches(X, Y), observers=FIELDS)
-    assert Measurement.of(RESULTS, measured.environment) == measured
+    assert Measurement.of(RESULTS, measured.environment, measured.stream) == measured
 
 
 def test_what_is_not_finite_round_trips_too() -> None:
