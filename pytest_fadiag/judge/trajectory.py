@@ -48,6 +48,8 @@ class Trajectory:
     """By the key of the diagnostic; one that never fired, not even likely, is left out."""
     known: tuple[str, ...] = ()
     """The keys of the diagnostics that one epoch or more allows to judge; of another, no epoch tells when it first fired."""
+    excused: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """By key the epochs at which its number crosses its threshold and passes all the same."""
 
     def __post_init__(self) -> None:
         kept = tuple(replace(point, companions=_judged_by(point.companions)) for point in self.points)
@@ -89,13 +91,15 @@ class Trajectory:
         """This trajectory with its first epochs judged by a report's thresholds and control."""
         first: dict[str, int] = {}
         judgeable: set[str] = set()
+        excused: dict[str, tuple[int, ...]] = {}
         for point in self.points:
             judged = at_epoch(report, point)
             for key in judged.fired:
                 first.setdefault(key, point.epoch)
             judgeable |= {finding.key for finding in judged.findings if finding.measured}
+            excused |= {f.key: (*excused.get(f.key, ()), point.epoch) for f in judged.findings if f.excused}
         ordered = dict(sorted(first.items(), key=lambda item: (item[1], item[0])))
-        return replace(self, first_fired=ordered, known=tuple(Keys.of(judgeable)))
+        return replace(self, first_fired=ordered, known=tuple(Keys.of(judgeable)), excused=excused)
 
     def line(self, fired: Keys) -> str:
         """«first fired: (d) epoch 1, (a) epoch 6 of 30», with what fires only before the end, or only there, said to be so."""

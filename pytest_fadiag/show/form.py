@@ -16,7 +16,7 @@ from ..judge.trajectory import Trajectory
 from ..judge.wording import count, figure, fraction, limit, listed, points
 from .audit import Audit, AuditRow, MarginRow
 from .checklist import checklist_lines
-from .groups import MethodGroup, seed_groups
+from .groups import MethodGroup, seed_groups, whose_control
 from .headline import headline
 from .markdown import cells, escaped
 from .notes import notes_of
@@ -222,10 +222,8 @@ def _control(group: MethodGroup) -> str:
     reports = [report for report in group.reports if report.frozen_baseline_acc is not None]
     if not reports:
         return f"none supplied: {AUTHOR}" if group.reports else "–"
-    kinds = dict.fromkeys("not said which" if report.control is None else report.control.kind.value for report in reports)
-    methods = [report.control.method for report in reports if report.control is not None and report.control.method is not None]
-    whose = f" of {listed(dict.fromkeys(methods))}" if methods else ""
-    return f"{_spread([report.frozen_baseline_acc for report in group.reports], fraction)}; {_text(listed(kinds) + whose)}"
+    whose = _text(whose_control(reports, group.method))
+    return f"{_spread([report.frozen_baseline_acc for report in group.reports], fraction)}; {whose}"
 
 
 def _over_seeds(row: MarginRow | None) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ..judge.control import ControlKind
 from ..judge.diagnostics import Column
 from ..judge.margins import SeedMargin
 from ..judge.report import DiagnosticReport
-from ..judge.wording import as_log
+from ..judge.wording import as_log, listed
 from .audit import Audit, AuditRow, MarginRow
 
 
@@ -87,6 +88,17 @@ class MethodGroup:
         if len(folders) == 1:
             return [self]
         return [replace(self, rows=tuple(rows), folder=folder) for folder, rows in folders.items()]
+
+
+def whose_control(reports: Sequence[DiagnosticReport], method: str = "") -> str:
+    """«its frozen control», «frozen control of dfa»: what was compared with, as far as somebody said."""
+    controls = [report.control for report in reports if report.control is not None]
+    kinds = {control.kind for control in controls} - {ControlKind.UNMARKED}
+    kind = f"{kinds.pop()} control" if len(kinds) == 1 and len(controls) == len(reports) else "control"
+    methods = list(dict.fromkeys(control.method for control in controls if control.method is not None))
+    if methods == [method]:
+        return f"its {kind}"
+    return f"{kind} of {listed(methods)}" if methods else kind
 
 
 def method_groups(audit: Audit) -> list[MethodGroup]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from ..judge.diagnostics import Column, ColumnKind
 from ..judge.diagnostics.frozen_margin import FrozenMargin
-from ..judge.keys import Keys
 from ..judge.margins import SeedVerdict
 from .audit import ACCURACY, Audit, AuditRow, MarginRow
 from .changes import moves
 from .groups import Mean, MethodGroup, method_groups
+from .numbers import deciding
 from .printable import cells, one_line, shortened
 from .status import Outcome, in_words
 
@@ -114,10 +114,9 @@ def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:
 
 
 def _marked(columns: Sequence[Column], entries: Iterable[Entry]) -> set[int]:
-    """The accuracy, and of each diagnostic that fired or is excused in a row the column that matters most."""
-    keys = {columns[n].key for entry in entries for n, cell in enumerate(entry.numbers) if cell.fired or cell.excused}
-    first = (min((n for n, c in enumerate(columns) if c.key == key), key=lambda n: columns[n].priority) for key in keys)
-    return {*first, columns.index(ACCURACY)}
+    """The accuracy, and every column in which something fired or is excused."""
+    odd = (n for entry in entries for n, cell in enumerate(entry.numbers) if cell.fired or cell.excused)
+    return {*odd, columns.index(ACCURACY)}
 
 
 def _entries(group: MethodGroup) -> list[Entry]:
@@ -163,20 +162,16 @@ def _lines(columns: Sequence[Column], entries: Sequence[Entry], layout: Layout) 
 def _row(columns: Sequence[Column], row: AuditRow, label: str) -> Entry:
     status, moved = row.status, moves(row)
     numbers = []
+    decided = {} if row.report is None else {f.key: deciding(columns, row.report, f) for f in row.report.findings}
     for column in columns:
-        written = None if row.report is None else column.written(row.report)
-        excused = written is not None and _is_among(column, status.excused)
+        written, decides = None if row.report is None else column.written(row.report), decided.get(column.key) is column
+        excused = decides and written is not None and column.key in status.excused
         text = "-" if written is None else written + EXCUSED * excused
         move = moved.get(column.title)
-        numbers.append(Cell(f"{text} ({move})" if move else text, _is_among(column, status.fired), excused=excused))
+        numbers.append(Cell(f"{text} ({move})" if move else text, decides and column.key in status.fired, excused=excused))
     verdict = Cell(one_line(in_words(status)), status.is_alarming, status.standing.colour, may_be_cut=not status.reported)
     first = " ".join(f"{key}{':' * (len(key) > 1)}{epoch}" for key, epoch in row.first_fired.items())
     return Entry(label, "" if row.seed is None else str(row.seed), numbers, verdict, first or "-")
-
-
-def _is_among(column: Column, keys: Keys) -> bool:
-    """Whether a column belongs to one of these diagnostics; the accuracy belongs to none."""
-    return column.key != "" and column.key in keys
 
 
 def _is_margin(column: Column) -> bool:

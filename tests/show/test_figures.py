@@ -19,12 +19,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.show import figures as package
 from pytest_fadiag.show.audit import Audit
 from pytest_fadiag.show.figures import draw, figures, missing, style
 from pytest_fadiag.show.figures.rescue import _apart
 from pytest_fadiag.show.figures.scales import linear_scale, log_scale, margin_scale, whole_scale
-from pytest_fadiag.show.figures.timeline import FIRED
+from pytest_fadiag.show.figures.timeline import EXCUSED, FIRED
 from pytest_fadiag.show.groups import method_groups, seed_groups
 
 Audits = dict[str, Callable[[], Audit]]
@@ -143,10 +144,21 @@ def test_thresholds_are_drawn_where_they_are(drawn: Drawn) -> None:
 def test_the_rescue_shows_control_and_bp_beside_the_runs(audits: Audits, drawn: Drawn) -> None:
     rescue = drawn("usual")["rescue"]
     shown = words(rescue)
-    assert "control 0.7600" in shown and "BP 0.9000" in shown and "floor 1e-07" in shown
+    assert "control of dfa, dfa-lam 0.7600" in shown and "BP 0.9000" in shown and "floor 1e-07" in shown
     assert [len(axes.lines) >= 2 * (3 + 1) for axes in rescue.axes] == [True] * 3, "three seeds and their mean, twice"
     only_logs = Audit([found for found in audits["usual"]().rows if found.partial])
     assert "BP" not in words(figures(only_logs)["rescue"])
+
+
+def test_a_figure_says_whose_control_it_draws(audits: Audits, drawn: Drawn) -> None:
+    assert "its frozen control 0.7600" in words(drawn("usual")["audit"])
+    rows = []
+    for found in audits["usual"]().rows:
+        assert found.report is not None and found.report.control is not None
+        rows.append(replace(found, report=replace(found.report, control=replace(found.report.control, method="bp"))))
+    of_bp = figures(Audit(rows))
+    assert words(of_bp["audit"]).count("frozen control of bp 0.7600") == 3 and "its frozen control" in words(of_bp["audit"])
+    assert "control of bp 0.7600" in words(of_bp["rescue"]), "that of another method, though dfa is compared with it"
 
 
 def test_levels_and_lines_of_the_rescue_are_means_as_in_the_table(audits: Audits) -> None:
@@ -206,6 +218,23 @@ def test_the_timeline_shows_the_first_epoch_and_not_what_was_not_measured(audits
     sparse = figures(Audit(blind))["timeline"]
     assert [sum(line.get_color() == "#b5b5b5" for line in axes.lines) for axes in sparse.axes] == [3, 0, 0, 3]
     assert "no line: not logged by epoch" in words(sparse)
+
+
+def test_excused_epochs_are_drawn_in_the_timeline(audits: Audits, drawn: Drawn) -> None:
+    log = next(row for row in audits["usual"]().rows if row.method == "dfa-lam")
+    assert log.report is not None and log.report.trajectory is not None
+    saturated = AuxiliaryStatistics(gradient_per_unit_error=1e-3)
+    points = tuple(
+        replace(p, bp_grad_norms=(1e-9,) * 5, companions=saturated) if p.epoch in (4, 5, 6, 9) else p
+        for p in log.report.trajectory.points
+    )
+    report = replace(log.report, trajectory=replace(log.report.trajectory, points=points))
+    assert report.trajectory is not None and report.trajectory.excused == {"b": (4, 5, 6, 9)}
+    assert "b" not in report.trajectory.first_fired
+    timeline = figures(Audit([replace(log, report=report)]))["timeline"]
+    spans = [[list(line.get_xdata()) for line in axes.lines if line.get_color() == EXCUSED["color"]] for axes in timeline.axes]
+    assert spans == [[], [[3.6, 6.4], [8.6, 9.4]], [], []]
+    assert "crosses its threshold, excused" in words(timeline) and "excused" not in words(drawn("usual")["timeline"])
 
 
 def test_what_is_on_no_logarithmic_axis_has_a_tick_of_its_own() -> None:

@@ -113,10 +113,12 @@ def test_a_row_a_method_and_seed(audits: Audits) -> None:
 def test_the_methods_with_their_controls_and_margins(audits: Audits) -> None:
     text = form(audits["usual"](), "0.3")
     (dfa,) = lines(text, "Methods", "dfa")
-    assert dfa.startswith("| dfa | 3 | 0.6530 ± 0 | 0.7600 ± 0; frozen of dfa | -10.70 ± 0 | **FIRE**: -10.70, 95 % interval")
+    assert dfa.startswith(
+        "| dfa | 3 | 0.6530 ± 0 | 0.7600 ± 0; its frozen control | -10.70 ± 0 | **FIRE**: -10.70, 95 % interval"
+    )
     assert "interval -11.50 to -9.90 (over 3 seeds), minimum 2 |" in dfa
     assert "| not tested |" in lines(text, "Methods", "bp")[0]
-    assert "| 1 | 0.9000 | 0.7600; frozen of bp |" in form(audits["one"](), "0.3")
+    assert "| 1 | 0.9000 | 0.7600; its frozen control |" in form(audits["one"](), "0.3")
 
 
 def test_how_far_a_method_gets_towards_bp(audits: Audits) -> None:

@@ -297,6 +297,14 @@ def test_means_stand_apart_with_their_number_of_seeds(audits: Audits) -> None:
     assert parsed(audits["one"]()).all("table", id="means") == []
 
 
+def test_means_say_how_far_a_method_gets_towards_bp(audits: Audits) -> None:
+    audit = audits["usual"]()
+    means = table(parsed(audit), "means")
+    assert [cells["towards BP"].text for cells in means[:2]] == ["–", f"{(0.653 - 0.76) / (0.9 - 0.76):.2f}"]
+    assert "(method − control)/(BP − control), means over seeds" in parsed(audit).text
+    assert "towards BP" not in table(parsed(Audit([row for row in audit.rows if row.method != "bp"])), "means")[0]
+
+
 def test_margins_over_seeds_say_what_would_decide(audits: Audits) -> None:
     (row,) = audits["usual"]().margins
     assert row.margin is not None

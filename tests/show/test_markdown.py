@@ -55,7 +55,7 @@ def test_what_opens_a_list_or_a_quotation_is_escaped_only_where_a_line_begins(ho
 
 def test_numbers_are_readable_in_the_file_itself(audits: Audits) -> None:
     text = markdown(audits["usual"]())
-    assert "| dfa | 42 | 0.6530 | **1.5e+07** | **667** | **4.0e-08** | -0.020 | **0.7600** | **-10.70** |" in text
+    assert "| dfa | 42 | 0.6530 | 1.5e+07 | **667** | **4.0e-08** | -0.020 | 0.7600 | **-10.70** |" in text
     assert "| **walk-back a b d** |" in text
 
 

@@ -145,7 +145,7 @@ def test_what_fired_is_marked_and_nothing_else(rows: list[AuditRow]) -> None:
     table = render(Audit(rows), 200)
     by_method = {line[0].text.strip(): [cell.text.strip() for cell in line if cell.fired] for line in table}
     assert by_method["bp"] == []
-    assert len(by_method["dfa-expected"]) == 6, "‖h_L‖ and growth, ‖g_L‖, frozen and margin, verdict"
+    assert by_method["dfa-expected"] == ["2.8e+03", "1.3e-08", "-12.70", "walk-back a b d*"], "what decides, not its neighbours"
     assert by_method["corrupt"][0].startswith("error") and by_method["waiting"] == ["not run"]
 
 

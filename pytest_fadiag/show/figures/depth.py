@@ -16,7 +16,7 @@ from ...judge.diagnostics.residual_growth import allowed_norm, compared
 from ...judge.report import DiagnosticReport
 from ...judge.wording import fraction, limit
 from ..audit import Audit, AuditRow
-from ..groups import MethodGroup, seed_groups
+from ..groups import MethodGroup, seed_groups, whose_control
 from ..headline import fired_counts
 from . import style
 from .scales import Scale
@@ -31,6 +31,8 @@ LOWEST, HIGHEST, SEED = 0.62, 1.3, 0.105
 """A panel's height grows with the seeds, each of which has its line in drift and margin."""
 FEW_LAYERS = 12
 """Up to so many layers each has its symbol."""
+LONGEST_CONTROL = 1.6
+"""Inches for whose control it is."""
 RULES = {"a": "‖h_l‖; growth > {}", "b": "‖g_l‖; ‖g_L‖ < {}", "c": "drift > {}", "d": "margin < {} pp"}
 """What a panel shows and when its diagnostic fires, in the space above it."""
 
@@ -100,8 +102,10 @@ def _said(group: MethodGroup) -> str:
     """Accuracy, control and the verdict on the seeds together, as far as they are known."""
     parts = []
     accuracies = [report.headline_acc for report in group.reports if report.headline_acc is not None]
-    controls = [report.frozen_baseline_acc for report in group.reports if report.frozen_baseline_acc is not None]
-    for name, values in (("accuracy", accuracies), ("control", controls)):
+    controlled = [report for report in group.reports if report.frozen_baseline_acc is not None]
+    controls = [report.frozen_baseline_acc for report in controlled if report.frozen_baseline_acc is not None]
+    whose = fitted(whose_control(controlled, group.method), LONGEST_CONTROL)
+    for name, values in (("accuracy", accuracies), (whose, controls)):
         if values:
             spread = f" ± {statistics.stdev(values):.4f}" if len(set(values)) > 1 else ""
             parts.append(f"{name} {fraction(statistics.fmean(values))}{spread}")

@@ -16,6 +16,7 @@ from ...judge.trajectory import Series, Trajectory
 from ...judge.wording import fraction, limit
 from ..audit import Audit
 from ..groups import MethodGroup, average, seed_groups
+from ..share import REFERENCE
 from . import style
 from .scales import Scale, linear_scale, log_scale, whole_scale
 from .style import GREY, INK, LABEL, RULE, TICK, Key, Stroke, fitted, head, panel, ruled
@@ -25,8 +26,6 @@ LEFT, BETWEEN, HEIGHT = 0.42, 0.5, 1.7
 HEAD, FOOT = 0.24, 0.33
 LEADER, WIDEST = 0.1, 1.45
 """Beside the last panel: the names of the lines that run straight through it, as wide as they need, up to a limit."""
-REFERENCE = "bp"
-"""The method whose accuracy is the one to reach."""
 
 
 class Quantity(NamedTuple):
@@ -165,12 +164,14 @@ def _levels(runs: Sequence[Run], groups: Sequence[MethodGroup]) -> list[Level]:
     for run in runs:
         own = [report.frozen_baseline_acc for report in run.reports if report.frozen_baseline_acc is not None]
         if own:
-            controls.setdefault(round(average(own), 4), []).append(run.label)
+            # Whose it is counts, not which runs are compared with it.
+            whose = [report.control.method for report in run.reports if report.control and report.control.method]
+            controls.setdefault(round(average(own), 4), []).extend(whose)
             several = several or len(set(own)) > 1
-    control = "control, mean" if several else "control"
+    unknown = "control, mean" if several else "control"
     levels = [
         # Beside the panel there is room for the methods or for the word; the legend says that bold lines are means.
-        Level(control if len(controls) == 1 else f"control, {', '.join(names)}", accuracy, (0, (1, 1.5)))
+        Level(f"control of {', '.join(dict.fromkeys(names))}" if names else unknown, accuracy, (0, (1, 1.5)))
         for accuracy, names in controls.items()
     ]
     if any(run.label.lower() == REFERENCE for run in runs):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -25,6 +26,8 @@ SEED = 0.5
 FIRES = Mark("first epoch at which it fires", "^", style.VERMILION, filled=True, size=4.0)
 FIRED = Mark("as before, but it no longer fires at the end", "^", style.VERMILION, size=4.0)
 SPAN = "#b5b5b5"
+EXCUSED: Any = {"color": style.EXCUSED.colour, "lw": 3.2, "solid_capstyle": "butt"}
+"""The epochs at which a number crosses its threshold and is excused."""
 
 
 class Row(NamedTuple):
@@ -38,6 +41,14 @@ class Row(NamedTuple):
     def first_fired(self, key: str) -> int | None:
         """The first epoch at which a diagnostic that ran fired."""
         return self.trajectory.first_fired.get(key) if key in self.status.judged else None
+
+    def excused(self, key: str) -> list[tuple[int, int]]:
+        """The first and the last epoch of each stretch at which a diagnostic that ran was excused."""
+        epochs = self.trajectory.excused.get(key, ()) if key in self.status.judged else ()
+        numbers = {epoch: number for number, epoch in enumerate(self.trajectory.epochs)}
+        stretches = itertools.groupby(enumerate(epochs), lambda pair: numbers[pair[1]] - pair[0])
+        runs = [[epoch for _, epoch in stretch] for _, stretch in stretches]
+        return [(run[0], run[-1]) for run in runs]
 
 
 def timeline_pages(audit: Audit) -> list[Figure]:
@@ -84,7 +95,10 @@ def _key(rows: Sequence[Row], diagnostics: Sequence[Diagnostic]) -> Key:
     gone = any(row.first_fired(key) is not None and key not in row.status.fired for row in rows for key in keys)
     or_run = "" if all(key in row.status.judged for row in rows for key in keys) else ", or not run"
     span = Line2D([], [], color=SPAN, lw=1.2, label=f"epochs logged; no line: not logged by epoch{or_run}")
-    return Key([FIRES.sample(), *([FIRED.sample()] if gone else []), span])
+    samples = [FIRES.sample(), *([FIRED.sample()] if gone else []), span]
+    if any(row.excused(key) for row in rows for key in keys):
+        samples.append(Line2D([], [], label="crosses its threshold, excused", **EXCUSED))
+    return Key(samples)
 
 
 def _names(figure: Figure, rows: Sequence[Row], top: float, end: float) -> None:
@@ -103,6 +117,8 @@ def _draw_row(axes: Axes, index: int, row: Row, key: str, scale: Scale) -> None:
     if key not in row.status.judged or (first is None and key not in row.trajectory.known):
         return
     axes.plot([epochs[0], epochs[-1]], [index] * 2, color=SPAN, lw=1.2, solid_capstyle="projecting", zorder=2, clip_on=False)
+    for start, end in row.excused(key):
+        axes.plot([start - 0.4, end + 0.4], [index] * 2, zorder=3, clip_on=False, **EXCUSED)
     if first is None:
         return
     mark = FIRES if key in row.status.fired else FIRED

@@ -13,7 +13,7 @@ from jinja2.ext import Extension
 from markupsafe import Markup, escape
 
 from ...judge.wording import as_log, limit, points
-from .. import headline, status
+from .. import headline, share, status
 from ..audit import Audit
 from ..notes import notes_of
 from ..printable import one_line, printable
@@ -68,9 +68,16 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined, extensions=[_Compact], finalize=_spelled
     )
-    views = (details, headline, listing, overlay, plots, sections, status)
+    views = (details, headline, listing, overlay, plots, sections, share, status)
     environment.globals |= {view.__name__.rpartition(".")[2]: view for view in views}
-    environment.filters |= {"as_log": as_log, "block": _block, "limit": limit, "place": "{:.1f}".format, "points": points}
+    environment.filters |= {
+        "as_log": as_log,
+        "block": _block,
+        "limit": limit,
+        "place": "{:.1f}".format,
+        "points": points,
+        "share": lambda group, audit: share.share_of_bp(audit, group),
+    }
     return environment
 
 
