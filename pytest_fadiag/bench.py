@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from .cache import Parts, ResultCache, key_of
 from .judge.codec import read, to_plain
 from .judge.config import Plain, plain_config
-from .judge.control import Control
+from .judge.control import Control, ControlKind
 from .judge.credit import Credit, CreditFunction
 from .judge.diagnostics import DIAGNOSTICS, CreditAlignment, Diagnostic, Diagnostics
+from .judge.doubts import Fingerprint
 from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
-from .judge.observers import ACCURACY, CREDIT, REFERENCE, ObserverSpec
+from .judge.observers import ACCURACY, CREDIT, REFERENCE, STATES, ObserverSpec
 from .judge.records import BATCH, BATCHES, Measurement
 from .judge.reference import UNPROVEN
 from .judge.remarks import on_tensors_aside
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 FACTS = "checkpoint"
 """The part of a record that the checkpoint itself tells: method, seed, what it claims."""
-RECORD_VERSION = 6
+RECORD_VERSION = 7
 """Raised when a kept record gains something that a run relies on."""
 ProgressOf = Callable[[str], AbstractContextManager["Progress"]]
 """What shows how far the measurement of a file is."""
@@ -67,6 +68,8 @@ class Record:
     """What loading the file brought to light."""
     config: Mapping[str, Plain] = field(default_factory=dict)
     """What the file says of its training."""
+    fingerprint: Fingerprint | None = None
+    """Its tensors, for a control to be compared with."""
 
     @property
     def credit(self) -> Credit | None:
@@ -174,10 +177,16 @@ class Bench:
             available=available,
             caveats=tuple(on_tensors_aside(facts["left_aside"])),
             config=facts["config"],
+            fingerprint=_fingerprint(facts, parts.get(self._part(STATES), {}).get("blocks", ())),
         )
 
-    def control(self, chosen: Control | ControlFile | None, given: Given = NOTHING_GIVEN) -> Control | None:
-        """A control with its accuracy; a control checkpoint is evaluated once, on the images of the audited network."""
+    def control(
+        self, chosen: Control | ControlFile | None, given: Given = NOTHING_GIVEN, network: Fingerprint | None = None
+    ) -> Control | None:
+        """A control with its accuracy; a control checkpoint is evaluated once, on the images of the audited network.
+
+        With the fingerprint of that network it is questioned: whether it is of the same shape, and was left as it was drawn.
+        """
         if not isinstance(chosen, ControlFile):
             return chosen
         parts = self._parts(chosen.path, [ACCURACY], given, control=True)
@@ -189,7 +198,13 @@ class Bench:
                 "accuracy"
             )
         inputs = read(StatedInputs, parts[FACTS]["inputs"], "inputs")
-        return replace(control_of(chosen, parts[FACTS]["config"], measurement.accuracy), inputs=inputs)
+        facts = parts[FACTS]
+        control = control_of(chosen, {**facts["config"], "untrained": facts["untrained"]}, measurement.accuracy)
+        shallow, own = control.kind is ControlKind.SHALLOW, _fingerprint(parts[FACTS])
+        found = () if network is None else network.doubts(own, shallow=shallow)
+        known = {doubt.kind for doubt in control.doubts}
+        doubts = (*control.doubts, *(doubt for doubt in found if doubt.kind not in known))
+        return replace(control, inputs=inputs, doubts=doubts)
 
     def _parts(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
@@ -247,6 +262,8 @@ class Bench:
             "inputs": getattr(batches, "inputs", None) or StatedInputs(name, NormalisedBy.CALLER),
             "left_aside": () if given.network is not None else self.workshop.left_aside(checkpoint, network),
             "config": plain_config(checkpoint.config),
+            "untrained": checkpoint.content.get("untrained") is True,
+            "tensors": self.workshop.fingerprint(network),
             "environment": {
                 "feedback_saved": checkpoint.feedback is not None,
                 "checkpoint_sha256": _digest(path),
@@ -264,6 +281,7 @@ class Bench:
                 "stream": observations.stream,
                 **({} if result else {"unproven_by": REFERENCE.version}),
                 **sources,
+                **({"blocks": observations.blocks} if observer == STATES else {}),
                 **(self._credit_sources if observer == CREDIT else {}),
             }
         plain: Parts = to_plain(made)
@@ -406,13 +424,13 @@ def audit(
     if record.credit is not None and record.credit.problem:
         raise AuditError(f"{path}: {record.credit.problem}")
     chosen = frozen if isinstance(frozen, Control) else controls.choose_for(record.method, record.seed)
-    return record.judge(bench.control(chosen), thresholds, asked)
+    return record.judge(bench.control(chosen, network=record.fingerprint), thresholds, asked)
 
 
 def _usable(name: str, part: Any) -> bool:
     """Whether a kept part has what a record is made from, and its code is what it was; another one is measured anew."""
     needed = (
-        ("method", "seed", "claimed", "title", "note", "config", "environment", "inputs", "left_aside")
+        ("method", "seed", "claimed", "title", "note", "config", "environment", "inputs", "left_aside", "untrained", "tensors")
         if name == FACTS
         else ("result", "environment", "stream")
     )
@@ -429,6 +447,10 @@ def _readable() -> Iterator[None]:
         yield
     except OSError as error:
         raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
+
+
+def _fingerprint(facts: Mapping[str, Any], blocks: Sequence[Sequence[str]] = ()) -> Fingerprint:
+    return read(Fingerprint, {**facts["tensors"], "blocks": blocks}, "tensors")
 
 
 def _digest(path: Path) -> str:

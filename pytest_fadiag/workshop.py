@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from .judge.credit import CreditFunction
+from .judge.doubts import Fingerprint
 from .judge.errors import AuditError
 from .judge.late import named
 from .judge.observers import ObserverSpec
 from .load.checkpoints import Checkpoint, checkpoint_of
 from .load.data import DataSet, EvalBatches, as_data_set
+from .load.fingerprints import fingerprint
 from .load.networks import build_network, choose_device, left_aside, load_into, wants_flat
 from .load.setup import Given, Setup
 from .load.sources import UnknownData
@@ -90,6 +92,10 @@ class Workshop:
         network = copy.deepcopy(given.network())
         load_into(network, checkpoint)
         return network
+
+    def fingerprint(self, network: nn.Module) -> Fingerprint:
+        """What tells the tensors of a network from another's."""
+        return fingerprint(network)
 
     def left_aside(self, checkpoint: Checkpoint, network: nn.Module) -> tuple[str, ...]:
         """The tensors of a checkpoint that its network lacks and no forward pass uses."""

@@ -94,10 +94,13 @@ def network(d_in: int = 20, d: int = 16, blocks: int = 4, classes: int = 5, seed
         return ResidualMLP(d_in, d, blocks, classes, **options)  # type: ignore[arg-type]
 
 
-def trained(steps: int, samples: int = 2000, seed: int = 0, lr: float = 3e-3, **options: object) -> ResidualMLP:
-    """A ResidualMLP trained by backpropagation on the clustered data."""
-    x, y = clustered(samples, seed=seed)
+def trained(
+    steps: int, samples: int = 2000, seed: int = 0, lr: float = 3e-3, *, frozen: bool = False, **options: object
+) -> ResidualMLP:
+    """A ResidualMLP trained by backpropagation on the clustered data; of a frozen one the blocks stay as they are drawn."""
+    x, y = clustered(samples)
     model = network(seed=seed, **options)
+    model.blocks.requires_grad_(not frozen)
     optimiser = torch.optim.Adam(model.parameters(), lr=lr)
     for step in range(steps):
         part = slice(128 * step % (samples - 128), 128 * step % (samples - 128) + 128)

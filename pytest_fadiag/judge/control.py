@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from .doubts import Doubt, DoubtKind
 from .errors import AuditError
 from .inputs import StatedInputs
 from .names import LONGEST_NAME, as_name
@@ -44,6 +45,8 @@ class Control:
     kind: ControlKind = ControlKind.FROZEN
     inputs: StatedInputs | None = None
     """What it was evaluated on, where it was evaluated here."""
+    doubts: tuple[Doubt, ...] = ()
+    """What its file told against it, beside the network that it was compared with."""
 
     def __post_init__(self) -> None:
         try:
@@ -54,21 +57,23 @@ class Control:
         if self.method is not None:
             object.__setattr__(self, "method", as_name(self.method, "the method of a control"))
 
-    def another_method(self, audited: str) -> str:
-        """«control of another method: bp», or nothing where it is a control of the audited method or of none."""
-        return "" if self.method in (None, audited) else f"control of another method: {self.method}"
+    def another_method(self, audited: str) -> Doubt | None:
+        """That it controls another method; nothing where it is a control of the audited one or of none."""
+        return None if self.method in (None, audited) else Doubt(DoubtKind.OTHER_METHOD, str(self.method))
 
-    def another_seed(self, audited: int | None) -> str:
-        """«control of another seed: 42», or nothing where it is of the audited seed or one of the two is not known."""
-        return "" if None in (self.seed, audited) or self.seed == audited else f"control of another seed: {self.seed}"
+    def another_seed(self, audited: int | None) -> Doubt | None:
+        """That it is of another seed; nothing where it is of the audited one, or one of the two is not known."""
+        same = None in (self.seed, audited) or self.seed == audited
+        return None if same else Doubt(DoubtKind.OTHER_SEED, str(self.seed))
 
     def describe(self, method: str, seed: int | None) -> str:
         """The provenance in words, for a network of this method and seed."""
-        another_method = self.another_method(method)
+        another_method, another_seed = self.another_method(method), self.another_seed(seed)
+        of_seed = "" if self.seed is None else f"seed {self.seed}"
         parts = [
             self.source,
             "nothing in its name or config says that its blocks are frozen" if self.kind is ControlKind.UNMARKED else "",
-            self.another_seed(seed) or ("" if self.seed is None else f"seed {self.seed}"),
-            f"{another_method}, not {method}" if another_method else "",
+            of_seed if another_seed is None else another_seed.text,
+            "" if another_method is None else f"{another_method.text}, not {method}",
         ]
         return ", ".join(filter(None, parts))

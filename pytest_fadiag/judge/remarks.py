@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .chance import at_chance
 from .diagnostics.depth_utility import idle_remark
 from .diagnostics.direction_drift import DirectionDrift, class_mix
+from .diagnostics.frozen_margin import FrozenMargin, doubts_about
 from .wording import count, fraction
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
             f"the checkpoint claims accuracy {fraction(claimed)}, but {fraction(accuracy)} was measured{_with(report)}; "
             "check the data and its normalisation (--fa-normalize)"
         )
-    return [*remarks, *([] if report.stream is None else report.stream.remarks()), *_on_inputs(report)]
+    compared = FrozenMargin.name in report.diagnostics
+    questions = [doubt.text for doubt in doubts_about(report) if doubt.weighs and compared]
+    return [*remarks, *([] if report.stream is None else report.stream.remarks()), *_on_inputs(report), *questions]
 
 
 def on_tensors_aside(names: Sequence[str], most: int = 3) -> list[str]:
@@ -75,10 +78,3 @@ def _on_inputs(report: DiagnosticReport) -> list[str]:
             f"{control.inputs.normalisation}, here {inputs.normalisation})"
         )
     return remarks
-
-
-def at_chance(accuracy: float, classes: int, images: int | None) -> bool:
-    """Whether an accuracy is within two standard errors of guessing; within one point if the number of images is unknown."""
-    chance = 1 / classes
-    slack = 2 * math.sqrt(chance * (1 - chance) / images) if images else 0.01
-    return abs(accuracy - chance) <= slack

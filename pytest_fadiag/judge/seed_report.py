@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .control import ControlKind
-from .diagnostics.frozen_margin import in_words, margin
+from .diagnostics.frozen_margin import doubts_about, in_words, margin, void
 from .errors import AuditError
 from .margins import SeedMargin, SeedVerdict, seed_margin
 from .records import Accuracy
@@ -79,6 +79,8 @@ class SeedReport:
                 f"    seed {report.seed}: accuracy {fraction(_accuracy(report).value)}, "
                 f"control {fraction(_control(report).value)}{source}, margin {points(value or 0.0)} pp"
             )
+        doubts = [(report.seed, doubt) for report in self.reports for doubt in doubts_about(report) if doubt.weighs]
+        lines += [f"    note: seed {seed}: {doubt.text}" for seed, doubt in doubts]
         if shared:
             lines.append("    note: several seeds share one control, whose own spread over seeds is not seen")
         lines += [
@@ -129,6 +131,9 @@ def _accuracy(report: DiagnosticReport) -> Accuracy:
 
 
 def _control(report: DiagnosticReport) -> Accuracy:
+    none = void(report)
+    if none is not None:
+        raise AuditError(f"seed {report.seed} of {report.method_name}: {none.text}")
     if report.control is not None:
         return report.control.accuracy
     if report.frozen_baseline_acc is None:

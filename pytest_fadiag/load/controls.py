@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..judge.control import Control, ControlKind
+from ..judge.doubts import Doubt, DoubtKind
 from ..judge.errors import AuditError
 from ..judge.limits import LARGEST_JSON, read_bytes
 from ..judge.records import Accuracy, check_accuracy
@@ -64,11 +65,14 @@ def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy)
             "train one with its blocks left at their random initialisation"
         )
     method, named = file.method, file.kind
+    says_trained = kind is None and config.get("frozen") is False
+    untrained = [Doubt(DoubtKind.UNTRAINED, "as fadiag control wrote it")] if says_yes(config, "untrained") else []
+    doubts = (*untrained, *([Doubt(DoubtKind.TRAINED, "its config says frozen: False")] if says_trained else []))
     if says_yes(config, "method"):
         method, own = method_and_kind(str(config["method"]))
         named = own or named
     _, seed = identify(file.path, config)
-    return Control(accuracy, file.path.name, method, seed, kind or named)
+    return Control(accuracy, file.path.name, method, seed, kind or named, doubts=doubts)
 
 
 @dataclass(frozen=True)

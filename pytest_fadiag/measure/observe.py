@@ -34,6 +34,8 @@ class Observations:
     environment: dict[str, str | int | bool]
     stream: ResidualStream | None = None
     """Which blocks it was, where an observer looked at the stream."""
+    blocks: tuple[tuple[str, ...], ...] = ()
+    """The parameters of each block of the stream, by name, where somebody looked for it."""
 
 
 def observe(
@@ -83,7 +85,9 @@ def observe(
         # A gradient that is not proven was shown to nobody: what rests on it has no numbers.
         without = [observer for observer in watching if forward.unproven and {Gradient, ProbeBatch} & set(observer.watches)]
         results = {observer.spec.name: {} if observer in without else observer.compute() for observer in watching}
-        return Observations(results, _environment(forward, dtype), None if forward.stream is None else forward.stream.record)
+        found = forward.stream
+        blocks = () if found is None else found.own
+        return Observations(results, _environment(forward, dtype), None if found is None else found.record, blocks)
 
 
 def _check(model: nn.Module, batches: int, batch_size: int) -> None:

@@ -66,6 +66,7 @@ class RecordedRow:
 
     row: AuditRow
     settings: Settings
+    fingerprint: None = None
 
     @property
     def method(self) -> str:

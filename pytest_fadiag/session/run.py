@@ -12,6 +12,7 @@ import pytest
 from ..bench import Bench, Record
 from ..judge.control import Control
 from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, CreditAlignment, Diagnostic, Diagnostics
+from ..judge.doubts import Fingerprint
 from ..judge.errors import AuditError
 from ..judge.keys import Keys, labelled
 from ..judge.records import Accuracy
@@ -38,6 +39,10 @@ class Evidence(Protocol):
     @property
     def control(self) -> Control | None:
         """The control that it brings itself; a measurement has none."""
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:
+        """Its tensors, where it is a network in a file of this machine."""
 
     @property
     def expected(self) -> Keys | None:
@@ -71,6 +76,11 @@ class Measured:
         return self.record.problems
 
     @property
+    def fingerprint(self) -> Fingerprint | None:
+        """Its tensors, for a control to be compared with."""
+        return self.record.fingerprint
+
+    @property
     def method(self) -> str:
         """By the checkpoint's config, else its name."""
         return self.record.method
@@ -95,6 +105,7 @@ class Logged:
     target_seed: int | None
     available: Diagnostics
     control: None = None
+    fingerprint: None = None
     expected: None = None
     problems: Mapping[str, BaseException] = field(default_factory=dict)
 
@@ -198,14 +209,14 @@ class Run:
         if overrides.control is not None:
             control = as_control(overrides.control())
         elif evidence.control is None:
-            control = self.control_for(evidence.method, evidence.seed, overrides.given)
+            control = self.control_for(evidence.method, evidence.seed, overrides.given, evidence.fingerprint)
         else:
             control = self.bench.control(self.controls.choose(evidence.method, evidence.seed), overrides.given)
         return evidence.control if control is None else control
 
-    def control_for(self, method: str, seed: int | None, given: Given) -> Control | None:
-        """The control of --fa-frozen that belongs to a method and seed."""
-        return self.bench.control(self.controls.choose_for(method, seed), given)
+    def control_for(self, method: str, seed: int | None, given: Given, network: Fingerprint | None = None) -> Control | None:
+        """The control of --fa-frozen that belongs to a method and seed, questioned where the network's tensors are known."""
+        return self.bench.control(self.controls.choose_for(method, seed), given, network)
 
     def _unrecorded(self, target: Target, evidence: Evidence, diagnostics: Sequence[Diagnostic]) -> dict[str, BaseException]:
         """A diagnostic of which the record says nothing is not «recorded to pass»: its test says so.

@@ -10,6 +10,7 @@ import pytest
 
 from ..bench import NotAtHand
 from ..judge.diagnostics import CONTROLLED
+from ..judge.diagnostics.frozen_margin import void
 from ..judge.errors import AuditChange, AuditError, AuditFailure
 from ..judge.margins import SeedVerdict
 from ..judge.report import DiagnosticReport
@@ -110,6 +111,8 @@ def _judged(item: SeedItem, overrides: Overrides) -> SeedReport:
             raise AuditError(f"{target.id}: its logits are not finite, so that this seed has no margin")
         if report.frozen_baseline_acc is None:
             pytest.skip(NO_CONTROL)
+        if (none := void(report)) is not None:
+            pytest.skip(f"{target.id}: {none.text}")
         if report.headline_acc is None:
             pytest.skip(f"{target.id} has no accuracy")
         reports.append(report)

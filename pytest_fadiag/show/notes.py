@@ -41,9 +41,9 @@ def _notes(row: AuditRow) -> Iterator[tuple[str, str]]:
         yield row.checkpoint, remark
     control = row.report.control
     if control is not None and (another := control.another_method(row.method)):
-        yield row.method, another
+        yield row.method, another.text
     if control is not None and (another := control.another_seed(row.seed)):
-        yield row.checkpoint, another
+        yield row.checkpoint, another.text
 
 
 def has_expected(audit: Audit) -> bool:

@@ -67,8 +67,9 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(folder / "runs" / "bp_s42.pt", good, method="bp", seed=42)
     save(folder / "runs" / "bp_s123.pt", other, method="bp", seed=123)
     save(folder / "runs" / "dfa_s42.pt", exploded(good), method="dfa", seed=42)
-    save(folder / "controls" / "frozen_bp_s42.pt", network(seed=3), method="bp", seed=42, frozen=True)
-    save(folder / "controls" / "frozen_dfa_s42.pt", good, method="dfa", seed=42, frozen=True)
+    weak, strong = trained(5, seed=3, frozen=True), trained(60, seed=4, frozen=True)
+    save(folder / "controls" / "frozen_bp_s42.pt", weak, method="bp", seed=42, frozen=True)
+    save(folder / "controls" / "frozen_dfa_s42.pt", strong, method="dfa", seed=42, frozen=True)
     _measure_once(folder)
     return folder
 

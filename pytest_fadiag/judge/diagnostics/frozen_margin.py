@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..chance import no_better_than_chance
 from ..control import ControlKind
+from ..doubts import Doubt, DoubtKind
 from ..margins import Interval, margin_interval
 from ..observers import ACCURACY
 from ..thresholds import DiagnosticThresholds
@@ -20,16 +22,43 @@ PUBLISHED = DiagnosticThresholds.frozen_acc_margin_pp
 NO_EVIDENCE = "no evidence that the blocks help"
 
 
+def doubts_about(report: DiagnosticReport) -> tuple[Doubt, ...]:
+    """Everything that makes the control of a report questionable."""
+    control, accuracy = report.control, report.frozen_baseline_acc
+    if accuracy is None:
+        return ()
+    at_chance = _at_chance(report, accuracy)
+    if control is None:
+        return tuple(filter(None, [at_chance]))
+    whose = [control.another_method(report.method_name), control.another_seed(report.seed)]
+    return tuple(filter(None, [at_chance, *control.doubts, *whose]))
+
+
+def _at_chance(report: DiagnosticReport, accuracy: float) -> Doubt | None:
+    """That a control is no better than guessing; where the number of classes is not known, nobody can tell."""
+    classes = report.companions.classes
+    known = [None if report.control is None else report.control.accuracy, report.accuracy]
+    images = next((seen.images for seen in known if seen is not None and seen.images), None)
+    if not classes or not no_better_than_chance(accuracy, classes, images):
+        return None
+    return Doubt(DoubtKind.AT_CHANCE, f"{fraction(accuracy)} with {classes} classes")
+
+
+def void(report: DiagnosticReport) -> Doubt | None:
+    """Why the control of a report is none, where it is none."""
+    return next((doubt for doubt in doubts_about(report) if doubt.voids), None)
+
+
 def margin(report: DiagnosticReport) -> float | None:
     """Headline accuracy minus the control's, in percentage points; rounded so that 0.369 - 0.349 is 2, not a hair below."""
-    if report.frozen_baseline_acc is None or report.headline_acc is None:
+    if report.frozen_baseline_acc is None or report.headline_acc is None or void(report) is not None:
         return None
     return round(100 * (report.headline_acc - report.frozen_baseline_acc), 9)
 
 
 def interval(report: DiagnosticReport) -> Interval | None:
     """The 95 % interval of the margin, where the number of test images is known."""
-    if report.accuracy is None or report.control is None:
+    if report.accuracy is None or report.control is None or void(report) is not None:
         return None
     return margin_interval(report.accuracy, report.control.accuracy)
 
@@ -90,13 +119,16 @@ class FrozenMargin(Diagnostic):
                 (Cause(CauseKind.NON_FINITE),),
             )
         if value is None:
-            missing = "no frozen-random control was supplied"
+            none = void(report)
+            missing = "no frozen-random control was supplied" if none is None else none.text
             if report.headline_acc is None:
                 missing = "the log has no accuracy: put final_test_acc into it, or acc_eval into its epochs"
             return self.finding(report, Status.NOT_MEASURED, None, missing)
         bounds = interval(report)
         unresolved = bounds is not None and minimum in bounds
-        causes = (Cause(CauseKind.UNRESOLVED),) if unresolved else ()
+        kinds = [str(doubt.kind) for doubt in doubts_about(report) if doubt.weighs]
+        found = [Cause(CauseKind.UNRESOLVED)] * unresolved + [Cause(CauseKind.QUESTIONED, ", ".join(kinds))] * bool(kinds)
+        causes = tuple(found)
         if value < minimum:
             return self.finding(
                 report,
@@ -120,7 +152,8 @@ class FrozenMargin(Diagnostic):
         lines.append(f"{_kind(report).words} control {fraction(report.frozen_baseline_acc)}{source}")
         value = margin(report)
         if value is None:
-            return [*lines, "margin not measured: the log has no accuracy"]
+            none = void(report)
+            return [*lines, f"margin not measured: {'the log has no accuracy' if none is None else none.text}"]
         bounds = interval(report)
         how = "; state it as n_test in the log's config" if report.partial else ""
         unknown = f"    (no interval: the number of test images is not known{how})"

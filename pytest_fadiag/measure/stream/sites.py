@@ -66,6 +66,11 @@ class Stream:
     """How a report names it."""
 
     @property
+    def own(self) -> tuple[tuple[str, ...], ...]:
+        """The parameters that are read in a block and nowhere else, block by block."""
+        return tuple(tuple(sorted(block - self.outside)) for block in self.parameters)
+
+    @property
     def batch_dims(self) -> tuple[int, ...]:
         """Which dimension of each state counts the samples."""
         return tuple(site.batch_dim for site in self.sites)

@@ -1,0 +1,198 @@
+"""A control is questioned: at chance it is none, and what its file tells against it is in the report and below the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import report, row
+
+from pytest_fadiag import Accuracy, AuditError, Control, DiagnosticReport, Status
+from pytest_fadiag.judge.codec import read, to_plain
+from pytest_fadiag.judge.diagnostics import Cause, CauseKind
+from pytest_fadiag.judge.doubts import Doubt, DoubtKind, Fingerprint
+from pytest_fadiag.judge.records import AuxiliaryStatistics
+from pytest_fadiag.judge.seed_report import SeedReport
+from pytest_fadiag.show.notes import notes_of
+
+TEN = AuxiliaryStatistics(classes=10)
+SHAPES = {
+    "embed.weight": (8, 4),
+    "out_ln.weight": (8,),
+    "blocks.0.ln.weight": (8,),
+    "blocks.0.fc.weight": (8, 8),
+    "blocks.1.fc.weight": (8, 8),
+}
+NETWORK = Fingerprint(
+    shapes=SHAPES,
+    weights={"embed.weight": "e", "blocks.0.fc.weight": "a", "blocks.1.fc.weight": "b"},
+    moved=("out_ln.weight", "blocks.0.ln.weight"),
+    blocks=(("blocks.0.fc.weight", "blocks.0.ln.weight"), ("blocks.1.fc.weight",)),
+)
+
+
+def controlled(accuracy: float, images: int | None = 10_000, **changes: Any) -> DiagnosticReport:
+    control = Control(Accuracy(accuracy, images), "frozen_bp_s42.pt", "bp", 42, **changes)
+    return report(
+        headline_acc=0.9,
+        accuracy=Accuracy(0.9, 10_000),
+        frozen_baseline_acc=accuracy,
+        control=control,
+        companions=TEN,
+        seed=42,
+    )
+
+
+def control_like(**changes: Any) -> Fingerprint:
+    """The fingerprint of a control that was drawn and left alone."""
+    drawn: dict[str, Any] = {
+        "shapes": SHAPES,
+        "weights": {"embed.weight": "f", "blocks.0.fc.weight": "c", "blocks.1.fc.weight": "d"},
+        "moved": ("out_ln.weight",),
+    }
+    return Fingerprint(**{**drawn, **changes})
+
+
+# --- at chance -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.05, 0.1, 0.106])
+def test_a_control_at_chance_is_none_and_the_margin_is_not_measured(accuracy: float) -> None:
+    judged = controlled(accuracy)
+    found = judged.finding("d")
+    assert found.status is Status.NOT_MEASURED
+    assert found.headline == f"the control is at chance, {accuracy:.4f} with 10 classes: it is no control"
+    assert (judged.margin_pp, judged.margin_interval, judged.frozen_baseline_undercut) == (None, None, None)
+    assert judged.verdict == "incomplete: frozen-margin not measured"
+    assert f"note: {found.headline}" in str(judged) and f"margin not measured: {found.headline}" in str(judged)
+    assert any(found.headline in note for note in notes_of([row(judged)]))
+
+
+def test_a_control_above_chance_is_one() -> None:
+    """Two standard errors of guessing one of ten classes on 10,000 images are 0.6 points; on 400, 3 points."""
+    assert controlled(0.1061).finding("d").status is Status.PASS
+    assert controlled(0.1299, 400).finding("d").status is Status.NOT_MEASURED
+    assert controlled(0.1301, 400).finding("d").status is Status.PASS
+
+
+def test_where_no_number_of_images_is_known_one_point_is_left() -> None:
+    for accuracy, measured in ((0.1099, False), (0.1101, True)):
+        judged = report(headline_acc=0.9, frozen_baseline_acc=accuracy, companions=TEN)
+        assert judged.finding("d").measured is measured
+
+
+def test_without_the_number_of_classes_nobody_can_tell() -> None:
+    assert report(headline_acc=0.9, frozen_baseline_acc=0.1).finding("d").status is Status.PASS
+
+
+def test_a_seed_whose_control_is_none_has_no_margin_over_seeds() -> None:
+    with pytest.raises(AuditError, match=r"seed 42 of bp: the control is at chance, 0\.1000"):
+        SeedReport.of([controlled(0.1), report(controlled(0.5), seed=7)], 2.0)
+
+
+# --- what files tell -------------------------------------------------------------------------------------------------
+
+
+def test_a_control_that_was_drawn_and_left_alone_is_not_questioned() -> None:
+    assert NETWORK.doubts(control_like(), shallow=False) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "text"),
+    [
+        (
+            {"shapes": {**SHAPES, "blocks.0.fc.weight": (16, 8)}},
+            DoubtKind.OTHER_SHAPES,
+            "control of another architecture: blocks.0.fc.weight is 16x8 there and 8x8 here",
+        ),
+        (
+            {"shapes": {name: shape for name, shape in SHAPES.items() if "blocks.1" not in name}},
+            DoubtKind.OTHER_SHAPES,
+            "control of another architecture: it lacks blocks.1.fc.weight",
+        ),
+        (
+            {"shapes": {**SHAPES, "blocks.2.fc.weight": (8, 8)}},
+            DoubtKind.OTHER_SHAPES,
+            "control of another architecture: the network lacks blocks.2.fc.weight",
+        ),
+        (
+            {"moved": ("out_ln.weight", "blocks.0.ln.weight")},
+            DoubtKind.TRAINED,
+            "the control's blocks were trained: blocks.0.ln.weight: entries differ, and begin with one value",
+        ),
+        (
+            {"moved": ()},
+            DoubtKind.HARDLY_TRAINED,
+            "the control was hardly trained: out_ln.weight is as it begins, and the network's is not",
+        ),
+        (
+            {"weights": {**control_like().weights, "blocks.1.fc.weight": "b"}},
+            DoubtKind.SAME_BLOCKS,
+            "network and control have the same weights in block 1 of 2: either",
+        ),
+        (
+            {"weights": {"embed.weight": "f", "blocks.0.fc.weight": "a", "blocks.1.fc.weight": "b"}},
+            DoubtKind.SAME_BLOCKS,
+            "network and control have the same weights in blocks 0 and 1 of 2: either",
+        ),
+        (
+            {"weights": NETWORK.weights},
+            DoubtKind.SAME_BLOCKS,
+            "network and control have the same weights in all of their layers: either",
+        ),
+    ],
+)
+def test_what_its_tensors_tell_against_a_control(changes: dict[str, Any], kind: DoubtKind, text: str) -> None:
+    (doubt,) = NETWORK.doubts(control_like(**changes), shallow=False)
+    assert doubt.kind is kind and doubt.text.startswith(text)
+
+
+def test_a_shallow_control_may_lack_the_blocks_and_nothing_else_may_differ() -> None:
+    shallow = control_like(shapes={"embed.weight": (8, 4), "out_ln.weight": (8,)}, weights={"embed.weight": "f"})
+    assert NETWORK.doubts(shallow, shallow=True) == ()
+    wider = control_like(shapes={"embed.weight": (16, 4), "out_ln.weight": (8,)}, weights={"embed.weight": "f"})
+    assert [doubt.kind for doubt in NETWORK.doubts(wider, shallow=True)] == [DoubtKind.OTHER_SHAPES]
+
+
+def test_where_nobody_looked_for_the_stream_blocks_tell_nothing() -> None:
+    nowhere = Fingerprint(NETWORK.shapes, NETWORK.weights, NETWORK.moved)
+    assert nowhere.doubts(control_like(moved=("blocks.0.ln.weight",)), shallow=False) == ()
+
+
+TRAINED = Doubt(DoubtKind.TRAINED, "its config says frozen: False")
+
+
+def test_a_doubt_is_in_the_report_below_the_table_in_json_and_beside_the_outcome() -> None:
+    judged = controlled(0.7, doubts=(TRAINED,))
+    assert judged.finding("d").outcome == "pass (questioned control: trained)"
+    assert judged.finding("d").causes == (Cause(CauseKind.QUESTIONED, "trained"),)
+    assert "note: the control's blocks were trained: its config says frozen: False" in str(judged)
+    assert "runs/bp_s42.pt: the control's blocks were trained: its config says frozen: False" in notes_of([row(judged)])
+    again = DiagnosticReport.from_dict(judged.to_dict())
+    assert again.control is not None and again.control.doubts == (TRAINED,) and str(again) == str(judged)
+
+
+def test_a_control_that_was_never_trained_is_none() -> None:
+    judged = controlled(0.42, doubts=(Doubt(DoubtKind.UNTRAINED, "as fadiag control wrote it"),))
+    assert judged.finding("d").status is Status.NOT_MEASURED and judged.margin_pp is None
+    assert judged.finding("d").headline.startswith("the control was never trained, as fadiag control wrote it")
+
+
+def test_two_doubts_are_two_notes_and_one_cause() -> None:
+    judged = controlled(0.7, doubts=(TRAINED, Doubt(DoubtKind.OTHER_SHAPES, "it lacks x")))
+    assert judged.finding("d").outcome == "pass (questioned control: trained, other shapes)"
+    assert sum("control" in remark for remark in judged.remarks) == 2
+
+
+def test_the_margin_over_seeds_names_the_doubts_of_each_seed() -> None:
+    questioned, other = controlled(0.7, doubts=(TRAINED,)), report(controlled(0.7), seed=7)
+    assert "note: seed 42: the control's blocks were trained" in str(SeedReport.of([questioned, other], 2.0))
+
+
+def test_names_of_tensors_cannot_forge_a_line() -> None:
+    assert "\n" not in Doubt(DoubtKind.OTHER_SHAPES, "it lacks a\n===== 8 passed").text
+    assert len(Doubt(DoubtKind.OTHER_SHAPES, "x" * 10_000).text) < 1_000
+
+
+def test_a_fingerprint_survives_json() -> None:
+    assert read(Fingerprint, to_plain(NETWORK), "tensors") == NETWORK
