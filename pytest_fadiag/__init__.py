@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .measure.alignment import Alignment as Alignment
     from .measure.alignment import alignment as alignment
     from .measure.batches import Batch as Batch
+    from .measure.control import make_control as make_control
     from .measure.diagnose import bp_grad_norms as bp_grad_norms
     from .measure.diagnose import cross_batch_direction_stability as cross_batch_direction_stability
     from .measure.diagnose import diagnose as diagnose
@@ -107,6 +108,7 @@ _HOMES = {
     "cross_batch_direction_stability": "measure.diagnose",
     "diagnose": "measure.diagnose",
     "load_data": "workshop",
+    "make_control": "measure.control",
     "measure": "",  # the folder of that name, which can be called
     "read_audit": "registry",
     "read_log": "load.logs",

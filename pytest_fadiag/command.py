@@ -9,11 +9,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from .judge.errors import AuditError
+from .judge.late import named
 from .load.logtables import EVENTS
+from .load.setup import Setup
 from .session.options import OPTIONS, Option
 from .session.verify import verify
 
@@ -34,14 +37,17 @@ class Command:
     run: Callable[[Sequence[str]], int]
     options: tuple[str, ...] | None = None
     """The options that it lists; all of them, if none are named."""
+    of_pytest: bool = True
+    """Whether what it does not know goes to pytest."""
 
     def help(self) -> str:
         """What ``--help`` prints."""
+        others = "\n\nEverything else goes to pytest: -n 2, -q, -x, -k, --junitxml=FILE …"
         parser = argparse.ArgumentParser(
             prog=f"fadiag {self.name}",
-            usage=f"fadiag {self.name} {self.files} [OPTIONS] [OPTIONS OF PYTEST]",
+            usage=f"fadiag {self.name} {self.files} [OPTIONS]{' [OPTIONS OF PYTEST]' if self.of_pytest else ''}",
             description=self.summary,
-            epilog=f"example:\n  {self.example}\n\nEverything else goes to pytest: -n 2, -q, -x, -k, --junitxml=FILE …",
+            epilog=f"example:\n  {self.example}{others if self.of_pytest else ''}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             add_help=False,
         )
@@ -53,6 +59,13 @@ class Command:
                 else:
                     parser.add_argument(f"--{option.name}", metavar=option.metavar, help=shown)
         return parser.format_help()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong and leaves the exit code to the command."""
+
+    def error(self, message: str) -> NoReturn:
+        raise AuditError(message)
 
 
 def _audit(arguments: Sequence[str]) -> int:
@@ -68,16 +81,32 @@ def _lint(arguments: Sequence[str]) -> int:
 
 
 def _verify(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="fadiag verify", add_help=False, exit_on_error=False)
+    parser = _Parser(add_help=False)
     parser.add_argument("certificate", type=Path)
     parser.add_argument("--root", type=Path, action="append", default=[])
-    try:
-        options, rest = parser.parse_known_args(arguments)
-    except argparse.ArgumentError as error:
-        raise AuditError(str(error)) from None
+    options, rest = parser.parse_known_args(arguments)
     if rest:
         raise AuditError(f"unknown argument {rest[0]!r}; it takes a certificate and --root FOLDER")
     return verify(options.certificate, options.root)
+
+
+def _control(arguments: Sequence[str]) -> int:
+    parser = _Parser(add_help=False)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seed", type=int)
+    for name in ("model", "stream", "data"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--unsafe-load", action="store_true")
+    options, rest = parser.parse_known_args(arguments)
+    if rest:
+        raise AuditError(f"unknown argument {rest[0]!r}; it takes one checkpoint and the options that --help lists")
+    path: Path = options.checkpoint
+    out = path.with_name(f"frozen_{path.with_suffix('.pt').name}") if options.out is None else options.out
+    sys.path.insert(0, str(Path.cwd()))  # where --model finds a factory, as python -m pytest does
+    setup = Setup(options.data, options.model, options.stream, device="cpu", unsafe=options.unsafe_load)
+    print(named("pytest_fadiag.workshop:write_control")(path, out, setup, options.seed))
+    return 0
 
 
 COMMANDS = (
@@ -112,6 +141,18 @@ COMMANDS = (
         "fadiag verify certificate/ --root unpacked/",
         _verify,
         (),
+        of_pytest=False,
+    ),
+    Command(
+        "control",
+        "Write the frozen control of a checkpoint, ready to train: its network with all weights drawn anew, and the names of "
+        "those in its blocks, which must not be trained. --out names the file (default: frozen_NAME.pt beside it), --seed "
+        "the seed (default: the checkpoint's).",
+        "CHECKPOINT [--out FILE] [--seed N]",
+        "fadiag control runs/dfa_s42.pt --out runs/frozen_dfa_s42.pt",
+        _control,
+        ("model", "stream", "data", "unsafe-load"),
+        of_pytest=False,
     ),
 )
 

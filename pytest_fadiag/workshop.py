@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,16 +15,18 @@ from torch import Tensor, nn
 from .judge.credit import CreditFunction
 from .judge.doubts import Fingerprint
 from .judge.errors import AuditError
+from .judge.files import write_atomically
 from .judge.late import named
 from .judge.observers import ObserverSpec
 from .load.checkpoints import Checkpoint, checkpoint_of
 from .load.data import DataSet, EvalBatches, as_data_set
 from .load.fingerprints import fingerprint
 from .load.networks import build_network, choose_device, left_aside, load_into, wants_flat
-from .load.setup import Given, Setup
+from .load.setup import NOTHING_GIVEN, Given, Setup
 from .load.sources import UnknownData
 from .load.specs import is_factory, named_function
 from .measure.batches import Batch
+from .measure.control import frozen_parameters, make_control
 from .measure.credit import CreditSource, function_name
 from .measure.observe import Observations, observe
 from .registry import Registry, installed
@@ -154,6 +157,33 @@ class Workshop:
             credit=credit,
         )
         return observations
+
+
+def write_control(path: Path, out: Path, setup: Setup, seed: int | None) -> str:
+    """Write the network to train for the control of a checkpoint, and say what it is; an existing file is never replaced."""
+    if out.exists():
+        raise AuditError(f"{out}: exists already; name another file with --out, or remove it")
+    workshop = Workshop(setup, installed())
+    checkpoint = workshop.checkpoint(path)
+    network = workshop.network(checkpoint, NOTHING_GIVEN)
+    inputs = None if setup.data is None else next(iter(workshop.batches(checkpoint, network, NOTHING_GIVEN)))[0]
+    drawn_by = checkpoint.seed if seed is None else seed
+    control = make_control(network, setup.stream, inputs=inputs, seed=drawn_by or 0, from_scratch=True).cpu()
+    config = {**checkpoint.config, "frozen": True, **({} if drawn_by is None else {"seed": drawn_by})}
+    frozen = frozen_parameters(control)
+    content = io.BytesIO()
+    saved = {"state_dict": control.state_dict(), "config": config, "frozen_parameters": frozen, "untrained": True}
+    torch.save(saved, content)
+    try:
+        write_atomically(out, content.getvalue())
+    except OSError as error:
+        raise AuditError(f"{out}: cannot be written: {error.strerror or error}") from error
+    total = sum(parameter.numel() for parameter in control.parameters())
+    held = sum(parameter.numel() for parameter in control.parameters() if not parameter.requires_grad)
+    return (
+        f"{out}: all weights drawn anew by seed {drawn_by or 0}; {held:,} of {total:,} parameters, those of the blocks, must "
+        "not be trained: their names are under frozen_parameters"
+    )
 
 
 def _called(function: Any, what: str) -> Any:

@@ -24,14 +24,14 @@ def reinitialise(network: nn.Module, stream: Stream, seed: int) -> list[str]:
     cuda = {parameter.device.index or 0 for parameter in parameters.values() if parameter.device.type == "cuda"}
     with torch.random.fork_rng(devices=sorted(cuda)), torch.no_grad():
         torch.manual_seed(seed)
-        for module, held in _modules_of_blocks(network, parameters, stream):
+        for module, held in modules_of_blocks(network, parameters, stream):
             drawn |= _reset(module, {name: parameters[name] for name in sorted(held & drawable)})
         for name in sorted(drawable - drawn):
             drawn |= _redrawn(name, parameters[name])
     return [name for name, own in zip(stream.blocks, stream.parameters, strict=True) if not own or not own <= drawn]
 
 
-def _modules_of_blocks(network: nn.Module, parameters: dict[str, Tensor], stream: Stream) -> list[tuple[nn.Module, set[str]]]:
+def modules_of_blocks(network: nn.Module, parameters: dict[str, Tensor], stream: Stream) -> list[tuple[nn.Module, set[str]]]:
     """The modules that belong to the blocks alone and what they hold, inner ones first; one that holds nothing goes with the
     module that it is in."""
     names = {parameter: name for name, parameter in parameters.items()}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from repo import Repo
 
 from pytest_fadiag.command import COMMANDS, main, translate
@@ -71,3 +72,42 @@ def test_an_audit_has_pytests_exit_codes_and_leaves_the_repos_own_tests_alone(re
     assert "FA audit" in hollow.stdout
     assert fadiag("merge", "audit.json").returncode == 1
     assert fadiag("audit", "runs/none.pt").returncode == 4
+
+
+def test_control_writes_a_network_to_train_whose_blocks_are_named(repo: Repo, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["control", "runs/dfa_s42.pt", "--out", "new/../frozen.pt"]) == 4  # there is no such folder
+    assert main(["control", "runs/dfa_s42.pt"]) == 0
+    assert "runs/frozen_dfa_s42.pt: all weights drawn anew by seed 42; " in capsys.readouterr().out
+    before, made = (torch.load(repo.path / "runs" / name) for name in ("dfa_s42.pt", "frozen_dfa_s42.pt"))
+    assert made["config"] == {"method": "dfa", "seed": 42, "frozen": True} and "test_acc" not in made
+    assert made["frozen_parameters"] == [name for name in before["state_dict"] if name.startswith("blocks.")]
+    assert all(not torch.equal(value, before["state_dict"][name]) for name, value in made["state_dict"].items())
+
+
+def test_control_never_replaces_a_file(repo: Repo, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (repo.path / "runs" / "bp_s42.pt").read_bytes()
+    assert main(["control", "runs/bp_s42.pt", "--out", "runs/bp_s42.pt"]) == 4
+    assert "runs/bp_s42.pt: exists already" in capsys.readouterr().err
+    assert (repo.path / "runs" / "bp_s42.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["none.pt"], "none.pt"),
+        ([], "required: checkpoint"),
+        (["runs/bp_s42.pt", "--sed", "4", "x"], "unknown argument"),
+        (["runs/bp_s42.pt", "--seed", "x"], "invalid int value"),
+        (["runs/bp_s42.pt", "--stream", "layers.* -> out_ln"], "layers"),
+    ],
+)
+def test_control_says_what_is_wrong(repo: Repo, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["control", *words]) == 4
+    assert said in capsys.readouterr().err
+
+
+def test_a_control_that_is_not_trained_yet_is_taken_for_none(repo: Repo) -> None:
+    assert main(["control", "runs/bp_s42.pt", "--seed", "1", "--data", "data.npz"]) == 0
+    result = repo.run("--fa-checkpoint=runs/bp_s42.pt", "--fa-frozen=runs/frozen_bp_s42.pt")
+    assert result.parseoutcomes().get("passed") == 3
+    result.stdout.fnmatch_lines(["*the control was never trained, as fadiag control wrote it: it is no control*"])
