@@ -123,7 +123,7 @@ COMMANDS = (
         "AUDIT.json…",
         "fadiag merge part-*.json --report html:audit.html",
         _merge,
-        ("threshold", "growth", "confounds", "diagnostics", "report", "expect", "missing", "inconclusive"),
+        ("threshold", "growth", "confounds", "diagnostics", "protocol", "report", "expect", "missing", "inconclusive"),
     ),
     Command(
         "lint",

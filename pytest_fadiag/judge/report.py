@@ -12,7 +12,18 @@ from .codec import read, to_plain
 from .config import Plain, plain_config
 from .control import Control
 from .credit import Credit
-from .diagnostics import DIAGNOSTICS, Cause, CauseKind, Diagnostic, Diagnostics, Finding, GradientFloor, ResidualGrowth, Status
+from .diagnostics import (
+    DIAGNOSTICS,
+    Cause,
+    CauseKind,
+    CreditAlignment,
+    Diagnostic,
+    Diagnostics,
+    Finding,
+    GradientFloor,
+    ResidualGrowth,
+    Status,
+)
 from .diagnostics.frozen_margin import interval, margin
 from .errors import AuditError, AuditFailure
 from .inputs import StatedInputs
@@ -22,6 +33,7 @@ from .margins import Interval
 from .names import LONGEST_NAME, as_name, as_text, printable
 from .observers import CREDIT, ObserverSpec
 from .probed import Probed
+from .protocol import PROTOCOL_NAMES, published
 from .records import (
     Accuracy,
     AuxiliaryStatistics,
@@ -97,6 +109,8 @@ class DiagnosticReport(Probed):
     """What the checkpoint or the log says of its training: architecture, optimiser, epochs, whatever its author saved."""
     diagnostics: tuple[str, ...] = tuple(diagnostic.name for diagnostic in DIAGNOSTICS.by_default)
     """Those that were asked for, by name; what another one needs need not have been measured."""
+    protocol: str | None = None
+    """The published form by which it is judged, three or four, where somebody named one."""
     observations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What observers saw whose numbers are no fields of a report, by the observers' names, as plain JSON values."""
     expected: Keys | None = None
@@ -128,6 +142,8 @@ class DiagnosticReport(Probed):
         for name in ("headline_acc", "frozen_baseline_acc", "claimed_acc"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_accuracy(getattr(self, name), name))
+        if self.protocol not in (None, *PROTOCOL_NAMES):
+            raise AuditError(f"protocol must be one of {', '.join(PROTOCOL_NAMES)}, not {self.protocol!r:.40}")
         unknown = [name for name in self.diagnostics if self.available.get(name) is None]
         if unknown:
             raise AuditError(
@@ -231,6 +247,18 @@ class DiagnosticReport(Probed):
         """Γ at every site with its null, nudge, size and state; ``None`` where the method's credit was not looked at."""
         return self.observed(CREDIT)
 
+    @property
+    def shown(self) -> tuple[Diagnostic, ...]:
+        """What was measured beside what is judged: its numbers are shown, and nothing follows from them."""
+        unasked = self.credit is not None and not self.asks_for(CreditAlignment.key)
+        return self.available.select(CreditAlignment.key) if unasked else ()
+
+    @property
+    def published(self) -> str:
+        """What the published form says: «PASS», «FAIL(D1+D2)»; nothing where none was named, or it has no such word."""
+        decided = [finding.key for finding in self.findings if finding.exact]
+        return published(self.protocol, self.fired, decided)
+
     def asks_for(self, key: str) -> bool:
         """Whether the diagnostic of a key was asked for."""
         return any(diagnostic.key == key for diagnostic in self._asked)
@@ -328,7 +356,10 @@ class DiagnosticReport(Probed):
             lines += folded("    ", [finding.headline] if self.lacks(diagnostic) else diagnostic.lines(self))
             if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
                 lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
-        return printable("\n".join([*lines, f"VERDICT: {self.verdict}"]))
+        for diagnostic in self.shown:
+            lines += [f"{diagnostic.label}: shown, not judged", *folded("    ", diagnostic.lines(self))]
+        beside = f" [{self.published}]" if self.published else ""
+        return printable("\n".join([*lines, f"VERDICT: {self.verdict}{beside}"]))
 
     @property
     def margin_pp(self) -> float | None:

@@ -19,6 +19,7 @@ from .diagnostics import DIAGNOSTICS, Status
 from .errors import AuditError
 from .inputs import StatedInputs
 from .margins import Interval, SeedMargin, SeedVerdict, Variance
+from .protocol import ProtocolName
 from .records import Accuracy, AuxiliaryStatistics, Reference, with_present_names
 from .stream import ResidualStream
 from .thresholds import DiagnosticThresholds
@@ -189,6 +190,9 @@ class ReportValues:
     diagnostics: Annotated[Names, Meta(description="The diagnostics that were asked for, by name.")] = tuple(
         diagnostic.name for diagnostic in DIAGNOSTICS.by_default
     )
+    protocol: Annotated[
+        ProtocolName | None, Meta(description="The published form by which it is judged, where one was named.")
+    ] = None
     thresholds: DiagnosticThresholds = field(default_factory=DiagnosticThresholds)
     companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
     accuracy: Accuracy | None = None
@@ -234,6 +238,7 @@ class ReportValues:
     findings: tuple[FindingValues, ...] = ()
     remarks: Names = ()
     verdict: str = ""
+    published: Annotated[str, Meta(description="What the published form says: PASS, FAIL(D1+D2), INCOMPLETE(D3).")] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ CREDIT_FIXTURE = "fa_credit"
 def asked_keys(run: Run, node: pytest.Item | pytest.Collector) -> Keys:
     """The diagnostics of the run; where nobody names any and a conftest gives the method's credit, that of the credit too."""
     keys = run.settings.diagnostics
-    return keys if "diagnostics" in run.settings.given or not credit_is_given(node) else with_alignment(keys)
+    return keys if run.settings.chooses or not credit_is_given(node) else with_alignment(keys)
 
 
 def credit_is_given(node: pytest.Item | pytest.Collector) -> bool:

@@ -13,6 +13,7 @@ from ..judge.diagnostics import ALL, DIAGNOSTICS
 from ..judge.errors import AuditError
 from ..judge.inputs import Normalisation
 from ..judge.keys import Keys
+from ..judge.protocol import PROTOCOL_NAMES
 from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
 from ..show.outputs import OUTPUTS
 
@@ -273,6 +274,14 @@ OPTIONS = (
         "packages by their names, behind a comma: abcd,my-name",
         _keys,
         metavar="KEYS",
+    ),
+    Option(
+        "protocol",
+        "Judge by a published form: three (D1 residual-growth, D2 gradient-floor, D3 frozen-margin, confounds flagged unless "
+        "--fa-confounds says otherwise, no margin over seeds; PASS or FAIL(D1+D2) beside the verdict) or four "
+        "(residual-growth to frozen-margin); the method's credit is then shown and not judged (default: neither)",
+        _one_of(*PROTOCOL_NAMES),
+        metavar="|".join(PROTOCOL_NAMES),
     ),
     Option(
         "credit",

@@ -186,10 +186,10 @@ class Run:
         expected: Keys | None = None,
     ) -> tuple[DiagnosticReport, Mapping[str, BaseException]]:
         """The report of a target, and by key what keeps a diagnostic from being judged, if something does."""
-        evidence = self.evidence(target, diagnostics, overrides)
+        evidence = self.evidence(target, [*diagnostics, *self._shown(diagnostics, overrides)], overrides)
         control: Control | None = None
-        problems: dict[str, BaseException] = dict(evidence.problems)
         asked = {diagnostic.key for diagnostic in diagnostics}
+        problems = {key: problem for key, problem in evidence.problems.items() if key in asked}
         try:
             control = self.control(evidence, overrides) if CONTROLLED in asked else None
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
@@ -201,8 +201,23 @@ class Run:
         key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected)
         if key not in self._reports:
             judged = evidence.judge(control, thresholds, diagnostics)
-            self._reports[key] = replace(judged, expected=judged.fired if self.settings.updates_expect else expected)
+            self._reports[key] = replace(
+                judged,
+                expected=judged.fired if self.settings.updates_expect else expected,
+                protocol=self._form(diagnostics) or judged.protocol,
+            )
         return self._reports[key], problems
+
+    def _form(self, diagnostics: Sequence[Diagnostic]) -> str | None:
+        """The published form by which these diagnostics are judged; a marker that asks for others is judged by none."""
+        form = self.settings.form
+        return self.settings.protocol if form is not None and {*form.keys} <= {d.key for d in diagnostics} else None
+
+    def _shown(self, diagnostics: Sequence[Diagnostic], overrides: Overrides) -> Sequence[Diagnostic]:
+        """What is measured and not judged: beside a published form, the credit where one is given."""
+        given = self.settings.credit is not None or overrides.given.credit is not None
+        alignment = self.settings.available.select(CreditAlignment.key)
+        return alignment if self._form(diagnostics) and given and alignment[0] not in diagnostics else ()
 
     def control(self, evidence: Evidence, overrides: Overrides) -> Control | None:
         """The control of what is known: a fixture's, one of --fa-frozen, or that which a recorded row was compared with."""
@@ -229,7 +244,7 @@ class Run:
         file = self.expectations.path.name
         said: dict[str, BaseException] = {}
         for diagnostic in (diagnostic for diagnostic in diagnostics if diagnostic.key in keys):
-            later = diagnostic not in DIAGNOSTICS.by_default and "diagnostics" not in self.settings.given
+            later = diagnostic not in DIAGNOSTICS.by_default and not self.settings.chooses
             text = f"{labelled(diagnostic.key)} of {target.id} is not recorded in {file}"
             said[diagnostic.key] = (
                 pytest.skip.Exception(f"{text}: record it there (--fa-update-expect)")

@@ -85,6 +85,8 @@ def collectors(session: pytest.Session, run: Run) -> list[SeedCollector]:
     targets = run.targets
     if CONTROLLED not in run.settings.diagnostics:
         return []
+    if run.settings.form is not None and not run.settings.form.over_seeds and targets.margins is None:
+        return []
     if targets.margins is not None:
         groups = [group for group in seed_groups(targets.named) if group.name in targets.margins]
     else:

@@ -14,6 +14,7 @@ import pytest
 from ..judge.diagnostics import ALL, CreditAlignment, Diagnostic, Diagnostics
 from ..judge.errors import AuditError
 from ..judge.keys import Keys
+from ..judge.protocol import PROTOCOLS, Protocol
 from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds, threshold_names
 from ..registry import Registry
 from .options import OPTIONS, Option
@@ -22,7 +23,7 @@ MARKER = "fa_protocol"
 MARKER_KEYS = ("checkpoint", "seeds", "diagnostics", "expect")
 MEASURING = (
     *("checkpoint", "log", "data", "normalize", "model", "credit"),
-    *("frozen", "threshold", "growth", "confounds", "diagnostics", "checklist"),
+    *("frozen", "threshold", "growth", "confounds", "diagnostics", "protocol", "checklist"),
 )
 """What the ini file says of measuring and judging; a merge keeps what the merged audits say, also where these files are not."""
 
@@ -64,6 +65,7 @@ class Settings:
     diagnostics: Keys
     everything: bool = False
     """Whether all diagnostics are run that can be: then one that nobody supplied with what it needs is no error."""
+    protocol: str | None
     credit: str | None
     inconclusive: str
     checklist: tuple[str, ...]
@@ -95,12 +97,15 @@ class Settings:
             if chosen is not None and chosen is not False:
                 given.add(name)
             values[name] = _read(option, chosen, from_ini=line is None)
+        _one_way_to_choose(values, given, typed)
         registry = config.stash[REGISTRY]
         available = registry.diagnostics
         everything = values["diagnostics"] == ALL
         for name in ("diagnostics", "threshold", "report"):
             try:
-                values[name] = _known(name, values[name], registry, with_credit=values["credit"] is not None)
+                values[name] = _known(
+                    name, values[name], registry, with_credit=values["credit"] is not None and values["protocol"] is None
+                )
             except AuditError as error:
                 raise AuditError(f"{f'--fa-{name}' if name in typed else f'ini option fa_{name}'}: {error}") from None
         return cls(
@@ -134,6 +139,16 @@ class Settings:
         return self.available.thresholds().replace(**self.threshold_changes()).replace(**marked)
 
     @property
+    def form(self) -> Protocol | None:
+        """The published form by which the run judges, if it was asked for one."""
+        return None if self.protocol is None else PROTOCOLS[self.protocol]
+
+    @property
+    def chooses(self) -> bool:
+        """Whether somebody says which diagnostics are run, by name or by a published form."""
+        return "diagnostics" in self.given or self.protocol is not None
+
+    @property
     def updates_expect(self) -> bool:
         """Whether this run records what it finds instead of comparing with what was recorded."""
         return self.update_expect or self.update_expect_on_ci
@@ -145,7 +160,8 @@ class Settings:
     def threshold_changes(self) -> dict[str, Any]:
         """The thresholds that the command line or the ini file set, by name."""
         rules = {"growth": self.growth, "confounds": self.confounds}
-        return {**dict(self.threshold), **{name: rule for name, rule in rules.items() if rule is not None}}
+        own = {} if self.form is None else self.form.rules
+        return {**own, **dict(self.threshold), **{name: rule for name, rule in rules.items() if rule is not None}}
 
     def base(self, option: str) -> Path:
         """Where a relative path starts: the invocation's folder for what was typed, the root folder for ini and markers."""
@@ -171,6 +187,22 @@ def _known(name: str, value: Any, registry: Registry, *, with_credit: bool = Fal
         available.thresholds().replace(**dict(value))
         return value
     return tuple((kind, destination or registry.default_destination(kind)) for kind, destination in value)
+
+
+def _one_way_to_choose(values: dict[str, Any], given: set[str], typed: set[str]) -> None:
+    """Let a published form name the diagnostics; where names are given as well, what was typed wins, else it is an error."""
+    both = {"protocol", "diagnostics"}
+    if both <= given and len(both & typed) != 1:
+        raise AuditError(
+            "--fa-protocol and --fa-diagnostics exclude each other: a published form says which diagnostics are run; leave one "
+            "of them out"
+        )
+    if both <= given:
+        (other,) = both - typed
+        given.discard(other)
+        values[other] = None
+    if values["protocol"] is not None:
+        values["diagnostics"] = PROTOCOLS[values["protocol"]].keys
 
 
 def with_alignment(keys: Keys) -> Keys:

@@ -226,7 +226,7 @@ def report_for(
 def _asked(run: Run, request: pytest.FixtureRequest) -> tuple[Diagnostic, ...]:
     """The diagnostics that a report is for: the marker's, for tests of single ones the run's, else all."""
     keys = marked(request.node).get("diagnostics")
-    if keys is None and "fa_diagnostic" in request.fixturenames:
+    if keys is None and ("fa_diagnostic" in request.fixturenames or run.settings.protocol is not None):
         keys = asked_keys(run, request.node)
     if keys is None:
         by_default = Keys.of(diagnostic.key for diagnostic in run.settings.available.by_default)

@@ -161,11 +161,15 @@ class Audit:
 
     @cached_property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """The built-in ones that run by default, and of the others those that a row was asked for."""
+        """The built-in ones that run by default, and of the others those that a row was asked for or shows.
+
+        Where all rows are judged by a published form, it says which run.
+        """
         reports = [row.report for row in self.rows if row.report is not None]
         available = reports[0].available if reports else DIAGNOSTICS
-        asked = {name for report in reports for name in report.diagnostics}
-        return tuple(d for d in available if d in DIAGNOSTICS.by_default or d.name in asked)
+        asked = {name for report in reports for name in (*report.diagnostics, *(d.name for d in report.shown))}
+        default = () if reports and all(report.protocol for report in reports) else DIAGNOSTICS.by_default
+        return tuple(d for d in available if d in default or d.name in asked)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:

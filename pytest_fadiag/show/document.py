@@ -152,6 +152,7 @@ def _summary(row: AuditRow) -> dict[str, Any]:
         "standing": row.status.standing.word,
         "status": in_words(row.status),
         "verdict": in_a_sentence(row.status),
+        "published": row.status.published,
         "fired": str(row.fired),
         "expected": to_plain(row.expected),
         "outcomes": to_plain(row.outcomes),

@@ -175,6 +175,10 @@ def _outcome(audit: Audit, row: AuditRow, diagnostic: Diagnostic) -> str:
     if row.report is None:
         return "–"
     key, status, finding = diagnostic.key, row.status, row.report.finding(diagnostic.key)
+    if diagnostic in row.report.shown:
+        return " ".join(
+            filter(None, ["shown, not judged:", _text(diagnostic.columns[-1].written(row.report) or "not measured")])
+        )
     column = deciding(audit.columns, row.report, finding)
     number = None if column is None else column.written(row.report)
     outcome, said = _text(finding.outcome), f": {_text(finding.headline)}" if number is None else f" {_text(number)}"

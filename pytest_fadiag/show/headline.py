@@ -19,7 +19,8 @@ INTERRUPTED = "interrupted before its end"
 
 def headline(audit: Audit) -> str:
     """What was found in a sentence, and whether that is all."""
-    return f"{INTERRUPTED}: {_found(audit)}" if audit.interrupted else _found(audit)
+    said = "; ".join(filter(None, [_found(audit), published_line(audit)]))
+    return f"{INTERRUPTED}: {said}" if audit.interrupted else said
 
 
 def _found(audit: Audit) -> str:
@@ -37,6 +38,14 @@ def _found(audit: Audit) -> str:
     undecided = any(word in counts for word in ("inconclusive", "fire", "error"))
     but = ", but not every margin over seeds" if undecided and passed else ""
     return f"{passed} of {count(len(rows), 'result')} trustworthy{incomplete}{but}"
+
+
+def published_line(audit: Audit) -> str:
+    """How many rows pass by the published form that they are judged by: «D1 to D3: 5 PASS, 13 FAIL», or nothing."""
+    counts = Counter(row.status.published.partition("(")[0] for row in audit.rows if row.status.published)
+    return f"D1 to D3: {', '.join(f'{counts[word]} {word}' for word in ('PASS', 'FAIL', 'INCOMPLETE') if counts[word])}" * bool(
+        counts
+    )
 
 
 def standing_counts(rows: Sequence[AuditRow]) -> Counter[Standing]:

@@ -10,7 +10,7 @@ from .audit import Audit, Checklist
 from .headline import checklist_count, headline, margins_line
 from .notes import has_expected, legend, notes_of
 from .printable import one_line, printable
-from .status import in_a_sentence
+from .status import with_published
 from .table import Line, render
 
 _MARKUP = re.compile(
@@ -42,7 +42,7 @@ def markdown(audit: Audit) -> str:
         lines += [*part, ""] if part else []
     for row in audit.rows:
         if row.report is not None and row.fired:
-            title = _MENTION.sub(f"@{SILENT}", html.escape(one_line(f"{row.checkpoint}: {in_a_sentence(row.status)}")))
+            title = _MENTION.sub(f"@{SILENT}", html.escape(one_line(f"{row.checkpoint}: {with_published(row.status)}")))
             lines += [
                 f"<details><summary>{title}</summary>",
                 "",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..judge.diagnostics import DIAGNOSTICS, Diagnostics
 from ..judge.keys import Keys
+from ..judge.protocol import published
 from ..judge.report import DiagnosticReport
 from ..judge.verdict import DECIDED, INCOMPLETE, TRUSTWORTHY, left_open, not_walked_back, walk_back
 
@@ -68,6 +69,8 @@ class RowStatus:
     """What was expected to fire, where somebody recorded it."""
     as_expected: bool | None = None
     """Whether what fired is what was expected, as far as it ran; nothing where that was not put to the test."""
+    published: str = ""
+    """What the published form of the protocol says by which the row is judged, if it is by one."""
     reason: str = ""
     """What an error said."""
     available: Diagnostics = field(default=DIAGNOSTICS, repr=False, compare=False)
@@ -116,6 +119,7 @@ class RowStatus:
             not_run=not_run,
             expected=expected,
             as_expected=as_expected,
+            published="" if report is None else published(report.protocol, fired, (*fired, *(set(passed) - set(likely)))),
             reason=reason,
             available=available,
         )
@@ -152,7 +156,14 @@ def in_words(status: RowStatus, mark: str = "*") -> str:
     if status.standing is Standing.INCOMPLETE:
         parts.append(_listed(LIKELY, (key for key in status.passed if key in status.likely)))
     parts += [_listed("error", status.broken), _listed("not run", status.not_run), _listed("no", status.absent)]
+    parts.append(f"[{status.published}]" if status.published else "")
     return " ".join(filter(None, parts))
+
+
+def with_published(status: RowStatus) -> str:
+    """The same, and beside it what a published form says of the row: «needs walk-back: … [FAIL(D1+D2)]»."""
+    said = in_a_sentence(status)
+    return f"{said} [{status.published}]" if status.published and status.reported else said
 
 
 def _listed(word: str, keys: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from ..judge.diagnostics.frozen_margin import FrozenMargin
 from ..judge.margins import SeedVerdict
 from ..judge.wording import count
 from .audit import Audit, AuditRow, MarginRow
-from .headline import INTERRUPTED, fired_counts, standing_counts
+from .headline import INTERRUPTED, fired_counts, published_line, standing_counts
 from .notes import EXCUSED_MEANS, has_expected, legend, notes_of
 from .printable import one_line as on_one_line
 from .printable import printable, shortened
@@ -71,7 +71,7 @@ def one_line(audit: Audit, width: int) -> str:
     incomplete = standings[Standing.INCOMPLETE]
     rest = [f"{incomplete} {Standing.INCOMPLETE.word}"] * bool(incomplete)
     uncontrolled = sum(_lacks_control(row) for row in rows)
-    rest += [f"{uncontrolled} without control"] * bool(uncontrolled) + [_seed_verdicts(audit)]
+    rest += [f"{uncontrolled} without control"] * bool(uncontrolled) + [_seed_verdicts(audit), published_line(audit)]
     text, stopped = "", f", {INTERRUPTED}," if audit.interrupted else ""
     for detail in (f" ({counts})" if counts else "", ""):
         first = [f"{standings[Standing.TRUSTWORTHY]} trustworthy", f"{standings[Standing.WALK_BACK]} walk-back{detail}"]

@@ -31,6 +31,7 @@ class RowValues:
     ] = None
     status: Annotated[str, Meta(description="What became of the row, as the table has it.")] = ""
     verdict: Annotated[str, Meta(description="The same in a sentence, of the diagnostics that ran.")] = ""
+    published: Annotated[str, Meta(description="What the published form says, where one was named: FAIL(D1+D2).")] = ""
     fired: KeyList = ""
     expected: KeyList | None = None
     outcomes: Annotated[Mapping[Key, Outcome], Meta(description="By the key of the diagnostic.")] = field(default_factory=dict)
