@@ -21,7 +21,7 @@ INI = """[pytest]
 addopts = -p no:hypothesispytest -p no:randomly -p no:rerunfailures -p no:timeout
 fa_data = data.npz
 fa_checkpoint = runs
-fa_frozen = 0.0
+fa_frozen = 0.5
 fa_threshold = margin_pp=-100
 fa_device = cpu
 """

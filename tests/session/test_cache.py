@@ -93,7 +93,7 @@ def test_the_margin_alone_needs_neither_a_stream_nor_a_backward_pass(cold: Repo,
 
     constant = {"0.weight": torch.zeros(5, 20), "0.bias": torch.arange(5.0)}
     torch.save(constant, cold.path / "plain.pt")
-    options = ("--fa-checkpoint=plain.pt", "--fa-model=plain_net:make", "--fa-frozen=0.01")
+    options = ("--fa-checkpoint=plain.pt", "--fa-model=plain_net:make", "--fa-frozen=0.5", "--fa-threshold=margin_pp=-100")
     cold.run(*options, "--fa-diagnostics=d").assert_outcomes(passed=1)
     assert measured == ["accuracy"]
     cold.run(*options).assert_outcomes(errors=4)

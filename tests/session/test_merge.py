@@ -273,7 +273,7 @@ def test_what_is_expected_of_a_margin_survives_the_parts(repo: Repo) -> None:
 def test_a_control_of_another_method_leaves_the_recorded_one(repo: Repo) -> None:
     written(repo, "a.json", "--fa-checkpoint=runs/dfa_s42.pt", CONTROLS)
     repo.run("--fa-merge=a.json", "--fa-frozen=other=0.1").assert_outcomes(passed=1, failed=3)
-    repo.run("--fa-merge=a.json", "--fa-frozen=dfa=0.1").assert_outcomes(passed=2, failed=2)
+    repo.run("--fa-merge=a.json", "--fa-frozen=dfa=0.5").assert_outcomes(passed=2, failed=2)
 
 
 def test_a_part_that_is_missing_is_missed(repo: Repo) -> None:

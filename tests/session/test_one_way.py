@@ -200,7 +200,8 @@ def test_an_error_of_one_diagnostic_is_not_another_ones(repo: Repo) -> None:
         "@mark(checkpoint='plain.pt', diagnostics='a')\ndef test_a(fa_report): pass\n"
         "@mark(checkpoint='plain.pt', diagnostics='d')\ndef test_d(fa_report): pass\n",
     )
-    repo.run("test_own.py", "--fa-model=plain_net:make", "--fa-frozen=0.01").assert_outcomes(errors=1, passed=1)
+    options = ("--fa-model=plain_net:make", "--fa-frozen=0.5", "--fa-threshold=margin_pp=-100")
+    repo.run("test_own.py", *options).assert_outcomes(errors=1, passed=1)
 
 
 def test_numbers_of_two_networks_never_make_one_report(repo: Repo) -> None:

@@ -17,7 +17,8 @@ def hidden(config):
 def feedback(config):
     return CASES["feedback alignment"]()
 """
-HIDDEN = ("--fa-checkpoint=runs/own_s1.pt", "--fa-frozen=0.0", "--fa-model=networks:hidden")
+CONTROL = ("--fa-frozen=0.5", "--fa-threshold=margin_pp=-100")
+HIDDEN = ("--fa-checkpoint=runs/own_s1.pt", *CONTROL, "--fa-model=networks:hidden")
 MESSAGE = "the reference is not proven: autograd's derivative lies"
 
 
@@ -76,7 +77,7 @@ def test_the_result_is_kept_and_a_whole_report_is_an_error(own: Repo, measured: 
 def test_with_an_own_backward_that_is_undone_everything_is_judged(own: Repo) -> None:
     state = made(CASES["feedback alignment"]).state_dict()
     torch.save({"state_dict": state, "config": {"method": "own", "seed": 1}}, own.path / "runs" / "own_s1.pt")
-    document = own.audit("--fa-checkpoint=runs/own_s1.pt", "--fa-frozen=0.0", "--fa-model=networks:feedback")
+    document = own.audit("--fa-checkpoint=runs/own_s1.pt", *CONTROL, "--fa-model=networks:feedback")
     report = document["reports"]["runs/own_s1.pt"]
     assert report["reference"]["own_backward"] and len(report["reference"]["modules"]) == 6
     assert set(document["summary"][0]["outcomes"].values()) == {"passed"}
