@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "draw", "draw_all", "figures", "missing"]
 
-NAMES = ("audit", "rescue", "timeline")
+NAMES = ("audit", "credit", "rescue", "timeline")
 """The figures there are; one that needs several pages goes on as audit-2, audit-3."""
 
 
@@ -31,6 +31,9 @@ def missing(audit: Audit) -> dict[str, str]:
         reasons["audit"] = "nothing was measured"
     elif not any(group.reports for group in seed_groups(with_norms(audit))):
         reasons["audit"] = "no report has the norms of states and gradients; ask for (a) and (b) too"
+    asked = any(row.report is not None and row.report.asks_for("f") for row in audit.rows)
+    if asked and not _with_credit(audit):
+        reasons["credit"] = "of no network the credit was measured; give it by --fa-credit=package.module:function"
     trajectories = sum(row.report is not None and row.report.trajectory is not None for row in audit.rows)
     logs = "give training logs with several epochs, such as those of pytest_fadiag.Recorder, by --fa-log"
     if not trajectories:
@@ -40,14 +43,25 @@ def missing(audit: Audit) -> dict[str, str]:
     return reasons
 
 
+def _with_credit(audit: Audit) -> bool:
+    reports = [row.report for row in audit.rows if row.report is not None]
+    return any(report.credit is not None and not report.credit.problem for report in reports)
+
+
 def figures(audit: Audit) -> dict[str, Figure]:
     """Every figure that the audit has data for, by name; what :func:`missing` names is not among them."""
+    from .credit import credit_pages
     from .depth import audit_pages
     from .rescue import rescue_pages
     from .style import house_style
     from .timeline import timeline_pages
 
-    makers = {"audit": lambda audit: audit_pages(with_norms(audit)), "rescue": rescue_pages, "timeline": timeline_pages}
+    makers = {
+        "audit": lambda audit: audit_pages(with_norms(audit)),
+        "credit": credit_pages,  # no page where nobody asked for the credit, which is no lack
+        "rescue": rescue_pages,
+        "timeline": timeline_pages,
+    }
     absent = missing(audit)
     drawn: dict[str, Figure] = {}
     with house_style():

@@ -17,7 +17,7 @@ from .. import headline, share, status
 from ..audit import Audit
 from ..notes import notes_of
 from ..printable import one_line, printable
-from . import details, listing, overlay, plots, sections
+from . import credit, details, listing, overlay, plots, sections
 
 
 def page_of(audit: Audit, version: str) -> str:
@@ -68,7 +68,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader(__package__), autoescape=True, undefined=StrictUndefined, extensions=[_Compact], finalize=_spelled
     )
-    views = (details, headline, listing, overlay, plots, sections, share, status)
+    views = (credit, details, headline, listing, overlay, plots, sections, share, status)
     environment.globals |= {view.__name__.rpartition(".")[2]: view for view in views}
     environment.filters |= {
         "as_log": as_log,
