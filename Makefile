@@ -1,9 +1,10 @@
 # Each target works on a fresh machine: it makes the virtual environment when that is missing or out of date.
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: audit test test-integrations lint format bench truth fixtures readme dist clean
+.PHONY: audit test test-integrations fuzz kills lint format bench truth fixtures readme docs dist clean
 
 audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against their recorded verdicts
 	cd fixtures && ../$(BIN)/python -m pytest
@@ -45,18 +46,25 @@ fixtures: $(VENV)/.ready ## train the shipped checkpoints again (about an hour)
 readme: $(VENV)/.ready  ## renew the table, the report and the options in the README
 	$(BIN)/python .ci/readme.py
 
+docs: $(VENV)/.docs     ## the documentation as pages, build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
 dist: $(VENV)/.ready    ## build and check what is released
-	rm -rf dist && $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,release]'
+	rm -rf dist && $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev,release]'
 	$(BIN)/python -m build && $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl
 
 clean:                  ## remove what the other targets made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/truth/made
 
 $(VENV)/.integrations: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,integrations]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev,integrations]'
 	touch $@
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev,docs]'
+	touch $@
+
+$(VENV)/.ready: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev]'
 	touch $@

@@ -15,10 +15,10 @@ from pytest_fadiag.command import COMMANDS
 from pytest_fadiag.session.options import OPTIONS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 OURS = {f"--{option.name}" for option in OPTIONS} | {"--root", "--out", "--help"}
-COMMAND = re.compile(r"(?:pytest|fadiag|make) ")
+COMMAND = re.compile(r"(?:\S+/)?(?:pytest|fadiag|make|pip) ")
 
 
 def commands(text: str) -> list[str]:
@@ -29,7 +29,7 @@ def commands(text: str) -> list[str]:
     return [line.partition("  #")[0] for line in lines if COMMAND.match(line)]
 
 
-PASTED = [(page.name, line) for page in PAGES for line in commands(page.read_text("utf-8"))]
+PASTED = [(page.relative_to(ROOT).as_posix(), line) for page in PAGES for line in commands(page.read_text("utf-8"))]
 
 
 def test_there_are_commands_to_look_at() -> None:
@@ -42,6 +42,8 @@ def test_a_command_names_options_and_targets_that_exist(page: str, line: str) ->
     if words[0] == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
         assert words[1] in targets
+        return
+    if words[0] == "pip":
         return
     if words[0] == "fadiag":
         assert words[1] in {command.name for command in COMMANDS} | {"COMMAND"}
@@ -71,6 +73,32 @@ def test_python_in_a_page_compiles_and_imports_names_that_exist(page: Path) -> N
 def test_files_that_a_page_names_are_there(page: Path) -> None:
     for name in re.findall(r"`((?:examples|fixtures|benchmarks|docs|tests|pytest_fadiag)/[\w./-]+)`", page.read_text("utf-8")):
         assert (ROOT / name).exists(), name
+
+
+def test_the_reference_has_every_public_name() -> None:
+    listed = re.findall(r"^::: pytest_fadiag\.([\w.]+)$", (ROOT / "docs" / "api.md").read_text("utf-8"), re.MULTILINE)
+    assert set(pytest_fadiag.__all__) - {"__version__"} <= {name.rpartition(".")[2] for name in listed}
+
+
+def test_pages_link_to_pages_that_are_there_and_the_readme_to_their_addresses() -> None:
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    for page in (ROOT / "docs").glob("*.md"):
+        assert set(re.findall(r"\]\(([\w-]+)\.md[)#]", page.read_text("utf-8"))) <= pages
+    linked = set(re.findall(r"readthedocs\.io/([\w-]+)/\)", (ROOT / "README.md").read_text("utf-8")))
+    assert linked and linked <= pages
+    assert pages == set(re.findall(r"- ([\w-]+)\.md$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
+
+
+def test_the_lowest_versions_that_are_tried_are_those_that_are_promised() -> None:
+    promised = re.findall(r'"([\w-]+)>=([\d.]+)"', (ROOT / "pyproject.toml").read_text("utf-8"))
+    tried = dict(re.findall(r"^([\w-]+)==([\d.]+)$", (ROOT / ".ci" / "lowest.txt").read_text("utf-8"), re.MULTILINE))
+    lowest = {name: version for name, version in promised if name in tried}
+    assert {name: _parts(version) for name, version in lowest.items()} == {name: _parts(tried[name]) for name in lowest}
+    assert {"pytest", "pytest-xdist", "torch", "numpy", "msgspec", "matplotlib"} <= set(lowest)
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in f"{version}.0.0".split(".")[:3])
 
 
 def test_the_readme_fits_on_a_few_screens() -> None:

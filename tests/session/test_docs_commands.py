@@ -1,0 +1,176 @@
+"""Every command of the README and the documentation is run, in a lab's repo that has what the pages speak of."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support import network
+from test_docs import FENCED, PAGES, PASTED, ROOT
+
+from pytest_fadiag import Recorder
+from pytest_fadiag.command import COMMANDS, main
+
+NEEDS = {
+    "pip install pytest-fadiag": "a package index",
+    "pytest -d --tx '2*ssh=gpu7": "another host; examples/recipes/try_ssh.sh tries it on one",
+    "make truth": "Debian's dataset-fashion-mnist, and an hour",
+    "make fuzz": "up to an hour",
+    "make kills": "up to 90 minutes",
+}
+"""What is not run: it needs what is not here, or hours. Of the targets of make it is asked what they would do."""
+ELSEWHERE = {
+    "stream-rank": "tests/session/test_extension.py",
+    "events.out.tfevents": "tests/integrations/test_tensorboard.py",
+    "fa_expect= checkpoints/dfa_s42.pt": ".ci/readme.py",
+}
+"""What another file runs, with the packages or networks that it needs."""
+EXAMPLES = "examples/README.md"
+"""Its commands are about the shipped checkpoints, and run in their folder."""
+LINES = [line for page, line in PASTED if page != EXAMPLES]
+WORDS = set(LINES)
+BARE = {f"fadiag {command.name}" for command in COMMANDS} | {"fadiag audit …", "pytest --fa-only …"}
+"""Names of commands in a sentence, not lines to paste."""
+ENDED_WELL = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+"""Whatever the verdict on a network that nobody trained: the command was understood, and something was audited."""
+
+
+def lab_command(line: str) -> bool:
+    known = any(part in line for part in [*NEEDS, *ELSEWHERE])
+    return line.startswith(("pytest ", "fadiag ")) and line not in BARE and not known
+
+
+@pytest.fixture(scope="module")
+def lab_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Networks, controls, logs, data and code under the names that the pages use."""
+    lab = tmp_path_factory.mktemp("lab")
+    rng = np.random.default_rng(0)
+    for name in ("runs", "results", "logs", "tests", "mylab", "src/evaluate", "data/cifar-10-batches-py", "unpacked"):
+        (lab / name).mkdir(parents=True)
+    shape = {"d_in": 3072, "d": 8, "blocks": 2, "classes": 10}
+    images = rng.integers(0, 256, (300, 3072), np.uint8)
+    shown = (torch.from_numpy(images).view(-1, 3, 1024) / 255 - 0.5).flatten(1) * 4
+    labels = network(**shape)(shown).argmax(1).tolist()  # so that networks close to this one are better than chance
+    (lab / "data/cifar-10-batches-py/test_batch").write_bytes(pickle.dumps({"data": images, "labels": labels}, protocol=4))
+    for method, seed in (("fa", 1), ("dfa", 42), ("dfa", 123), ("dfa", 456)):
+        for frozen in (False, True):
+            net = network(**shape)
+            other = network(**shape, seed=seed + frozen)
+            weights = {key: 0.9 * value + 0.1 * other.state_dict()[key] for key, value in net.state_dict().items()}
+            saved = {"state_dict": weights, "config": {"method": method, "seed": seed, "frozen": frozen}}
+            torch.save(saved, lab / f"runs/{'frozen_' * frozen}{method}_s{seed}.pt")
+    batches = [(torch.randn(256, 3072), torch.arange(256) % 10)]
+    Recorder(lab / "runs/dfa_s42.jsonl", batches, config={"method": "dfa", "seed": 42}).record(1, network(**shape), acc=0.3)
+    shutil.copy(ROOT / "examples/logs/dfa-lam_s42.json", lab / "results")
+    (lab / "logs/metrics.csv").write_text("epoch,h_0_norm,h_L_norm,g_2_norm,acc_eval\n1,9,90,1e-4,0.3\n2,9,99,1e-4,0.36\n")
+    build = "from pytest_fadiag import ResidualMLP\n\ndef build():\n    return ResidualMLP(3072, 8, 2, 10)\n"
+    (lab / "mylab/models.py").write_text(build)
+    (lab / "mylab/plain.py").write_text(build)
+    (lab / "src/evaluate/gamma.py").write_text("def gamma(a, g):\n    return (a * g).sum() / (a.norm() * g.norm())\n")
+    (lab / "tests/test_x.py").write_text(_python("tests.md")[0])
+    (lab / "expected.json").write_text(json.dumps(dict.fromkeys(("dfa", "fa"), "")))
+    ini = "fa_data = cifar10:data\nfa_checkpoint = runs/dfa_s*.pt\nfa_device = cpu\npythonpath = .\n"
+    (lab / "pytest.ini").write_text(f"[pytest]\n{ini}")
+    return lab
+
+
+@pytest.fixture
+def lab(lab_files: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A pytester in the lab; what is measured once is kept for the next command."""
+    monkeypatch.chdir(lab_files)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(lab_files / "summary.md"))
+    monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "1")
+    monkeypatch.delenv("CI", raising=False)
+    return pytester
+
+
+def run(lab: pytest.Pytester, line: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Run a command as a shell would have split it; pytest runs in this process."""
+    folder = Path.cwd()
+    rest = "--fa-data=cifar10:data" if line.startswith("pytest") else "--data cifar10:data"
+    split = shlex.shlex(os.path.expandvars(line.replace("…", rest)), posix=False, punctuation_chars=False)
+    split.whitespace_split = True
+    words: list[str] = []
+    for word in split:
+        plain = shlex.split(word)[0]
+        matches = (
+            sorted(str(path.relative_to(folder)) for path in folder.glob(plain)) if "*" in word and "'" not in word else []
+        )
+        words += matches or [plain]
+    results: list[pytest.RunResult] = []
+
+    def inside(*arguments: str) -> None:
+        os.chdir(folder)
+        results.append(
+            lab.runpytest_inprocess("-p", "no:hypothesispytest", "-p", "no:randomly", f"--rootdir={folder}", *arguments)
+        )
+
+    if words[0] == "pytest":
+        inside(*words[1:])
+    else:
+        monkeypatch.setattr(os, "execv", lambda path, command: inside(*command[3:]))
+        code = main(words[1:])
+        if not results:
+            return int(code), ""
+    return int(results[0].ret), results[0].stdout.str() + results[0].stderr.str()
+
+
+def test_the_commands_of_all_pages_work_in_the_order_of_a_reader(lab: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [line for line in LINES if lab_command(line)]
+    assert len(lines) > 12
+    part = (
+        "pytest --fa-checkpoint='runs/*_s*.pt' --fa-frozen='runs/frozen_*.pt' --fa-shard={0}/2 --fa-report=json:part-{0}.json"
+    )
+    made_before = [part.format(1), part.format(2), "pytest -m fa_protocol --fa-report=json:audit.json"]
+    certificates_first = sorted(dict.fromkeys(lines), key=lambda line: "verify" in line)
+    control = Path("runs/frozen_dfa_s42.pt")
+    for line in [*made_before, *certificates_first]:
+        before = control.read_bytes()
+        if line.startswith("fadiag control"):
+            control.unlink()  # none is written over another
+        code, shown = run(lab, line, monkeypatch)
+        control.write_bytes(before)
+        assert code in ENDED_WELL, f"{line}\n{shown}"
+        assert " error" not in shown.splitlines()[-1] if shown else True, f"{line}\n{shown}"
+
+
+@pytest.mark.parametrize("target", sorted({line.split()[1] for line in WORDS if line.startswith("make ")}))
+def test_make_knows_what_to_do(target: str) -> None:
+    subprocess.run(["make", "--dry-run", target], cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("said", [*NEEDS, *ELSEWHERE])
+def test_what_is_not_run_is_still_on_a_page(said: str) -> None:
+    assert any(said in line for line in WORDS)
+    assert said not in ELSEWHERE or (ROOT / ELSEWHERE[said]).exists()
+
+
+def test_every_command_is_run_or_told_why_not() -> None:
+    for line in WORDS - BARE:
+        assert lab_command(line) or line.startswith("make ") or any(part in line for part in [*NEEDS, *ELSEWHERE]), line
+
+
+def _python(page: str) -> list[str]:
+    path = next(path for path in PAGES if path.name == page and path.parent.name in ("docs", ROOT.name))
+    return [code for language, code in FENCED.findall(path.read_text("utf-8")) if language == "python"]
+
+
+@pytest.mark.parametrize("page", ["audit.md", "training.md"])
+def test_the_python_of_a_page_runs(lab: pytest.Pytester, page: str) -> None:
+    net = network(d_in=3072, d=8, blocks=2, classes=10)
+    batches = [(torch.randn(256, 3072), torch.arange(256) % 10)]
+    space = {"net": net, "model": net, "batches": batches, "test_loader": batches, "config": {}, "epochs": 1}
+    space |= {"train": lambda model: None, "evaluate": lambda model: 0.5}
+    for name in ("dfa_s42.jsonl",):
+        Path("runs", name).unlink(missing_ok=True)
+    for code in _python(page):
+        if "integrations" not in code:  # those are in tests/integrations
+            exec(code.replace("guard.record(epoch,", "guard.record(epoch + 1,"), space)
