@@ -64,7 +64,7 @@ def write(root: Path, checkpoints: int) -> None:
     random = np.random.default_rng(0)
     x, y = random.standard_normal((SAMPLES, INPUTS), np.float32), random.integers(0, CLASSES, SAMPLES)
     np.savez(root / "data.npz", x=x, y=y)
-    (root / "pytest.ini").write_text("[pytest]\nfa_data = data.npz\nfa_checkpoint = runs\nfa_frozen = 0.0\n")
+    (root / "pytest.ini").write_text("[pytest]\nfa_data = data.npz\nfa_checkpoint = runs\nfa_frozen = 0.5\n")
     (root / "runs").mkdir()
     for number in range(checkpoints):
         torch.manual_seed(number)

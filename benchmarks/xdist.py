@@ -125,7 +125,7 @@ def main() -> None:
     ways = [Way("-n 0, 1 thread", 0, 1), Way("-n 0, 2 threads", 0, 2), Way("-n 2, 1 thread each", 2, 1)]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        (root / "pytest.ini").write_text("[pytest]\nfa_frozen = 0.1\n")
+        (root / "pytest.ini").write_text("[pytest]\nfa_frozen = 0.5\n")
         runs = write(root / "runs", options.checkpoints, options.d, options.blocks)
         tiny = write(root / "tiny", 2, 8, 1)
         for turn in range(options.rounds):

@@ -9,6 +9,7 @@ from .chance import at_chance
 from .diagnostics.depth_utility import idle_remark
 from .diagnostics.direction_drift import DirectionDrift, class_mix
 from .diagnostics.frozen_margin import FrozenMargin, doubts_about
+from .scale import scaled_up, spread_growth
 from .wording import count, fraction
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
         )
     if DirectionDrift.name in report.diagnostics:
         remarks += filter(None, [class_mix(report)])
-    remarks += filter(None, [idle_remark(report)])
+    remarks += filter(None, [idle_remark(report), spread_growth(report), scaled_up(report)])
     dtype = report.environment.get("dtype")
     if dtype in ("float16", "bfloat16"):
         remarks.append(f"the checkpoint is half precision ({dtype}); it was audited in float32")
