@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from .judge.credit import CreditFunction
 from .judge.diagnostics import DIAGNOSTICS
 from .judge.errors import AuditError
-from .judge.observers import PRECISION
+from .judge.observers import CREDIT, PRECISION
 from .judge.records import BATCH, BATCHES, Measurement, check_accuracy
 from .judge.reference import UNPROVEN
 from .load.identity import identify
@@ -22,7 +23,18 @@ from .measure.batches import Batch, regrouped
 from .measure.measure import measure
 from .measure.output_error import Loss, cross_entropy
 
-OWN_KEYS = ("epoch", "acc_eval", "images", "hidden_norms", "bp_grad_norms", "stability_layer", "drift", "companions", "stream")
+OWN_KEYS = (
+    "epoch",
+    "acc_eval",
+    "images",
+    "hidden_norms",
+    "bp_grad_norms",
+    "stability_layer",
+    "drift",
+    "companions",
+    "stream",
+    "credit",
+)
 
 
 class Recorder:
@@ -31,6 +43,7 @@ class Recorder:
     The probe, the first 1,280 samples, is taken from ``eval_batches`` once. With ``acc`` given nothing else is looked at, which
     costs a few percent of an epoch; without it every sample is classified, in each epoch anew. ``config``, ``method`` and
     ``seed`` say in the log's first line what is trained. A path with the log of an interrupted training goes on with it.
+    With ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block output, Γ is logged too.
     """
 
     def __init__(
@@ -45,6 +58,7 @@ class Recorder:
         loss: Loss = cross_entropy,
         batch_size: int = BATCH,
         digits: int | None = None,
+        credit: CreditFunction | None = None,
     ) -> None:
         self.stream, self.loss, self.batch_size = stream, loss, batch_size
         settings = _plain_config(config)
@@ -55,7 +69,8 @@ class Recorder:
             eval_batches = list(eval_batches)  # it could be read only once
         _refuse_shuffled(eval_batches)
         self.eval_batches = eval_batches
-        self._warned = False
+        self.credit = credit
+        self._warned: set[str] = set()
         self.probe = _probe(eval_batches)
 
     @property
@@ -91,23 +106,29 @@ class Recorder:
                 stream=self.stream,
                 loss=self.loss,
                 batch_size=self.batch_size,
+                # In which dtypes is no number of a log.
                 observers=[
-                    name for name in DIAGNOSTICS.by_default.observers if name != PRECISION.name
-                ],  # in which dtypes is no number of a log
+                    *(name for name in DIAGNOSTICS.by_default.observers if name != PRECISION.name),
+                    *([] if self.credit is None else [CREDIT.name]),
+                ],
+                credit=self.credit,
             )
-            self._warn_unproven(measurement)
+            self._warn(measurement)
             if acc is None and measurement.accuracy is not None:
                 entry |= {"acc_eval": measurement.accuracy.value, "images": measurement.accuracy.images}
             entry |= _numbers(measurement)
         self.recording.write(entry)
         return measurement
 
-    def _warn_unproven(self, measurement: Measurement) -> None:
-        """Say once that gradients are not logged, rather than end a training for it."""
-        problem = "" if measurement.reference is None else measurement.reference.problem
-        if problem and not self._warned:
-            self._warned = True
-            warnings.warn(f"{self.path.name} gets no gradients, since {UNPROVEN}: {problem}", stacklevel=4)
+    def _warn(self, measurement: Measurement) -> None:
+        """Say once that gradients or Γ are not logged, rather than end a training for it."""
+        unproven = "" if measurement.reference is None else measurement.reference.problem
+        no_credit = str(measurement.extra.get(CREDIT.name, {}).get("problem", ""))
+        said = {"gradients": f"{UNPROVEN}: {unproven}" if unproven else "", "Γ": no_credit}
+        for what, problem in said.items():
+            if problem and what not in self._warned:
+                self._warned.add(what)
+                warnings.warn(f"{self.path.name} gets no {what}, since {problem}", stacklevel=4)
 
 
 def _numbers(measured: Measurement) -> dict[str, Any]:
@@ -119,8 +140,19 @@ def _numbers(measured: Measurement) -> dict[str, Any]:
         "drift": measured.cross_batch_stability,
         "companions": {key: value for key, value in asdict(measured.companions).items() if _says_something(value)},
         "stream": None if measured.stream is None else asdict(measured.stream),
+        "credit": _logged_credit(measured),
     }
     return {key: value for key, value in numbers.items() if value is not None and value != ()}
+
+
+def _logged_credit(measured: Measurement) -> dict[str, Any] | None:
+    """Γ at every site and what it is judged by, where it was measured."""
+    seen = measured.extra.get(CREDIT.name)
+    return (
+        {name: value for name, value in seen.items() if name not in ("problem", "absent")}
+        if seen and not seen["problem"]
+        else None
+    )
 
 
 def _says_something(value: Any) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from .credit import Credit
 from .keys import Keys, labelled
+from .observers import CREDIT
 from .records import AuxiliaryStatistics
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Point:
     drift: float | None = None
     accuracy: float | None = None
     companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
+    credit: Credit | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,11 @@ class Trajectory:
         """The cross-batch cosine of every epoch."""
         return tuple(point.drift for point in self.points)
 
+    @property
+    def aligned(self) -> Series:
+        """At how many block sites the credit was aligned, of every epoch."""
+        return tuple(None if point.credit is None else float(point.credit.aligned) for point in self.points)
+
     def judged(self, report: DiagnosticReport) -> Trajectory:
         """This trajectory with its first epochs judged by a report's thresholds and control."""
         first: dict[str, int] = {}
@@ -127,10 +135,15 @@ def at_epoch(report: DiagnosticReport, point: Point) -> DiagnosticReport:
         headline_acc=point.accuracy,
         companions=point.companions,
         accuracy=None,
-        observations={},  # those are of the end of the training
+        observations=credit_seen(point),  # what else was observed is of the end of the training
         config={},
         trajectory=None,
     )
+
+
+def credit_seen(point: Point) -> dict[str, dict[str, Any]]:
+    """The credit of an epoch as an observer saw it; nothing where it was not logged."""
+    return {} if point.credit is None else {CREDIT.name: asdict(point.credit)}
 
 
 def _judged_by(companions: AuxiliaryStatistics) -> AuxiliaryStatistics:

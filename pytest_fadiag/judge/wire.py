@@ -6,7 +6,7 @@ What follows is written for readers of the file; whoever reads the values back t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -106,9 +106,13 @@ class TrajectoryValues:
     companions: Annotated[
         Mapping[str, tuple[Any, ...]], Meta(description="The companions that were logged, an entry an epoch.")
     ] = field(default_factory=dict)
+    credit: Annotated[
+        tuple[Mapping[str, Any] | None, ...], Meta(description="What was seen of the credit in every epoch, if in any.")
+    ] = ()
 
     def __post_init__(self) -> None:
         lists = {name: getattr(self, name) for name in ("accuracy", "drift", "residual_norms", "bp_grad_norms")}
+        lists |= {"credit": self.credit} if self.credit else {}
         for name, column in {**lists, **{f"companions.{name}": column for name, column in self.companions.items()}}.items():
             if len(column) != len(self.epochs):
                 raise AuditError(f"{name} must have an entry for each of {len(self.epochs)} epochs, not {len(column)}")
@@ -138,6 +142,9 @@ class TrajectoryValues:
             residual_norms=tuple(point.residual_norms for point in points),
             bp_grad_norms=tuple(point.bp_grad_norms for point in points),
             companions=kept,
+            credit=tuple(None if point.credit is None else asdict(point.credit) for point in points)
+            if any(point.credit for point in points)
+            else (),
         )
 
     def trajectory(self, what: str) -> Trajectory:
@@ -145,6 +152,7 @@ class TrajectoryValues:
         points = []
         for index, epoch in enumerate(self.epochs):
             companions = with_present_names({name: column[index] for name, column in self.companions.items()})
+            seen = self.credit[index] if self.credit else None
             points.append(
                 Point(
                     epoch=epoch,
@@ -153,6 +161,7 @@ class TrajectoryValues:
                     drift=self.drift[index],
                     accuracy=self.accuracy[index],
                     companions=read(AuxiliaryStatistics, companions, f"{what}.companions of epoch {epoch}"),
+                    credit=None if seen is None else read(Credit, seen, f"{what}.credit of epoch {epoch}"),
                 )
             )
         return Trajectory(tuple(points), self.first_fired, self.known)

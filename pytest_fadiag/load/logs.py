@@ -11,6 +11,8 @@ from typing import Any
 
 from ..judge.codec import read
 from ..judge.control import Control
+from ..judge.credit import Credit
+from ..judge.diagnostics import DIAGNOSTICS, CreditAlignment, Diagnostic
 from ..judge.errors import AuditError
 from ..judge.keys import Keys
 from ..judge.limits import MOST_LAYERS
@@ -18,7 +20,7 @@ from ..judge.records import BATCH, Accuracy, AuxiliaryStatistics, with_present_n
 from ..judge.report import DiagnosticReport
 from ..judge.stream import ResidualStream
 from ..judge.thresholds import DiagnosticThresholds, ThresholdChanges
-from ..judge.trajectory import Point, Series, Trajectory
+from ..judge.trajectory import Point, Series, Trajectory, credit_seen
 from ..judge.wording import count, fraction, listed
 from .identity import identify
 from .logfields import Entry, Field, Fields, depth_of, entries_of, layer_norms
@@ -55,6 +57,12 @@ class TrainingLog:
     def epochs(self) -> tuple[int, ...]:
         """The epochs that were logged."""
         return tuple(point.epoch for point in self.points)
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """What it is judged by: as any network, and by its credit where that was recorded."""
+        recorded = any(point.credit is not None for point in self.points)
+        return (*DIAGNOSTICS.by_default, *(DIAGNOSTICS.select(CreditAlignment.key) if recorded else ()))
 
     def report(
         self,
@@ -95,6 +103,8 @@ class TrainingLog:
             expected=None if expected is None else Keys.parse(expected),
             checkpoint=self.path.name,
             stream=self.stream,
+            diagnostics=tuple(d.name for d in self.diagnostics),
+            observations=credit_seen(last),
             notes=f"{self.path.name}, a training log: {_epochs(self.epochs)}" if notes is None else notes,
         )
         if not any(finding.measured for finding in report.findings):
@@ -204,7 +214,18 @@ def _point(entry: Entry, states: Series, gradients: Series, scale: float) -> Poi
         entry.fields["drift"].cosine(),
         entry.fields["accuracy"].accuracy(),
         companions if per_error is None else replace(companions, gradient_per_unit_error=per_error * scale),
+        _credit(entry.fields),
     )
+
+
+def _credit(fields: Fields) -> Credit | None:
+    credit = fields["credit"]
+    if not isinstance(credit.value, dict) or "gamma" not in credit.value:
+        return None  # a number of somebody's own may have that name
+    try:
+        return read(Credit, credit.value, "credit")
+    except AuditError as error:
+        raise credit.error(str(error)) from None
 
 
 def _stream(fields: Fields) -> ResidualStream | None:
@@ -259,6 +280,7 @@ def _gaps(points: tuple[Point, ...]) -> tuple[str, ...]:
         "‖g_l‖": lambda point: any(norm is not None for norm in point.bp_grad_norms),
         "accuracy": lambda point: point.accuracy is not None,
         "cross-batch cosine": lambda point: point.drift is not None,
+        "Γ": lambda point: point.credit is not None,
     }
     gaps = []
     for name, has in quantities.items():

@@ -17,6 +17,9 @@ from .logformats import FORMAT_VERSION, RECORDER
 
 BEGINNING = f'{{"recorder":"{RECORDER}"'.encode()
 
+LAST = 1 << 16
+"""How many bytes at the end of a log are looked at to see what its last line has."""
+
 
 class Recording:
     """A log on disk, one JSON object a line behind a header; only what one call writes can ever be cut."""
@@ -103,6 +106,19 @@ class Recording:
     def _replace(self, content: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path, content, durable=True)
+
+
+def records_credit(path: Path) -> bool:
+    """Whether the last line of a recorder's log has Γ; whatever else a file is, it has none."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(BEGINNING)) != BEGINNING:
+                return False
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST))
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    return bool(lines) and b'"credit":{' in lines[-1]
 
 
 def _identity(header: dict[str, Any]) -> tuple[Any, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ..judge.keys import Keys
+from ..load.recording import records_credit
 from .settings import with_alignment
+from .targets import Kind, Target
 
 if TYPE_CHECKING:
     from .run import Run
@@ -19,6 +22,13 @@ def asked_keys(run: Run, node: pytest.Item | pytest.Collector) -> Keys:
     """The diagnostics of the run; where nobody names any and a conftest gives the method's credit, that of the credit too."""
     keys = run.settings.diagnostics
     return keys if run.settings.chooses or not credit_is_given(node) else with_alignment(keys)
+
+
+def asked_of(run: Run, session: pytest.Session, target: Target) -> Keys:
+    """The diagnostics of a generated test: of a log whose recorder was given the method's credit, that of the credit too."""
+    keys = asked_keys(run, session)
+    recorded = target.kind is Kind.LOG and not run.settings.chooses and records_credit(Path(target.path))
+    return with_alignment(keys) if recorded else keys
 
 
 def credit_is_given(node: pytest.Item | pytest.Collector) -> bool:

@@ -12,7 +12,7 @@ from ..judge.diagnostics import Diagnostic
 from ..judge.errors import AuditError
 from ..show.printable import printable
 from . import checklist, seeds
-from .asked import asked_keys
+from .asked import asked_keys, asked_of
 from .outcome import KEY, TARGET
 from .run import Run
 from .settings import MARKER, marked
@@ -76,10 +76,10 @@ def _skip(target: Target) -> list[pytest.MarkDecorator]:
 def everything(session: pytest.Session, run: Run) -> list[pytest.Collector]:
     """All that a run's options ask for: checkpoints and logs, methods over their seeds, and evaluation code."""
     available = run.settings.available
-    chosen = available.select(asked_keys(run, session))
     collectors: list[pytest.Collector] = []
     for target in run.targets.generated:
         names = (run.targets.only or {}).get(target.path)
+        chosen = available.select(asked_of(run, session, target))
         diagnostics = chosen if names is None else [diagnostic for diagnostic in available if diagnostic.name in names]
         ran = [diagnostic for diagnostic in diagnostics if target.keys is None or diagnostic.key in target.keys]
         collectors.append(CheckpointCollector.of(session, target, ran))

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...judge.credit import Credit
+from ...judge.diagnostics import CreditAlignment
 from ...judge.report import DiagnosticReport
+from ...judge.wording import limit
 from ..audit import Audit
 from ..groups import seed_groups
 from .axes import linear_axis, whole_axis
@@ -24,7 +26,31 @@ def credit_of(report: DiagnosticReport | None) -> Credit | None:
 def charts(report: DiagnosticReport) -> list[Chart]:
     """The plots of one report; none where its credit was not measured."""
     credit = credit_of(report)
-    return [] if credit is None else [gamma(credit), nudge(credit)]
+    return [*([] if credit is None else [gamma(credit), nudge(credit)]), *over_epochs(report)]
+
+
+def over_epochs(report: DiagnosticReport) -> list[Chart]:
+    """At how many block sites the credit was aligned in each epoch, where it was logged."""
+    course = report.trajectory
+    last = None if course is None else next((point.credit for point in reversed(course.points) if point.credit), None)
+    if course is None or last is None:
+        return []
+    blocks = len(last.blocks)
+    half = blocks * report.thresholds.credit_aligned_share
+    marks = [(float(epoch), key) for key, epoch in course.first_fired.items() if key == CreditAlignment.key]
+    return [
+        Chart(
+            "aligned block sites over epochs",
+            "epoch",
+            course.epochs,
+            course.aligned,
+            whole_axis([0, blocks]),
+            whole_axis(course.epochs),
+            [Limit(half, min(course.epochs), max(course.epochs))],
+            f"(f) fires up to {limit(half)} of {blocks}, or where one is against",
+            marks,
+        )
+    ]
 
 
 def gamma(credit: Credit) -> Chart:
