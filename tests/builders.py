@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pytest_fadiag.judge.codec import to_plain
 from pytest_fadiag.judge.control import Control
+from pytest_fadiag.judge.depth import Depth
 from pytest_fadiag.judge.margins import Interval, SeedMargin, Variance
 from pytest_fadiag.judge.records import Accuracy
 from pytest_fadiag.judge.report import DiagnosticReport
@@ -96,6 +98,25 @@ def traced(method: str, seed: int | None, epochs: int = 30, penalised: bool = Fa
         gradient_batch=128,
     )
     return audited(numbers, method, seed, **{"accuracy": None, "trajectory": Trajectory(tuple(points)), **changes})
+
+
+def probed(base: DiagnosticReport, *probes: float, null: float | None = 0.62, **changes: Any) -> DiagnosticReport:
+    """The report asked for (e) too: what probes read at h_0 to h_L, and at h_L of blocks drawn anew."""
+    read = probes or (0.6, 0.7, 0.74, 0.78, 0.8)
+    blocks = len(read) - 1
+    drawn = () if null is None else ((*[read[0]] * blocks, null),) * 2
+    seen = Depth(
+        probes=read,
+        null=drawn,
+        interval=(100 * (read[-1] - read[0]) - 1, 100 * (read[-1] - read[0]) + 1),
+        step_intervals=((0.5, 2.0),) * blocks,
+        change=(0.5,) * blocks,
+        fitted=5_000,
+        read=5_000,
+        nonfinite=(0,) * (blocks + 1),
+    )
+    asked = (*base.diagnostics, "depth-utility")
+    return replace(base, **{"diagnostics": asked, "observations": {"depth": to_plain(seen)}, **changes})
 
 
 def row(made: DiagnosticReport, **changes: Any) -> AuditRow:

@@ -24,7 +24,7 @@ from .numbers import deciding
 from .printable import one_line
 from .share import MEANS, TITLE, share_of_bp
 from .status import RowStatus, in_words
-from .training import SUBJECTS, common, own
+from .training import SUBJECTS, common, configured, own
 
 AUTHOR = "*left to the author*"
 ENVIRONMENT = {
@@ -75,14 +75,15 @@ def _sections(audit: Audit, groups: Sequence[MethodGroup]) -> Iterable[tuple[str
 def _setting(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
     """What was audited, how it was trained and how it was measured; where rows differ, who differs how."""
     reports = [report for group in groups for report in group.reports]
-    said = common(reports)
+    said, told = common(reports), len(configured(reports))
+    silent = f" (as {told} of {count(len(reports), 'file')} say; the others have no config)" if told < len(reports) else ""
     names = dict.fromkeys([*ENVIRONMENT, *(name for report in reports for name in report.environment)])
     environment = [(ENVIRONMENT.get(name, name), _each(groups, _used(name))) for name in names if name not in APART]
     fields = [
         ("audited", _audited(audit)),
         ("command", "" if audit.origin is None else audit.origin.command),
-        *((subject, said.get(subject) or _differs(reports, subject)) for subject in SUBJECTS),
-        *((subject, text) for subject, text in said.items() if subject not in SUBJECTS),
+        *((subject, f"{said[subject]}{silent}" if subject in said else _differs(reports, subject)) for subject in SUBJECTS),
+        *((subject, f"{text}{silent}") for subject, text in said.items() if subject not in SUBJECTS),
         ("stream", _each(groups, lambda report: "" if report.stream is None else str(report.stream))),
         ("inputs", _each(groups, lambda report: "" if report.inputs is None else str(report.inputs))),
         ("reference", _each(groups, _proven(reports))),

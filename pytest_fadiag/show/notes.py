@@ -56,8 +56,8 @@ def legend(audit: Audit, table: Sequence[Line], width: int = 10_000) -> list[str
     statuses = [row.status for row in audit.rows]
     marks = {
         "? likely fires": any(set(status.fired) & set(status.likely) for status in statuses),
-        f"{LIKELY}: passes as far as the log tells": any(
-            status.standing is Standing.INCOMPLETE and set(status.passed) & set(status.likely) for status in statuses
+        f"{LIKELY}: passes as far as is known": any(
+            status.standing is not Standing.WALK_BACK and set(status.passed) & set(status.likely) for status in statuses
         ),
         "no: not measured": any(status.reported and status.absent for status in statuses),
         f"{EXCUSED} {EXCUSED_MEANS}": any(cell.excused for line in table for cell in line),

@@ -153,7 +153,7 @@ def in_words(status: RowStatus, mark: str = "*") -> str:
         parts[0] += mark
     elif status.as_expected is False:
         parts.append(f"(expected {' '.join(status.expected or NONE) or 'none'})")
-    if status.standing is Standing.INCOMPLETE:
+    if status.standing is not Standing.WALK_BACK:
         parts.append(_listed(LIKELY, (key for key in status.passed if key in status.likely)))
     parts += [_listed("error", status.broken), _listed("not run", status.not_run), _listed("no", status.absent)]
     parts.append(f"[{status.published}]" if status.published else "")

@@ -92,9 +92,10 @@ def layouts(columns: Sequence[Column], marked: Set[int] = frozenset()) -> Iterat
     for kept in range(len(columns), max(len(marked), 1) - 1, -1):
         # The epochs outlast every number but the accuracy, the margin and the growth: a log is read for them.
         yield Layout(tuple(sorted(ranked[:kept])), gap=1, spread=False, bounds=False, first=kept > EPOCHS_OUTLAST)
+    least = Layout(tuple(sorted(marked)), gap=1, spread=False, bounds=False, first=False, deviations=False)
+    yield least
     for kept in range(len(marked), -1, -1):
-        shown = tuple(sorted(ranked[:kept]))
-        yield Layout(shown, gap=1, spread=False, longest=SHORTEST_METHOD, bounds=False, first=False, deviations=False)
+        yield replace(least, shown=tuple(sorted(ranked[:kept])), longest=SHORTEST_METHOD)
 
 
 def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:

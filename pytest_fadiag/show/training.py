@@ -28,25 +28,30 @@ OTHER = "other settings"
 _SUBJECT = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
 
 
+def configured(reports: Sequence[DiagnosticReport]) -> list[DiagnosticReport]:
+    """Those whose file says anything of its training."""
+    return [report for report in reports if _settings(report)]
+
+
 def common(reports: Sequence[DiagnosticReport]) -> dict[str, str]:
-    """By subject the settings that all of these say, and say alike."""
-    configs = [_settings(report) for report in reports]
-    alike = (
-        {name: value for name, value in configs[0].items() if all(name in c and c[name] == value for c in configs)}
-        if configs
-        else {}
-    )
-    return _by_subject(alike)
+    """By subject the settings that all say alike that say any."""
+    told = configured(reports)
+    names = _names(told)
+    return _by_subject({name: _settings(told[0])[name] for name in names if _is_common(name, told)})
 
 
 def own(reports: Sequence[DiagnosticReport], everyone: Sequence[DiagnosticReport]) -> str:
     """What these say that not everyone says alike; where they differ among themselves, every value."""
-    shared = {name for name in _names(everyone) if len({str(_settings(report).get(name)) for report in everyone}) == 1}
-    parts = []
+    told, parts = configured(everyone), []
     for name in _names(reports):
         values = dict.fromkeys(_shown(config[name]) for report in reports if name in (config := _settings(report)))
-        parts += [f"{name} {' or '.join(values)}"] if name not in shared else []
+        parts += [f"{name} {' or '.join(values)}"] if not _is_common(name, told) else []
     return ", ".join(parts)
+
+
+def _is_common(name: str, reports: Sequence[DiagnosticReport]) -> bool:
+    values = [_settings(report).get(name) for report in reports]
+    return None not in values and all(value == values[0] for value in values)
 
 
 def _names(reports: Sequence[DiagnosticReport]) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from builders import exploded, healthy, margin, row, traced
+from builders import exploded, healthy, margin, probed, row, traced
 
 from pytest_fadiag.judge.records import Accuracy
 from pytest_fadiag.judge.trajectory import Point, Trajectory
@@ -56,11 +56,19 @@ def odd() -> Audit:
     return Audit(rows, [MarginRow("zeros", "zeros", reason=HOSTILE)], Checklist(0))
 
 
+def with_probes() -> Audit:
+    """Two methods of which probes were read, one of them seed by seed worse at h_L."""
+    rows = [row(probed(healthy("bp", seed))) for seed in (42, 123)]
+    rows += [row(probed(exploded("dfa", seed), 0.6, 0.5, 0.5, 0.5, last)) for seed, last in ((42, 0.5), (123, 0.4))]
+    return Audit(rows)
+
+
 AUDITS: dict[str, Callable[[], Audit]] = {
     "usual": usual,
     "large": large,
     "odd": odd,
     "one": lambda: Audit([row(healthy("bp", None), recorded=healthy("bp", None, headline_acc=0.8, accuracy=Accuracy(0.8)))]),
+    "probed": with_probes,
     "empty": lambda: Audit([]),
 }
 

@@ -72,6 +72,8 @@ def test_every_figure_that_has_data_is_made_and_the_rest_say_why(audits: Audits,
     assert list(drawn("empty")) == []
     assert set(missing(audits["one"]())) == {"rescue", "timeline"}
     assert set(missing(audits["empty"]())) == {"audit", "rescue", "timeline"}
+    asked = [replace(row, report=row.report and replace(row.report, observations={})) for row in audits["probed"]().rows]
+    assert "its report says why" in missing(Audit(asked))["depth"]
     assert "--fa-log" in missing(audits["one"]())["rescue"]
     only = Audit([found for found in audits["usual"]().rows if found.partial][:1])
     assert "two or more" in missing(only)["rescue"] and "timeline" in figures(only)
@@ -85,7 +87,7 @@ def test_many_methods_go_on_in_further_figures_no_taller_than_a_page(drawn: Draw
     assert all(f"method-with-a-name-{index} (log)" in shown for index in range(8))
 
 
-@pytest.mark.parametrize("audit_name", ["usual", "large", "odd", "one"])
+@pytest.mark.parametrize("audit_name", ["usual", "large", "odd", "one", "probed"])
 def test_texts_neither_touch_nor_leave_the_canvas_and_are_large_enough(
     drawn: Drawn, texts: Callable[[str], dict[str, list[Placed]]], audit_name: str
 ) -> None:
@@ -159,6 +161,25 @@ def test_a_figure_says_whose_control_it_draws(audits: Audits, drawn: Drawn) -> N
     of_bp = figures(Audit(rows))
     assert words(of_bp["audit"]).count("frozen control of bp 0.7600") == 3 and "its frozen control" in words(of_bp["audit"])
     assert "control of bp 0.7600" in words(of_bp["rescue"]), "that of another method, though dfa is compared with it"
+
+
+def test_the_depth_figure_draws_each_method_over_its_null_and_what_depth_adds(drawn: Drawn) -> None:
+    depth = drawn("probed")["depth"]
+    curves, utilities = depth.axes
+    bold = [line for line in curves.lines if line.get_linewidth() == 1.2]
+    assert [list(line.get_ydata()) for line in bold] == [
+        pytest.approx([0.6, 0.7, 0.74, 0.78, 0.8]),
+        pytest.approx([0.6, 0.5, 0.5, 0.5, 0.45]),
+    ], "the mean over seeds"
+    nulls = [line for line in curves.lines if line.get_linewidth() == 0.9]
+    assert [list(line.get_ydata()) for line in nulls] == [pytest.approx([0.6, 0.6, 0.6, 0.6, 0.62])] * 2
+    assert [line.get_color() for line in nulls] == [line.get_color() for line in bold]
+    assert "what a linear probe reads, by depth" in words(depth) and "(e) depth utility < 3 pp: 2/4" in words(depth)
+    scale = margin_scale([0, 3, -12, 18, 21], 0.22)
+    places = [float(line.get_xdata()[0]) for line in utilities.lines if line.get_marker() in ("o", "^")]
+    expected = [18.0, 18.0, -12.0, -22.0]
+    assert places == pytest.approx([scale.place(value) for value in expected])
+    assert any(list(line.get_xdata()) == pytest.approx([scale.place(3.0)] * 2) for line in utilities.lines)
 
 
 def test_levels_and_lines_of_the_rescue_are_means_as_in_the_table(audits: Audits) -> None:

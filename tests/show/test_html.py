@@ -14,7 +14,9 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
+import builders
 import pytest
+from builders import exploded, healthy, probed
 from html_tree import Node, Tree
 
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Column, ColumnKind
@@ -179,6 +181,29 @@ def test_methods_are_overlaid_on_one_scale(audits: Audits) -> None:
     assert [len(figure.all("g")) for figure in figures] == [12, 12]
     assert "bp, seed 42: layer 0: 35" in figures[0].one("desc").text
     assert parsed(audits["one"]()).all("figure", **{"class": "overlaid"}) == [], "one network has its plots in its report"
+
+
+def test_what_probes_read_is_overlaid_over_its_null(audits: Audits) -> None:
+    deep, flat = probed(healthy("bp")), probed(exploded("dfa"), 0.6, 0.5, 0.5, 0.5, 0.5, null=0.55)
+    made = [deep, flat, probed(healthy("no-null"), null=None), healthy("unasked")]
+    audit = Audit([builders.row(report) for report in made])
+    (comparison,) = comparisons(audit)
+    probes = comparison.plots[2]
+    assert [(layer.name, layer.stroke, layer.null) for layer in probes.layers] == [
+        ("bp, seed 42, blocks drawn anew", 0, True),
+        ("dfa, seed 42, blocks drawn anew", 1, True),
+        ("bp, seed 42", 0, False),
+        ("dfa, seed 42", 1, False),
+        ("no-null, seed 42", 2, False),
+    ]
+    assert list(probes.layers[0].chart.ys) == pytest.approx([0.6, 0.6, 0.6, 0.6, 0.62])
+    assert list(probes.layers[3].chart.ys) == [0.6, 0.5, 0.5, 0.5, 0.5]
+    assert [sorted(layer.chart.fired) for layer in probes.layers] == [[], [], [], [4], []], "depth adds nothing to dfa"
+    root = parsed(audit)
+    titles = [figure.all("text")[0].text for figure in root.all("figure", **{"class": "overlaid"})]
+    assert titles.count("what a linear probe reads, by depth") == 4, "together, and in three reports"
+    cells = {line["method"].all("a")[0].text: line["edepth"].text for line in table(root)}
+    assert cells["bp"] == "+18.00" and "e-10.00 (fired)" in cells["dfa"] and "not measured" in cells["unasked"]
 
 
 def test_more_methods_than_strokes_need_another_comparison(audits: Audits) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from builders import exploded, healthy, row, traced
+from builders import exploded, healthy, probed, row, traced
 from html_tree import Node, Tree
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
@@ -28,7 +29,7 @@ from pytest_fadiag.show.terminal import one_line, write_brief, write_table
 COLUMNS = Audit(()).columns
 
 KEYS = "abcd"
-NAMED = re.compile(r"(walk-back|likely|error|not run|no)((?: [a-d]\??)+)")
+NAMED = re.compile(r"(walk-back|likely|error|not run|no)((?: [a-e](?!\w)\??)+)")
 Facts = dict[str, Any]
 """What an output says of a row: its standing, and sets of keys, such as those that fired; what it does not say is absent."""
 
@@ -104,7 +105,8 @@ def of_words(text: str) -> Facts:
     if fired:
         return {**facts, "standing": "walk-back", "likely fired": {key[0] for key in fired if key.endswith("?")}}
     standing = plain.split()[0]
-    assert (standing == "incomplete") == bool(likely | absent | broken | not_run), text
+    undecided = likely | absent | broken | not_run
+    assert (standing == "incomplete") == bool(undecided) or ("e" in KEYS and undecided in ({"d"}, {"e"})), text
     return {**facts, "standing": standing, "passed": set(KEYS) - absent - broken - not_run, "likely passed": likely}
 
 
@@ -116,7 +118,7 @@ def of_sentence(text: str) -> Facts:
         likely = {key for flag, key in keys.items() if flag.endswith("(likely)")}
         return {"standing": "walk-back", "fired": set(keys.values()), "likely fired": likely}
     if text == "trustworthy":
-        return {"standing": "trustworthy", "fired": set(), "likely passed": set()}
+        return {"standing": "trustworthy", "fired": set()}
     if not text.startswith("incomplete: "):
         return without_mark(of_words(text))
     undecided = {}
@@ -190,7 +192,6 @@ def in_brief(audit: Audit) -> dict[str, Facts]:
         alarm = facts[made.method]["standing"] == "walk-back" or made.status.is_alarming
         colour = "red" if alarm else {"trustworthy": "green", "incomplete": "yellow"}[facts[made.method]["standing"]]
         assert (line, colour) in writer.colours
-    assert all(f"{mark}" in writer.text for mark in ("\n* as expected\n", "? likely fires", "no: not measured", "^ crosses"))
     return facts
 
 
@@ -280,17 +281,26 @@ def in_form(audit: Audit) -> dict[str, Facts]:
     return facts
 
 
+def looks(axes: Axes) -> list[tuple[Any, Any, Any]]:
+    """The marker, the colour and the filling of each line."""
+    return [(line.get_marker(), line.get_color(), line.get_markerfacecolor()) for line in axes.lines]
+
+
 def in_figures(audit: Audit) -> dict[str, Facts]:
     marks = {(mark.marker, mark.colour, mark.inside): mark.label for mark in style.OUTCOMES}
     pages: list[Figure] = [figure for name, figure in figures(audit).items() if name.partition("-")[0] == "audit"]
     facts = {}
+    probed_rows = [found for found in audit.rows if found.report is not None and found.report.probe_accuracies]
+    depth = [marks[look] for look in looks(figures(audit)["depth"].axes[1]) if look in marks] if probed_rows else []
+    of_depth = dict(zip((found.method for found in probed_rows), depth, strict=True))
     for figure in pages:
         names = [text.get_text().split()[0] for text in figure.texts if text.get_fontsize() == style.TITLE]
         for number, name in enumerate(names):
             labels = {}
-            for key, axes in zip(KEYS, figure.axes[4 * number : 4 * number + 4], strict=True):
-                drawn = [(line.get_marker(), line.get_color(), line.get_markerfacecolor()) for line in axes.lines]
-                (labels[key],) = (marks[look] for look in drawn if look in marks)
+            for key, axes in zip("abcd", figure.axes[4 * number : 4 * number + 4], strict=True):
+                (labels[key],) = (marks[look] for look in looks(axes) if look in marks)
+            if name in of_depth:
+                labels["e"] = of_depth[name]
             facts[name] = {
                 "fired": {key for key, label in labels.items() if label.endswith("fires")},
                 "likely fired": {key for key, label in labels.items() if label == "likely fires"},
@@ -326,6 +336,11 @@ def said(audit: Audit) -> dict[str, dict[str, Facts]]:
 
 @pytest.mark.parametrize("method", [made.method for made in every_status()])
 def test_every_output_says_the_same_of_a_row(said: dict[str, dict[str, Facts]], audit: Audit, method: str) -> None:
+    agree(said, audit, method)
+
+
+def agree(said: dict[str, dict[str, Facts]], audit: Audit, method: str) -> None:
+    """Every output that speaks of a row says the same."""
     of_row = {output: facts[method] for output, facts in said.items() if method in facts}
     reported = next(made.report for made in audit.rows if made.method == method) is not None
     assert set(of_row) == set(READERS) - (set() if reported else {"figures"})
@@ -336,6 +351,35 @@ def test_every_output_says_the_same_of_a_row(said: dict[str, dict[str, Facts]], 
     for fact, values in by_fact.items():
         assert all(value == next(iter(values.values())) for value in values.values()), (fact, values)
     assert set(by_fact["fired"]) == set(of_row) and set(by_fact["standing"]) == set(of_row) - {"figures"}
+
+
+def test_every_output_says_the_same_of_what_depth_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        row(probed(healthy("deep"))),
+        row(probed(healthy("shallow"), 0.6, 0.6, 0.6, 0.6, 0.61, null=0.6)),
+        row(probed(healthy("no-null"), null=None)),
+        row(probed(exploded("all"), 0.6, 0.5, 0.5, 0.5, 0.5), expected="abde"),
+        row(probed(healthy("instead-of-d", **NO_CONTROL))),
+        row(probed(healthy("broken-e")), outcomes={**dict.fromkeys("abcd", "passed"), "e": "error"}, reason="x"),
+        row(probed(healthy("not-run-e")), outcomes={**dict.fromkeys("abcd", "passed"), "e": "not run"}),
+    ]
+    audit = Audit(rows)
+    monkeypatch.setitem(globals(), "KEYS", "abcde")
+    monkeypatch.setitem(globals(), "COLUMNS", audit.columns)
+    said = {output: read(audit) for output, read in READERS.items()}
+    for made in rows:
+        agree(said, audit, made.method)
+    assert {name: facts["fired"] for name, facts in said["figures"].items() if facts["fired"]} == {
+        "shallow": {"e"},
+        "all": {"a", "b", "d", "e"},
+    }
+    assert "e" in said["form"]["no-null"]["likely passed"] and said["JSON"]["deep"]["standing"] == "trustworthy"
+
+
+def test_the_marks_of_brief_lines_are_explained_below_them(audit: Audit) -> None:
+    writer = Writer()
+    write_brief(writer, audit, [])
+    assert all(mark in writer.text for mark in ("\n* as expected\n", "? likely fires", "no: not measured", "^ crosses"))
 
 
 def test_the_rows_are_of_every_status(said: dict[str, dict[str, Facts]]) -> None:

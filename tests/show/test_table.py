@@ -179,7 +179,7 @@ def test_shorthand_has_a_legend_where_it_occurs_and_nowhere_else(rows: list[Audi
     by_method = {row.method: row for row in rows}
     assert keyed([by_method["bp"], by_method["dfa-changed"], by_method["corrupt"]], 120) == []
     assert keyed([by_method["no-control"]], 120) == ["no: not measured"]
-    assert keyed([by_method["early"]], 120) == ["likely: passes as far as the log tells; no: not measured"]
+    assert keyed([by_method["early"]], 120) == ["likely: passes as far as is known; no: not measured"]
     assert keyed([by_method["later"]], 120) == ["? likely fires; no: not measured"]
     assert keyed([by_method["saturated"]], 120) == ["^ crosses its threshold, but is excused"]
     odd = [row("x", 1, outcome="error", reason="no such file? likely ^")]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "draw", "draw_all", "figures", "missing"]
 
-NAMES = ("audit", "credit", "rescue", "timeline")
+NAMES = ("audit", "credit", "depth", "rescue", "timeline")
 """The figures there are; one that needs several pages goes on as audit-2, audit-3."""
 
 
@@ -31,9 +31,11 @@ def missing(audit: Audit) -> dict[str, str]:
         reasons["audit"] = "nothing was measured"
     elif not any(group.reports for group in seed_groups(with_norms(audit))):
         reasons["audit"] = "no report has the norms of states and gradients; ask for (a) and (b) too"
-    asked = any(row.report is not None and row.report.asks_for("f") for row in audit.rows)
-    if asked and not _with_credit(audit):
+    asked = {key for key in "ef" for row in audit.rows if row.report is not None and row.report.asks_for(key)}
+    if "f" in asked and not _with_credit(audit):
         reasons["credit"] = "of no network the credit was measured; give it by --fa-credit=package.module:function"
+    if "e" in asked and not any(row.report is not None and row.report.probe_accuracies for row in audit.rows):
+        reasons["depth"] = "of no network probes were read; its report says why"
     trajectories = sum(row.report is not None and row.report.trajectory is not None for row in audit.rows)
     logs = "give training logs with several epochs, such as those of pytest_fadiag.Recorder, by --fa-log"
     if not trajectories:
@@ -52,13 +54,15 @@ def figures(audit: Audit) -> dict[str, Figure]:
     """Every figure that the audit has data for, by name; what :func:`missing` names is not among them."""
     from .credit import credit_pages
     from .depth import audit_pages
+    from .probes import probe_pages
     from .rescue import rescue_pages
     from .style import house_style
     from .timeline import timeline_pages
 
     makers = {
         "audit": lambda audit: audit_pages(with_norms(audit)),
-        "credit": credit_pages,  # no page where nobody asked for the credit, which is no lack
+        "credit": credit_pages,  # no page where nobody asked for it, which is no lack; so with the probes
+        "depth": probe_pages,
         "rescue": rescue_pages,
         "timeline": timeline_pages,
     }

@@ -16,13 +16,12 @@ from ..audit import Audit
 from ..groups import seed_groups
 from ..status import RowStatus
 from . import style
+from .rows import HEAD, ROW, lined, name_rows, room
 from .scales import Scale, whole_scale
-from .style import FAINT, GREY, INK, TICK, Key, Mark, drawable, fitted, head, panel, ruled, say
+from .style import INK, TICK, Key, Mark, head, panel, ruled
 
 # Inches.
-WIDEST, RIGHT, BETWEEN = 1.35, 0.12, 0.14
-ROW, HEAD, FOOT = 0.13, 0.2, 0.33
-SEED = 0.5
+RIGHT, BETWEEN, FOOT = 0.12, 0.14, 0.33
 FIRES = Mark("first epoch at which it fires", "^", style.VERMILION, filled=True, size=4.0)
 FIRED = Mark("as before, but it no longer fires at the end", "^", style.VERMILION, size=4.0)
 SPAN = "#b5b5b5"
@@ -61,7 +60,8 @@ def timeline_pages(audit: Audit) -> list[Figure]:
     ]
     epochs = [epoch for row in rows for epoch in row.trajectory.epochs]
     scale = whole_scale(max(epochs), 4, first=min(epochs))
-    diagnostics = audit.diagnostics
+    # Of what runs only if asked for, no log tells when it first fired.
+    diagnostics = [d for d in audit.diagnostics if d.by_default or any(d.key in row.trajectory.known for row in rows)]
     key = _key(rows, diagnostics)
     most = int((style.TALLEST - key.height - HEAD - FOOT) / ROW)
     return [_page(rows[start : start + most], diagnostics, scale, key) for start in range(0, len(rows), most)]
@@ -71,20 +71,17 @@ def _page(rows: Sequence[Row], diagnostics: Sequence[Diagnostic], scale: Scale, 
     top, height = key.height + HEAD, ROW * len(rows)
     figure = style.new_figure(top + height + FOOT)
     key.draw(figure)
-    names = min(max(style.measured(drawable(row.method), TICK, "bold") for row in rows), WIDEST)
-    left = 0.1 + max(names, 0.4) + 0.1 + SEED + 0.06
-    _names(figure, rows, top, left)
+    names = [(row.method, row.seed) for row in rows]
+    left = 0.1 + room(names)
+    name_rows(figure, names, 0.1, top)
     width = (style.WIDTH - left - RIGHT - BETWEEN * (len(diagnostics) - 1)) / len(diagnostics)
     for diagnostic in diagnostics:
         axes = panel(figure, left, top, width, height)
         head(axes, diagnostic.label, width)
         ruled(axes, scale, "x", grid=False)
         axes.set_xlabel("epoch")
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_yticks([])
+        lined(axes, names)
         for index, row in enumerate(rows):
-            if index and row.method != rows[index - 1].method:
-                axes.axhline(index - 0.5, color=FAINT, lw=0.5, zorder=1)
             _draw_row(axes, index, row, diagnostic.key, scale)
         left += width + BETWEEN
     return figure
@@ -99,17 +96,6 @@ def _key(rows: Sequence[Row], diagnostics: Sequence[Diagnostic]) -> Key:
     if any(row.excused(key) for row in rows for key in keys):
         samples.append(Line2D([], [], label="crosses its threshold, excused", **EXCUSED))
     return Key(samples)
-
-
-def _names(figure: Figure, rows: Sequence[Row], top: float, end: float) -> None:
-    """The method once for its seeds, and every seed."""
-    say(figure, 0.1, top - 0.06, "method", size=TICK, color=GREY)
-    say(figure, end - 0.06, top - 0.06, "seed", size=TICK, color=GREY, horizontalalignment="right")
-    for index, row in enumerate(rows):
-        y = top + ROW * (index + 0.5) + 0.03
-        if not index or row.method != rows[index - 1].method:
-            say(figure, 0.1, y, fitted(row.method, WIDEST, TICK, "bold"), size=TICK, weight="bold")
-        say(figure, end - 0.06, y, fitted(row.seed, SEED, TICK), size=TICK, horizontalalignment="right")
 
 
 def _draw_row(axes: Axes, index: int, row: Row, key: str, scale: Scale) -> None:

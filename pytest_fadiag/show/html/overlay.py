@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ from ...judge.report import DiagnosticReport
 from ...judge.wording import limit
 from ..audit import Audit
 from ..groups import seed_groups
-from .axes import log_axis, whole_axis
+from .axes import linear_axis, log_axis, whole_axis
 from .chart import Chart, Limit
-from .plots import gradient_norms, residual_norms
+from .plots import gradient_norms, probes, residual_norms
 
 STROKES = 8
 """How many methods one frame holds: more lines than that cannot be told apart."""
@@ -24,6 +24,8 @@ class Layer(NamedTuple):
     name: str
     stroke: int
     chart: Chart
+    null: bool = False
+    """Whether it is of the same network with its blocks drawn anew."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Overlay:
     def frame(self) -> Chart:
         """Whose axes, title and limits all have."""
         return self.layers[0].chart
+
+    @property
+    def with_null(self) -> bool:
+        """Whether a curve is a null."""
+        return any(layer.null for layer in self.layers)
 
     @property
     def words(self) -> str:
@@ -56,35 +63,58 @@ class Comparison(NamedTuple):
 
 
 def comparisons(audit: Audit) -> list[Comparison]:
-    """Norms of states and gradients over depth; one network alone has them in its own report."""
+    """Norms of states and gradients and what probes read, over depth; one network alone has them in its own report."""
     groups = [(group.label, group.rows) for group in seed_groups(audit)]
     found = []
     for start in range(0, len(groups), STROKES):
         methods = groups[start : start + STROKES]
+        networks = [
+            (label if row.seed is None else f"{label}, seed {row.seed}", stroke, row.report)
+            for stroke, (label, rows) in enumerate(methods)
+            for row in rows
+            if row.report is not None and row.report.depth_known
+        ]
         plots = []
-        for quantity in (_states, gradient_norms):
-            layers = [
-                Layer(label if row.seed is None else f"{label}, seed {row.seed}", stroke, chart)
-                for stroke, (label, rows) in enumerate(methods)
-                for row in rows
-                if row.report is not None and row.report.depth_known and (chart := quantity(row.report)).ys
-            ]
-            plots += [Overlay(_on_one_scale(layers))] if len(layers) > 1 else []
+        for quantity in (_states, _gradients, _probes):
+            layers = [layer for name, stroke, report in networks for layer in quantity(name, stroke, report)]
+            plots += [Overlay(_on_one_scale(layers))] if len({layer.name for layer in layers if not layer.null}) > 1 else []
         found += [Comparison([label for label, _ in methods], plots)] if plots else []
     return found
 
 
-def _states(report: DiagnosticReport) -> Chart:
+def of_probes(report: DiagnosticReport) -> list[Overlay]:
+    """What probes read of one network, over what they read of its blocks drawn anew."""
+    layers = list(_probes("the network", 0, report))
+    return [Overlay(_on_one_scale(layers))] if layers else []
+
+
+def _states(name: str, stroke: int, report: DiagnosticReport) -> Iterator[Layer]:
     """Without limits: each curve has its own."""
-    return replace(residual_norms(report), limits=())
+    if report.residual_norms:
+        yield Layer(name, stroke, replace(residual_norms(report), limits=()))
+
+
+def _gradients(name: str, stroke: int, report: DiagnosticReport) -> Iterator[Layer]:
+    if report.bp_grad_norms:
+        yield Layer(name, stroke, gradient_norms(report))
+
+
+def _probes(name: str, stroke: int, report: DiagnosticReport) -> Iterator[Layer]:
+    """The null below the curve that it is compared with."""
+    if report.null_probe_accuracies:
+        yield Layer(f"{name}, blocks drawn anew", stroke, probes(report.null_probe_accuracies), null=True)
+    if report.probe_accuracies:
+        yield Layer(name, stroke, probes(report.probe_accuracies, fires=report.finding("e").fired))
 
 
 def _on_one_scale(layers: Sequence[Layer]) -> list[Layer]:
-    """The layers on axes that hold them all; the limits are said once, by the first."""
+    """The layers on axes that hold them all, nulls first; the limits are said once, by the first."""
+    layers = sorted(layers, key=lambda layer: not layer.null)
     charts = [layer.chart for layer in layers]
     deepest = max(x for chart in charts for x in chart.xs)
     floors = sorted({line.value for chart in charts for line in chart.limits})
-    y_axis = log_axis((y for chart in charts for y in chart.ys), floors)
+    values = [y for chart in charts for y in chart.ys]
+    y_axis = log_axis(values, floors) if charts[0].y_axis.log else linear_axis(values, (0, 1))
     shared = [replace(chart, y_axis=y_axis, x_axis=whole_axis([0, deepest]), limits=(), legend="") for chart in charts]
     if floors:
         limits = [Limit(floor, 0, deepest) for floor in floors]

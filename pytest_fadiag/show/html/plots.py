@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ...judge.diagnostics.residual_growth import allowed_norm, changes_shape
 from ...judge.report import DiagnosticReport
@@ -65,6 +66,20 @@ def gradient_norms(report: DiagnosticReport) -> Chart:
         f"(b) floor {limit(floor)} for the deepest layer",
         fired=frozenset({last} if report.finding("b").fired else ()),
         deepest=_deepest(report),
+    )
+
+
+def probes(accuracies: Sequence[float], *, fires: bool = False) -> Chart:
+    """What a linear probe reads at each state; where depth adds nothing, the last one is marked."""
+    last = len(accuracies) - 1
+    return Chart(
+        "what a linear probe reads, by depth",
+        "layer",
+        range(len(accuracies)),
+        accuracies,
+        linear_axis(accuracies, (0, 1)),
+        whole_axis([0, last]),
+        fired=frozenset({last} if fires else ()),
     )
 
 
