@@ -306,6 +306,56 @@ def test_the_networks_own_backward_is_its_credit():
     assert ours.gamma[0] < 0.9
 
 
+class Direct(nn.Linear):
+    """As BioTorch's layers of direct feedback alignment: a hook that sends the output error down by a matrix of its own."""
+
+    def __init__(self, d_in, d_out):
+        super().__init__(d_in, d_out)
+        self.back = nn.Parameter(torch.randn(CLASSES, d_in), requires_grad=False)
+        self.loss_gradient = None
+        self.register_full_backward_hook(self.direct)
+
+    @staticmethod
+    def direct(module, grad_input, grad_output):
+        return (module.loss_gradient @ module.back,)
+
+
+class DirectNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Linear(8, D), nn.Linear(D, CLASSES)
+        self.blocks = nn.ModuleList(Direct(D, D) for _ in range(BLOCKS))
+
+    def forward(self, x):
+        h = self.embed(x)
+        for block in self.blocks:
+            h = h + torch.tanh(block(h))
+        return self.head(h)
+
+
+def test_layers_that_wait_for_the_gradient_of_the_loss_are_given_it():
+    torch.manual_seed(6)
+    net = DirectNet()
+    ours = credit_of(net)
+    assert ours.source == "the network's own backward"
+    p = {name: value.detach().double().numpy() for name, value in net.state_dict().items()}
+    h, slopes = [X.double().numpy() @ p["embed.weight"].T + p["embed.bias"]], []
+    for number in range(BLOCKS):
+        t = np.tanh(h[-1] @ p[f"blocks.{number}.weight"].T + p[f"blocks.{number}.bias"])
+        h.append(h[-1] + t)
+        slopes.append(1 - t**2)
+    logits = h[-1] @ p["head.weight"].T + p["head.bias"]
+    e = np.exp(logits - logits.max(1, keepdims=True))
+    e /= e.sum(1, keepdims=True)
+    e[np.arange(len(Y)), Y.numpy()] -= 1
+    a, g = [e @ p["head.weight"]], [e @ p["head.weight"]]
+    for number in reversed(range(BLOCKS)):
+        a.insert(0, a[0] + e @ p[f"blocks.{number}.back"])
+        g.insert(0, g[0] + (g[0] * slopes[number]) @ p[f"blocks.{number}.weight"])
+    assert ours.gamma == pytest.approx([np.median(cosines(*pair)) for pair in zip(a, g, strict=True)], abs=1e-9)
+    assert ours.gamma[0] < 0.9
+
+
 def test_without_any_credit_nothing_is_measured_and_the_ways_are_named():
     ours = credit_of(network())
     assert ours.problem.startswith(
