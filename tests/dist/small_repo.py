@@ -52,12 +52,12 @@ def pytest_configure(config):
 def watch():
     from pytest_fadiag.workshop import Workshop
     original = Workshop.observe
-    def observe(self, network, batches, observers, progress, digest):
+    def observe(self, network, batches, observers, progress, *others):
         if any(observer.name == "accuracy" for observer in observers):
             with open(f"measured-{os.getpid()}.txt", "a") as file:
                 file.write(CURRENT + "\\n")
         told = lambda done, total: (die("measure", CURRENT), progress(done, total))
-        return original(self, network, batches, observers, told, digest)
+        return original(self, network, batches, observers, told, *others)
     Workshop.observe = observe
 
 def pytest_collection_modifyitems():
