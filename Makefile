@@ -44,7 +44,8 @@ truth: $(VENV)/.ready   ## the audit against 150 networks whose verdict is known
 fixtures: $(VENV)/.ready ## train the shipped checkpoints again (about an hour)
 	$(BIN)/python fixtures/build.py
 
-readme: $(VENV)/.ready  ## renew the table, the report and the options in the README
+readme: $(VENV)/.ready  ## renew what is written from the code: the schema, and the parts of the README and the docs
+	$(BIN)/python -m pytest_fadiag.show.schema
 	$(BIN)/python .ci/readme.py
 
 docs: $(VENV)/.docs     ## the documentation as pages, build/site; a warning is an error

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 # Before torch starts: networks of this size run faster on one thread, and the suite's subprocesses do not fight for cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Some hundred processes are started below: each would compile the package anew where nothing compiled is kept.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from support import clustered, network, trained

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from dist.small_repo import WorkerRepo
+from execnet.xspec import XSpec
 
+from pytest_fadiag.session.dist import prepare_workers
 from pytest_fadiag.session.gpus import visible_gpus
 
 
@@ -69,9 +71,19 @@ def test_gpus_are_counted_by_nvidia_smi(
     ],
     ids=["ordinals", "UUIDs, fewer than workers", "empty", "hidden", "hidden from the second on"],
 )
-def test_each_worker_sees_one_entry_of_the_callers_list(repo: WorkerRepo, workers: int, visible: str, expected: list[str]) -> None:
-    repo.run("-n", str(workers), CUDA_VISIBLE_DEVICES=visible)
-    assert repo.gpus() == {f"gw{number}": gpu for number, gpu in enumerate(expected)}
+def test_each_worker_is_given_one_entry_of_the_callers_list(
+    monkeypatch: pytest.MonkeyPatch, workers: int, visible: str, expected: list[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    specs = [XSpec("popen") for _ in range(workers)]
+    prepare_workers(specs)
+    assert [spec.env.get("CUDA_VISIBLE_DEVICES", visible) for spec in specs] == expected  # what is not given is inherited
+
+
+def test_each_worker_sees_its_entry(repo: WorkerRepo) -> None:
+    visible = "GPU-8f6e,MIG-2a1b,-1,7"
+    repo.run("-n", "3", CUDA_VISIBLE_DEVICES=visible)
+    assert repo.gpus() == {"gw0": "GPU-8f6e", "gw1": "MIG-2a1b", "gw2": "GPU-8f6e"}
     assert repo.seen["controller"] == (visible, os.environ["OMP_NUM_THREADS"], False)
 
 

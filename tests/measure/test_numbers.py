@@ -72,14 +72,17 @@ def test_confident_samples_keep_their_output_error_exact() -> None:
     assert measured.companions.output_error_norm == pytest.approx(expected.output_error_norm, rel=1e-5, abs=0)
 
 
-@pytest.mark.parametrize("size", [16, 100, 128, 512])
-@pytest.mark.parametrize("at_once", [128, 50])
+@pytest.fixture(scope="module")
+def whole(trained_network: Callable[[], ResidualMLP]) -> Measurement:
+    """What is measured of the trained network where the data come as one batch."""
+    return measure(trained_network(), [clustered(1300)])
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(16, 128), (100, 50), (128, 50), (512, 128), (512, 50)])
 def test_the_batch_size_changes_no_number(
-    size: int, at_once: int, data: tuple[Tensor, Tensor], trained_network: Callable[[], ResidualMLP]
+    size: int, at_once: int, whole: Measurement, data: tuple[Tensor, Tensor], trained_network: Callable[[], ResidualMLP]
 ) -> None:
-    model = trained_network()
-    whole = measure(model, [data])
-    parts = measure(model, in_batches(*data, size), batch_size=at_once)
+    parts = measure(trained_network(), in_batches(*data, size), batch_size=at_once)
     assert parts.residual_norms == pytest.approx(whole.residual_norms, rel=1e-6, abs=0)
     assert parts.bp_grad_norms == pytest.approx(whole.bp_grad_norms, rel=1e-6, abs=0)
     assert parts.cross_batch_stability == pytest.approx(whole.cross_batch_stability, rel=1e-6, abs=0)
