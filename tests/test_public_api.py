@@ -72,7 +72,7 @@ def test_the_reference_page_has_every_public_name_at_its_place() -> None:
     lines = (ROOT / "docs" / "api.md").read_text("utf-8").splitlines()
     places = [line.removeprefix("::: ") for line in lines if line.startswith("::: ")]
     named = {place.rpartition(".")[2]: place.rpartition(".")[0] for place in places}
-    assert set(named) | {"__version__"} == set(pytest_fadiag.__all__)
+    assert set(pytest_fadiag.__all__) - set(named) == {"__version__"}
     wrong = [f"{module}.{name}" for name, module in named.items() if not hasattr(import_module(module), name)]
     assert wrong == []
 
