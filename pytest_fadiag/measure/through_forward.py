@@ -221,6 +221,9 @@ def through_forward(network: nn.Module, departures: Departures | None = None) ->
     with ExitStack() as stack:
         # Here every function's apply ends up, also one that was bound to a name before.
         stack.enter_context(_attribute(_SingleLevelFunction, "apply", classmethod(apply)))
+        if not isinstance(vars(torch.autograd.Function).get("apply"), classmethod):
+            # From torch 2.15 on it is C's own; one that was bound to a name before then goes its own way, and fails the proof.
+            stack.enter_context(_attribute(torch.autograd.Function, "apply", classmethod(apply)))
         stack.enter_context(_attribute(checkpointing, "_checkpoint_without_reentrant_generator", _no_checkpoint))
         stack.enter_context(_hooks_off(network, departures))
         stack.enter_context(_Mode(through))

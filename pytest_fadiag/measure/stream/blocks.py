@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+from torch import nn
 
 from .graph import SUMS, Graph, Join, Segment
 from .tape import Call, Tape
@@ -76,13 +78,15 @@ class Anatomy:
         return [
             segment
             for segment in between
-            if segment.skip or segment.join is Join.SUM or self._class_of(segment) in classes - {None}
+            if segment.skip
+            or (segment.join is Join.SUM and not self.graph.is_linear(segment))
+            or self._class_of(segment) in classes - {None}
         ]
 
     @property
     def residual(self) -> bool:
-        """Whether some block leaves its state as it is and adds to it."""
-        return any(segment.skip for segment in self.additive)
+        """Whether some block leaves its state as it is, or changes its shape by a linear map, and adds to it."""
+        return any(segment.skip or segment.projected for segment in self.additive)
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -95,12 +99,17 @@ class Anatomy:
         position, useful = self.graph.position, set(self.graph.useful)
         spans = []
         for call in self.tape.calls[1:]:
-            entering, leaving = ({node for node in nodes if node in useful} for nodes in (call.inputs, call.outputs))
+            entering = {node for node in call.inputs if node in useful}
+            leaving = {node for node in call.outputs if node in useful and self._goes_on(node, call.index)}
             if len(entering) == len(leaving) == 1:
                 start, end = entering.pop(), leaving.pop()
                 if start in position and end in position and start < end:
                     spans.append(Span(call, start, end))
         return spans
+
+    def _goes_on(self, index: int, call: int) -> bool:
+        """Whether what a call returned is read outside of it; attention weights, for one, are returned for people to see."""
+        return index == self.graph.logits or any(not self.made_in(reader, call) for reader in self.graph.readers[index])
 
     def spanning(self, start: int, end: int) -> list[Span]:
         """The module calls around a stretch, from the outermost to the innermost; none that holds the head."""
@@ -134,9 +143,11 @@ class Anatomy:
 
     def nested(self, block: Block) -> list[int]:
         """The residual sums inside a block that are no states, since something goes on beside them."""
-        if len(block.segments) != 1:
-            return []
-        segment = block.segments[0]
+        within = block.segments or [s for s in self.graph.segments if block.start <= s.start and s.end <= block.end]
+        return self.nested_in(within[0]) if len(within) == 1 else []
+
+    def nested_in(self, segment: Segment) -> list[int]:
+        """The residual sums inside a stretch that are no states."""
         ancestors: dict[int, int] = {segment.start: 1 << segment.start}
         sums = []
         for index in segment.inner:
@@ -167,6 +178,16 @@ class Anatomy:
             return False
         kinds = Counter(type(self.tape.calls[own.call].module) for own in self.blocks if own.call is not None)
         return block.call is None or kinds[type(self.tape.calls[block.call].module)] < 2
+
+    def stretches(self) -> Iterator[Block]:
+        """What lies beside the blocks and holds residual sums: without it a part of the stream would be taken for all of it."""
+        taken = {segment for block in self.blocks for segment in block.segments}
+        inside = [(block.start, block.end) for block in self.blocks]
+        for segment in self.graph.segments:
+            if segment in taken or any(start <= segment.start and segment.end <= end for start, end in inside):
+                continue
+            if len(self.nested_in(segment)) >= 2:
+                yield Block("", segment.start, segment.end, segment.parameters, (segment,))
 
     def bypass(self, block: Block, index: int) -> tuple[int, int]:
         """A value from before another one, and one made of it behind that."""
@@ -224,8 +245,14 @@ class Anatomy:
             return (type(self.tape.calls[block.call].module),)
         calls = self._children(outer, block.segments)
         if calls:
-            return tuple(type(call.module) for call in calls)
+            return tuple(self._kind_of(call) for call in calls)
         return tuple(self.graph.nodes[index].op for segment in block.segments for index in (*segment.inner, segment.end))
+
+    def _kind_of(self, call: Call) -> object:
+        """The class of a module; of a container those of its parts."""
+        if not isinstance(call.module, nn.Sequential):
+            return type(call.module)
+        return tuple(self._kind_of(inner) for inner in self.tape.calls[call.index + 1 :] if inner.outer == call.index)
 
     def _children(self, outer: int, segments: Iterable[Segment]) -> list[Call]:
         """The outermost calls inside a call, or inside the network, in which the values of some segments were made."""

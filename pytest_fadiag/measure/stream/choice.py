@@ -27,12 +27,12 @@ class Choice:
 def found(anatomy: Anatomy) -> Choice:
     """The blocks as they are found; an error where some stretch can be no block."""
     blocks = tuple(anatomy.blocks)
+    _check_inside(anatomy)
     if not blocks:
         raise AuditError(
             "the network has no blocks: nothing adds to a state between its first layer with weights and its last, and no "
             f"layer lies between the two. Modules that ran: {_ran(anatomy)}"
         )
-    _check_inside(anatomy)
     return Choice(blocks, alternatives=tuple(anatomy.stacks))
 
 
@@ -41,11 +41,13 @@ def _check_inside(anatomy: Anatomy) -> None:
     for block in anatomy.blocks:
         if anatomy.holds_others(block):
             raise beside(anatomy, block, anatomy.blocks)
+    for stretch in anatomy.stretches():
+        raise beside(anatomy, stretch, [stretch])
 
 
 def named(anatomy: Anatomy, model: nn.Module, spec: Spec) -> Choice:
     """The blocks that a SPEC names; an error where they are none, or leave some out."""
-    if len(anatomy.blocks) == 1:
+    if len(anatomy.blocks) <= 1 or any(True for _ in anatomy.stretches()):
         _check_inside(anatomy)  # with other blocks around it, a stretch may be named as one; alone it is no stream
     calls = _calls(anatomy, model, spec, spec.blocks)
     blocks: dict[tuple[int, int], Block] = {}

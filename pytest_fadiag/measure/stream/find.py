@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -44,8 +45,12 @@ class Precision:
 FLOAT64, FLOAT32 = Precision(torch.float64, 1e-9), Precision(torch.float32, 1e-4)
 SIZES = (3, 5, 7, 11, 13)
 """Numbers of test samples; one that no other dimension has tells where the samples are."""
-ATTEMPTS = ((1.0, False), (1.0, True), (0.5, False), (2.0, True))
+ATTEMPTS = ((1.0, False), (1.0, True), (2.0, False), (0.5, False), (2.0, True), (4.0, False))
 """How large the weights of the copy are drawn, and whether token ids are; the next where the logits tell no samples apart."""
+PARTLY_NARROW = 1e-6
+"""Up to here two passes may differ because parts of the forward, such as scripted functions, compute in less than float64."""
+APART = 1e-4
+"""How far the logits of two samples must lie apart, relative to their size: nearer ones are told apart by rounding."""
 
 
 def find_stream(model: nn.Module, x: ModelInput, spec: str | None = None, outputs: Outputs | None = None) -> Stream:
@@ -108,22 +113,34 @@ class _Search:
         return stream
 
     def _begin(self, model: nn.Module) -> None:
-        """Find weights and samples of which the logits can be told apart."""
-        for gain, self.drawn in ATTEMPTS:
-            self.network = _copy(model, self.precision.dtype, gain)
-            self.samples = self._drawn_samples(SIZES[0])
-            self.logits = self._run(self.samples)
-            if self.logits.ndim != 2 or len(self.logits) != SIZES[0]:
-                raise AuditError(
-                    f"the network returned logits of shape {tuple(self.logits.shape)} for {SIZES[0]} samples; "
-                    f"expected [{SIZES[0]}, classes]"
-                )
-            if largest_difference(self.logits) > 0:
+        """Find weights and samples of which the logits can be told apart, and not by rounding alone."""
+        most, best = 0.0, None
+        for attempt in ATTEMPTS:
+            apart = self._attempt(model, *attempt)
+            if apart >= APART:
                 return
-        raise AuditError(
-            "the logits are the same for all samples, or not finite, whatever weights the network has: its stream cannot be "
-            "tested"
-        )
+            if apart > most:
+                most, best = apart, attempt
+        if best is None:
+            raise AuditError(
+                "the logits are the same for all samples, or not finite, whatever weights the network has: its stream cannot "
+                "be tested"
+            )
+        self._attempt(model, *best)
+
+    def _attempt(self, model: nn.Module, gain: float, drawn: bool) -> float:
+        """How far the logits of two samples lie from each other, relative to their size, with weights of a gain."""
+        self.drawn = drawn
+        self.network = _copy(model, self.precision.dtype, gain)
+        self.samples = self._drawn_samples(SIZES[0])
+        self.logits = self._run(self.samples)
+        if self.logits.ndim != 2 or len(self.logits) != SIZES[0]:
+            raise AuditError(
+                f"the network returned logits of shape {tuple(self.logits.shape)} for {SIZES[0]} samples; "
+                f"expected [{SIZES[0]}, classes]"
+            )
+        size = float(self.logits.abs().max())
+        return largest_difference(self.logits) / size if 0 < size < math.inf else 0.0
 
     def _drawn_samples(self, number: int) -> ModelInput:
         dtype = self.precision.dtype
@@ -135,20 +152,23 @@ class _Search:
         with self.precision():
             return self.outputs(call_network(self.network, copied(samples)))
 
-    def _differs(self, logits: Tensor, expected: Tensor) -> bool:
+    def _differs(self, logits: Tensor, expected: Tensor, tolerance: float = 0.0) -> bool:
         if logits.shape != expected.shape:
             return True
-        return not float((logits - expected).abs().max()) <= self.precision.tolerance * largest_difference(self.logits)
+        allowed = max(tolerance, self.precision.tolerance) * largest_difference(self.logits)
+        return not float((logits - expected).abs().max()) <= allowed
 
     def _anatomy(self) -> Anatomy:
         """The forward pass taken apart; an error where a second pass or fewer samples in a batch give other logits."""
         tape, output = self._recorded()
         logits = self.outputs(output)
-        if self._differs(logits, self.logits):
+        if self._differs(logits, self.logits, PARTLY_NARROW):
             raise AuditError(
                 "the forward is random: two passes of the same samples give different logits, in eval mode. Take out what "
                 "draws random numbers, such as dropout that is called with training=True"
             )
+        apart = float((logits - self.logits).abs().max()) / largest_difference(self.logits)
+        self.precision = replace(self.precision, tolerance=max(self.precision.tolerance, 10 * apart))
         if self._differs(self._run(rows(self.samples, slice(2))), self.logits[:2]):
             raise AuditError(
                 "samples interact: the logits of a sample depend on which others are in its batch, so it has no gradient of "

@@ -39,6 +39,14 @@ WEIGHTING = {
 }
 """Operations that make a layer where one of their operands comes from parameters."""
 
+LINEAR = (
+    REARRANGEMENTS
+    | RESIZINGS - {"max_pool1d", "max_pool2d_with_indices", "max_pool3d_with_indices"}
+    | WEIGHTING - {"lstm", "gru", "mkldnn_rnn_layer", "_native_multi_head_attention", "_transformer_encoder_layer_fwd"}
+    | {"native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "cudnn_batch_norm", "sum"}
+)
+"""Operations that are linear in the samples where their other operands are weights."""
+
 
 class Join(Enum):
     """How the paths of a segment come together again."""
@@ -60,6 +68,8 @@ class Segment:
     skip: bool
     """Whether one of the paths leaves the state as it is."""
     parameters: frozenset[str]
+    projected: bool = False
+    """Whether one of the paths that are added is linear, and another is not: a skip that changes the shape."""
 
 
 class Graph:
@@ -89,6 +99,15 @@ class Graph:
         return cuts
 
     @cached_property
+    def readers(self) -> dict[int, list[int]]:
+        """The values that were made of each, as far as the logits depend on them."""
+        readers: dict[int, list[int]] = {index: [] for index in self.useful}
+        for index in self.useful:
+            for parent in self.nodes[index].parents:
+                readers[parent].append(index)
+        return readers
+
+    @cached_property
     def position(self) -> dict[int, int]:
         """The number of each cut in their order."""
         return {cut: number for number, cut in enumerate(self.cuts)}
@@ -116,6 +135,15 @@ class Graph:
         node = self.nodes[index]
         return bool(node.parameters) and node.op in WEIGHTING
 
+    def is_linear(self, segment: Segment) -> bool:
+        """Whether all its paths are linear: convolutions side by side, which are one convolution, and no block that adds."""
+        inside = {segment.start, *segment.inner}
+        return all(
+            self.nodes[index].op in SCALINGS | LINEAR
+            and (self.nodes[index].op in SUMS or sum(parent in inside for parent in self.nodes[index].parents) == 1)
+            for index in (*segment.inner, segment.end)
+        )
+
     def _segment(self, start: int, end: int, inner: tuple[int, ...]) -> Segment:
         last = self.nodes[end]
         join = Join.SUM if last.op in SUMS else Join.CONCATENATION if last.op in CONCATENATIONS else Join.GATE
@@ -131,4 +159,14 @@ class Graph:
                 held.add(index)
         skip = any(parent in held for parent in last.parents) and not all(parent in pure for parent in last.parents)
         parameters = frozenset(name for index in (*inner, end) for name in self.nodes[index].parameters)
-        return Segment(start, end, inner, join, skip and join is not Join.GATE, parameters)
+        projected = join is Join.SUM and self._one_is_linear(start, inner, last)
+        return Segment(start, end, inner, join, skip and join is not Join.GATE, parameters, projected)
+
+    def _one_is_linear(self, start: int, inner: tuple[int, ...], last: Node) -> bool:
+        """Whether some of what is added is linear in the state before it, and some is not."""
+        linear, inside = {start}, {start, *inner}
+        for index in inner:
+            parents = [parent for parent in self.nodes[index].parents if parent in inside]
+            if len(parents) == 1 and parents[0] in linear and self.nodes[index].op in LINEAR | SCALINGS:
+                linear.add(index)
+        return len({parent in linear for parent in last.parents if parent in inside}) == 2

@@ -61,10 +61,16 @@ class States:
             return AmbiguousSamples(
                 f"a state has shape {shape} for {batch} samples: which dimension counts them cannot be told"
             )
-        if any(size % batch == 0 for size in shape):
+        if not any(batch in node.shape for node in nodes) and any(size % batch == 0 for size in shape):
             return AuditError(
                 f"the states have samples and tokens folded into one dimension (shape {shape} for {batch} samples), so they "
                 "are no states of single samples; let the blocks take [samples, tokens, features]"
+            )
+        if not any(node.floating for node in nodes):
+            return AuditError(
+                "this network has no stream that the audit could follow: all that comes behind "
+                f"{self.anatomy.maker(nodes[-1].index)}, which holds no fractions, is one stretch, since something goes on "
+                "beside every value in it (a second tower, a decoder that reads the input again). No --fa-stream passes"
             )
         return AuditError(f"a state of shape {shape} for {batch} samples cannot be seen: no module and no function returns it")
 
@@ -105,12 +111,22 @@ class States:
             for (steps, layered), count in Counter(between).items()
             if not layered or (count > 1 and 2 * count > len(between))
         ]
-        return [list(steps) for _, _, steps in sorted(usual)]
+        return [*(list(steps) for _, _, steps in sorted(usual)), _common_start([steps for steps, _ in between])]
 
     def _embedding(self) -> Block:
         start, end = self.anatomy.items[0]
         spans = [span for span in self.anatomy.spanning(start, end) if span.end <= self.blocks[0].start]
         return Block("", start, max((span.end for span in spans), default=end), frozenset())
+
+
+def _common_start(steps: Sequence[Sequence[str]]) -> list[str]:
+    """What all of them begin with."""
+    start = []
+    for own in zip(*steps, strict=False):
+        if len(set(own)) > 1:
+            break
+        start.append(own[0])
+    return start
 
 
 def site_of(tape: Tape, node: Node) -> Site | None:

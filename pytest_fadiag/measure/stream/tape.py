@@ -203,14 +203,16 @@ class Tape:
         storage = self._storage(tensor)
         if storage not in self._current:
             self._write(tensor, op, parents, parameters, whole=True)
-        elif self._key(tensor) not in self._values:
+        elif (seen := self._values.get(self._key(tensor))) is None or (parents and seen.node not in parents):
+            # The latter: a view that was turned back is a later value, or what was turned would seem to lead nowhere.
             self._values[self._key(tensor)] = self._new(tensor, op, parents, parameters)
 
     def _write(self, tensor: Tensor, op: str, parents: tuple[int, ...], parameters: frozenset[str], *, whole: bool) -> None:
         storage = self._storage(tensor)
         if storage in self._current:
             self._versions[storage] += 1
-        source = op == "input" and not self._same_for_all(tensor)
+        # What is written may be the same for all samples, and what else is there is not.
+        source = (not whole and bool(parents)) or (op == "input" and not self._same_for_all(tensor))
         value = self._new(tensor, op, parents, parameters, source=source)
         self._current[storage] = self._values[self._key(tensor)] = value
 
