@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from benchmarks.zoo.checking import Outcome, check
 from benchmarks.zoo.handwritten import members
 from benchmarks.zoo.member import Member, Refusal, Stream
