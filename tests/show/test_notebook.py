@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
 from builders import exploded, healthy
 from html_tree import Tree
+from PIL import Image
 
 from pytest_fadiag import AuditError
 from pytest_fadiag.show.audit import Audit
@@ -36,8 +38,12 @@ def test_names_from_a_file_stay_text() -> None:
     assert "<script" not in shown and "&lt;script&gt;" in shown
 
 
-def test_plot_gives_a_figure() -> None:
-    assert len(exploded("dfa", 42).plot().axes) >= 2
+def test_plot_gives_a_figure_that_a_cell_shows() -> None:
+    figure = exploded("dfa", 42).plot()
+    assert len(figure.axes) >= 2
+    shown = figure._repr_png_()  # type: ignore[attr-defined]  # what a notebook calls; pyplot, which it also asks, is not imported
+    with Image.open(io.BytesIO(shown)) as image:
+        assert image.format == "PNG" and image.width == 7 * 150
 
 
 def test_without_norms_there_is_nothing_to_plot() -> None:

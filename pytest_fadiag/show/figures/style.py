@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -139,9 +140,19 @@ def house_style() -> Iterator[None]:
         yield
 
 
+class Page(Figure):
+    """A figure that a notebook shows as the last value of a cell, also where nothing there has imported pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        with house_style():
+            self.savefig(content, format="png", dpi=150)
+        return content.getvalue()
+
+
 def new_figure(height: float) -> Figure:
     """An empty figure of two columns' width."""
-    return Figure(figsize=(WIDTH, height), facecolor="#ffffff")
+    return Page(figsize=(WIDTH, height), facecolor="#ffffff")
 
 
 def panel(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
