@@ -14,7 +14,7 @@ from .judge.codec import read, to_plain
 from .judge.config import Plain, plain_config
 from .judge.control import Control, ControlKind
 from .judge.credit import Credit, CreditFunction
-from .judge.diagnostics import DIAGNOSTICS, CreditAlignment, Diagnostic, Diagnostics
+from .judge.diagnostics import DIAGNOSTICS, CreditAlignment, DepthUtility, Diagnostic, Diagnostics, unasked
 from .judge.doubts import Fingerprint
 from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
@@ -413,18 +413,23 @@ def audit(
 
     ``data`` is a SPEC such as ``fashion-mnist:ROOT``; ``frozen`` the control: an accuracy, a mapping by method, a control
     checkpoint or a JSON file. ``progress`` is told the samples done and their number. The rest is what :class:`Setup` says of
-    it; with ``credit`` (f) is measured too.
+    it; with ``credit`` (f) is measured too, and without a control, or with one that is at chance, (e) is.
     """
     controls = Controls.of(frozen)  # first: a percentage is rejected before the measurement, not after it
     setup = Setup(data, model, stream, batches, batch_size, device, threads, unsafe, normalize, base, credit)
     bench = Bench(setup, progress=None if progress is None else lambda name: nullcontext(progress))
     available = bench.registry.diagnostics
-    asked = [*available.by_default, *([] if bench.setup.credit is None else available.select(CreditAlignment.key))]
+    asked = unasked(available, control=frozen is not None, credit=bench.setup.credit is not None)
     record = bench.record(Path(path), asked)
     if record.credit is not None and record.credit.problem:
         raise AuditError(f"{path}: {record.credit.problem}")
     chosen = frozen if isinstance(frozen, Control) else controls.choose_for(record.method, record.seed)
-    return record.judge(bench.control(chosen, network=record.fingerprint), thresholds, asked)
+    control = bench.control(chosen, network=record.fingerprint)
+    report = record.judge(control, thresholds, asked)
+    if not report.lacks_usable_control or report.asks_for(DepthUtility.key):
+        return report
+    more = [*asked, *available.select(DepthUtility.key)]
+    return bench.record(Path(path), more).judge(control, thresholds, more)
 
 
 def _usable(name: str, part: Any) -> bool:

@@ -24,8 +24,10 @@ class Repo:
         """Start without anything measured before."""
         shutil.rmtree(self.path / ".pytest_cache")
 
-    def ini(self, **settings: str) -> None:
-        """Write pytest.ini, in place of the one before."""
+    def ini(self, fa_diagnostics: str | None = "abcd", **settings: str) -> None:
+        """Write pytest.ini, in place of the one before; of 400 images nobody can say what depth adds."""
+        if fa_diagnostics is not None and "fa_protocol" not in settings:
+            settings["fa_diagnostics"] = fa_diagnostics
         lines = [f"{name} = " + "\n    ".join(str(value).splitlines()) for name, value in settings.items()]
         (self.path / "pytest.ini").write_text("\n".join(["[pytest]", *lines]) + "\n", "utf-8")
 

@@ -110,6 +110,25 @@ def trained(
     return model
 
 
+def rings(samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Four classes by two radii, which no linear readout of the input tells apart: depth is needed."""
+    x = torch.randn(samples, 20, generator=torch.Generator().manual_seed(seed))
+    return x, (x[:, :4].square().sum(1) > 3.36).long() + 2 * (x[:, 4:8].square().sum(1) > 3.36).long()
+
+
+def trained_on_rings(steps: int = 400) -> ResidualMLP:
+    """A ResidualMLP that has learnt them by backpropagation; with no step, one whose blocks are as drawn."""
+    x, y = rings(4_000, seed=1)
+    model = network(d=24, blocks=3, classes=4)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for step in range(steps):
+        part = slice(128 * step % 3_840, 128 * step % 3_840 + 128)
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(x[part]), y[part]).backward()
+        optimiser.step()
+    return model
+
+
 def in_batches(x: Tensor, y: Tensor, size: int = 128) -> list[tuple[Tensor, Tensor]]:
     """The samples in batches of one size, the last one short."""
     return list(zip(x.split(size), y.split(size), strict=True))

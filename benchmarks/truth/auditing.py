@@ -21,6 +21,7 @@ from .data import evaluation
 from .files import config_of, path_of
 
 MODEL = "benchmarks.truth.networks:build"
+EVERYTHING = DIAGNOSTICS.select("abcde")
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ def _measured(case: Case, mix: str, files: list[Path], root: Path) -> Outcome:
     task = str(config_of(files[0])["task"])
     bench = Bench(Setup(evaluation(root, task, mix), model=MODEL, device="cpu"))
     try:
-        record = bench.record(files[0])
+        record = bench.record(files[0], EVERYTHING)
         control = bench.control(ControlFile.named(files[1])) if case.control else None
-        report = record.judge(control, None)
+        report = record.judge(control, None, EVERYTHING)
         unasked = record.judge(control, None, [d for d in DIAGNOSTICS if d.key in ("abcd" if control else "abce")])
     except AuditError as error:
         return Outcome(case.name, mix, f"error: {error}", f"error: {error}")

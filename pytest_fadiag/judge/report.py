@@ -13,6 +13,7 @@ from .config import Plain, plain_config
 from .control import Control
 from .credit import Credit
 from .diagnostics import (
+    CONTROLLED,
     DIAGNOSTICS,
     Cause,
     CauseKind,
@@ -258,6 +259,12 @@ class DiagnosticReport(Probed):
         """What the published form says: «PASS», «FAIL(D1+D2)»; nothing where none was named, or it has no such word."""
         decided = [finding.key for finding in self.findings if finding.exact]
         return published(self.protocol, self.fired, decided)
+
+    @property
+    def lacks_usable_control(self) -> bool:
+        """Whether a control was supplied that is none, so that (d) says nothing: then (e) stands in for it."""
+        supplied = self.frozen_baseline_acc is not None and self.headline_acc is not None
+        return supplied and self.asks_for(CONTROLLED) and not self.finding(CONTROLLED).measured
 
     def asks_for(self, key: str) -> bool:
         """Whether the diagnostic of a key was asked for."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from torch import nn
 
+from ..judge.codec import to_plain
 from ..judge.control import Control
 from ..judge.credit import CreditFunction
-from ..judge.diagnostics import DIAGNOSTICS, CreditAlignment
+from ..judge.diagnostics import DIAGNOSTICS, DepthUtility, unasked
 from ..judge.errors import AuditError
 from ..judge.inputs import NormalisedBy, StatedInputs
+from ..judge.observers import DEPTH
 from ..judge.records import BATCH, BATCHES, Accuracy
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds, ThresholdChanges
@@ -49,14 +52,15 @@ def diagnose(
 
     Without ``headline_acc`` the accuracy is that of the model on all ``eval_batches``. ``frozen_baseline_acc`` is the
     control's accuracy as a fraction, or a :class:`Control`, whose per-image outcomes give a paired interval. With ``credit``,
-    a function of ``(model, x, y)`` that returns the method's credit at each block output, (f) is measured too. The rest is
-    what :func:`measure` says of it.
+    a function of ``(model, x, y)`` that returns the method's credit at each block output, (f) is measured too; without a
+    control, or with one that is at chance, (e) is, if there are 1,000 samples. The rest is what :func:`measure` says of it.
     """
     control = frozen_baseline_acc
     if control is not None and not isinstance(control, Control):
         control = Control(Accuracy(control))
     if headline_acc is not None:
         Accuracy(headline_acc)  # a percentage is rejected before the measurement, not after it
+    asked = unasked(DIAGNOSTICS, control=control is not None, credit=credit is not None)
     measurement = measure(
         model,
         eval_batches,
@@ -67,9 +71,9 @@ def diagnose(
         threads=threads,
         progress=progress,
         data_digest=data_digest,
+        observers=[*asked.observers],
         credit=credit,
     )
-    asked = [*DIAGNOSTICS.by_default, *([] if credit is None else DIAGNOSTICS.select(CreditAlignment.key))]
     report = DiagnosticReport.from_measurement(
         measurement,
         method_name=method_name,
@@ -83,7 +87,14 @@ def diagnose(
     )
     if report.credit is not None and report.credit.problem:
         raise AuditError(report.credit.problem)
-    return report
+    if not report.lacks_usable_control:
+        return report
+    probed = observe(model, eval_batches, [DEPTH.name], stream=stream, batches=batches, batch_size=batch_size, threads=threads)
+    return replace(
+        report,
+        diagnostics=(*report.diagnostics, DepthUtility.name),
+        observations={**report.observations, **to_plain(probed.results)},
+    )
 
 
 def _differs(headline_acc: float | None, measured: Accuracy | None) -> str:

@@ -7,33 +7,58 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..judge.diagnostics import ALL, DepthUtility, Diagnostic, unasked
 from ..judge.keys import Keys
 from ..load.recording import records_credit
-from .settings import with_alignment
+from .settings import MARKER, marked, with_alignment
 from .targets import Kind, Target
 
 if TYPE_CHECKING:
     from .run import Run
 
 CREDIT_FIXTURE = "fa_credit"
+CONTROL_FIXTURE = "fa_frozen_baseline"
 
 
 def asked_keys(run: Run, node: pytest.Item | pytest.Collector) -> Keys:
-    """The diagnostics of the run; where nobody names any and a conftest gives the method's credit, that of the credit too."""
-    keys = run.settings.diagnostics
-    return keys if run.settings.chooses or not credit_is_given(node) else with_alignment(keys)
+    """The diagnostics that the run names; where it names none, those that go by what there is, a control or a credit."""
+    return run.settings.diagnostics if run.settings.chooses else unasked_keys(run, node)
 
 
 def asked_of(run: Run, session: pytest.Session, target: Target) -> Keys:
-    """The diagnostics of a generated test: of a log whose recorder was given the method's credit, that of the credit too."""
+    """The diagnostics of a generated test, where no argument names one.
+
+    Where the run names none: of a recorded row, those that it had; of a log, none that needs states, and that of the credit
+    where its recorder was given the method's.
+    """
     keys = asked_keys(run, session)
-    recorded = target.kind is Kind.LOG and not run.settings.chooses and records_credit(Path(target.path))
-    return with_alignment(keys) if recorded else keys
+    if run.settings.chooses or target.kind is Kind.CHECKPOINT:
+        return keys
+    if target.kind is Kind.RECORDED:
+        return keys if target.keys is None else target.keys
+    unprobed = Keys.of(key for key in keys if key != DepthUtility.key)
+    return with_alignment(unprobed) if records_credit(Path(target.path)) else unprobed
 
 
-def credit_is_given(node: pytest.Item | pytest.Collector) -> bool:
-    """Whether a conftest gives the method's credit to the tests of a node."""
-    return override_of(node, CREDIT_FIXTURE) is not None
+def unasked_keys(run: Run, node: pytest.Item | pytest.Collector) -> Keys:
+    """The diagnostics that run for a node where nobody says which: options, ini file and conftest tell what there is.
+
+    A run that chooses its diagnostics asks for (e) by name or not at all.
+    """
+    control = bool(run.settings.frozen) or override_of(node, CONTROL_FIXTURE) is not None or run.settings.chooses
+    credit = run.settings.credit is not None or override_of(node, CREDIT_FIXTURE) is not None
+    return Keys.of(diagnostic.key for diagnostic in unasked(run.settings.available, control=control, credit=credit))
+
+
+def is_named(run: Run, node: pytest.Item, diagnostic: Diagnostic, path: str) -> bool:
+    """Whether somebody asks for a diagnostic by its key or name: a marker, the options, or an argument; «all» names none."""
+    written = [mark.kwargs["diagnostics"] for mark in node.iter_markers(MARKER) if "diagnostics" in mark.kwargs]
+    if written:
+        return written[0] != ALL and diagnostic.key in marked(node)["diagnostics"]
+    if diagnostic.name in ((run.targets.only or {}).get(path) or ()):
+        return True
+    settings = run.settings
+    return settings.chooses and not settings.everything and diagnostic.key in settings.diagnostics
 
 
 def override_of(node: pytest.Item | pytest.Collector, name: str) -> Any:

@@ -243,7 +243,7 @@ OPTIONS = (
     Option(
         "frozen",
         "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or glob, matched by method and "
-        "seed, or a JSON file (repeatable). Without one, frozen-margin is skipped",
+        "seed, or a JSON file (repeatable). Without one, depth-utility is run in the place of frozen-margin",
         metavar="VALUE",
         many=True,
     ),
@@ -270,7 +270,8 @@ OPTIONS = (
     ),
     Option(
         "diagnostics",
-        f"Which diagnostics are run; nothing is measured for the others (default: all). {_DIAGNOSTICS}; those of other "
+        f"Which diagnostics are run; nothing is measured for the others (default: abcd, e without a "
+        f"control, f with --fa-credit; all: what can be measured). {_DIAGNOSTICS}; those of other "
         "packages by their names, behind a comma: abcd,my-name",
         _keys,
         metavar="KEYS",

@@ -11,7 +11,7 @@ import pytest
 
 from ..bench import Bench, Record
 from ..judge.control import Control
-from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, CreditAlignment, Diagnostic, Diagnostics
+from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, CreditAlignment, DepthUtility, Diagnostic, Diagnostics
 from ..judge.doubts import Fingerprint
 from ..judge.errors import AuditError
 from ..judge.keys import Keys, labelled
@@ -186,6 +186,8 @@ class Run:
         expected: Keys | None = None,
     ) -> tuple[DiagnosticReport, Mapping[str, BaseException]]:
         """The report of a target, and by key what keeps a diagnostic from being judged, if something does."""
+        if target.kind is Kind.LOG and not self.settings.chooses:
+            diagnostics = [own for own in diagnostics if own.key != DepthUtility.key]  # a log has no states to probe
         evidence = self.evidence(target, [*diagnostics, *self._shown(diagnostics, overrides)], overrides)
         control: Control | None = None
         asked = {diagnostic.key for diagnostic in diagnostics}
@@ -201,12 +203,30 @@ class Run:
         key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected)
         if key not in self._reports:
             judged = evidence.judge(control, thresholds, diagnostics)
+            stands_in = target.kind is Kind.CHECKPOINT and self.settings.form is None and not judged.asks_for(DepthUtility.key)
+            if stands_in and judged.lacks_usable_control:
+                judged = self._with_depth(target, control, thresholds, diagnostics, overrides) or judged
             self._reports[key] = replace(
                 judged,
                 expected=judged.fired if self.settings.updates_expect else expected,
                 protocol=self._form(diagnostics) or judged.protocol,
             )
         return self._reports[key], problems
+
+    def _with_depth(
+        self,
+        target: Target,
+        control: Control | None,
+        thresholds: DiagnosticThresholds,
+        diagnostics: Sequence[Diagnostic],
+        overrides: Overrides,
+    ) -> DiagnosticReport | None:
+        """The report with (e) in it; nothing where the network has no stream to probe, for which nobody asked."""
+        more = [*diagnostics, *self.settings.available.select(DepthUtility.key)]
+        try:
+            return self.evidence(target, more, overrides).judge(control, thresholds, more)
+        except AuditError:
+            return None
 
     def _form(self, diagnostics: Sequence[Diagnostic]) -> str | None:
         """The published form by which these diagnostics are judged; a marker that asks for others is judged by none."""

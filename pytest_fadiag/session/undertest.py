@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..judge.codec import to_plain
-from ..judge.diagnostics import CONTROLLED, Diagnostic, Finding, Status
+from ..judge.diagnostics import CONTROLLED, DepthUtility, Diagnostic, Finding, Status
 from ..judge.errors import AuditError, AuditFailure
 from ..judge.keys import Keys
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..load.setup import Given
-from .asked import CREDIT_FIXTURE, asked_keys, credit_is_given, override_of
+from .asked import CONTROL_FIXTURE, CREDIT_FIXTURE, asked_keys, is_named, override_of, unasked_keys
 from .outcome import FINDING, KEY, REPORT, TARGET, Decision, changed, decide
 from .run import Overrides, Run
-from .settings import MARKER, marked, with_alignment
+from .settings import MARKER, marked
 from .targets import Target, expand
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from ..load.checkpoints import Checkpoint
 
+ASKED: pytest.StashKey[Keys] = pytest.StashKey()
+"""The keys of the diagnostics that a test's report was asked for, and that have tests of their own."""
 PROBLEMS: pytest.StashKey[Mapping[str, BaseException]] = pytest.StashKey()
 """What keeps a diagnostic of a test's report from being judged, such as a control that cannot be read, by key."""
 GIVEN_BY = {
@@ -189,8 +191,8 @@ def given_by(request: pytest.FixtureRequest) -> Given:
 
 def overrides_of(request: pytest.FixtureRequest) -> Overrides:
     """What the fixtures of a repo give, its control included."""
-    own_control = _override(request, "fa_frozen_baseline") is not None
-    return Overrides(given_by(request), _maker(request, "fa_frozen_baseline") if own_control else None)
+    own_control = _override(request, CONTROL_FIXTURE) is not None
+    return Overrides(given_by(request), _maker(request, CONTROL_FIXTURE) if own_control else None)
 
 
 def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], Any]:
@@ -210,9 +212,10 @@ def report_for(
     node.stash.setdefault(TARGET, checkpoint.target)
     if not isinstance(thresholds, DiagnosticThresholds):
         raise AuditError(f"the fixture fa_thresholds gave {type(thresholds).__name__}; expected DiagnosticThresholds(…)")
-    report, problems = run.report(
-        checkpoint.target, thresholds, _asked(run, request), overrides_of(request), marked(node).get("expect")
-    )
+    asked = _asked(run, request)
+    report, known_problems = run.report(checkpoint.target, thresholds, asked, overrides_of(request), marked(node).get("expect"))
+    problems = {**_unmeasured(run, node, report, checkpoint.target), **known_problems}
+    node.stash[ASKED] = Keys.of(diagnostic.key for diagnostic in asked)
     if "fa_diagnostic" not in request.fixturenames:
         for key, problem in problems.items():
             if not (isinstance(problem, pytest.skip.Exception) and key != CONTROLLED):
@@ -223,15 +226,22 @@ def report_for(
     return report
 
 
+def _unmeasured(run: Run, node: pytest.Item, report: DiagnosticReport, target: Target) -> dict[str, BaseException]:
+    """Why (e) cannot be measured, where somebody asks for it by name: then that is an error, and else a skip."""
+    depth, problem = run.settings.available.select(DepthUtility.key)[0], "" if report.depth is None else report.depth.problem
+    if not problem or not is_named(run, node, depth, target.path):
+        return {}
+    return {depth.key: AuditError(f"{depth.name} cannot be judged: {problem}")}
+
+
 def _asked(run: Run, request: pytest.FixtureRequest) -> tuple[Diagnostic, ...]:
     """The diagnostics that a report is for: the marker's, for tests of single ones the run's, else all."""
     keys = marked(request.node).get("diagnostics")
     if keys is None and ("fa_diagnostic" in request.fixturenames or run.settings.protocol is not None):
         keys = asked_keys(run, request.node)
     if keys is None:
-        by_default = Keys.of(diagnostic.key for diagnostic in run.settings.available.by_default)
-        given = run.settings.credit is not None or credit_is_given(request.node)
-        return run.settings.available.select(with_alignment(by_default) if given else by_default)
+        named = [key for key in run.settings.diagnostics if key == DepthUtility.key]
+        return run.settings.available.select(Keys.of([*unasked_keys(run, request.node), *named]))
     own = request.node.stash.get(KEY, None)  # an argument may name another one: runs/dfa_s42.pt::frozen-margin
     return run.settings.available.select(Keys.of([*keys, *([] if own is None else [own])]))
 
@@ -240,6 +250,8 @@ def diagnostic_for(request: pytest.FixtureRequest, report: DiagnosticReport) -> 
     """One diagnostic of a report; if it is expected to fire, its test becomes a strict xfail."""
     item = request.node
     finding = report.finding(getattr(request, "param", None) or item.stash[KEY])
+    if finding.key == CONTROLLED and DepthUtility.key not in item.stash.get(ASKED, Keys()):
+        finding = _stand_in(report, finding)
     item.stash[FINDING] = finding
     item.user_properties += [(f"fa_{name}", value) for name, value in _properties(report, finding).items() if value is not None]
     problem = item.stash.get(PROBLEMS, {}).get(finding.key)
@@ -252,6 +264,18 @@ def diagnostic_for(request: pytest.FixtureRequest, report: DiagnosticReport) -> 
             pytest.mark.xfail(strict=True, raises=AuditFailure, reason=f"expected to fire: {finding.headline}"), append=False
         )
     return under_test
+
+
+def _stand_in(report: DiagnosticReport, finding: Finding) -> Finding:
+    """What the test of (d) is about: where the control that was supplied is none, (e), which has no test of its own then.
+
+    A record that says nothing of (e) is compared with what it says of (d).
+    """
+    recorded = report.expected is None or DepthUtility.key in report.expected
+    if not (report.lacks_usable_control and report.asks_for(DepthUtility.key) and recorded):
+        return finding
+    depth = report.finding(DepthUtility.key)
+    return replace(depth, headline=f"{finding.headline}; {depth.label} in its place: {depth.headline}")
 
 
 def _properties(report: DiagnosticReport, finding: Finding) -> dict[str, Any]:

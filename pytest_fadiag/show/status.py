@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..judge.diagnostics import DIAGNOSTICS, Diagnostics
+from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, DepthUtility, Diagnostics
 from ..judge.keys import Keys
 from ..judge.protocol import published
 from ..judge.report import DiagnosticReport
@@ -84,7 +84,7 @@ class RowStatus:
         broken = Keys.of(key for key, outcome in outcomes.items() if outcome is Outcome.ERROR)
         not_run = Keys.of(key for key, outcome in outcomes.items() if outcome is Outcome.NOT_RUN)
         own = {} if report is None else {finding.key: finding for finding in report.findings}
-        ran = Keys.of(key for key in outcomes or own if key not in not_run)
+        ran = Keys.of(key for key in _told(report, outcomes) or own if key not in not_run)
         findings = {key: own[key] for key in ran if key in own}
         # What fired stands even where its test broke; what broke cannot pass.
         judged = {key: finding for key, finding in findings.items() if finding.fired or key not in broken}
@@ -139,6 +139,12 @@ class RowStatus:
     def is_alarming(self) -> bool:
         """Whether something fired, or nothing came of tests that broke or did not run."""
         return bool(self.fired or ((self.broken or self.not_run) and not self.passed))
+
+
+def _told(report: DiagnosticReport | None, outcomes: Mapping[str, Outcome]) -> list[str]:
+    """The diagnostics that tests were about: that of (d) is about (e) too, where the control that was supplied is none."""
+    stands_in = CONTROLLED in outcomes and report is not None and report.lacks_usable_control
+    return [*outcomes, *([DepthUtility.key] if stands_in else [])]
 
 
 def in_words(status: RowStatus, mark: str = "*") -> str:

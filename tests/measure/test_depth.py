@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from depth_oracle import interval, probes, utility
-from support import in_batches, network
+from support import in_batches, rings, trained_on_rings
 from torch import Tensor, nn
 
 from pytest_fadiag.judge.codec import read
@@ -24,27 +24,6 @@ IMAGES = 1_300
 def depth_of(model: nn.Module, batches: Iterable[Any], **options: Any) -> Depth:
     """What is observed of a network's depth."""
     return read(Depth, observe(model, batches, ["depth"], **options).results["depth"], "depth")
-
-
-def hard(samples: int = IMAGES, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Rings: classes that no linear readout of the input tells apart."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(samples, 20, generator=generator)
-    y = (x[:, :4].square().sum(1) > 3.36).long() + 2 * (x[:, 4:8].square().sum(1) > 3.36).long()
-    return x, y
-
-
-def on_rings(steps: int, **options: Any) -> nn.Module:
-    """A ResidualMLP that has learnt the rings, in float64."""
-    x, y = hard(4_000, seed=1)
-    model = network(d=24, blocks=3, classes=4, **options)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for step in range(steps):
-        part = slice(128 * step % 3_840, 128 * step % 3_840 + 128)
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(model(x[part]), y[part]).backward()
-        optimiser.step()
-    return model.double().eval()
 
 
 def states_of(model: Any, x: Tensor) -> list[Tensor]:
@@ -67,10 +46,10 @@ def drawn(model: Any, seed: int) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def rings() -> tuple[nn.Module, Tensor, Tensor]:
+def learnt() -> tuple[nn.Module, Tensor, Tensor]:
     """A network whose depth helps, and its data."""
-    x, y = hard()
-    return on_rings(400), x.double(), y
+    x, y = rings(IMAGES)
+    return trained_on_rings().double().eval(), x.double(), y
 
 
 def assert_is(seen: Depth, own: Sequence[np.ndarray], null: Sequence[Sequence[np.ndarray]]) -> None:
@@ -90,8 +69,8 @@ def assert_is(seen: Depth, own: Sequence[np.ndarray], null: Sequence[Sequence[np
         assert bounds == pytest.approx(interval(step - of_null if of_null.mean() > 0 else step), abs=0.3)
 
 
-def test_probes_null_utility_and_intervals_are_what_the_definition_gives(rings: tuple[nn.Module, Tensor, Tensor]) -> None:
-    model, x, y = rings
+def test_probes_null_utility_and_intervals_are_what_the_definition_gives(learnt: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = learnt
     own = probes(states_of(model, x), y)
     null = [probes(states_of(drawn(model, seed), x), y) for seed in (0, 1)]
     seen = depth_of(model, in_batches(x, y))
@@ -105,8 +84,8 @@ def test_probes_null_utility_and_intervals_are_what_the_definition_gives(rings: 
 
 
 @pytest.mark.parametrize("size", [16, 100, 512])
-def test_batch_sizes_change_nothing(rings: tuple[nn.Module, Tensor, Tensor], size: int) -> None:
-    model, x, y = rings
+def test_batch_sizes_change_nothing(learnt: tuple[nn.Module, Tensor, Tensor], size: int) -> None:
+    model, x, y = learnt
     single, x = copy.deepcopy(model).float(), x.float()
     usual, seen = depth_of(single, in_batches(x, y)), depth_of(single, in_batches(x, y, size), batch_size=size)
     one_image = 1 / usual.read + 1e-9

@@ -76,7 +76,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _measure_once(folder: Path) -> None:
     """Leave a warm cache beside the files, so that a test measures only where it is about measuring."""
-    (folder / "pytest.ini").write_text("[pytest]\nfa_data = data.npz\n")
+    (folder / "pytest.ini").write_text("[pytest]\nfa_data = data.npz\nfa_diagnostics = abcd\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-p", "no:randomly", "-p", "no:xdist"]
     options = ["--fa-checkpoint=runs", "--fa-frozen=controls/*.pt"]
     subprocess.run(

@@ -29,6 +29,7 @@ def broken(model, x, y, checkpoint):
 @pytest.fixture
 def rules(repo: Repo) -> Repo:
     repo.write("rules.py", GRADIENT)
+    repo.ini(None, fa_data="data.npz", fa_frozen="0.5")
     return repo
 
 
@@ -88,7 +89,7 @@ def test_asked_for_and_not_measurable_is_an_error_that_names_the_ways(repo: Repo
 
 
 def test_all_means_all_that_can_be_measured(repo: Repo) -> None:
-    outcomes = repo.summary(BP, "--fa-frozen=0.2", "--fa-diagnostics=all")["runs/bp_s42.pt"]["outcomes"]
+    outcomes = repo.summary(BP, "--fa-frozen=0.5", "--fa-diagnostics=all")["runs/bp_s42.pt"]["outcomes"]
     assert outcomes["f"] == "skipped"
     assert set(outcomes.values()) == {"passed", "skipped"}
 
@@ -102,7 +103,7 @@ def test_all_means_all_that_can_be_measured(repo: Repo) -> None:
     ],
 )
 def test_what_is_wrong_with_the_function_concerns_its_diagnostic_alone(rules: Repo, spec: str, said: str) -> None:
-    outcomes = rules.summary(BP, "--fa-frozen=0.2", f"--fa-credit={spec}")["runs/bp_s42.pt"]["outcomes"]
+    outcomes = rules.summary(BP, "--fa-frozen=0.5", f"--fa-credit={spec}")["runs/bp_s42.pt"]["outcomes"]
     assert outcomes == {"a": "passed", "b": "passed", "c": "passed", "d": "passed", "f": "error"}
     result = rules.run(BP, f"--fa-credit={spec}", "--fa-diagnostics=f")
     result.stdout.fnmatch_lines([f"*{said}*"])
@@ -115,7 +116,7 @@ def test_a_spec_that_is_none_is_a_usage_error(repo: Repo) -> None:
 
 
 def test_the_ini_file_can_name_the_function_and_a_marker_the_diagnostic(rules: Repo) -> None:
-    rules.ini(fa_data="data.npz", fa_credit="rules:gradient")
+    rules.ini(None, fa_data="data.npz", fa_credit="rules:gradient", fa_frozen="0.5")
     rules.write(
         "test_own.py",
         "import pytest\n"
@@ -128,7 +129,7 @@ def test_the_ini_file_can_name_the_function_and_a_marker_the_diagnostic(rules: R
 def test_a_fixture_of_the_repo_gives_the_credit_and_starts_the_diagnostic(rules: Repo) -> None:
     rules.write("conftest.py", "import pytest, rules\n@pytest.fixture\ndef fa_credit():\n    return rules.opposite\n")
     rules.write("test_own.py", "def test_own(fa_report):\n    assert fa_report.credit.source == 'the fixture fa_credit'\n")
-    result = rules.run(BP, "--fa-frozen=0.2", "-v")
+    result = rules.run(BP, "--fa-frozen=0.5", "-v")
     result.assert_outcomes(passed=5, failed=1)
     result.stdout.fnmatch_lines(["*runs/bp_s42.pt::credit-alignment FAILED*"])
 

@@ -43,6 +43,7 @@ def extended(repo: Repo, site: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
     """The repo where the package is installed, in this process and in those that it starts."""
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
+    repo.ini(None, fa_data="data.npz", fa_frozen="0.5")
     return repo
 
 
@@ -159,7 +160,7 @@ def test_it_reads_checkpoints_and_data_that_only_it_knows(extended: Repo) -> Non
     (extended.path / "tables").mkdir()
     np.savetxt(extended.path / "tables" / "data.csv", np.column_stack([data["x"], data["y"]]), delimiter=",", fmt="%.9g")
     known = extended.audit(f"--fa-checkpoint={BP}")["reports"][BP]
-    extended.ini(fa_data="csv:tables/data.csv")
+    extended.ini(None, fa_data="csv:tables/data.csv", fa_frozen="0.5")
     here = extended.audit("--fa-checkpoint=ours_s7.npz")["reports"]["ours_s7.npz"]
     assert (here["method_name"], here["seed"], here["inputs"]["data"]) == ("ours", 7, "data.csv")
     assert here["residual_norms"] == pytest.approx(known["residual_norms"]) and here["headline_acc"] == known["headline_acc"]
@@ -231,12 +232,13 @@ def test_a_conftest_can_have_the_hooks_and_a_package_that_breaks_is_named(repo: 
         "@pytest.hookimpl(optionalhook=True)\n"
         "def pytest_fadiag_diagnostics():\n    return [Mine()]\n",
     )
+    repo.ini(None, fa_data="data.npz", fa_frozen="0.5")
     result = repo.run(f"--fa-checkpoint={BP}")
-    result.assert_outcomes(passed=3, skipped=1, failed=1)
+    result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(["VERDICT: needs walk-back: it is not", f"FAILED {BP}::my-own - 0.5 < 1"])
-    repo.ini()
+    repo.ini(None)
     repo.run("-p", "no:fadiag").stdout.fnmatch_lines(["*no tests ran in *"])
-    repo.ini(fa_data="data.npz")
+    repo.ini(None, fa_data="data.npz", fa_frozen="0.5")
     broken = repo.path / "broken"
     (broken / "broken-1.0.dist-info").mkdir(parents=True)
     (broken / "broken-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
@@ -245,4 +247,4 @@ def test_a_conftest_can_have_the_hooks_and_a_package_that_breaks_is_named(repo: 
     result = repo.run(f"--fa-checkpoint={BP}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: 'broken', which adds to the audit (*), cannot be loaded: ModuleNotFoundError: *"])
-    repo.run(f"--fa-checkpoint={BP}", "-p", "no:broken").assert_outcomes(passed=3, skipped=1, failed=1)
+    repo.run(f"--fa-checkpoint={BP}", "-p", "no:broken").assert_outcomes(passed=4, failed=1)

@@ -29,6 +29,7 @@ __all__ = [
     "GradientFloor",
     "ResidualGrowth",
     "Status",
+    "unasked",
 ]
 
 DIAGNOSTICS = Diagnostics(
@@ -38,3 +39,9 @@ DIAGNOSTICS = Diagnostics(
 
 CONTROLLED = FrozenMargin.key
 """The key of the diagnostic that compares with a control."""
+
+
+def unasked(available: Diagnostics, *, control: bool, credit: bool) -> Diagnostics:
+    """Those that run where nobody says which: (e) where no control is supplied, (f) where the method's credit is."""
+    runs = {DepthUtility.key: not control, CreditAlignment.key: credit}
+    return Diagnostics(diagnostic for diagnostic in available if diagnostic.by_default or runs.get(diagnostic.key, False))
