@@ -22,6 +22,7 @@ from ..wide import copy_of, in_float64, redrawn
 from .blocks import Anatomy
 from .choice import Choice, between, found, named
 from .graph import Graph
+from .known import recall, remember, structure_of
 from .record import recorded
 from .samples import test_samples
 from .sites import Stream
@@ -54,9 +55,22 @@ APART = 1e-4
 
 
 def find_stream(model: nn.Module, x: ModelInput, spec: str | None = None, outputs: Outputs | None = None) -> Stream:
-    """The stream of a network: what the user names, else what is found; ``x`` is a handful of samples."""
+    """The stream of a network: what the user names, else what is found; ``x`` is a handful of samples.
+
+    It is looked for once an architecture: networks of one structure have one stream.
+    """
     refuse_scripted(model)
-    parsed, outputs = None if spec is None else Spec.parse(spec), outputs or Outputs()
+    outputs = outputs or Outputs()
+    structure = structure_of(model, x, spec, outputs.classes, outputs.place)
+    known = recall(structure)
+    if known is None:
+        known = _searched(model, x, spec, outputs)
+        remember(structure, known)
+    return replace(known, outputs=outputs)
+
+
+def _searched(model: nn.Module, x: ModelInput, spec: str | None, outputs: Outputs) -> Stream:
+    parsed = None if spec is None else Spec.parse(spec)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
             return _Search(model, x, outputs, FLOAT64).stream(parsed)
