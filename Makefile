@@ -4,7 +4,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: audit test test-integrations fuzz kills lint format bench truth fixtures readme docs dist clean
+.PHONY: audit test test-integrations fuzz kills lint format bench truth zoo fixtures readme docs dist clean
 
 audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against their recorded verdicts
 	cd fixtures && ../$(BIN)/python -m pytest
@@ -38,6 +38,9 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/xdist.py
 	$(BIN)/python benchmarks/scale.py
 
+zoo: $(VENV)-zoo/.ready ## the stream of 240 architectures of other packages and by hand, against what was written down; 15 minutes
+	$(VENV)-zoo/bin/python -m benchmarks.zoo
+
 truth: $(VENV)/.ready   ## the audit against 150 networks whose verdict is known; needs Debian's dataset-fashion-mnist
 	$(BIN)/python -m benchmarks.truth
 
@@ -56,7 +59,13 @@ dist: $(VENV)/.ready    ## build and check what is released
 	$(BIN)/python -m build && $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl
 
 clean:                  ## remove what the other targets made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/truth/made
+	rm -rf $(VENV) $(VENV)-zoo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/truth/made
+
+$(VENV)-zoo/.ready: pyproject.toml # an environment of its own: none of these packages is a dependency, and they choose their torch
+	$(PYTHON) -m venv $(VENV)-zoo
+	$(VENV)-zoo/bin/python -m pip install --quiet --editable . torchvision timm transformers
+	$(VENV)-zoo/bin/python -m pip install --quiet --no-deps biotorch
+	touch $@
 
 $(VENV)/.integrations: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev,integrations]'

@@ -221,7 +221,8 @@ OPTIONS = (
     ),
     Option(
         "stream",
-        "Where the residual stream is: 'blocks.* -> out_ln', the blocks and the module after them (default: found by itself)",
+        "Where the residual stream is: 'blocks.* -> out_ln', the blocks and the module after them; a comma joins lists, * "
+        "matches inside a name (default: found by itself)",
         metavar="SPEC",
     ),
     Option(
