@@ -193,6 +193,8 @@ def _outcome(audit: Audit, row: AuditRow, diagnostic: Diagnostic) -> str:
 def _methods(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
     """The means over seeds, the control and what a method was trained with that others were not."""
     everyone = [report for group in groups for report in group.reports]
+    caveats = {group.margin.margin.caveat for group in groups if group.margin is not None and group.margin.margin is not None}
+    shared = len(caveats) == 1 and caveats != {""}
     shares = [share_of_bp(audit, group) for group in groups]
     rows = []
     for group, share in zip(groups, shares, strict=True):
@@ -204,7 +206,7 @@ def _methods(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
                 _spread([report.headline_acc for report in reports], fraction),
                 _control(group),
                 _spread([margin(report) for report in reports], points),
-                _over_seeds(group.margin),
+                _over_seeds(group.margin, caveat=not shared),
                 *(["–" if share is None else f"{share:.2f}"] if any(s is not None for s in shares) else []),
                 _text(own(reports, everyone)) or "–",
             )
@@ -215,6 +217,7 @@ def _methods(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
     alone = [margin for margin in audit.margins if not any(margin is other for other in shown)]
     over_seeds = cells(("method", "margin over seeds"), [(_text(margin.name), _over_seeds(margin)) for margin in alone])
     lines = cells(head, rows)
+    lines += ["", f"Margins over seeds: {_text(caveats.pop())}."] if shared else []
     lines += ["", f"{TITLE}: {MEANS}."] if given else []
     if any(report.frozen_baseline_acc is not None for report in everyone):
         same = "each control was trained with the same method, optimiser, epochs and data as its network"
@@ -231,14 +234,14 @@ def _control(group: MethodGroup) -> str:
     return f"{_spread([report.frozen_baseline_acc for report in group.reports], fraction)}; {whose}"
 
 
-def _over_seeds(row: MarginRow | None) -> str:
+def _over_seeds(row: MarginRow | None, *, caveat: bool = True) -> str:
     if row is None or row.margin is None:
         reason = f": {_text(row.reason)}" if row is not None and row.reason else ""
         return f"not tested{reason}"
     over = row.margin
     bounds = f"95 % interval {points(over.interval.low)} to {points(over.interval.high)} ({_text(over.interval.kind)})"
     text = f"**{over.verdict.value}**: {points(over.margin)}, {bounds}, minimum {limit(over.minimum)}"
-    return f"{text}; {_text(over.caveat)}" if over.caveat else text
+    return f"{text}; {_text(over.caveat)}" if caveat and over.caveat else text
 
 
 def _spread(values: Sequence[float | None], show: Callable[[float], str]) -> str:

@@ -149,6 +149,20 @@ def test_it_covers_what_it_says(seeds: int, repetitions: int, sd: float) -> None
     assert 0.92 <= np.mean(covered) <= 0.99
 
 
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("sd", [0.0, 0.01, 0.02, 0.03, 0.06, 0.09])
+def test_on_ten_thousand_images_it_covers_93_to_99_percent(seeds: int, sd: float) -> None:
+    """The means of so many images are normal: what seeds have in common, and what each has of its own."""
+    images, common, own, generator = 10_000, 0.1, 0.63, np.random.default_rng(7)
+    shared = generator.standard_normal((40_000, 1)) * math.sqrt(common / images)
+    margins = shared + generator.standard_normal((40_000, seeds)) * math.hypot(sd, math.sqrt(own / images))
+    over_images, residual = (common + own / seeds) / images, own / seeds / images
+    over_seeds = margins.var(1, ddof=1) / seeds
+    some = np.quantile(over_seeds, np.linspace(0, 1, 200))  # the other two parts are the same in every repetition
+    halves = [Variance(part, over_images, residual).half_width(seeds, images) for part in some]
+    assert 0.93 <= np.mean(abs(margins.mean(1)) <= np.interp(over_seeds, some, halves)) <= 0.99
+
+
 @pytest.mark.parametrize(
     ("margin", "verdict"), [(0.10, SeedVerdict.PASS), (-0.05, SeedVerdict.FIRE), (0.02, SeedVerdict.INCONCLUSIVE)]
 )

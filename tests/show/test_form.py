@@ -121,6 +121,18 @@ def test_the_methods_with_their_controls_and_margins(audits: Audits) -> None:
     assert "| 1 | 0.9000 | 0.7600; its frozen control |" in form(audits["one"](), "0.3")
 
 
+def test_a_caveat_that_all_margins_share_is_said_once(audits: Audits) -> None:
+    audit = audits["usual"]()
+    (of_dfa,) = audit.margins
+    assert of_dfa.margin is not None
+    noted = replace(of_dfa, margin=replace(of_dfa.margin, caveat="unpaired, all of them"))
+    other = replace(noted, name="bp", method="bp", margin=replace(of_dfa.margin, caveat="unpaired, all of them"))
+    assert form(replace(audit, margins=[noted, other]), "0.3").count("unpaired, all of them") == 1
+    assert "minimum 2; unpaired, all of them |" in plain(
+        form(replace(audit, margins=[noted, replace(other, margin=of_dfa.margin)]), "0.3")
+    )
+
+
 def test_how_far_a_method_gets_towards_bp(audits: Audits) -> None:
     audit = audits["usual"]()
     text = form(audit, "0.3")

@@ -181,7 +181,7 @@ def test_a_method_named_script_stays_text(opened: Opened, audits: Audits) -> Non
     ]
 
 
-@pytest.mark.parametrize("name", ["usual", "odd", "one", "empty"])
+@pytest.mark.parametrize("name", ["usual", "odd", "one", "probed", "empty"])
 def test_nothing_scrolls_sideways_on_a_phone(opened: Opened, audits: Audits, name: str, browser: Any) -> None:
     sized(browser, 400)
     opened(audits[name]())
@@ -192,6 +192,18 @@ def test_nothing_scrolls_sideways_on_a_phone(opened: Opened, audits: Audits, nam
     outside = """return [...document.body.querySelectorAll('*')].filter(e => e.checkVisibility()
         && e.getBoundingClientRect().right > 400.5).map(e => e.outerHTML.slice(0, 80))"""
     assert browser.execute_script(outside) == []
+
+
+@pytest.mark.parametrize("width", [400, 800, 1000, 1200])
+def test_what_fired_is_in_sight_at_every_width_and_is_printed(opened: Opened, audits: Audits, browser: Any, width: int) -> None:
+    audit = audits["probed"]()
+    sized(browser, width)
+    opened(audit)
+    ends = "return [...document.querySelectorAll('#audit td.fired')].map(c => c.getBoundingClientRect().right)"
+    found = browser.execute_script(ends)
+    assert len(found) == sum(len(row.fired) for row in audit.rows) > 0 and max(found) <= width
+    media(browser, "print")
+    assert browser.execute_script("return getComputedStyle(document.querySelector('#audit tr')).display") == "table-row"
 
 
 def test_on_a_phone_what_fired_stands_first_in_its_card_with_its_title(opened: Opened, audits: Audits, browser: Any) -> None:

@@ -10,6 +10,7 @@ from ...judge.wording import count, fraction, listed
 from ..audit import AuditRow
 from ..changes import moves
 from ..status import Outcome
+from ..training import common
 
 
 def facts(row: AuditRow) -> list[tuple[str, str]]:
@@ -27,6 +28,8 @@ def facts(row: AuditRow) -> list[tuple[str, str]]:
         said.append(("stream", str(row.report.stream)))
     if row.report is not None and row.report.inputs is not None:
         said.append(("inputs", str(row.report.inputs)))
+    if row.report is not None and row.report.config:
+        said.append(("trained with", "; ".join(common([row.report]).values())))
     if row.report is not None:
         said += [("reference", line)] if (line := reference_line(row.report)) else []
         said.append(("control", _control(row.report)))

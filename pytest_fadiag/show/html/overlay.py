@@ -22,7 +22,8 @@ class Layer(NamedTuple):
     """The curve of one seed, in its method's stroke."""
 
     name: str
-    stroke: int
+    stroke: int | None
+    """Nothing where there is but one method, whose curves look as in its other plots."""
     chart: Chart
     null: bool = False
     """Whether it is of the same network with its blocks drawn anew."""
@@ -84,22 +85,22 @@ def comparisons(audit: Audit) -> list[Comparison]:
 
 def of_probes(report: DiagnosticReport) -> list[Overlay]:
     """What probes read of one network, over what they read of its blocks drawn anew."""
-    layers = list(_probes("the network", 0, report))
+    layers = list(_probes("the network", None, report))
     return [Overlay(_on_one_scale(layers))] if layers else []
 
 
-def _states(name: str, stroke: int, report: DiagnosticReport) -> Iterator[Layer]:
+def _states(name: str, stroke: int | None, report: DiagnosticReport) -> Iterator[Layer]:
     """Without limits: each curve has its own."""
     if report.residual_norms:
         yield Layer(name, stroke, replace(residual_norms(report), limits=()))
 
 
-def _gradients(name: str, stroke: int, report: DiagnosticReport) -> Iterator[Layer]:
+def _gradients(name: str, stroke: int | None, report: DiagnosticReport) -> Iterator[Layer]:
     if report.bp_grad_norms:
         yield Layer(name, stroke, gradient_norms(report))
 
 
-def _probes(name: str, stroke: int, report: DiagnosticReport) -> Iterator[Layer]:
+def _probes(name: str, stroke: int | None, report: DiagnosticReport) -> Iterator[Layer]:
     """The null below the curve that it is compared with."""
     if report.null_probe_accuracies:
         yield Layer(f"{name}, blocks drawn anew", stroke, probes(report.null_probe_accuracies), null=True)
