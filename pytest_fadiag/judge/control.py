@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from .config import Plain, plain_config
 from .doubts import Doubt, DoubtKind
 from .errors import AuditError
 from .inputs import StatedInputs
@@ -47,12 +49,15 @@ class Control:
     """What it was evaluated on, where it was evaluated here."""
     doubts: tuple[Doubt, ...] = ()
     """What its file told against it, beside the network that it was compared with."""
+    config: Mapping[str, Plain] = field(default_factory=dict)
+    """What its file says of its training."""
 
     def __post_init__(self) -> None:
         try:
             object.__setattr__(self, "kind", ControlKind(self.kind))
         except ValueError:
             raise AuditError(f"the kind of a control is {', '.join(ControlKind)}, not {self.kind!r}") from None
+        object.__setattr__(self, "config", plain_config(self.config))
         object.__setattr__(self, "source", as_name(self.source, "the source of a control", LONGEST_NAME))
         if self.method is not None:
             object.__setattr__(self, "method", as_name(self.method, "the method of a control"))

@@ -72,7 +72,7 @@ def control_of(file: ControlFile, config: Mapping[str, Any], accuracy: Accuracy)
         method, own = method_and_kind(str(config["method"]))
         named = own or named
     _, seed = identify(file.path, config)
-    return Control(accuracy, file.path.name, method, seed, kind or named, doubts=doubts)
+    return Control(accuracy, file.path.name, method, seed, kind or named, doubts=doubts, config=config)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .. import __version__
 from ..judge.diagnostics import Diagnostic
@@ -24,7 +24,7 @@ from .numbers import deciding
 from .printable import one_line
 from .share import MEANS, TITLE, share_of_bp
 from .status import RowStatus, in_words
-from .training import SUBJECTS, common, configured, own
+from .training import SUBJECTS, common, configured, own, unlike_its_control
 
 AUTHOR = "*left to the author*"
 ENVIRONMENT = {
@@ -220,8 +220,7 @@ def _methods(audit: Audit, groups: Sequence[MethodGroup]) -> list[str]:
     lines += ["", f"Margins over seeds: {_text(caveats.pop())}."] if shared else []
     lines += ["", f"{TITLE}: {MEANS}."] if given else []
     if any(report.frozen_baseline_acc is not None for report in everyone):
-        same = "each control was trained with the same method, optimiser, epochs and data as its network"
-        lines += ["", f"- [ ] {same}: {AUTHOR}"]
+        lines += ["", *_fairness(groups)]
     return [*lines, *([""] if lines and over_seeds else []), *over_seeds]
 
 
@@ -232,6 +231,26 @@ def _control(group: MethodGroup) -> str:
         return f"none supplied: {AUTHOR}" if group.reports else "–"
     whose = _text(whose_control(reports, group.method))
     return f"{_spread([report.frozen_baseline_acc for report in group.reports], fraction)}; {whose}"
+
+
+def _fairness(groups: Sequence[MethodGroup]) -> Iterator[str]:
+    """Whether the controls were trained as their networks were, by what both say of it."""
+    same = "each control was trained by the same method, optimiser, epochs and data as its network"
+    compared = [
+        (group.label, unlike_its_control(report))
+        for group in groups
+        for report in group.reports
+        if report.frozen_baseline_acc is not None
+    ]
+    differences = {label: unlike for label, unlike in compared if unlike}
+    unknown = list(dict.fromkeys(label for label, unlike in compared if unlike is None))
+    if not differences and not unknown:
+        yield f"- [x] {same}: their configs are the same"
+    for label, unlike in differences.items():
+        yield f"- [ ] ✗ {_text(label)} and its control: {_text('; '.join(unlike))}"
+    if unknown:
+        whose = "" if len(unknown) == len(groups) else f" of {_text(listed(unknown))}, which no two configs tell"
+        yield f"- [ ] {same}{whose}: {AUTHOR}"
 
 
 def _over_seeds(row: MarginRow | None, *, caveat: bool = True) -> str:

@@ -25,6 +25,8 @@ SUBJECTS = {
 }
 """By what a form asks for, the names under which people save it."""
 OTHER = "other settings"
+NOT_OF_TRAINING = ("frozen", "shallow", "untrained")
+"""In which a control differs from its network because it is one."""
 _SUBJECT = {name: subject for subject, names in SUBJECTS.items() for name in names.split()}
 
 
@@ -47,6 +49,20 @@ def own(reports: Sequence[DiagnosticReport], everyone: Sequence[DiagnosticReport
         values = dict.fromkeys(_shown(config[name]) for report in reports if name in (config := _settings(report)))
         parts += [f"{name} {' or '.join(values)}"] if not _is_common(name, told) else []
     return ", ".join(parts)
+
+
+def unlike_its_control(report: DiagnosticReport) -> list[str] | None:
+    """The settings in which a network and its control differ: «lam 0.01, its control 0»; nothing is known without configs."""
+    control = None if report.control is None else report.control.config
+    if not control or not report.config:
+        return None
+    names = dict.fromkeys(name for name in (*report.config, *control) if name not in ("seed", *NOT_OF_TRAINING))
+    pairs = [(name, report.config.get(name), control.get(name)) for name in names]
+    return [f"{name} {_or_none(own)}, its control {_or_none(other)}" for name, own, other in pairs if own != other]
+
+
+def _or_none(value: Plain | None) -> str:
+    return "none" if value is None else _shown(value)
 
 
 def _is_common(name: str, reports: Sequence[DiagnosticReport]) -> bool:

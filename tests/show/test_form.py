@@ -155,6 +155,25 @@ def replaced(row: AuditRow, **changes: Any) -> AuditRow:
     return replace(row, report=replace(row.report, **changes))
 
 
+def test_controls_are_held_against_their_networks_by_both_configs(audits: Audits) -> None:
+    audit = configured(audits["usual"](), lambda row: {**CONFIG, "lam": 0.01 * (row.method == "dfa-lam")})
+
+    def controlled(rows: list[AuditRow], **changes: Any) -> str:
+        made = []
+        for row in rows:
+            assert row.report is not None and row.report.control is not None
+            config = {**CONFIG, "lam": 0.0, "frozen": True, "seed": 99, **changes}
+            made.append(replaced(row, control=replace(row.report.control, config=config)))
+        return part(form(Audit(made), "0.3"), "Methods")
+
+    without_lam = [row for row in audit.rows if row.method != "dfa-lam"]
+    assert "- [x] each control was trained by the same method" in controlled(without_lam)
+    unlike = controlled(list(audit.rows))
+    assert "- [ ] ✗ dfa-lam (log) and its control: lam 0.01, its control 0\n" in unlike + "\n" and "[x]" not in unlike
+    assert "optimiser adamw, its control sgd; epochs none, its control 3" in controlled(without_lam, optimiser="sgd", epochs=3)
+    assert "- [ ] each control was trained by the same method" in part(form(audit, "0.3"), "Methods"), "no config to compare"
+
+
 def test_every_layer_of_every_seed(audits: Audits) -> None:
     text = part(form(audits["usual"](), "0.3"), "Layer by layer")
     assert text.count("h_0 6.0e+03, h_1 4.0e+06, h_2 9.0e+06, h_3 1.0e+07, h_4 1.5e+07; per-block growth 667") == 3
