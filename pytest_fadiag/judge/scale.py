@@ -41,12 +41,14 @@ def spread_growth(report: DiagnosticReport) -> str:
 
 
 def scaled_up(report: DiagnosticReport) -> str:
-    """That a gradient at the floor is small because the parameters are scaled up, where the stream did not explode."""
+    """That a gradient at the floor is small because the parameters are scaled up, where the stream does not grow."""
     asked = {GradientFloor.name, ResidualGrowth.name} <= set(report.diagnostics)
     per_error, size = report.companions.gradient_per_unit_error, deepest(report.residual_norms)
     if not asked or report.unproven or per_error is None or size is None or not math.isfinite(per_error * size):
         return ""
     grown = ResidualGrowth().judge(report)
+    if not cumulative_growth(compared(report)) <= report.thresholds.h_norm_explosion_ratio:
+        return ""  # it is small because the stream grew
     if per_error * size < HEALTHY_PRODUCT or not GradientFloor().judge(report).fired or grown.fired or not grown.measured:
         return ""
     product = f"‖g_L‖·‖h_L‖ per unit error is {figure(per_error * size)}, as in a healthy network"

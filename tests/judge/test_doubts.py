@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from builders import report, row
 
 from pytest_fadiag import Accuracy, AuditError, Control, DiagnosticReport, Status
 from pytest_fadiag.judge.codec import read, to_plain
+from pytest_fadiag.judge.depth import Depth
 from pytest_fadiag.judge.diagnostics import Cause, CauseKind
 from pytest_fadiag.judge.doubts import Doubt, DoubtKind, Fingerprint
 from pytest_fadiag.judge.records import AuxiliaryStatistics
@@ -88,6 +90,43 @@ def test_without_the_number_of_classes_nobody_can_tell() -> None:
 def test_a_seed_whose_control_is_none_has_no_margin_over_seeds() -> None:
     with pytest.raises(AuditError, match=r"seed 42 of bp: the control is at chance, 0\.1000"):
         SeedReport.of([controlled(0.1), report(controlled(0.5), seed=7)], 2.0)
+
+
+# --- weaker than a readout of the embedding --------------------------------------------------------------------------
+
+
+def readable(accuracy: float, images: int | None = 10_000, read: int = 5_000) -> DiagnosticReport:
+    """A network of which a linear probe reads 0.8 at h_0, beside a control."""
+    depth = Depth(
+        probes=(0.8, 0.85),
+        interval=(3.0, 7.0),
+        step_intervals=((3.0, 7.0),),
+        change=(0.5,),
+        fitted=5_000,
+        read=read,
+        nonfinite=(0, 0),
+    )
+    return report(controlled(accuracy, images), observations={"depth": to_plain(depth)})
+
+
+def test_a_control_that_is_weaker_than_a_readout_of_the_embedding_was_trained_too_little() -> None:
+    judged = readable(0.6)
+    assert judged.finding("d").outcome == "pass (questioned control: below the readout of h_0)"
+    said = "the control is weaker than a linear readout of h_0, 0.6000 against 0.8000: it was trained too little"
+    assert said in judged.remarks and said in " ".join(notes_of([row(judged)]))
+
+
+def test_two_standard_errors_below_a_readout_are_noise() -> None:
+    """√(0.8·0.2/5,000 + 0.787·0.213/10,000) is 0.7 points."""
+    half = 2 * math.sqrt(0.8 * 0.2 / 5_000 + 0.787 * 0.213 / 10_000)
+    assert 0.0135 < half < 0.0145
+    assert readable(0.8 - 0.0135).finding("d").causes == ()
+    assert len(readable(0.8 - 0.0145).finding("d").causes) == 1
+    assert readable(0.9).finding("d").status is Status.FIRE and readable(0.95).remarks == ()
+
+
+def test_where_no_probe_was_read_nothing_is_said() -> None:
+    assert controlled(0.6).finding("d").outcome == "pass"
 
 
 # --- what files tell -------------------------------------------------------------------------------------------------

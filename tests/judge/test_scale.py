@@ -87,6 +87,9 @@ def test_nothing_is_said_where_b_passes_where_a_fires_or_where_it_was_not_asked_
     assert not is_scaled(floored(1e-3, 1e7))
     exploded = floored(1e-8, 1e7)
     assert not is_scaled(report(exploded, residual_norms=[1.0, 1e7, 1e7]))
+    assert not is_scaled(report(exploded, residual_norms=[1e4, 3e5, 1e7])), (
+        "it is small because the stream grew, block by block"
+    )
     assert not is_scaled(report(exploded, diagnostics=("gradient-floor",)))
     assert not is_scaled(report(exploded, companions=AuxiliaryStatistics()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ..chance import no_better_than_chance
@@ -27,21 +28,39 @@ def doubts_about(report: DiagnosticReport) -> tuple[Doubt, ...]:
     control, accuracy = report.control, report.frozen_baseline_acc
     if accuracy is None:
         return ()
-    at_chance = _at_chance(report, accuracy)
+    seen = [_at_chance(report, accuracy), _below_readout(report, accuracy)]
     if control is None:
-        return tuple(filter(None, [at_chance]))
+        return tuple(filter(None, seen))
     whose = [control.another_method(report.method_name), control.another_seed(report.seed)]
-    return tuple(filter(None, [at_chance, *control.doubts, *whose]))
+    return tuple(filter(None, [*seen, *control.doubts, *whose]))
 
 
 def _at_chance(report: DiagnosticReport, accuracy: float) -> Doubt | None:
     """That a control is no better than guessing; where the number of classes is not known, nobody can tell."""
-    classes = report.companions.classes
-    known = [None if report.control is None else report.control.accuracy, report.accuracy]
-    images = next((seen.images for seen in known if seen is not None and seen.images), None)
+    classes, images = report.companions.classes, _image_count(report)
     if not classes or not no_better_than_chance(accuracy, classes, images):
         return None
     return Doubt(DoubtKind.AT_CHANCE, f"{fraction(accuracy)} with {classes} classes")
+
+
+def _below_readout(report: DiagnosticReport, accuracy: float) -> Doubt | None:
+    """That a control is weaker than what a linear probe reads of the network's own embedding, by two standard errors.
+
+    Its embedding and head were trained to do at least that.
+    """
+    probes, depth = report.probe_accuracies, report.depth
+    if not probes or depth is None or not depth.read:
+        return None
+    variance = probes[0] * (1 - probes[0]) / depth.read + accuracy * (1 - accuracy) / (_image_count(report) or depth.read)
+    if accuracy >= probes[0] - 2 * math.sqrt(variance):
+        return None
+    return Doubt(DoubtKind.BELOW_READOUT, f"{fraction(accuracy)} against {fraction(probes[0])}")
+
+
+def _image_count(report: DiagnosticReport) -> int | None:
+    """The number of test images of the control, as far as anyone knows that of the network too."""
+    known = [None if report.control is None else report.control.accuracy, report.accuracy]
+    return next((seen.images for seen in known if seen is not None and seen.images), None)
 
 
 def void(report: DiagnosticReport) -> Doubt | None:
