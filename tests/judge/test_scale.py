@@ -104,4 +104,5 @@ def test_the_same_function_with_parameters_scaled_up(trained_network: Callable[[
             layer.bias.mul_(1e6)
     scaled = diagnose(model=model, eval_batches=in_batches(x, y), thresholds={"confounds": "flag"})
     assert scaled.headline_acc == plain.headline_acc
-    assert scaled.fired == "b" and is_scaled(scaled) and not is_scaled(plain)
+    assert scaled.bp_grad_at_floor and not scaled.residual_stream_exploded
+    assert is_scaled(scaled) and not is_scaled(plain)
