@@ -32,10 +32,10 @@ STATE = network().state_dict()
 
 def refused(path: Path, state: dict[str, Any], said: str, **config: Any) -> None:
     torch.save({"state_dict": {**STATE, **state}, "config": config}, path)
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(AuditError, match=said):
         build_network(load_checkpoint(path))
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_of_a_log_with_very_many_lines_evenly_chosen_ones_are_judged_and_it_says
     path = tmp_path / "log.jsonl"
     lines = [json.dumps({"epoch": epoch, "hidden_norms": [1.0, 2.0], "acc_eval": 0.5}) for epoch in range(60_000)]
     path.write_text("\n".join(lines))
-    began = time.perf_counter()
+    began = time.process_time()
     log = read_log(path)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
     assert len(log.points) <= 5_001 and log.epochs[-1] == 59_999
     assert log.caveats == ("the log has 60,000 entries, of which one in 12 and the last are judged",)
     lines[40_001] = lines[40_000]
@@ -137,19 +137,19 @@ def test_a_file_without_an_end_is_not_read_to_it() -> None:
 
 
 def test_what_is_shortened_takes_no_longer_than_it_is_long() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     short = shortened("x測" * 500_000, 20)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
     assert short.endswith("…") and cells(short) <= 20
     assert shortened("abc", 3) == "abc" and shortened("測試", 3) == "測…" and shortened("e\u0301" * 9, 9) == "e\u0301" * 9
 
 
 def test_an_audit_of_thousands_of_rows_is_rendered() -> None:
     audit = Audit([row(healthy(f"m{number % 100}", number)) for number in range(2_000)])
-    began = time.perf_counter()
+    began = time.process_time()
     for made in (render(audit, 120), markdown(audit), json_text(audit)):
         assert len(made) > 2_000
-    few = time.perf_counter() - began
+    few = time.process_time() - began
     again = audit_of(document(audit, "0"))
     assert len(again.rows) == 2_000
     assert few < 15, "a fifth of ten thousand, which takes five times as long: nothing of it is quadratic"
@@ -187,10 +187,10 @@ def test_an_audit_larger_than_any_is_refused(edit: Any, said: str) -> None:
     plain = json.loads(json_text(Audit([row(healthy())])))
     edit(plain)
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(AuditError, match=said):
         audit_of(plain)
-    assert time.perf_counter() - began < 2 and tracemalloc.get_traced_memory()[1] < 1 << 28
+    assert time.process_time() - began < 2 and tracemalloc.get_traced_memory()[1] < 1 << 28
     tracemalloc.stop()
 
 

@@ -44,7 +44,6 @@ Norm = Annotated[float, Meta(extra_json_schema={"$ref": "#/$defs/Norm"})]
 Cosine = Annotated[float, Meta(extra_json_schema={"$ref": "#/$defs/Cosine"})]
 Fraction = Annotated[float, Meta(description="Not a percentage.", extra_json_schema={"minimum": 0, "maximum": 1})]
 Points = Annotated[float, Meta(extra_json_schema={"minimum": -100, "maximum": 100})]
-Squared = Annotated[float, Meta(extra_json_schema={"minimum": 0})]
 Norms = tuple[Norm | None, ...]
 Names = tuple[str, ...]
 

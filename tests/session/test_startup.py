@@ -8,7 +8,7 @@ import sys
 import pytest
 from repo import Repo
 
-HEAVY = ("torch", "numpy", "matplotlib", "torchvision", "safetensors", "filelock", "msgspec")
+HEAVY = ("torch", "numpy", "matplotlib", "torchvision", "safetensors", "filelock", "msgspec", "jinja2")
 
 LIST = f"""
 import sys
