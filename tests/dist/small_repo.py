@@ -158,7 +158,9 @@ class WorkerRepo:
         written.unlink(missing_ok=True)
         completed = self.run(*args, "--fa-report=json:audit.json", **env)
         assert written.exists(), completed.stdout
-        return {**json.loads(written.read_text("utf-8")), "exit code": completed.returncode}
+        document = json.loads(written.read_text("utf-8"))
+        document.pop("origin", None)  # when and by which command: what two runs of one audit differ in
+        return {**document, "exit code": completed.returncode}
 
     def counted(self, *args: str, **env: str) -> tuple[dict[str, Any], int]:
         """An audit from nothing, and how many measurements it took in all processes."""
