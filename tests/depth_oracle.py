@@ -34,10 +34,12 @@ def right_answers(z: np.ndarray, labels: np.ndarray, fitted: np.ndarray, ridge: 
     return (scores.argmax(1) == labels[~fitted]).astype(float)
 
 
-def probes(states: Sequence[Tensor], labels: Tensor, tokens: Sequence[int] | None = None) -> list[np.ndarray]:
-    """The right answers at every state, fitted to the first half."""
+def probes(
+    states: Sequence[Tensor], labels: Tensor, tokens: Sequence[int] | None = None, fitted: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """The right answers at every state, fitted to the first half unless others are named."""
     y = labels.numpy()
-    fitted = np.arange(len(y)) < len(y) // 2
+    fitted = np.arange(len(y)) < len(y) // 2 if fitted is None else fitted
     return [right_answers(pooled_layer_norm(state.detach().double().numpy(), tokens), y, fitted) for state in states]
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from depth_oracle import interval, probes, utility
-from support import in_batches, rings, trained_on_rings
+from depth_oracle import interval, pooled_layer_norm, probes, right_answers, utility
+from support import clustered, in_batches, network, rings, trained_on_rings
 from torch import Tensor, nn
 
 from pytest_fadiag.judge.codec import read
@@ -92,3 +92,214 @@ def test_batch_sizes_change_nothing(learnt: tuple[nn.Module, Tensor, Tensor], si
     assert seen.probes == pytest.approx(usual.probes, abs=one_image)
     for draw, other in zip(seen.null, usual.null, strict=True):
         assert draw == pytest.approx(other, abs=one_image)
+
+
+class Tokens(nn.Module):
+    """Tokens that mix and learn; the head reads those it is told, and the stream is [B, T, d] or [T, B, d]."""
+
+    def __init__(self, read: list[int] | None, *, tokens_first: bool = False, d: int = 12) -> None:
+        super().__init__()
+        self.read, self.tokens_first, self.count = read, tokens_first, 5
+        self.embed = nn.Linear(20, 5 * d)
+        self.mix = nn.ModuleList(nn.Linear(5, 5) for _ in range(2))
+        self.fc = nn.ModuleList(nn.Linear(d, d) for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, 4)
+
+    def states(self, x: Tensor) -> list[Tensor]:
+        h = self.embed(x).unflatten(1, (5, -1))
+        states = [h]
+        for mix, fc in zip(self.mix, self.fc, strict=True):
+            h = h + fc(torch.relu(mix(h.transpose(1, 2)).transpose(1, 2)))
+            states.append(h)
+        return states
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x).unflatten(1, (5, -1))
+        if self.tokens_first:
+            h = h.transpose(0, 1).contiguous()
+        for mix, fc in zip(self.mix, self.fc, strict=True):
+            mixed = mix(h.movedim(0, -1)).movedim(-1, 0) if self.tokens_first else mix(h.transpose(1, 2)).transpose(1, 2)
+            h = h + fc(torch.relu(mixed))
+        h = self.norm(h.transpose(0, 1) if self.tokens_first else h)
+        logits: Tensor = self.head((h if self.read is None else h[:, self.read]).mean(1))
+        return logits
+
+
+@pytest.mark.parametrize(("read", "tokens_first"), [(None, False), ([0], False), ([1, 3], False), ([0], True), (None, True)])
+def test_tokens_are_pooled_as_the_head_reads_them(read: list[int] | None, tokens_first: bool) -> None:
+    torch.manual_seed(0)
+    model = Tokens(read, tokens_first=tokens_first).double().eval()
+    x, y = rings(IMAGES)
+    seen = depth_of(model, in_batches(x.double(), y))
+    pooled = list(range(5)) if read is None else read
+    expected = [right.mean() for right in probes(model.states(x.double()), y, pooled)]
+    others = [right.mean() for right in probes(model.states(x.double()), y, [2] if read is None else None)]
+    assert seen.probes == pytest.approx(expected, abs=1e-6)
+    assert expected != pytest.approx(others, abs=1e-6)  # another pooling would be seen
+
+
+class Maps(nn.Module):
+    """Convolutions with batch normalisation; the second block halves the map and doubles its channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(1, 6, 3, 1, 1), nn.BatchNorm2d(6))
+        self.convs = nn.ModuleList([nn.Conv2d(6, 6, 3, 1, 1), nn.Conv2d(6, 12, 3, 2, 1)])
+        self.norms = nn.ModuleList([nn.BatchNorm2d(6), nn.BatchNorm2d(12)])
+        self.skips = nn.ModuleList([nn.Identity(), nn.Conv2d(6, 12, 1, 2)])
+        self.head = nn.Linear(12, 4)
+
+    def states(self, x: Tensor) -> list[Tensor]:
+        states = [self.stem(x)]
+        for conv, norm, skip in zip(self.convs, self.norms, self.skips, strict=True):
+            states.append(skip(states[-1]) + torch.relu(norm(conv(states[-1]))))
+        return states
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.states(x)[-1].mean((2, 3)))
+        return logits
+
+
+def images() -> tuple[Tensor, Tensor]:
+    """The rings as images of 4 × 5."""
+    x, y = rings(IMAGES)
+    return x.view(-1, 1, 4, 5).double(), y
+
+
+def drawn_maps(model: Maps, x: Tensor, seed: int) -> Maps:
+    """Blocks drawn anew, and the mean over batches of 128 of the batch statistics of the first half."""
+    other = copy.deepcopy(model)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        for layers in (other.convs, other.norms, other.skips):
+            for layer in layers:
+                if not isinstance(layer, nn.Identity):
+                    layer.reset_parameters()
+        taken: list[list[tuple[Tensor, Tensor]]] = [[], []]
+        for part in x[: IMAGES // 2].split(128)[: IMAGES // 2 // 128]:
+            h = other.stem(part)
+            for number in range(2):
+                own = other.convs[number](h)
+                mean, var = own.mean((0, 2, 3)), own.var((0, 2, 3), unbiased=False)
+                entries = own.numel() // own.shape[1]
+                taken[number].append((mean, var * entries / (entries - 1)))
+                own = (own - mean.view(1, -1, 1, 1)) / (var.view(1, -1, 1, 1) + 1e-5).sqrt()
+                h = other.skips[number](h) + torch.relu(own)
+        for number, norm in enumerate(other.norms):
+            norm.running_mean.copy_(torch.stack([mean for mean, _ in taken[number]]).mean(0))
+            norm.running_var.copy_(torch.stack([var for _, var in taken[number]]).mean(0))
+    return other
+
+
+def test_feature_maps_of_several_shapes_and_batch_statistics_of_the_fitted_half() -> None:
+    torch.manual_seed(1)
+    model = Maps().double()
+    x, y = images()
+    model.train()
+    for part in x.split(100):
+        model(part * 3 + 1)  # statistics that are not those of the data
+    model.eval()
+    seen = depth_of(model, in_batches(x, y))
+    own = probes(model.states(x), y)
+    null = [probes(drawn_maps(model, x, seed).eval().states(x), y) for seed in (0, 1)]
+    assert_is(seen, own, null)
+    assert seen.change[0] > 0 and np.isnan(seen.change[1])
+    for size in (16, 512):
+        again = depth_of(model, in_batches(x, y, size), batch_size=size)
+        assert again.probes == seen.probes and again.null == seen.null
+
+
+def test_sorted_data_is_dealt_by_a_fixed_shuffle_whether_it_can_be_indexed_or_not(
+    learnt: tuple[nn.Module, Tensor, Tensor],
+) -> None:
+    model, x, y = learnt
+    order = y.argsort(stable=True)
+    x, y = x[order], y[order]
+    fitted = np.zeros(IMAGES, bool)
+    fitted[torch.randperm(IMAGES, generator=torch.Generator().manual_seed(0))[: IMAGES // 2].numpy()] = True
+    expected = probes(states_of(model, x), y, fitted=fitted)
+    listed = depth_of(model, in_batches(x, y))
+    assert listed.dealt and listed.probes == pytest.approx([right.mean() for right in expected], abs=1e-6)
+    assert depth_of(model, Loader(x, y)) == listed
+    once = depth_of(model, iter(in_batches(x, y)))
+    assert "only once" in once.problem and once.probes == ()
+
+
+class Loader:
+    """Batches that can be read again, of which nobody knows how many there are."""
+
+    def __init__(self, x: Tensor, y: Tensor, *, shuffled: bool = False) -> None:
+        self.x, self.y, self.shuffled, self.times = x, y, shuffled, 0
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        self.times += 1
+        order = torch.arange(len(self.y)).roll(self.times * self.shuffled)
+        yield from in_batches(self.x[order], self.y[order], 100)
+
+
+class Described(Loader):
+    """The same, with a data set that says how many images it has: rightly or not."""
+
+    def __init__(self, x: Tensor, y: Tensor, says: int) -> None:
+        super().__init__(x, y)
+        self.dataset = range(says)
+
+
+def test_data_of_unknown_length_is_read_again_and_in_the_same_order(learnt: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = learnt
+    listed = depth_of(model, in_batches(x, y))
+    loader = Loader(x, y)
+    assert depth_of(model, loader) == listed and loader.times == 3
+    known = Described(x, y, IMAGES)
+    assert depth_of(model, known) == listed and known.times == 1
+    for says in (IMAGES - 100, IMAGES + 100):
+        assert depth_of(model, Described(x, y, says)) == listed
+    assert "another order" in depth_of(model, Loader(x, y, shuffled=True)).problem
+
+
+def test_with_few_images_nothing_is_measured(learnt: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = learnt
+    seen = depth_of(model, in_batches(x[:999], y[:999]))
+    assert seen.problem.startswith("999 test images") and seen.probes == ()
+    assert not depth_of(model, in_batches(x[:1_000], y[:1_000])).problem
+
+
+def test_wide_states_are_projected_by_a_fixed_matrix_and_read_about_the_same() -> None:
+    x, y = clustered(1_000)
+    model = network(d=2_100, blocks=1, mlp_ratio=0.01).double().eval()
+    seen = depth_of(model, in_batches(x.double(), y))
+    projection = torch.randn(2_100, 2_048, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 2_048**0.5
+    fitted = np.arange(1_000) < 500
+    for layer, state in enumerate(states_of(model, x.double())):
+        z = pooled_layer_norm(state.detach().numpy())
+        projected = right_answers(z @ projection.numpy(), y.numpy(), fitted).mean()
+        assert seen.probes[layer] == pytest.approx(projected, abs=1e-6)
+        assert abs(projected - right_answers(z, y.numpy(), fitted).mean()) < 0.02
+
+
+def test_states_that_are_not_finite_are_counted_and_read_nothing(learnt: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = learnt
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        broken.blocks[1].fc2.weight[0, 0] = float("nan")  # type: ignore[index,union-attr]
+    seen = depth_of(broken, in_batches(x, y))
+    assert seen.nonfinite == (0, 0, IMAGES, IMAGES) and seen.probes[0] == depth_of(model, in_batches(x, y)).probes[0]
+    assert seen.utility_pp is not None and seen.utility_pp < 3
+
+
+def test_a_block_that_cannot_be_drawn_leaves_no_null() -> None:
+    model = network(d=24, blocks=3, classes=4)
+    model.blocks[2].fc2.weight = model.blocks[1].fc2.weight
+    model.blocks[1].fc2.weight = nn.Parameter(torch.zeros(24, 96))
+    model.blocks[1].ln.weight = model.out_ln.weight  # read by the head too
+    x, y = rings(IMAGES)
+    seen = depth_of(model, in_batches(x, y))
+    assert seen.undrawn == ("blocks.1",) and seen.null == () and seen.utility_pp is None and len(seen.probes) == 4
+
+
+def test_the_network_and_the_random_state_are_left_as_found(learnt: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = learnt
+    before, state = copy.deepcopy(model.state_dict()), torch.random.get_rng_state()
+    depth_of(model, in_batches(x, y))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.random.get_rng_state(), state)
