@@ -49,7 +49,7 @@ class Control:
     """What it was evaluated on, where it was evaluated here."""
     doubts: tuple[Doubt, ...] = ()
     """What its file told against it, beside the network that it was compared with."""
-    config: Mapping[str, Plain] = field(default_factory=dict)
+    config: Mapping[str, Plain] = field(default_factory=dict, hash=False)
     """What its file says of its training."""
 
     def __post_init__(self) -> None:

@@ -233,5 +233,11 @@ def test_names_of_tensors_cannot_forge_a_line() -> None:
     assert len(Doubt(DoubtKind.OTHER_SHAPES, "x" * 10_000).text) < 1_000
 
 
+def test_controls_can_be_told_apart_by_their_hashes() -> None:
+    """A run keeps its reports by their controls, and a margin over seeds counts those that seeds share."""
+    control = Control(Accuracy(0.7), "x.pt", doubts=(TRAINED,), config={"epochs": 3})
+    assert len({control, Control(Accuracy(0.7), "x.pt", doubts=(TRAINED,), config={"epochs": 3}), Control(Accuracy(0.7))}) == 2
+
+
 def test_a_fingerprint_survives_json() -> None:
     assert read(Fingerprint, to_plain(NETWORK), "tensors") == NETWORK
