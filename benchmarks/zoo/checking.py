@@ -67,10 +67,10 @@ def check(member: Member) -> Result:
 
 
 def _refused(member: Member, model: nn.Module, x: Inputs, said: str) -> Result:
-    if isinstance(member.truth, Refusal):
-        expected = re.search(member.truth.says, said) is not None
-        return Result(member, Outcome.REFUSED if expected else Outcome.UNHELPFUL, 0, said)
     offered = SPEC.search(said)
+    if isinstance(member.truth, Refusal):
+        helpful = re.search(member.truth.says, said) is not None and (offered is None or _passes(model, x, offered[1]))
+        return Result(member, Outcome.REFUSED if helpful else Outcome.UNHELPFUL, 0, said)
     if offered is None:
         return Result(member, Outcome.UNHELPFUL, 0, said)
     try:
@@ -81,6 +81,14 @@ def _refused(member: Member, model: nn.Module, x: Inputs, said: str) -> Result:
     if difference:
         return Result(member, Outcome.WRONG, len(found.states) - 1, f"{said}\nand the SPEC that it offers: {difference}")
     return Result(member, Outcome.NAMED, len(found.states) - 1, said)
+
+
+def _passes(model: nn.Module, x: Inputs, spec: str) -> bool:
+    """Whether a SPEC that a message offers is one by which the network can be audited."""
+    try:
+        return bool(_found(model, x, spec).states)
+    except AuditError:
+        return False
 
 
 def _ready(model: nn.Module) -> nn.Module:
