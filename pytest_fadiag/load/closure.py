@@ -26,7 +26,7 @@ DYNAMIC = ("import_module", "__import__", "exec(", "runpy")
 UNKEPT = ("/proc/", "/sys/", "/dev/")
 """What is read there is another content each time."""
 _INSTALLED = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_OWN = os.path.join(str(Path(__file__).parents[1]), "")
+_OWN = os.path.join(os.path.abspath(Path(__file__).parents[1]), "")  # found by a path with «..» in it, it is this package too
 _listeners: list[set[str]] = []
 _opened: dict[str, dict[str, str]] = {}
 """The files that were opened while a factory was imported and called, by its SPEC, with their digests."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from repo import Repo
 
+import pytest_fadiag
 from pytest_fadiag.load.closure import is_current
 from pytest_fadiag.load.sources import DataSpec
 
@@ -137,3 +140,14 @@ def test_what_is_not_kept_says_so(repo: Repo) -> None:
     repo.run(BP, "--fa-data=own_data_of_repo:make").stdout.fnmatch_lines([said])
     repo.write("conftest.py", "import pytest\n@pytest.fixture\ndef fa_model(fa_model): return fa_model\n")
     repo.run(BP).stdout.fnmatch_lines(["note: not cached*: a conftest replaces what networks are measured with"])
+
+
+def test_this_package_is_not_the_users_by_whatever_path_it_was_found() -> None:
+    """With pythonpath = .. in an ini file its own files have «..» in their names, and all of them were read and kept."""
+    root = Path(pytest_fadiag.__file__).parents[1]
+    code = (
+        f"import os, sys; sys.path.insert(0, {str(root / 'tests' / '..')!r}); from pytest_fadiag.load import closure; "
+        "print(closure._is_users(os.path.abspath(closure.__file__)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root / "tests")
+    assert done.stdout.strip() == "False"

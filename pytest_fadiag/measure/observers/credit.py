@@ -30,7 +30,7 @@ ETA = 1e-3
 RESOLVED = 1e-12
 """Of the loss: what a nudge changes by less than this is rounding."""
 RANDOM_DRAWS = 5
-ROOM = 1 << 25
+ROOM = 1 << 24
 """How many bytes the outputs of a network's modules may take: as many samples as fit are measured at once."""
 
 
