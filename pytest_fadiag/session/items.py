@@ -13,7 +13,7 @@ from ..judge.errors import AuditError
 from ..show.printable import printable
 from . import checklist, seeds
 from .asked import asked_keys, asked_of
-from .outcome import KEY, TARGET
+from .outcome import KEY, TARGET, failure_text
 from .run import Run
 from .settings import MARKER, marked
 from .targets import Target, expand
@@ -67,6 +67,10 @@ class DiagnosticItem(pytest.Function):
         # The id goes before the name of the diagnostic, so that a failure's headline tells the checkpoint. The line must be a
         # number: pytest adds to it where a marker skips the test.
         return self.path, 0, f"{self.stash[TARGET].id} {self.name}"
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]
+        """What the audit says; pytest would first parse the sources of this plugin for a traceback that nobody sees."""
+        return failure_text(self, excinfo.value) or super().repr_failure(excinfo)
 
 
 def _skip(target: Target) -> list[pytest.MarkDecorator]:
