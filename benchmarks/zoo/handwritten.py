@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .lessons import lessons
 from .member import CLASSES, SAMPLES, Inputs, Member, Refusal, States, Stream, images, row, vectors
 from .oddities import oddities
 from .parts import (
@@ -39,7 +40,7 @@ THREE = row("blocks.{}", 3)
 
 def members() -> list[Member]:
     """All of them."""
-    return [*_chains(), *_tokens(), *_maps(), *_own_backwards(), *oddities()]
+    return [*_chains(), *_tokens(), *_maps(), *_own_backwards(), *oddities(), *lessons()]
 
 
 def _net(name: str, make: Callable[[], nn.Module], blocks: tuple[str, ...] = THREE, last: str = "", **truth: Any) -> Member:

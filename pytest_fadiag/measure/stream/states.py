@@ -84,9 +84,15 @@ class States:
         behind = [cut for cut in self.graph.cuts if end < cut <= head]
         for steps in self._steps():
             reached = behind[: len(steps)]
-            if [self.graph.nodes[cut].op for cut in reached] == steps:
+            if self._ops(reached) == steps:
                 return self._first_seen([end, *reached][::-1], behind[len(steps) :])
-        return self._first_seen([end], behind)
+        # Where no step is the same as another, as with pooling behind some layers: what all of them begin with.
+        between = [steps for steps, _ in self._between()]
+        shared = len(_common_start([*between, self._ops(behind)])) if between else 0
+        return self._first_seen([end, *behind[:shared]][::-1], behind[shared:])
+
+    def _ops(self, cuts: Sequence[int]) -> list[str]:
+        return [self.graph.nodes[cut].op for cut in cuts]
 
     def _first_seen(self, reached: Sequence[int], behind: Sequence[int]) -> Node:
         # What a function makes inside is seen when it returns: a view of the same value.
@@ -100,18 +106,23 @@ class States:
 
     def _steps(self) -> list[list[str]]:
         """What is done to the states between two blocks, if it is done to most of them."""
+        between = self._between()
+        usual = [
+            (-count, len(steps), steps)
+            for (steps, layered), count in Counter(between).items()
+            if not layered or (count > 1 and 2 * count > len(between))
+        ]
+        return [list(steps) for _, _, steps in sorted(usual)]
+
+    def _between(self) -> list[tuple[tuple[str, ...], bool]]:
+        """What is done to each state before the next block takes it, and whether a layer is among that."""
         units = self.blocks if len(self.blocks) > 1 or self.anatomy.residual else [self._embedding(), *self.blocks]
         between = []
         for before, after in itertools.pairwise(units):
             cuts = [cut for cut in self.graph.cuts if before.end < cut <= after.start]
             layered = any(cut in self.graph.layers for cut in cuts)
             between.append((tuple(self.graph.nodes[cut].op for cut in cuts), layered))
-        usual = [
-            (-count, len(steps), steps)
-            for (steps, layered), count in Counter(between).items()
-            if not layered or (count > 1 and 2 * count > len(between))
-        ]
-        return [*(list(steps) for _, _, steps in sorted(usual)), _common_start([steps for steps, _ in between])]
+        return between
 
     def _embedding(self) -> Block:
         start, end = self.anatomy.items[0]
