@@ -1,6 +1,6 @@
 """The whole command on the shipped checkpoints beside the least that it could cost, in one run, turn by turn.
 
-cold      `pytest` in fixtures/, nothing measured before, one process, one thread
+cold      `pytest --fa-diagnostics=abcd` in fixtures/, nothing measured before, one process, one thread
 bare      one process that imports torch, then runs the same networks over the same images in memory: forward over all test
           images for the 21 checkpoints and their controls, forward and backward over ten batches of 128 for the 21; no files,
           no statistics, no pytest
@@ -79,7 +79,7 @@ def main() -> None:
     times: dict[str, list[float]] = {"cold": [], "bare": [], "warm": [], "version": []}
     with tempfile.TemporaryDirectory() as name:
         cache = Path(name) / "cache"
-        audit = [*pytest, "-o", f"cache_dir={cache}"]
+        audit = [*pytest, "-o", f"cache_dir={cache}", "--fa-diagnostics=abcd"]  # (e) trains probes, which a bare loop does not
         for _ in range(options.rounds):
             shutil.rmtree(cache, ignore_errors=True)
             times["cold"].append(seconds(audit, FIXTURES))
