@@ -32,6 +32,7 @@ format: $(VENV)/.ready  ## rewrite the sources in the project's format
 
 bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/measure.py
+	$(BIN)/python benchmarks/depth.py
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/credit.py cost random
 	$(BIN)/python benchmarks/recorder.py

@@ -33,11 +33,17 @@ def table() -> str:
 
 
 def report() -> str:
-    lines = shell("-rN", "-q", "fixtures/checkpoints/dfa_s42.pt::frozen-margin").splitlines()
+    chosen = "--fa-diagnostics=ade"  # the whole report is in the documentation: a README has little room
+    lines = shell("-rN", "-q", chosen, "fixtures/checkpoints/dfa_s42.pt::depth-utility").splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("FA diagnostic report"))
     end = next(i for i, line in enumerate(lines) if line.startswith("VERDICT"))
     return "\n".join(
-        ["```", "$ pytest -o fa_expect= fixtures/checkpoints/dfa_s42.pt::frozen-margin", *lines[start : end + 1], "```"]
+        [
+            "```",
+            f"$ pytest -o fa_expect= {chosen} fixtures/checkpoints/dfa_s42.pt::depth-utility",
+            *lines[start : end + 1],
+            "```",
+        ]
     )
 
 

@@ -84,7 +84,7 @@ def one(name: str, images: int | None, how: str) -> None:
     run(how, model, first, x[warm], y[warm])
     gc.collect()
     process = psutil.Process()
-    before, peak = process.memory_info().rss, _Peak(process)
+    before, peak = process.memory_info().rss, Peak(process)
     with peak:
         run(how, model, first, x, y)
     print(json.dumps({"peak": peak.value - before, "base": before}))
@@ -98,7 +98,7 @@ def run(how: str, model: nn.Module, first: Callable[[nn.Module], nn.Module], x: 
         bare_loop(model, first(model), x, y)
 
 
-class _Peak:
+class Peak:
     """The largest resident size seen while it is open, sampled from a thread every millisecond."""
 
     def __init__(self, process: psutil.Process) -> None:
