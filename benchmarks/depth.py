@@ -1,7 +1,7 @@
-"""What (e) costs: the audit with it, with its probes alone and without it, in turns in one process; time and peak memory as ratios.
+"""What (e) costs: the audit with it, with its probes alone and without it, in turns; CPU time and peak memory as ratios.
 
-The networks are those of ``measure.py``, and so is the way in which memory is taken. Without null means the probes of the network
-itself; with it, two copies whose blocks are drawn anew go over the same images.
+The networks are those of ``measure.py``, and memory is taken in the same way. With probes alone there is no null; with (e) two
+copies whose blocks are drawn anew go over the same images.
 """
 
 from __future__ import annotations
