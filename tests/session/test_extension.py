@@ -77,7 +77,8 @@ def test_its_diagnostic_is_in_every_output_and_its_number_is_right(extended: Rep
     assert row["fired"] == "abd,effective-rank" and row["outcomes"]["effective-rank"] == "failed"
     page = Tree((extended.path / "audit.html").read_text("utf-8")).root
     assert "does the last state use more than a few directions?" in page.one("ul", **{"class": "asked"}).text
-    assert "### effective-rank: does the last state" in (extended.path / "form.md").read_text("utf-8")
+    form = (extended.path / "form.md").read_text("utf-8")
+    assert "- effective-rank: does the last state" in form and f"**fire** {ranks[-1]:.2f} |" in form
     assert "| rank | verdict |" in re.sub(" +", " ", (extended.path / "audit.md").read_text("utf-8"))
     with (extended.path / "audit.csv").open(encoding="utf-8", newline="") as file:
         table = {line["checkpoint"]: line for line in csv.DictReader(file)}
