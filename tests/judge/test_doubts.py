@@ -78,7 +78,7 @@ def test_a_control_above_chance_is_one() -> None:
 
 
 def test_where_no_number_of_images_is_known_one_point_is_left() -> None:
-    for accuracy, measured in ((0.1099, False), (0.1101, True)):
+    for accuracy, measured in ((0.1099, False), (0.11, False), (0.1101, True)):
         judged = report(headline_acc=0.9, frozen_baseline_acc=accuracy, companions=TEN)
         assert judged.finding("d").measured is measured
 

@@ -55,7 +55,7 @@ def test_an_untrained_control_is_at_chance_and_there_is_no_margin(against: Calla
         control.out_head.weight.zero_()
     report = against(control)
     assert report.finding("d").status is Status.NOT_MEASURED and "at chance" in report.finding("d").headline
-    assert report.verdict == "incomplete: frozen-margin not measured"
+    assert report.verdict.startswith("incomplete: frozen-margin not measured"), "300 images are too few for (e) to stand in"
 
 
 def test_a_control_of_another_width_is_named(against: Callable[..., DiagnosticReport]) -> None:
