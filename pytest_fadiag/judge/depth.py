@@ -36,6 +36,8 @@ class Depth:
     """Whether the halves were dealt by a fixed shuffle, since the data is sorted."""
     nonfinite: tuple[int, ...] = ()
     """The images of which a state is NaN or inf; their probes read nothing."""
+    as_initialised: tuple[int, ...] = ()
+    """The blocks that nothing tells from a new initialisation: whatever they add, it was not learnt in them."""
     undrawn: tuple[str, ...] = ()
     """The blocks that cannot be drawn anew, for which there is no null."""
     null_problem: str = ""
@@ -94,8 +96,15 @@ class Depth:
 
     @property
     def idle(self) -> tuple[int, ...]:
-        """The blocks that add nothing by their interval."""
-        return tuple(block for block, (low, _) in enumerate(self.step_intervals) if not low > 0)
+        """The blocks that add nothing by their interval, or nothing that they learnt."""
+        return tuple(
+            block for block, (low, _) in enumerate(self.step_intervals) if not low > 0 or block in self.as_initialised
+        )
+
+    @property
+    def untrained(self) -> bool:
+        """Whether every block is as initialised."""
+        return len(self.as_initialised) == len(self.probes) - 1
 
 
 def paired_mean(differences: Sequence[float]) -> Bounds:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from .modules import named_modules, named_parameters
 from .stream.sites import Stream
+from .wide import copy_of
 
 
 def reinitialise(network: nn.Module, stream: Stream, seed: int) -> list[str]:
@@ -20,15 +23,37 @@ def reinitialise(network: nn.Module, stream: Stream, seed: int) -> list[str]:
     """
     parameters = named_parameters(network)
     drawable = frozenset().union(*stream.parameters) - stream.outside
-    drawn: set[str] = set()
-    cuda = {parameter.device.index or 0 for parameter in parameters.values() if parameter.device.type == "cuda"}
-    with torch.random.fork_rng(devices=sorted(cuda)), torch.no_grad():
-        torch.manual_seed(seed)
-        for module, held in modules_of_blocks(network, parameters, stream):
-            drawn |= _reset(module, {name: parameters[name] for name in sorted(held & drawable)})
+    with _seeded(parameters, seed):
+        drawn = _reset_all(network, parameters, stream, drawable)
         for name in sorted(drawable - drawn):
             drawn |= _redrawn(name, parameters[name])
     return [name for name, own in zip(stream.blocks, stream.parameters, strict=True) if not own or not own <= drawn]
+
+
+def initial_values(network: nn.Module, stream: Stream, seed: int) -> dict[str, Tensor]:
+    """What the modules' own methods draw for the parameters of the blocks, by name; the network's own values are left."""
+    copy = copy_of(network)
+    parameters = named_parameters(copy)
+    with _seeded(parameters, seed):
+        drawn = _reset_all(copy, parameters, stream, frozenset().union(*stream.parameters) - stream.outside)
+    return {name: parameters[name].detach() for name in sorted(drawn)}
+
+
+@contextmanager
+def _seeded(parameters: dict[str, Tensor], seed: int) -> Iterator[None]:
+    """Random numbers from a seed, and the global random state as it was afterwards."""
+    cuda = {parameter.device.index or 0 for parameter in parameters.values() if parameter.device.type == "cuda"}
+    with torch.random.fork_rng(devices=sorted(cuda)), torch.no_grad():
+        torch.manual_seed(seed)
+        yield
+
+
+def _reset_all(network: nn.Module, parameters: dict[str, Tensor], stream: Stream, drawable: frozenset[str]) -> set[str]:
+    """Let the modules of the blocks draw their parameters, and return the names of what they drew."""
+    drawn: set[str] = set()
+    for module, held in modules_of_blocks(network, parameters, stream):
+        drawn |= _reset(module, {name: parameters[name] for name in sorted(held & drawable)})
+    return drawn
 
 
 def modules_of_blocks(network: nn.Module, parameters: dict[str, Tensor], stream: Stream) -> list[tuple[nn.Module, set[str]]]:

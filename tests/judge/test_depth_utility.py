@@ -156,3 +156,13 @@ def test_the_interval_is_that_of_paired_proportions() -> None:
     )
     low, high = paired_mean([0.0] * 100)
     assert low < 0 < high
+
+
+def test_blocks_as_initialised_have_learnt_nothing_whatever_is_read_behind_them() -> None:
+    frozen = probed(as_initialised=(0, 1, 2))
+    finding = frozen.finding("e")
+    assert finding.fired and finding.value == 18.0 and "every block is as a new initialisation leaves it" in str(frozen)
+    assert frozen.verdict == "needs walk-back: depth adds nothing to read"
+    some = probed(as_initialised=(1, 2))
+    assert not some.finding("e").fired and some.idle_blocks == (1, 2)
+    assert "blocks 1–2 are as a new initialisation leaves them" in str(some) and "blocks 1–2 add nothing" in str(some)

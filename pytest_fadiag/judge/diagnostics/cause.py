@@ -18,6 +18,7 @@ class CauseKind(enum.Enum):
     QUESTIONED = "questioned control: {}"
     NON_FINITE = "non-finite"
     UNDEFINED = "undefined"
+    UNTRAINED = "blocks as initialised"
     ZERO_STREAM = "all-zero stream"
     ZERO_GRADIENT = "all-zero gradient"
     BOUND = "a bound"

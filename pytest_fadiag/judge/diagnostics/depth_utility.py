@@ -34,6 +34,8 @@ class DepthUtility(Diagnostic):
             return self.finding(report, Status.NOT_MEASURED, None, why)
         if any(depth.nonfinite):
             return self._broken(report, depth)
+        if depth.untrained:
+            return self._untrained(report, depth)
         bounded = depth.utility_pp is None
         value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
         what = f"{'gain' if bounded else 'depth utility'} {beside(points, value, minimum)} pp"
@@ -57,6 +59,18 @@ class DepthUtility(Diagnostic):
             f"states are not finite: {where}",
             "Nothing can be read there, so that depth adds nothing for these images.",
             (Cause(CauseKind.NON_FINITE),),
+        )
+
+    def _untrained(self, report: DiagnosticReport, depth: Depth) -> Finding:
+        value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
+        return self.finding(
+            report,
+            Status.FIRE,
+            value,
+            "every block is as a new initialisation leaves it",
+            f"Nothing was learnt in the blocks. What is read behind them, {points(value)} pp beyond other random blocks, is what "
+            "the embedding learnt to put through these.",
+            (Cause(CauseKind.UNTRAINED),),
         )
 
     def lines(self, report: DiagnosticReport) -> list[str]:
@@ -146,6 +160,12 @@ def _block_lines(depth: Depth) -> list[str]:
         beside_null = "" if null is None else f" (null {points(null)})"
         parts.append(f"{block}: {points(step)}{beside_null}")
     lines = [f"step of each block in pp: {'  '.join(parts)}"]
+    if depth.as_initialised:
+        several = len(depth.as_initialised) > 1
+        lines.append(
+            f"block{'s' if several else ''} {spans(depth.as_initialised)} {'are' if several else 'is'} as a new "
+            f"initialisation leaves {'them' if several else 'it'}"
+        )
     lines.append(f"‖f_l‖/‖h_l‖: {'  '.join(figure(change) for change in depth.change)}")
     return [*lines, f"{_idle(depth)}, by the 95 % interval of each step" if depth.idle else "every block adds something"]
 

@@ -16,6 +16,7 @@ from ...judge.observers import DEPTH
 from ...judge.records import BATCH
 from ...judge.wording import count
 from ..accumulators import Rows
+from ..as_initialised import as_initialised
 from ..evaluation import Evaluation, halves
 from ..inputs import Inputs, ModelInput, copied, rows
 from ..probes import Curve, Features
@@ -146,7 +147,9 @@ class _Probing:
         self.null: list[tuple[nn.Module, Curve]] = []
         self.undrawn: list[str] = []
         self.null_problem = ""
+        self.as_initialised: tuple[int, ...] = ()
         try:
+            self.as_initialised = as_initialised(self.network, self.stream)
             copies = []
             for seed in draws:
                 copy, self.undrawn = redrawn_blocks(self.network, self.stream, seed)
@@ -201,6 +204,7 @@ class _Probing:
             read=self.read,
             dealt=dealt,
             nonfinite=tuple(int(self.own.broken[layer]) for layer in range(len(own))),
+            as_initialised=self.as_initialised,
             undrawn=tuple(self.undrawn),
             null_problem=self.null_problem,
         )
