@@ -97,9 +97,7 @@ class Depth:
     @property
     def idle(self) -> tuple[int, ...]:
         """The blocks that add nothing by their interval, or nothing that they learnt."""
-        return tuple(
-            block for block, (low, _) in enumerate(self.step_intervals) if not low > 0 or block in self.as_initialised
-        )
+        return tuple(block for block, (low, _) in enumerate(self.step_intervals) if not low > 0 or block in self.as_initialised)
 
     @property
     def untrained(self) -> bool:

@@ -68,8 +68,8 @@ class DepthUtility(Diagnostic):
             Status.FIRE,
             value,
             "every block is as a new initialisation leaves it",
-            f"Nothing was learnt in the blocks. What is read behind them, {points(value)} pp beyond other random blocks, is what "
-            "the embedding learnt to put through these.",
+            f"Nothing was learnt in the blocks. What is read behind them, {points(value)} pp beyond other random blocks, is "
+            "what the embedding learnt to put through these.",
             (Cause(CauseKind.UNTRAINED),),
         )
 
