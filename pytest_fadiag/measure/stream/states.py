@@ -86,8 +86,8 @@ class States:
             reached = behind[: len(steps)]
             if self._ops(reached) == steps:
                 return self._first_seen([end, *reached][::-1], behind[len(steps) :])
-        # Where no step is the same as another, as with pooling behind some layers: what all of them begin with.
-        between = [steps for steps, _ in self._between()]
+        # Of plain layers with pooling behind some: what all steps begin with. What a residual block leaves is h_L as it is.
+        between = [] if self.anatomy.residual else [steps for steps, _ in self._between()]
         shared = len(_common_start([*between, self._ops(behind)])) if between else 0
         return self._first_seen([end, *behind[:shared]][::-1], behind[shared:])
 
