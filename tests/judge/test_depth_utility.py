@@ -61,15 +61,36 @@ def test_the_threshold_is_the_users() -> None:
 @pytest.mark.parametrize(
     ("last", "interval", "said"),
     [
-        (0.50, (-11.0, -9.0), "harder to read by 10.00 pp (-11.00 to -9.00)"),
-        (0.605, (-0.4, 1.4), "no evidence that the blocks make the class easier to read: 0.50 pp (-0.40 to 1.40)"),
-        (0.62, (1.0, 3.0), "make 2.00 pp (1.00 to 3.00) more readable, less than the 3 pp that are asked"),
+        (0.50, (-11.0, -9.0), "harder to read by 10.00 pp (9.00 to 11.00)"),
+        (0.605, (-0.4, 1.4), "no evidence that the blocks make the class easier to read: +0.50 pp (-0.40 to +1.40)"),
+        (0.62, (1.0, 3.0), "make the class easier to read by 2.00 pp (1.00 to 3.00), less than the 3 pp that are asked"),
     ],
 )
 def test_a_flag_says_what_its_interval_says(last: float, interval: tuple[float, float], said: str) -> None:
     one = probed(probes=(0.6, 0.6, 0.6, last), null=((0.6, 0.6, 0.6, 0.6),) * 2, interval=interval)
     flag = next(line for line in str(one).splitlines() if "FLAG: depth adds nothing to read" in line)
     assert said in flag and f"of the embedding reads 0.600, of the last state {last:.3f}" in flag
+    assert ("The accuracy is no evidence that depth was learnt" in flag) is (interval[0] <= 0)
+
+
+@pytest.mark.parametrize(
+    ("last", "interval", "said"),
+    [
+        (0.60, (-12.0, -8.0), "harder to read than random ones would by 10.00 pp (8.00 to 12.00); a linear"),
+        (0.70, (-2.0, 2.0), "easier to read than random ones would: +0.00 pp (-2.00 to +2.00); a linear"),
+        (0.72, (0.004, 4.0), "easier to read than random ones would by 2.00 pp (0.004 to 4.00), less than"),
+    ],
+)
+def test_a_flag_compares_with_random_blocks_where_these_add_something(
+    last: float, interval: tuple[float, float], said: str
+) -> None:
+    one = probed(probes=(0.3, 0.5, 0.6, last), null=((0.3, 0.6, 0.6, 0.7),) * 2, interval=interval)
+    flag = next(line for line in str(one).splitlines() if "FLAG: depth adds nothing to read" in line)
+    assert said in flag and "beyond" not in flag
+
+
+def test_ends_of_an_interval_show_that_they_exclude_0() -> None:
+    assert "95 % interval +0.004 to +20.00 (paired" in " ".join(str(probed(interval=(0.004, 20.0))).split())
 
 
 def test_the_report_shows_every_probe_the_null_with_both_draws_and_each_block() -> None:

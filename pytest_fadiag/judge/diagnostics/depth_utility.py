@@ -107,20 +107,39 @@ def idle_remark(report: DiagnosticReport) -> str:
 
 
 def _meaning(depth: Depth, value: float, interval: tuple[float, float], minimum: float) -> str:
-    """What stands in the paper of blocks that add too little."""
+    """What stands in the paper of blocks that add too little, and no more than the interval carries."""
     low, high = interval
     ends = f"a linear readout of the embedding reads {depth.probes[0]:.3f}, of the last state {depth.probes[-1]:.3f}"
-    bounds = f"({low:.2f} to {high:.2f})"
-    over = (
-        f", beyond the {depth.null_pp:.2f} pp that random blocks add" if depth.null_pp is not None and depth.null_pp > 0 else ""
-    )
+    than = " than random ones would" if depth.null_pp is not None and depth.null_pp > 0 else ""
+    if low > 0:
+        short = f"less than the {limit(minimum)} pp that are asked"
+        return f"The blocks make the class easier to read{than} by {_amount(value)} pp {_span(low, high)}, {short}; {ends}."
     if high < 0:
-        said = f"The blocks make the class harder to read by {-value:.2f} pp {bounds}{over and ' than random ones'}"
-    elif low <= 0:
-        said = f"There is no evidence that the blocks make the class easier to read: {value:.2f} pp {bounds}{over}"
+        said = f"The blocks make the class harder to read{than} by {_amount(-value)} pp {_span(-high, -low)}"
     else:
-        said = f"The blocks make {value:.2f} pp {bounds} more readable{over}, less than the {limit(minimum)} pp that are asked"
+        said = (
+            f"There is no evidence that the blocks make the class easier to read{than}: {_end(value)} pp ({_bounds(interval)})"
+        )
     return f"{said}; {ends}. The accuracy is no evidence that depth was learnt."
+
+
+def _span(low: float, high: float) -> str:
+    """Both ends of an interval that excludes 0, as amounts."""
+    return f"({beside(_amount, low, 0.0)} to {beside(_amount, high, 0.0)})"
+
+
+def _bounds(interval: tuple[float, float]) -> str:
+    """Both ends of an interval, with as many digits as it takes to see whether it excludes 0."""
+    return " to ".join(map(_end, interval))
+
+
+def _end(value: float) -> str:
+    text = beside(points, value, 0.0)
+    return text if text.startswith(("+", "-")) else f"+{text}"
+
+
+def _amount(value: float) -> str:
+    return f"{value:.2f}"
 
 
 def _probes(accuracies: tuple[float, ...]) -> str:
@@ -130,15 +149,15 @@ def _probes(accuracies: tuple[float, ...]) -> str:
 def _sum(depth: Depth) -> str:
     """Gain, null and utility in a row."""
     gain = f"gain {points(depth.gain_pp)} pp"
-    against, (low, high) = "h_0", depth.interval or (depth.gain_pp, depth.gain_pp)
+    against, bounds = "h_0", depth.interval or (depth.gain_pp, depth.gain_pp)
     if depth.utility_pp is None or depth.null_pp is None:
-        return f"{gain}    95 % interval {points(low)} to {points(high)} (paired)    {_no_null(depth)}"
+        return f"{gain}    95 % interval {_bounds(bounds)} (paired)    {_no_null(depth)}"
     if depth.null_pp > 0:
         against = "the blocks drawn anew"
     draws = listed(points(gain) for gain in depth.null_gains_pp)
     return (
         f"{gain}    null {points(depth.null_pp)} pp (draws {draws})    depth utility {points(depth.utility_pp)} pp    95 % "
-        f"interval {points(low)} to {points(high)} (paired against {against})"
+        f"interval {_bounds(bounds)} (paired against {against})"
     )
 
 
