@@ -21,7 +21,7 @@ def pytest_sessionfinish():
 @pytest.fixture
 def plain(repo: Repo) -> Repo:
     """A repo that has nothing to do with audits."""
-    repo.ini()
+    repo.ini(fa_diagnostics=None)
     repo.write("test_own.py", "def test_own(): pass\n")
     return repo
 
