@@ -128,7 +128,8 @@ def test_names_beside_a_form_are_a_usage_error_and_what_is_typed_wins_over_the_i
     assert (set(typed["outcomes"]), typed["published"]) == ({"a", "c"}, "")
     repo.ini(fa_data="data.npz", fa_diagnostics="c")
     assert set(repo.summary(BP, THREE)["runs/bp_s42.pt"]["outcomes"]) == {"a", "b", "d"}
-    repo.ini(fa_data="data.npz", fa_diagnostics="c", fa_protocol="three")
+    both = "[pytest]\nfa_data = data.npz\nfa_diagnostics = c\nfa_protocol = three\n"
+    (repo.path / "pytest.ini").write_text(both, "utf-8")
     assert repo.run(BP).ret == pytest.ExitCode.USAGE_ERROR
     assert repo.run(BP, "--fa-protocol=five").ret == pytest.ExitCode.USAGE_ERROR
 
