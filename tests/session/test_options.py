@@ -242,7 +242,7 @@ INI_TWINS = {
 
 
 def test_a_paper_repo_may_keep_every_setting_in_its_ini_file(repo: Repo) -> None:
-    assert set(INI_TWINS) == {option.key for option in OPTIONS if option.ini}
+    assert {*INI_TWINS, "fa_protocol"} == {option.key for option in OPTIONS if option.ini}  # refused beside fa_diagnostics
     repo.write("nets.py", "from pytest_fadiag import ResidualMLP\ndef make(config): return ResidualMLP(20, 16, 4, 5)\n")
     (repo.path / "expected.json").write_text('{"dfa": "ad", "log": ""}')
     (repo.path / "log.json").write_text('{"log": [{"epoch": 1, "hidden_norms": [1, 1], "val_acc": 0.9}]}')
