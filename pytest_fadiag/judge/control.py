@@ -13,6 +13,8 @@ from .inputs import StatedInputs
 from .names import LONGEST_NAME, as_name
 from .records import Accuracy
 
+UNMARKED = "nothing in its name or config says that its blocks are frozen"
+
 
 class ControlKind(str, enum.Enum):
     """What a control has in place of trained blocks."""
@@ -77,7 +79,7 @@ class Control:
         of_seed = "" if self.seed is None else f"seed {self.seed}"
         parts = [
             self.source,
-            "nothing in its name or config says that its blocks are frozen" if self.kind is ControlKind.UNMARKED else "",
+            UNMARKED if self.kind is ControlKind.UNMARKED else "",
             of_seed if another_seed is None else another_seed.text,
             "" if another_method is None else f"{another_method.text}, not {method}",
         ]

@@ -69,6 +69,11 @@ class Doubt:
         """Whether it is about the control itself, and not about whose it is."""
         return self.kind not in (DoubtKind.OTHER_METHOD, DoubtKind.OTHER_SEED)
 
+    @property
+    def compares_otherwise(self) -> bool:
+        """Whether what is compared is something else than this network with random blocks, trained by the same rule."""
+        return self.kind in (DoubtKind.OTHER_SHAPES, DoubtKind.TRAINED, DoubtKind.SAME_BLOCKS, DoubtKind.OTHER_METHOD)
+
 
 @dataclass(frozen=True)
 class Fingerprint:

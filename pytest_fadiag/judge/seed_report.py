@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .control import ControlKind
-from .diagnostics.frozen_margin import doubts_about, in_words, margin, void
+from .diagnostics.frozen_margin import compared_otherwise, doubts_about, in_words, margin, void
 from .errors import AuditError
 from .margins import SeedMargin, SeedVerdict, seed_margin
 from .records import Accuracy
@@ -65,7 +65,9 @@ class SeedReport:
         if result.verdict is not SeedVerdict.FIRE:
             return MEANING[result.verdict]
         without = next(iter(kinds)).blocks if len(kinds) == 1 else ControlKind.FROZEN.blocks
-        said = in_words(result.margin, result.interval, result.minimum, without)
+        reasons = [(report.seed, compared_otherwise(report)) for report in self.reports]
+        otherwise = "; ".join(f"seed {seed}: {reason}" for seed, reason in reasons if reason)
+        said = in_words(result.margin, result.interval, result.minimum, without, otherwise)
         return f"{MEANING[result.verdict]} {said}"
 
     def __str__(self) -> str:

@@ -211,6 +211,42 @@ def test_a_doubt_is_in_the_report_below_the_table_in_json_and_beside_the_outcome
     assert again.control is not None and again.control.doubts == (TRAINED,) and str(again) == str(judged)
 
 
+HARM = ("random blocks is better", "do harm", "The blocks add")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"doubts": (TRAINED,)}, "the control's blocks were trained: its config says frozen: False"),
+        ({"doubts": (Doubt(DoubtKind.OTHER_SHAPES, "it lacks x"),)}, "control of another architecture: it lacks x"),
+        (
+            {"doubts": (Doubt(DoubtKind.SAME_BLOCKS, "block 0 of 2"),)},
+            "network and control have the same weights in block 0 of 2",
+        ),
+        ({"kind": "unmarked"}, "nothing in its name or config says that its blocks are frozen"),
+        ({"method": "dfa"}, "control of another method: dfa"),
+    ],
+)
+@pytest.mark.parametrize("images", [10_000, None])
+@pytest.mark.parametrize("accuracy", [0.95, 0.9, 0.895])
+def test_a_flag_says_of_random_blocks_only_what_a_control_with_random_blocks_shows(
+    changes: dict[str, Any], why: str, images: int | None, accuracy: float
+) -> None:
+    given: dict[str, Any] = {"source": "c.pt", "method": "bp", "seed": 42, **changes}
+    judged = report(controlled(accuracy), control=Control(Accuracy(accuracy, images), **given))
+    (flag,) = [line for line in str(judged).splitlines() if "FLAG" in line]
+    assert judged.finding("d").status is Status.FIRE and why in flag and "this control" in flag.lower()
+    assert not any(words in flag for words in HARM)
+    over_seeds = str(SeedReport.of([judged, report(controlled(0.95), seed=7)], 2.0))
+    assert why in over_seeds and not any(words in over_seeds for words in HARM)
+
+
+@pytest.mark.parametrize("changes", [{}, {"doubts": (Doubt(DoubtKind.HARDLY_TRAINED, "out_ln.weight"),)}])
+def test_a_weak_control_with_random_blocks_that_is_better_shows_that_trained_ones_do_harm(changes: dict[str, Any]) -> None:
+    judged = controlled(0.95, **changes)
+    assert "The same network with random blocks is better by 5.00 pp" in str(judged) and "do harm" in str(judged)
+
+
 def test_a_control_that_was_never_trained_is_none() -> None:
     judged = controlled(0.42, doubts=(Doubt(DoubtKind.UNTRAINED, "as fadiag control wrote it"),))
     assert judged.finding("d").status is Status.NOT_MEASURED and judged.margin_pp is None

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ..chance import no_better_than_chance
-from ..control import ControlKind
+from ..control import UNMARKED, ControlKind
 from ..doubts import Doubt, DoubtKind
 from ..margins import Interval, margin_interval
 from ..observers import ACCURACY
@@ -82,11 +82,19 @@ def interval(report: DiagnosticReport) -> Interval | None:
     return margin_interval(report.accuracy, report.control.accuracy)
 
 
-def in_words(value: float, bounds: Interval | None, minimum: float, without: str) -> str:
-    """What a margin below the minimum says of the blocks, and no more than its interval carries.
+def compared_otherwise(report: DiagnosticReport) -> str:
+    """Why the control of a report may be something else than this network with random blocks; empty where nothing says so."""
+    unmarked = [UNMARKED] if _kind(report) is ControlKind.UNMARKED else []
+    return "; ".join([*(doubt.text for doubt in doubts_about(report) if doubt.compares_otherwise), *unmarked])
 
-    ``without`` is what the control has in their place.
+
+def in_words(value: float, bounds: Interval | None, minimum: float, without: str, otherwise: str = "") -> str:
+    """What a margin below the minimum says of the blocks, and no more than its interval and its control carry.
+
+    ``without`` is what the control has in their place; ``otherwise`` is why it may be something else.
     """
+    if otherwise:
+        return _of_this_control(value, bounds, otherwise)
     short = f"less than the {limit(minimum)} pp that {'the protocol asks' if minimum == PUBLISHED else 'were asked for'}"
     if bounds is None:
         point = _better(value, "", without) if value < 0 else f"The blocks add {_amount(value)} pp, {short}."
@@ -96,6 +104,13 @@ def in_words(value: float, bounds: Interval | None, minimum: float, without: str
     if 0 in bounds:
         return f"The interval, {points(bounds.low)} to {points(bounds.high)} pp, holds 0: {NO_EVIDENCE}."
     return f"The blocks add {_amount(value)} pp {_span(bounds.low, bounds.high)}, {short}."
+
+
+def _of_this_control(value: float, bounds: Interval | None, otherwise: str) -> str:
+    """What is left to say beside a control of which nobody knows that it is the network with random blocks."""
+    span = "" if bounds is None else f" (95 % interval of the margin {points(bounds.low)} to {points(bounds.high)})"
+    which = "This control is better than the network" if value < 0 else "The network is better than this control"
+    return f"{which} by {_amount(abs(value))} pp{span}. That says nothing of random blocks: {otherwise}."
 
 
 def _better(value: float, span: str, without: str) -> str:
@@ -154,7 +169,7 @@ class FrozenMargin(Diagnostic):
                 Status.FIRE,
                 value,
                 f"margin {beside(points, value, minimum)} pp < {limit(minimum)}",
-                in_words(value, bounds, minimum, _kind(report).blocks),
+                in_words(value, bounds, minimum, _kind(report).blocks, compared_otherwise(report)),
                 causes,
             )
         return self.finding(
