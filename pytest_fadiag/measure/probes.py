@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..judge.errors import AuditError
 from .accumulators import Rows
-from .features import by_feature
+from .features import Layout
 from .vectors import wide_dtype
 
 RIDGE = 1e-3
@@ -22,8 +22,8 @@ class Features:
     A feature map is pooled over space, a sequence of tokens over those that the head reads (all, where nobody knows).
     """
 
-    def __init__(self, tokens: Tensor | None = None) -> None:
-        self.tokens = tokens
+    def __init__(self, layout: Layout, tokens: Tensor | None = None) -> None:
+        self.layout, self.tokens = layout, tokens
         self.projections: dict[int, Tensor] = {}
 
     def __call__(self, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,7 +43,8 @@ class Features:
         dtype = wide_dtype(value)
         if value.ndim == 2:
             return value.to(dtype)
-        read = self._read(value, self.tokens) if value.ndim == 3 and self.tokens is not None else by_feature(value)
+        sequence = value.ndim == 3 and self.tokens is not None and not self.layout.is_map(value)
+        read = self._read(value, self.tokens) if sequence and self.tokens is not None else self.layout.by_feature(value)
         pooled: Tensor = read.mean(1, dtype=dtype)
         return pooled
 

@@ -18,7 +18,7 @@ from ...judge.records import BATCH
 from ...judge.wording import count
 from ..alignment import quantile, unit_rows
 from ..credit import CreditSource, FunctionCredit, NoCredit, check_credits, feedback_credit, feedback_fits
-from ..features import by_feature
+from ..features import Layout
 from ..inputs import ModelInput, joined, rows
 from ..landscape import Landscape, Surroundings
 from ..null import SignedPermutations
@@ -47,6 +47,7 @@ class CreditAlignments(Observer[ProbeBatch]):
         self.source = info.credit or CreditSource()
         self.function = None if self.source.function is None else FunctionCredit(self.source, info.network)
         self.landscape: Landscape | None = None
+        self.layout: Layout | None = None
         self.parts: list[ProbeBatch] = []
         self.waiting: list[_Batch] = []
         self.at_once = self.measured = 0
@@ -81,6 +82,7 @@ class CreditAlignments(Observer[ProbeBatch]):
         self.waiting.append(_Batch(x, y, None if self.function is None else self.function(x, y)))
         if self.landscape is None:
             self.landscape = Landscape(parts[0].network, parts[0].stream, parts[0].loss, parts[0].proof)
+            self.layout = Layout(parts[0].network, parts[0].stream)
             self.at_once = len(parts[0].samples.labels)
         if BATCH * len(self.waiting) >= self.at_once:
             self._measure(self.landscape)
@@ -131,7 +133,8 @@ class CreditAlignments(Observer[ProbeBatch]):
                 f"the credit from {self.name} is NaN or inf at h_{layer} for {broken} of {count(len(a), 'sample')} of a batch, "
                 "where the gradient is finite: it has no direction"
             )
-        site = self.sites.get(layer) or self.sites.setdefault(layer, _Site(layer, gradient))
+        assert self.layout is not None
+        site = self.sites.get(layer) or self.sites.setdefault(layer, _Site(layer, gradient, self.layout))
         defined = finite & torch.isfinite(g).all(1) & (error > 0) & (a != 0).any(1) & (g != 0).any(1)
         site.undefined += int((~defined).sum())
         units_a, units_g = (torch.where(defined.unsqueeze(1), unit_rows(rows), 0.0) for rows in (a, g))
@@ -196,12 +199,12 @@ def _rows(batches: Sequence[Tensor | None], dim: int, part: slice) -> Tensor | N
 class _Site:
     """What is gathered at one state."""
 
-    def __init__(self, layer: int, values: Tensor) -> None:
-        self.layer = layer
+    def __init__(self, layer: int, values: Tensor, layout: Layout) -> None:
+        self.layer, self.layout = layer, layout
         self.cosines: list[Tensor] = []
         self.ratios: list[Tensor] = []
         self.null: list[Tensor] = []
-        self.permutations = SignedPermutations(by_feature(values).shape[2], layer, values.device)
+        self.permutations = SignedPermutations(layout.by_feature(values).shape[2], layer, values.device)
         self.shape = values.shape[1:]
         self.undefined = 0
         self.loss = self.along_gradient = self.along_credit = self.random_reference = 0.0
@@ -211,7 +214,7 @@ class _Site:
         """Take the unit vectors of some samples, and ‖a‖/‖g‖."""
         self.cosines.append((a * g).sum(1).clamp(-1, 1))
         self.ratios.append(ratios)
-        self.null.append(self.permutations.cosines(*(by_feature(units.view(-1, *self.shape)) for units in (a, g))))
+        self.null.append(self.permutations.cosines(*(self.layout.by_feature(units.view(-1, *self.shape)) for units in (a, g))))
 
     def null_medians(self) -> Tensor:
         """Γ of every draw of the null."""

@@ -18,6 +18,7 @@ from ...judge.wording import count
 from ..accumulators import Rows
 from ..as_initialised import as_initialised
 from ..evaluation import Evaluation, halves
+from ..features import Layout
 from ..inputs import Inputs, ModelInput, copied, rows
 from ..probes import Curve, Features
 from ..readout import tokens_read
@@ -142,7 +143,7 @@ class _Probing:
     def __init__(self, first: EveryBatch, draws: Sequence[int], labels: Tensor, fitted: Tensor, evaluation: Evaluation) -> None:
         self.network, self.stream = first.network, first.stream
         self.fitted, self.read = int(fitted.sum()), int((~fitted).sum())
-        features = Features(tokens_read(self.network, self.stream, first.x))
+        features = Features(Layout(self.network, self.stream), tokens_read(self.network, self.stream, first.x))
         self.own = Curve(features, self.read)
         self.null: list[tuple[nn.Module, Curve]] = []
         self.undrawn: list[str] = []
