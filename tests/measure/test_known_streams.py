@@ -98,3 +98,10 @@ def test_the_number_of_streams_is_bounded(searches: list[nn.Module], monkeypatch
     for width in (8, 16, 8):
         find_stream(network(d=width), X)
     assert len(searches) == 3 and len(known._found) == 1
+
+
+def test_a_tensor_that_two_layers_share_makes_another_structure(searches: list[nn.Module]) -> None:
+    apart, shared = network(), network()
+    shared.blocks[1].ln.weight = shared.out_ln.weight  # type: ignore[union-attr, index]
+    own = [frozenset().union(*find_stream(model, X).parameters) for model in (apart, shared)]
+    assert "out_ln.weight" not in own[0] and "out_ln.weight" in own[1] and len(searches) == 2

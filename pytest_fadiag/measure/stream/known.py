@@ -28,6 +28,9 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.d
 CODE = (type, types.FunctionType, types.BuiltinFunctionType)
 """Compared by what they are: another function of the same text may hold other values."""
 
+Names = dict[nn.Module | Tensor, str]
+"""By which modules and tensors are told from others of their kind: a tensor that two layers share is read outside too."""
+
 _found: dict[Hashable, Stream] = {}
 
 
@@ -41,7 +44,7 @@ def structure_of(model: nn.Module, x: ModelInput, *asked: Hashable) -> Hashable 
     Nothing where a module holds what cannot be compared: then the stream is looked for each time.
     """
     modules = named_modules(model)
-    names = {module: name for name, module in modules.items()}
+    names: Names = {module: name for name, module in modules.items()}
     tensors = x if isinstance(x, dict) else {"": x}
     inputs = tuple((name, tuple(tensor.shape[1:]), tensor.dtype) for name, tensor in tensors.items())
     try:
@@ -63,7 +66,7 @@ def remember(structure: Hashable | None, stream: Stream) -> None:
         _found[structure] = stream
 
 
-def _module(module: nn.Module, names: Mapping[nn.Module, str]) -> Hashable:
+def _module(module: nn.Module, names: Names) -> Hashable:
     own = vars(module)
     settings = {name: value for name, value in own.items() if name not in (*BESIDE, *HOOKS)}
     return (
@@ -75,12 +78,12 @@ def _module(module: nn.Module, names: Mapping[nn.Module, str]) -> Hashable:
     )
 
 
-def _value(value: Any, names: Mapping[nn.Module, str]) -> Hashable:
+def _value(value: Any, names: Names) -> Hashable:
     made: Hashable
     if isinstance(value, nn.Module) and value in names:
         made = ("module", names[value])
     elif isinstance(value, Tensor):
-        made = ("tensor", tuple(value.shape), value.dtype, value.device)
+        made = ("tensor", names.setdefault(value, str(len(names))), tuple(value.shape), value.dtype, value.device)
     elif isinstance(value, PLAIN):
         made = (type(value), value)
     elif isinstance(value, CODE):
