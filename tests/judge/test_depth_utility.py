@@ -125,6 +125,8 @@ def test_without_a_null_a_small_gain_fires_and_a_large_one_is_only_likely() -> N
     assert "blocks.1 cannot be drawn anew" in str(large)
     assert large.verdict == "incomplete: frozen-margin not measured; depth-utility likely"
     assert probed(probes=(0.6, 0.6, 0.6, 0.62), null=(), undrawn=("blocks.1",)).finding("e").status is Status.FIRE
+    broken = probed(null=(), null_problem="with blocks drawn anew, states are not finite for 3 images")
+    assert broken.finding("e").status is Status.LIKELY_PASS and "no null: with blocks drawn anew, states" in str(broken)
 
 
 def test_states_that_are_not_finite_fire() -> None:

@@ -297,6 +297,29 @@ def test_a_block_that_cannot_be_drawn_leaves_no_null() -> None:
     assert seen.undrawn == ("blocks.1",) and seen.null == () and seen.utility_pp is None and len(seen.probes) == 4
 
 
+class Gained(nn.Module):
+    """A block whose gains are exponentials: drawn with their own spread, one that is switched off makes others overflow."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.fc, self.log_gain = nn.Linear(d, d), nn.Parameter(torch.zeros(d))
+        with torch.no_grad():
+            self.log_gain[0] = -5_000.0
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + torch.relu(self.fc(h)) * self.log_gain.exp()
+
+
+def test_a_null_that_is_not_finite_is_none() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 24), Gained(24), Gained(24), nn.Linear(24, 4)).eval()
+    x, y = rings(IMAGES)
+    seen = depth_of(model, in_batches(x, y))
+    assert not any(seen.nonfinite) and not seen.undrawn
+    assert seen.null == () and seen.utility_pp is None
+    assert seen.null_problem == "with blocks drawn anew, states are not finite for 1,300 images"
+
+
 def test_the_network_and_the_random_state_are_left_as_found(learnt: tuple[nn.Module, Tensor, Tensor]) -> None:
     model, x, y = learnt
     before, state = copy.deepcopy(model.state_dict()), torch.random.get_rng_state()

@@ -193,6 +193,7 @@ class _Probing:
 
     def result(self, *, dealt: bool, change: Sequence[float]) -> Depth:
         """The numbers of both."""
+        self._drop_broken_null()
         own = self.own.outcomes()
         null = [[own[0], *curve.outcomes()] for _, curve in self.null]
         return Depth(
@@ -209,6 +210,12 @@ class _Probing:
             undrawn=tuple(self.undrawn),
             null_problem=self.null_problem,
         )
+
+    def _drop_broken_null(self) -> None:
+        """A null of which a state is not finite reads too little: it is none, or every network would look better than it."""
+        broken = max((int(number) for _, curve in self.null for number in curve.broken.values()), default=0)
+        if broken:
+            self.null, self.null_problem = [], f"with blocks drawn anew, states are not finite for {count(broken, 'image')}"
 
 
 class _Change:
