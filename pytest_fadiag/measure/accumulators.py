@@ -43,6 +43,11 @@ def norm_size(shape: Sequence[int]) -> int:
     return shape[-1] if len(shape) == TOKENS else math.prod(shape)
 
 
+def per_sample_norms(values: Tensor) -> Tensor:
+    """``[B]``, or of tokens ``[B, T]``: the norms that :func:`norm_size` tells the size of."""
+    return row_norms(values if values.ndim - 1 == TOKENS else values.flatten(1))
+
+
 class LayerNorms:
     """Per-sample norms of each layer of the stream: of a vector, of each token, or of a whole feature map."""
 
@@ -52,8 +57,7 @@ class LayerNorms:
 
     def add(self, layer: int, values: Tensor) -> None:
         """Take the norms of one batch, ``[B]`` or for tokens ``[B, T]``."""
-        norms = row_norms(values if values.ndim - 1 == TOKENS else values.flatten(1))
-        self.layers.setdefault(layer, Rows(self.samples)).add(norms)
+        self.layers.setdefault(layer, Rows(self.samples)).add(per_sample_norms(values))
 
     def by_layer(self) -> list[Tensor]:
         """The norms of every layer, from h_0 on."""

@@ -136,6 +136,9 @@ def test_tokens_are_pooled_as_the_head_reads_them(read: list[int] | None, tokens
     others = [right.mean() for right in probes(model.states(x.double()), y, [2] if read is None else None)]
     assert seen.probes == pytest.approx(expected, abs=1e-6)
     assert expected != pytest.approx(others, abs=1e-6)  # another pooling would be seen
+    probe = [state.detach()[:1280].numpy() for state in model.states(x.double())]
+    change = [np.median(np.linalg.norm(b - a, axis=2) / np.linalg.norm(a, axis=2)) for a, b in pairwise(probe)]
+    assert seen.change == pytest.approx(change, rel=1e-6)  # over samples and tokens
 
 
 class Maps(nn.Module):

@@ -15,7 +15,7 @@ from ...judge.errors import AuditError
 from ...judge.observers import DEPTH
 from ...judge.records import BATCH
 from ...judge.wording import count
-from ..accumulators import Rows
+from ..accumulators import Rows, per_sample_norms
 from ..as_initialised import as_initialised
 from ..evaluation import Evaluation, halves
 from ..features import Layout
@@ -23,7 +23,7 @@ from ..inputs import Inputs, ModelInput, copied, rows
 from ..probes import Curve, Features
 from ..readout import tokens_read
 from ..redraw import has_batch_statistics, redrawn_blocks, retake_statistics
-from ..vectors import median, row_norms
+from ..vectors import median
 from .base import EveryBatch, Observer, PassInfo, State
 
 LOOK = 4
@@ -219,7 +219,7 @@ class _Probing:
 
 
 class _Change:
-    """By how much each block changes the stream, relative to what it is."""
+    """By how much each block changes the stream, relative to what it is: of a vector, of each token, or of a whole map."""
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
@@ -233,7 +233,7 @@ class _Change:
             return
         ratios = self.ratios.setdefault(layer, Rows(self.samples))
         if before.shape == value.shape:
-            ratios.add(row_norms((value - before).flatten(1)) / row_norms(before.flatten(1)))
+            ratios.add(per_sample_norms(value - before) / per_sample_norms(before))
 
     def medians(self) -> list[float]:
         """The median of every block; NaN where a block changes the shape."""
