@@ -70,6 +70,11 @@ class Doubt:
         return self.kind not in (DoubtKind.OTHER_METHOD, DoubtKind.OTHER_SEED)
 
     @property
+    def of_another(self) -> bool:
+        """Whether it is no frozen control of this network at all, so that no pass rests on it."""
+        return self.kind in (DoubtKind.OTHER_SHAPES, DoubtKind.TRAINED)
+
+    @property
     def compares_otherwise(self) -> bool:
         """Whether what is compared is something else than this network with random blocks, trained by the same rule."""
         return self.kind in (DoubtKind.OTHER_SHAPES, DoubtKind.TRAINED, DoubtKind.SAME_BLOCKS, DoubtKind.OTHER_METHOD)

@@ -49,7 +49,7 @@ from .remarks import remarks_on
 from .stream import ResidualStream
 from .thresholds import DiagnosticThresholds, ThresholdChanges, check_names
 from .trajectory import Trajectory
-from .verdict import DECIDED, left_open, not_walked_back, walk_back
+from .verdict import DECIDED, left_open, not_walked_back, state, walk_back
 from .wire import CreditValues, ReportValues, TrajectoryValues
 from .wording import folded, listed
 
@@ -257,7 +257,7 @@ class DiagnosticReport(Probed):
     @property
     def published(self) -> str:
         """What the published form says: «PASS», «FAIL(D1+D2)»; nothing where none was named, or it has no such word."""
-        decided = [finding.key for finding in self.findings if finding.exact]
+        decided = [finding.key for finding in self.findings if state(self, finding) == DECIDED]
         return published(self.protocol, self.fired, decided)
 
     @property
@@ -315,10 +315,7 @@ class DiagnosticReport(Probed):
         likely = Keys.of(finding.key for finding in self.findings if finding.measured and not finding.exact)
         if self.fired:
             return walk_back(self.available, self.fired, likely)
-        states = {
-            finding.key: "likely" if finding.key in likely else DECIDED if finding.measured else "not measured"
-            for finding in self.findings
-        }
+        states = {finding.key: state(self, finding) for finding in self.findings}
         return not_walked_back(self.available, left_open(self.available, states, "not asked for"))
 
     @property

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from .diagnostics import Diagnostic
+from .diagnostics import CONTROLLED, Diagnostic, Finding
+from .diagnostics.frozen_margin import doubts_about
 from .keys import Keys
+
+if TYPE_CHECKING:
+    from .report import DiagnosticReport
 
 TRUSTWORTHY = "trustworthy"
 INCOMPLETE = "incomplete"
@@ -13,8 +18,20 @@ NEEDED = ("a", "b", "c", "de")
 """The keys of which each must be decided before a result is called trustworthy; of several in one entry, one of them."""
 DECIDED = ""
 """The state of a diagnostic that passed or fired by exact numbers."""
+NO_CONTROL_OF_ITS = "against no frozen control of this network"
+"""The state of a margin over a control that was trained, or is of another architecture."""
 UNDECIDED_TEST = ("error", "not run")
 """States of a diagnostic that was to be tested: whether or not the verdict needs it, nobody knows what it would have said."""
+
+
+def state(report: DiagnosticReport, finding: Finding) -> str:
+    """What a finding of a report decides, where it did not fire."""
+    if not finding.measured:
+        return "not measured"
+    if not finding.exact:
+        return "likely"
+    another = finding.key == CONTROLLED and any(doubt.of_another for doubt in doubts_about(report))
+    return NO_CONTROL_OF_ITS if another else DECIDED
 
 
 def walk_back(diagnostics: Iterable[Diagnostic], fired: Keys, likely: Keys) -> str:

@@ -10,7 +10,16 @@ from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, DepthUtility, Diagnosti
 from ..judge.keys import Keys
 from ..judge.protocol import published
 from ..judge.report import DiagnosticReport
-from ..judge.verdict import DECIDED, INCOMPLETE, TRUSTWORTHY, left_open, not_walked_back, walk_back
+from ..judge.verdict import (
+    DECIDED,
+    INCOMPLETE,
+    NO_CONTROL_OF_ITS,
+    TRUSTWORTHY,
+    left_open,
+    not_walked_back,
+    state,
+    walk_back,
+)
 
 LIKELY = "likely"
 """Before the keys of what passes as far as a log tells."""
@@ -40,7 +49,7 @@ class Standing(enum.Enum):
 
     WALK_BACK = ("walk-back", "red", "✗", "a diagnostic fired")
     TRUSTWORTHY = (TRUSTWORTHY, "green", "✓", "nothing fired, and everything was measured that this needs")
-    INCOMPLETE = (INCOMPLETE, "yellow", "–", "nothing fired, but not everything was measured")
+    INCOMPLETE = (INCOMPLETE, "yellow", "–", "nothing fired, but not everything was measured that this needs")
 
     def __init__(self, word: str, colour: str, symbol: str, meaning: str) -> None:
         self.word, self.colour, self.symbol, self.meaning = word, colour, symbol, meaning
@@ -93,8 +102,7 @@ class RowStatus:
         passed = Keys.of(key for key in judged if key not in fired and key not in unmeasured)
         likely = Keys.of(key for key, finding in judged.items() if finding.measured and not finding.exact)
         states = {
-            **{key: "likely" if key in likely else DECIDED for key in passed},
-            **dict.fromkeys(unmeasured, "not measured"),
+            **({} if report is None else {key: state(report, judged[key]) for key in (*passed, *unmeasured)}),
             **dict.fromkeys(not_run, "not run"),
             **dict.fromkeys(broken, "error"),
         }
@@ -119,7 +127,9 @@ class RowStatus:
             not_run=not_run,
             expected=expected,
             as_expected=as_expected,
-            published="" if report is None else published(report.protocol, fired, (*fired, *(set(passed) - set(likely)))),
+            published=""
+            if report is None
+            else published(report.protocol, fired, (*fired, *(key for key in passed if states[key] == DECIDED))),
             reason=reason,
             available=available,
         )
@@ -134,6 +144,11 @@ class RowStatus:
         """The diagnostics without a number: not measured, or needed and not part of the run."""
         without = {key for key, state in self.undecided.items() if state in ("not measured", "not run")}
         return Keys.of(without.union(self.unmeasured) - set(self.not_run))
+
+    @property
+    def questioned(self) -> Keys:
+        """The diagnostic that passes over a control of another network, where nothing stands in for it."""
+        return Keys.of(key for key, state in self.undecided.items() if state == NO_CONTROL_OF_ITS)
 
     @property
     def is_alarming(self) -> bool:
@@ -161,6 +176,7 @@ def in_words(status: RowStatus, mark: str = "*") -> str:
         parts.append(f"(expected {' '.join(status.expected or NONE) or 'none'})")
     if status.standing is not Standing.WALK_BACK:
         parts.append(_listed(LIKELY, (key for key in status.passed if key in status.likely)))
+    parts.append(_listed("questioned", status.questioned))
     parts += [_listed("error", status.broken), _listed("not run", status.not_run), _listed("no", status.absent)]
     parts.append(f"[{status.published}]" if status.published else "")
     return " ".join(filter(None, parts))

@@ -16,6 +16,7 @@ from pytest_fadiag.judge.doubts import Doubt, DoubtKind, Fingerprint
 from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.judge.seed_report import SeedReport
 from pytest_fadiag.show.notes import notes_of
+from pytest_fadiag.show.status import RowStatus, Standing, in_a_sentence, in_words
 
 TEN = AuxiliaryStatistics(classes=10)
 SHAPES = {
@@ -209,6 +210,40 @@ def test_a_doubt_is_in_the_report_below_the_table_in_json_and_beside_the_outcome
     assert "runs/bp_s42.pt: the control's blocks were trained: its config says frozen: False" in notes_of([row(judged)])
     again = DiagnosticReport.from_dict(judged.to_dict())
     assert again.control is not None and again.control.doubts == (TRAINED,) and str(again) == str(judged)
+
+
+@pytest.mark.parametrize("kind", DoubtKind)
+def test_no_result_is_trustworthy_by_a_control_that_is_no_frozen_control_of_its_network(kind: DoubtKind) -> None:
+    judged = controlled(0.7, doubts=(Doubt(kind, "x"),))
+    status = RowStatus.of(judged, {}, None, "")
+    if kind in (DoubtKind.TRAINED, DoubtKind.OTHER_SHAPES):
+        assert judged.verdict == "incomplete: frozen-margin against no frozen control of this network" == in_a_sentence(status)
+        assert in_words(status) == "incomplete questioned d" and judged.finding("d").status is Status.PASS
+        assert (report(judged, protocol="three").published, judged.fired) == ("INCOMPLETE(D3)", "")
+        assert RowStatus.of(report(judged, protocol="three"), {}, None, "").published == "INCOMPLETE(D3)"
+    else:
+        assert (judged.verdict == "trustworthy") is (not Doubt(kind, "x").voids) and status.questioned == ""
+    fired = controlled(0.89, doubts=(Doubt(DoubtKind.TRAINED, "x"),))
+    assert fired.verdict == "needs walk-back: deep blocks fail to beat frozen-random baseline"
+
+
+def test_depth_utility_that_passes_stands_in_for_a_margin_over_another_network() -> None:
+    judged = controlled(0.7, doubts=(TRAINED,))
+    asked = report(judged, diagnostics=(*judged.diagnostics, "depth-utility"))
+    assert asked.verdict.startswith("incomplete: frozen-margin against") and "depth-utility not measured" in asked.verdict
+    depth = Depth(
+        probes=(0.8, 0.85),
+        null=((0.8, 0.8), (0.8, 0.8)),
+        interval=(3.5, 6.5),
+        step_intervals=((3.5, 6.5),),
+        change=(0.5,),
+        fitted=5_000,
+        read=5_000,
+        nonfinite=(0, 0),
+    )
+    probed = report(asked, observations={"depth": to_plain(depth)})
+    assert probed.finding("e").status is Status.PASS and probed.verdict == "trustworthy"
+    assert RowStatus.of(probed, {}, None, "").standing is Standing.TRUSTWORTHY
 
 
 HARM = ("random blocks is better", "do harm", "The blocks add")
