@@ -52,8 +52,15 @@ class Credit:
 
     @property
     def state(self) -> tuple[SiteState, ...]:
-        """Aligned above the null and downhill, against below it and uphill, else null; by Γ alone without a resolved nudge."""
-        return tuple(map(_state, self.gamma, self.null_low, self.null_high, self.nudge))
+        """Aligned above the null and downhill, against below it and uphill, else null; by Γ alone without a resolved nudge.
+
+        Where fewer than half of the samples have a cosine, their median says nothing of the rest: undefined.
+        """
+        states = map(_state, self.gamma, self.null_low, self.null_high, self.nudge)
+        return tuple(
+            SiteState.UNDEFINED if 2 * left_out > self.samples else state
+            for state, left_out in zip(states, self.undefined, strict=True)
+        )
 
     @property
     def blocks(self) -> tuple[tuple[str, SiteState], ...]:
@@ -81,7 +88,7 @@ class Credit:
     @property
     def is_gradient(self) -> bool:
         """Whether the credit is the BP gradient itself at every site, as far as its direction tells."""
-        return bool(self.gamma) and all(gamma >= 1 - SAME for gamma in self.gamma)
+        return bool(self.gamma) and SiteState.UNDEFINED not in self.state and all(gamma >= 1 - SAME for gamma in self.gamma)
 
 
 def _state(gamma: float, low: float, high: float, nudge: float) -> SiteState:

@@ -155,3 +155,17 @@ def test_json_has_the_lists_and_reads_back_to_the_same_report() -> None:
     again = DiagnosticReport.from_dict(values)
     assert again.to_dict() == values
     assert str(again) == str(shown)
+
+
+@pytest.mark.parametrize(("undefined", "state"), [(640, "aligned"), (641, "undefined"), (1277, "undefined")])
+def test_a_gamma_of_fewer_than_half_of_the_samples_is_none(undefined: int, state: str) -> None:
+    few = credit("++", gamma=(1.0, 1.0), undefined=(undefined,) * 2, magnitude=(1.0, 100.0))
+    aligned = state == "aligned"
+    assert few.state == (SiteState(state),) * 2
+    shown = report(few)
+    assert shown.finding("f").fired is not aligned
+    assert ("the credit is the BP gradient itself" in str(shown)) is aligned
+    assert ("the directions agree" in str(shown)) is aligned
+    assert (
+        f"is zero or not finite for {undefined:,} of 1,280 samples; Γ +1.000 is that of the others" in str(shown)
+    ) is not aligned

@@ -106,7 +106,7 @@ def site_line(credit: Credit, index: int) -> str:
     site, state, nudge = credit.sites[index], credit.state[index], credit.nudge[index]
     name = f"{site} {state.value:7}"
     if state is SiteState.UNDEFINED:
-        return f"{name}: credit or gradient is zero or not finite for all samples"
+        return f"{name}: {_undefined(credit, index)}"
     null = f"[{signed_cosine(credit.null_low[index])}, {signed_cosine(credit.null_high[index])}]"
     moved = "not resolved, so that Γ alone decides"
     if not math.isnan(nudge):
@@ -118,6 +118,14 @@ def site_line(credit: Credit, index: int) -> str:
         f"{name}  Γ {signed_cosine(credit.gamma[index])}  null {null} z {credit.z[index]:+.1f}  nudge {moved}  "
         f"‖a‖/‖g‖ {figure(credit.magnitude[index])}{left_out}{apart}"
     )
+
+
+def _undefined(credit: Credit, index: int) -> str:
+    """Why a site has no Γ, or one of too few samples."""
+    if math.isnan(credit.gamma[index]):
+        return "credit or gradient is zero or not finite for all samples"
+    few = f"credit or gradient is zero or not finite for {credit.undefined[index]:,} of {count(credit.samples, 'sample')}"
+    return f"{few}; Γ {signed_cosine(credit.gamma[index])} is that of the others alone"
 
 
 def credit_remarks(credit: Credit, *, at_floor: bool) -> list[str]:
@@ -132,7 +140,8 @@ def credit_remarks(credit: Credit, *, at_floor: bool) -> list[str]:
         )
     blocks = [index for index, site in enumerate(credit.sites) if site != EMBEDDING]
     sizes = [credit.magnitude[index] for index in blocks]
-    if all(credit.gamma[index] >= RIGHT for index in blocks) and min(sizes) * SETTLED <= max(sizes):
+    right = all(credit.gamma[index] >= RIGHT and credit.state[index] is not SiteState.UNDEFINED for index in blocks)
+    if right and min(sizes) * SETTLED <= max(sizes):
         remarks.append(
             f"the directions agree and the sizes do not: ‖a‖/‖g‖ goes from {figure(min(sizes))} to {figure(max(sizes))}, as of "
             "an EP nudge that has not settled; the cosine alone does not show it"
