@@ -169,3 +169,34 @@ def test_a_gamma_of_fewer_than_half_of_the_samples_is_none(undefined: int, state
     assert (
         f"is zero or not finite for {undefined:,} of 1,280 samples; Γ +1.000 is that of the others" in str(shown)
     ) is not aligned
+
+
+SHUFFLED = "At {} the credit is no closer to the gradient than it would be with its features shuffled"
+NO_DIRECTION = "At {} there is no direction to learn from"
+RAISES = "At {} a step along the credit raises the loss."
+BY_GAMMA = "At {} the credit points away from the gradient by Γ alone: where a step along it leads is not resolved."
+NOT_DOWN = (
+    "At {} the credit is closer to the gradient than with its features shuffled, yet a step along it does not lower the loss."
+)
+NOT_UP = "At {} the credit points away from the gradient by Γ, though a step along it does not raise the loss."
+KINDS = (SHUFFLED, NO_DIRECTION, RAISES, BY_GAMMA, NOT_DOWN, NOT_UP)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "nudge", "said"),
+    [
+        ((-0.5, 0.9, 0.9), (math.nan, 1.0, 1.0), {BY_GAMMA: "h_1"}),
+        ((-0.5, -0.5, 0.9), (math.nan, -0.2, 1.0), {BY_GAMMA: "h_1", RAISES: "h_2"}),
+        ((0.3, 0.3, 0.9), (-0.2, 0.0, 1.0), {NOT_DOWN: "h_1 and h_2"}),
+        ((-0.3, -0.3, 0.9), (0.2, 0.0, 1.0), {NOT_UP: "h_1 and h_2"}),
+        ((math.nan, 0.0, 0.9), (math.nan, -0.1, 1.0), {NO_DIRECTION: "h_1", SHUFFLED: "h_2"}),
+        ((0.0, 0.3, -0.3), (0.1, -0.1, 0.1), {SHUFFLED: "h_1", NOT_DOWN: "h_2", NOT_UP: "h_3"}),
+    ],
+)
+def test_a_flag_says_of_each_site_what_was_measured_there(
+    gamma: tuple[float, ...], nudge: tuple[float, ...], said: dict[str, str]
+) -> None:
+    shown = report(credit("+++", gamma=gamma, nudge=nudge))
+    flag = next(line for line in str(shown).splitlines() if "FLAG: credit" in line)
+    for kind in KINDS:
+        assert (kind.format(said[kind]) in flag) if kind in said else (kind.split("{} ")[1] not in flag), kind

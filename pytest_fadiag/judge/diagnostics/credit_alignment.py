@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..credit import EMBEDDING, Credit, SiteState
@@ -54,27 +55,13 @@ class CreditAlignment(Diagnostic):
         causes = (Cause(CauseKind.FLOOR_REFERENCE),) if _at_floor(report) else ()
         of = f"{credit.aligned} of {count(len(credit.blocks), 'block site')} aligned"
         if credit.against:
-            where = listed(credit.against)
-            return self.finding(
-                report,
-                Status.FIRE,
-                share,
-                f"{of}, and against the gradient at {where}",
-                f"At {where} a step along the credit raises the loss; what Γ is elsewhere does not make up for it.",
-                causes,
-            )
+            headline = f"{of}, and against the gradient at {listed(credit.against)}"
+            said = f"{_by_kind(credit, [SiteState.AGAINST])} What Γ is elsewhere does not make up for it."
+            return self.finding(report, Status.FIRE, share, headline, said, causes)
         if share > minimum or share == 1:
             return self.finding(report, Status.PASS, share, of, causes=causes)
-        others = [site for site, state in credit.blocks if state is not SiteState.ALIGNED]
-        return self.finding(
-            report,
-            Status.FIRE,
-            share,
-            f"{of}, not more than {minimum:.0%}",
-            f"At {listed(others)} the credit is no closer to the gradient than it would be with its features shuffled: these "
-            "blocks do not learn from it what the loss asks of them. Report Γ for each layer, never a mean over layers.",
-            causes,
-        )
+        said = f"{_by_kind(credit, [SiteState.NULL, SiteState.UNDEFINED])} Report Γ for each layer, never a mean over layers."
+        return self.finding(report, Status.FIRE, share, f"{of}, not more than {minimum:.0%}", said, causes)
 
     def lines(self, report: DiagnosticReport) -> list[str]:
         credit = report.credit
@@ -99,6 +86,36 @@ class CreditAlignment(Diagnostic):
             f"{site} Γ {signed_cosine(gamma)} ({state.value})"
             for site, gamma, state in zip(credit.sites, credit.gamma, credit.state, strict=True)
         ]
+
+
+def _by_kind(credit: Credit, states: Sequence[SiteState]) -> str:
+    """A sentence for each way in which block sites of these states are not aligned."""
+    kinds: dict[str, list[str]] = {}
+    for index, (site, state) in enumerate(zip(credit.sites, credit.state, strict=True)):
+        if site != EMBEDDING and state in states:
+            kinds.setdefault(_kind(credit, index), []).append(site)
+    return " ".join(f"At {listed(sites)} {kind}." for kind, sites in kinds.items())
+
+
+def _kind(credit: Credit, index: int) -> str:
+    """What was measured at a site that is not aligned, and no more."""
+    state, gamma = credit.state[index], credit.gamma[index]
+    if state is SiteState.UNDEFINED:
+        return "there is no direction to learn from: credit or gradient is zero or not finite for most samples or all"
+    if state is SiteState.AGAINST and math.isnan(credit.nudge[index]):
+        return "the credit points away from the gradient by Γ alone: where a step along it leads is not resolved"
+    if state is SiteState.AGAINST:
+        return "a step along the credit raises the loss"
+    if gamma > credit.null_high[index]:
+        return (
+            "the credit is closer to the gradient than with its features shuffled, yet a step along it does not lower the loss"
+        )
+    if gamma < credit.null_low[index]:
+        return "the credit points away from the gradient by Γ, though a step along it does not raise the loss"
+    return (
+        "the credit is no closer to the gradient than it would be with its features shuffled: these blocks do not learn from "
+        "it what the loss asks of them"
+    )
 
 
 def site_line(credit: Credit, index: int) -> str:
