@@ -74,7 +74,7 @@ class CreditValues:
     nudge: Annotated[
         tuple[float, ...], Meta(description="The loss that a small step saves, as a share of BP's; NaN is not resolved.")
     ]
-    magnitude: Annotated[tuple[float, ...], Meta(description="The median of ‖a‖/‖g‖.")]
+    magnitude: Annotated[tuple[float, ...], Meta(description="The median of ‖a‖/‖g‖, g of the summed loss.")]
     state: tuple[SiteState, ...]
 
     @classmethod

@@ -200,3 +200,7 @@ def test_a_flag_says_of_each_site_what_was_measured_there(
     flag = next(line for line in str(shown).splitlines() if "FLAG: credit" in line)
     for kind in KINDS:
         assert (kind.format(said[kind]) in flag) if kind in said else (kind.split("{} ")[1] not in flag), kind
+
+
+def test_the_report_says_which_gradient_the_size_is_relative_to() -> None:
+    assert "the g of ‖a‖/‖g‖ is that of the summed loss, without the 1/128 of (b)" in " ".join(str(report(credit("+"))).split())

@@ -72,8 +72,8 @@ class CreditAlignment(Diagnostic):
         lines = [
             f"credit from {credit.source}, {count(credit.samples, 'sample')}; the null is Γ with features permuted, 95 % of "
             "200 draws; a nudge is the loss that a step of ‖h‖/1000 saves, as a share of what BP's step saves, and random is "
-            f"the range of five random directions over {BATCH} samples"
-            + ("; h_0 stands apart and is not counted" if EMBEDDING in credit.sites else "")
+            f"the range of five random directions over {BATCH} samples; the g of ‖a‖/‖g‖ is that of the summed loss, without "
+            f"the 1/{BATCH} of (b)" + ("; h_0 stands apart and is not counted" if EMBEDDING in credit.sites else "")
         ]
         lines += [site_line(credit, index) for index in _blocks_first(credit)]
         return lines + credit_remarks(credit, at_floor=_at_floor(report))
