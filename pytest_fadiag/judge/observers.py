@@ -58,7 +58,7 @@ STATES: ObserverSpec[object] = ObserverSpec("states", 1, f"{_HOME}.states:StateN
 GRADIENTS: ObserverSpec[object] = ObserverSpec("gradients", 2, f"{_HOME}.gradients:GradientNorms")
 DIRECTIONS: ObserverSpec[object] = ObserverSpec("directions", 3, f"{_HOME}.directions:GradientDirections")
 OUTPUT_ERROR: ObserverSpec[object] = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
-ACCURACY: ObserverSpec[object] = ObserverSpec("accuracy", 1, f"{_HOME}.accuracy:Classification", probe=False)
+ACCURACY: ObserverSpec[object] = ObserverSpec("accuracy", 2, f"{_HOME}.accuracy:Classification", probe=False)
 REFERENCE: ObserverSpec[object] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
 PRECISION = ObserverSpec("precision", 1, f"{_HOME}.precision:GradientPrecision", result=Precision)
 DEPTH = ObserverSpec("depth", 2, f"{_HOME}.depth:DepthProbes", result=Depth)

@@ -52,6 +52,11 @@ class AuxiliaryStatistics:
     tokens_without_gradient: tuple[int, ...] = ()
     tokens: int | None = None
     classes: int | None = None
+    """How many outputs the network has."""
+    label_classes: int | None = None
+    """How many classes occur among all test images."""
+    largest_label_share: float | None = None
+    """How many of them are of the most frequent class."""
     predicted_class_share: float | None = None
     largest_logit: float | None = None
 

@@ -26,10 +26,8 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
     accuracy = report.headline_acc
     if companions.nonfinite_logits:
         remarks.append(f"the logits are not finite for {count(companions.nonfinite_logits, 'image')}, which count as errors")
-    elif accuracy is not None and companions.classes and at_chance(accuracy, companions.classes, images):
-        remarks.append(
-            f"accuracy is at chance (1/{companions.classes}); an untrained network passes (a) to (c) by construction"
-        )
+    elif accuracy is not None and (guess := at_chance(accuracy, companions, images)) is not None:
+        remarks.append(f"accuracy is at chance ({guess.symbol}); an untrained network passes (a) to (c) by construction")
     if DirectionDrift.name in report.diagnostics:
         remarks += filter(None, [class_mix(report)])
     remarks += filter(None, [idle_remark(report), spread_growth(report), scaled_up(report)])

@@ -93,6 +93,36 @@ def test_a_seed_whose_control_is_none_has_no_margin_over_seeds() -> None:
         SeedReport.of([controlled(0.1), report(controlled(0.5), seed=7)], 2.0)
 
 
+def labelled(accuracy: float, outputs: int, classes: int, share: float, own: float = 0.95) -> DiagnosticReport:
+    """A control on test images whose labels were counted."""
+    statistics = AuxiliaryStatistics(classes=outputs, label_classes=classes, largest_label_share=share)
+    return report(controlled(accuracy), companions=statistics, headline_acc=own, accuracy=Accuracy(own, 10_000))
+
+
+def test_chance_is_that_of_the_classes_that_occur_and_not_of_the_outputs() -> None:
+    found = labelled(0.1, 1000, 10, 0.1).finding("d")
+    assert found.status is Status.NOT_MEASURED
+    assert found.headline == "the control is at chance, 0.1000 with 10 classes: it is no control"
+    assert labelled(0.1061, 1000, 10, 0.1).finding("d").status is Status.PASS
+
+
+def test_guessing_the_most_frequent_class_is_chance() -> None:
+    """Two standard errors of 0.9 on 10,000 images are 0.6 points."""
+    found = labelled(0.9, 2, 2, 0.9).finding("d")
+    assert found.status is Status.NOT_MEASURED
+    assert "is at chance, 0.9000 where 0.9000 of the images are of one class: it is no control" in found.headline
+    assert not labelled(0.9059, 2, 2, 0.9).finding("d").measured and labelled(0.9061, 2, 2, 0.9).finding("d").measured
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [(0.001, "(1/1000)"), (0.1, "(1/10)"), (0.3, "(0.3000, the share of the most frequent class)"), (0.2, ""), (0.5, "")],
+)
+def test_a_network_that_guesses_in_either_way_is_said_to_be_at_chance(own: float, said: str) -> None:
+    remarks = " ".join(labelled(0.5, 1000, 10, 0.3, own).remarks)
+    assert ("accuracy is at chance" in remarks) is bool(said) and said in remarks
+
+
 # --- weaker than a readout of the embedding --------------------------------------------------------------------------
 
 

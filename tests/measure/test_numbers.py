@@ -57,6 +57,15 @@ def test_a_gradient_of_any_size_is_measured_to_1e_5(size: float, data: tuple[Ten
     assert size / 10 < measured.bp_grad_norms[-1] < size * 10
 
 
+def test_the_classes_of_all_labels_are_counted_and_not_the_outputs(data: tuple[Tensor, Tensor]) -> None:
+    x, y = data
+    skewed = torch.where(torch.arange(len(y)) % 10 < 7, 3, y)
+    companions = measure(network(classes=50), in_batches(x, skewed)).companions
+    counts = np.unique(skewed.numpy(), return_counts=True)[1]
+    assert (companions.classes, companions.label_classes) == (50, len(counts))
+    assert companions.largest_label_share == counts.max() / len(y)
+
+
 def test_confident_samples_keep_their_output_error_exact() -> None:
     """Of p - 1 float32 keeps no digit at 1e-8; the float64 step at the logits does."""
     x, y = clustered(1300)

@@ -36,11 +36,9 @@ def doubts_about(report: DiagnosticReport) -> tuple[Doubt, ...]:
 
 
 def _at_chance(report: DiagnosticReport, accuracy: float) -> Doubt | None:
-    """That a control is no better than guessing; where the number of classes is not known, nobody can tell."""
-    classes, images = report.companions.classes, _image_count(report)
-    if not classes or not no_better_than_chance(accuracy, classes, images):
-        return None
-    return Doubt(DoubtKind.AT_CHANCE, f"{fraction(accuracy)} with {classes} classes")
+    """That a control is no better than guessing; where neither labels nor outputs are known, nobody can tell."""
+    guess = no_better_than_chance(accuracy, report.companions, _image_count(report))
+    return None if guess is None else Doubt(DoubtKind.AT_CHANCE, f"{fraction(accuracy)} {guess.words}")
 
 
 def _below_readout(report: DiagnosticReport, accuracy: float) -> Doubt | None:

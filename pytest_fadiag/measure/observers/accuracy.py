@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -42,12 +43,16 @@ class Classification(Observer[Output]):
 
     def compute(self) -> dict[str, Any]:
         hits = torch.cat(self.hits).tolist() if self.hits else []
-        order = hashlib.sha256(torch.cat(self.labels).cpu().numpy().tobytes() if self.labels else b"").hexdigest()
+        labels = torch.cat(self.labels) if self.labels else torch.empty(0)
+        occurring = Counter(labels.tolist())
+        order = hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
         accuracy = Accuracy.of(hits, order, self.data_digest)
         predictions = torch.stack(self.predictions).sum(0)
         return {
             "accuracy": asdict(accuracy),
             "classes": self.classes,
+            "label_classes": len(occurring),
+            "largest_label_share": max(occurring.values()) / len(labels),
             "predicted_class_share": float(predictions.max() / predictions.sum()),
             "largest_logit": float(torch.stack(self.largest).max()),
             "nonfinite_logits": int(torch.stack(self.nonfinite).sum()),
