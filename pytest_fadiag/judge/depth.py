@@ -32,6 +32,8 @@ class Depth:
     fitted: int = 0
     read: int = 0
     """How many images the probes were fitted to, and on how many others they were read."""
+    tokens: str = ""
+    """Which tokens of h_0 are read, «the class token», where the head does not read all of them."""
     dealt: bool = False
     """Whether the halves were dealt by a fixed shuffle, since the data is sorted."""
     nonfinite: tuple[int, ...] = ()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..judge.errors import AuditError
+from ..judge.wording import count
 from .accumulators import Rows
 from .features import Layout
 from .vectors import wide_dtype
@@ -43,10 +44,22 @@ class Features:
         dtype = wide_dtype(value)
         if value.ndim == 2:
             return value.to(dtype)
-        sequence = value.ndim == 3 and self.tokens is not None and not self.layout.is_map(value)
-        read = self._read(value, self.tokens) if sequence and self.tokens is not None else self.layout.by_feature(value)
+        tokens = self._tokens_of(value)
+        read = self.layout.by_feature(value) if tokens is None else self._read(value, tokens)
         pooled: Tensor = read.mean(1, dtype=dtype)
         return pooled
+
+    def in_words(self, value: Tensor) -> str:
+        """Which tokens of a state are read, where these are not all."""
+        tokens = self._tokens_of(value)
+        if tokens is None or bool(tokens.all()):
+            return ""
+        read = tokens.nonzero().flatten().tolist()
+        return "the class token" if read == [0] else f"the {count(len(read), 'token')} that the head reads"
+
+    def _tokens_of(self, value: Tensor) -> Tensor | None:
+        """Those that the head reads, where a state is a sequence of tokens and somebody knows."""
+        return self.tokens if value.ndim == 3 and not self.layout.is_map(value) else None
 
     @staticmethod
     def _read(value: Tensor, tokens: Tensor) -> Tensor:
@@ -118,12 +131,15 @@ class Curve:
         self.probes: dict[int, Probe] = {}
         self.right: dict[int, Rows] = {}
         self.broken: dict[int, Tensor] = {}
+        self.tokens = ""
+        """Which tokens are read of h_0."""
 
     def take(self, layer: int, value: Tensor, labels: Tensor, fitted: Tensor) -> None:
         """A state of some samples, samples first; probes are fitted to some of them, and read on the others behind these."""
         z, finite = self.features(value)
         if layer not in self.probes:
             self.probes[layer], self.right[layer] = Probe(z.shape[1], z), Rows(self.read)
+            self.tokens = self.features.in_words(value) if layer == 0 else self.tokens
             self.broken[layer] = torch.zeros((), dtype=torch.long, device=z.device)
         self.broken[layer] += (~finite).sum()
         some, all_of_them = bool(fitted.any()), bool(fitted.all())

@@ -98,7 +98,7 @@ def test_the_report_shows_every_probe_the_null_with_both_draws_and_each_block() 
     for part in (
         "h_0 0.6000  h_1 0.7000  h_2 0.7800  h_3 0.8000",
         "h_0 0.6000  h_1 0.6000  h_2 0.6100  h_3 0.6200",
-        "a linear readout of the embedding reads 0.600; the network 0.609",
+        "a linear readout of the embedding reads 0.600 on these 5,000 images; the network 0.609",
         "null +2.00 pp (draws +1.00 and +3.00)",
         "depth utility +18.00 pp",
         "+16.00 to +20.00 (paired against the blocks drawn anew)",
@@ -189,3 +189,10 @@ def test_blocks_as_initialised_have_learnt_nothing_whatever_is_read_behind_them(
     some = probed(as_initialised=(1, 2))
     assert not some.finding("e").fired and some.idle_blocks == (1, 2)
     assert "blocks 1–2 are as a new initialisation leaves them" in str(some) and "blocks 1–2 add nothing" in str(some)
+
+
+def test_what_is_read_of_a_class_token_is_not_said_of_the_embedding() -> None:
+    text = str(probed(probes=(0.2, 0.2, 0.2, 0.2), null=((0.2,) * 4,) * 2, interval=(-1.0, 1.0), tokens="the class token"))
+    assert "a linear readout of the class token at h_0 reads 0.200 on these 5,000 images; the network 0.609" in text
+    assert "; a linear readout of the class token at h_0 reads 0.200, of the last state 0.200." in text
+    assert "of the embedding" not in text

@@ -139,6 +139,7 @@ def test_tokens_are_pooled_as_the_head_reads_them(read: list[int] | None, tokens
     probe = [state.detach()[:1280].numpy() for state in model.states(x.double())]
     change = [np.median(np.linalg.norm(b - a, axis=2) / np.linalg.norm(a, axis=2)) for a, b in pairwise(probe)]
     assert seen.change == pytest.approx(change, rel=1e-6)  # over samples and tokens
+    assert seen.tokens == {5: "", 1: "the class token", 2: "the 2 tokens that the head reads"}[len(pooled)]
 
 
 class Maps(nn.Module):

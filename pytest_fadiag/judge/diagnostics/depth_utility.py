@@ -85,9 +85,7 @@ class DepthUtility(Diagnostic):
         if depth.null:
             lines.append(f"with blocks drawn anew: {_probes(depth.null_probes)}    (mean of {count(len(depth.null), 'draw')})")
         if report.headline_acc is not None:
-            lines.append(
-                f"a linear readout of the embedding reads {depth.probes[0]:.3f}; the network {report.headline_acc:.3f}"
-            )
+            lines.append(f"{_readout(depth)} on these {count(depth.read, 'image')}; the network {report.headline_acc:.3f}")
         return [*lines, _sum(depth), *_block_lines(depth)]
 
     def values(self, report: DiagnosticReport) -> list[str]:
@@ -109,7 +107,7 @@ def idle_remark(report: DiagnosticReport) -> str:
 def _meaning(depth: Depth, value: float, interval: tuple[float, float], minimum: float) -> str:
     """What stands in the paper of blocks that add too little, and no more than the interval carries."""
     low, high = interval
-    ends = f"a linear readout of the embedding reads {depth.probes[0]:.3f}, of the last state {depth.probes[-1]:.3f}"
+    ends = f"{_readout(depth)}, of the last state {depth.probes[-1]:.3f}"
     than = " than random ones would" if depth.null_pp is not None and depth.null_pp > 0 else ""
     if low > 0:
         short = f"less than the {limit(minimum)} pp that are asked"
@@ -121,6 +119,11 @@ def _meaning(depth: Depth, value: float, interval: tuple[float, float], minimum:
             f"There is no evidence that the blocks make the class easier to read{than}: {_end(value)} pp ({_bounds(interval)})"
         )
     return f"{said}; {ends}. The accuracy is no evidence that depth was learnt."
+
+
+def _readout(depth: Depth) -> str:
+    """What is read at h_0; of a class token alone, which has not seen the image, that is not what the embedding holds."""
+    return f"a linear readout of {f'{depth.tokens} at h_0' if depth.tokens else 'the embedding'} reads {depth.probes[0]:.3f}"
 
 
 def _span(low: float, high: float) -> str:

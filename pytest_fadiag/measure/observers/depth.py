@@ -204,6 +204,7 @@ class _Probing:
             change=tuple(change),
             fitted=self.fitted,
             read=self.read,
+            tokens=self.own.tokens,
             dealt=dealt,
             nonfinite=tuple(int(self.own.broken[layer]) for layer in range(len(own))),
             as_initialised=self.as_initialised,
