@@ -82,6 +82,12 @@ class Depth:
         return None if self.null_pp is None else _pp((self.gain_pp - max(self.null_pp, 0.0)) / 100)
 
     @property
+    def by_draw_pp(self) -> float:
+        """By how much the utility differs with the draw; draws that lose take nothing off it."""
+        taken = [max(gain, 0.0) for gain in self.null_gains_pp] or [0.0]
+        return _pp((max(taken) - min(taken)) / 100)
+
+    @property
     def null_probes(self) -> tuple[float, ...]:
         """What a probe reads at each state with drawn blocks, the mean of the draws."""
         return tuple(_mean(draws) for draws in zip(*self.null, strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .chance import at_chance
-from .diagnostics.depth_utility import idle_remark
+from .diagnostics.depth_utility import draws_remark, idle_remark
 from .diagnostics.direction_drift import DirectionDrift, class_mix
 from .diagnostics.frozen_margin import FrozenMargin, doubts_about
 from .scale import scaled_up, spread_growth
@@ -30,7 +30,7 @@ def remarks_on(report: DiagnosticReport) -> list[str]:
         remarks.append(f"accuracy is at chance ({guess.symbol}); an untrained network passes (a) to (c) by construction")
     if DirectionDrift.name in report.diagnostics:
         remarks += filter(None, [class_mix(report)])
-    remarks += filter(None, [idle_remark(report), spread_growth(report), scaled_up(report)])
+    remarks += filter(None, [idle_remark(report), draws_remark(report), spread_growth(report), scaled_up(report)])
     dtype = report.environment.get("dtype")
     if dtype in ("float16", "bfloat16"):
         remarks.append(f"the checkpoint is half precision ({dtype}); it was audited in float32")

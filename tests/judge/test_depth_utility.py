@@ -10,7 +10,7 @@ from builders import BP, report
 from pytest_fadiag import AuditError, DiagnosticReport
 from pytest_fadiag.judge.codec import to_plain
 from pytest_fadiag.judge.depth import Depth, paired_mean
-from pytest_fadiag.judge.diagnostics import Status
+from pytest_fadiag.judge.diagnostics import CauseKind, Status
 
 ABCDE = ("residual-growth", "gradient-floor", "direction-drift", "frozen-margin", "depth-utility")
 DEEP: dict[str, Any] = {
@@ -196,3 +196,19 @@ def test_what_is_read_of_a_class_token_is_not_said_of_the_embedding() -> None:
     assert "a linear readout of the class token at h_0 reads 0.200 on these 5,000 images; the network 0.609" in text
     assert "; a linear readout of the class token at h_0 reads 0.200, of the last state 0.200." in text
     assert "of the embedding" not in text
+
+
+@pytest.mark.parametrize(
+    ("draws", "differ"),
+    [((0.40, 0.78), True), ((0.62, 0.66), True), ((0.62, 0.65), False), ((0.40, 0.62), False), ((0.20, 0.50), False)],
+)
+def test_draws_of_the_null_that_differ_by_more_than_is_asked_resolve_nothing(draws: tuple[float, float], differ: bool) -> None:
+    one = probed(null=tuple((0.60, 0.60, 0.60, last) for last in draws))
+    assert (CauseKind.DRAWS_DIFFER in [cause.kind for cause in one.finding("e").causes]) is differ
+    assert any(remark.startswith("blocks drawn anew gain") for remark in one.remarks) is differ
+    if draws == (0.40, 0.78):
+        assert (
+            "blocks drawn anew gain -20.00 and +18.00 pp: the depth utility differs with the draw by 18.00 pp, more than the "
+            "3 pp that are asked"
+        ) in one.remarks
+        assert one.finding("e").outcome == "pass (not resolved: the draws of the null differ)"

@@ -15,6 +15,7 @@ class CauseKind(enum.Enum):
     NOT_ONE_CLASS = "not driven to one class"
     BIASED_OUTPUT = "biased output {:.3f}"
     UNRESOLVED = "not resolved by one test set"
+    DRAWS_DIFFER = "not resolved: the draws of the null differ"
     QUESTIONED = "questioned control: {}"
     NON_FINITE = "non-finite"
     UNDEFINED = "undefined"

@@ -40,7 +40,8 @@ class DepthUtility(Diagnostic):
         value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
         what = f"{'gain' if bounded else 'depth utility'} {beside(points, value, minimum)} pp"
         low, high = depth.interval or (value, value)
-        causes = (Cause(CauseKind.UNRESOLVED),) if low <= minimum <= high else ()
+        unresolved = {CauseKind.UNRESOLVED: low <= minimum <= high, CauseKind.DRAWS_DIFFER: depth.by_draw_pp > minimum}
+        causes = tuple(Cause(kind) for kind, is_so in unresolved.items() if is_so)
         if value < minimum:
             return self.finding(
                 report, Status.FIRE, value, f"{what} < {limit(minimum)}", _meaning(depth, value, (low, high), minimum), causes
@@ -102,6 +103,17 @@ def idle_remark(report: DiagnosticReport) -> str:
     if depth is None or depth.problem or 2 * len(depth.idle) < len(depth.steps_pp) or not report.asks_for(DepthUtility.key):
         return ""
     return "" if DepthUtility().judge(report).fired else f"{_idle(depth)} to what a linear probe reads"
+
+
+def draws_remark(report: DiagnosticReport) -> str:
+    """That the null depends on the draw by more than is asked of the utility; else nothing."""
+    depth, minimum = report.depth, report.thresholds.depth_utility_minimum_pp
+    if depth is None or depth.problem or not depth.by_draw_pp > minimum or not report.asks_for(DepthUtility.key):
+        return ""
+    return (
+        f"blocks drawn anew gain {listed(map(points, depth.null_gains_pp))} pp: the depth utility differs with the draw by "
+        f"{_amount(depth.by_draw_pp)} pp, more than the {limit(minimum)} pp that are asked"
+    )
 
 
 def _meaning(depth: Depth, value: float, interval: tuple[float, float], minimum: float) -> str:
