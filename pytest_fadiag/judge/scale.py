@@ -41,7 +41,7 @@ def spread_growth(report: DiagnosticReport) -> str:
 
 
 def scaled_up(report: DiagnosticReport) -> str:
-    """That a gradient at the floor is small because the parameters are scaled up, where the stream does not grow."""
+    """That a gradient at the floor is small by scale, of parameters or of inputs: which of them, nobody looked."""
     asked = {GradientFloor.name, ResidualGrowth.name} <= set(report.diagnostics)
     per_error, size = report.companions.gradient_per_unit_error, deepest(report.residual_norms)
     if not asked or report.unproven or per_error is None or size is None or not math.isfinite(per_error * size):
@@ -51,5 +51,8 @@ def scaled_up(report: DiagnosticReport) -> str:
         return ""  # it is small because the stream grew
     if per_error * size < HEALTHY_PRODUCT or not GradientFloor().judge(report).fired or grown.fired or not grown.measured:
         return ""
-    product = f"‖g_L‖·‖h_L‖ per unit error is {figure(per_error * size)}, as in a healthy network"
-    return f"‖g_L‖ is small because the parameters are scaled up: {product}. It is below the floor all the same"
+    return (
+        f"‖g_L‖ is small beside a large stream: ‖h_L‖ is {figure(size)}, and ‖g_L‖·‖h_L‖ per unit error "
+        f"{figure(per_error * size)}, as in a healthy network. That is scale, usually of the parameters, or of the inputs; it is "
+        "below the floor all the same"
+    )
