@@ -29,7 +29,7 @@ def spread_growth(report: DiagnosticReport) -> str:
     if len(norms) != len(report.residual_norms) or ResidualGrowth().judge(report).fired:
         return ""
     total = cumulative_growth(norms)
-    if not total > most * most:
+    if not total > max(most * most, 1.0):  # a stream that shrinks exceeds a ratio below 1 too
         return ""
     steps = [after / before for before, after in pairwise(norms[: norms.index(max(norms)) + 1])]
     low, high = figure(min(steps)), figure(max(steps))
@@ -53,6 +53,6 @@ def scaled_up(report: DiagnosticReport) -> str:
         return ""
     return (
         f"‖g_L‖ is small beside a large stream: ‖h_L‖ is {figure(size)}, and ‖g_L‖·‖h_L‖ per unit error "
-        f"{figure(per_error * size)}, as in a healthy network. That is scale, usually of the parameters, or of the inputs; it is "
-        "below the floor all the same"
+        f"{figure(per_error * size)}, as in a healthy network. That is scale, usually of the parameters, or of the inputs; it "
+        "is below the floor all the same"
     )

@@ -54,6 +54,11 @@ def test_the_ratio_is_the_reports_own_and_the_cumulative_form_fires_instead() ->
     assert said_of_growth(grown(39, 39, 39, diagnostics=("gradient-floor",))) == []
 
 
+def test_a_stream_that_shrinks_does_not_grow_whatever_the_ratio() -> None:
+    judged = grown(0.25, 0.4, thresholds=DiagnosticThresholds(h_norm_explosion_ratio=0.5))
+    assert said_of_growth(judged) == [] and "a" not in judged.fired
+
+
 def test_a_stream_with_holes_is_left_to_its_bounds() -> None:
     assert said_of_growth(report(residual_norms=[1.0, None, 40.0, 1600.0, 64_000.0])) == []
 
