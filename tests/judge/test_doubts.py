@@ -123,6 +123,20 @@ def test_a_network_that_guesses_in_either_way_is_said_to_be_at_chance(own: float
     assert ("accuracy is at chance" in remarks) is bool(said) and said in remarks
 
 
+# --- logits that are not finite -----------------------------------------------------------------------------------------
+
+ALONE = "Nothing was compared with a control: it fires for the logits alone."
+
+
+def test_logits_that_are_not_finite_fire_and_say_where_nothing_was_compared() -> None:
+    broken = AuxiliaryStatistics(classes=10, nonfinite_logits=3)
+    for base, compared in ((report(frozen_baseline_acc=None), False), (controlled(0.1), False), (controlled(0.5), True)):
+        judged = report(base, companions=broken)
+        (flag,) = [line for line in str(judged).splitlines() if "FLAG" in line]
+        assert judged.fired == "d" and "logits are not finite (3 images)" in flag
+        assert (ALONE not in flag) is compared
+
+
 # --- weaker than a readout of the embedding --------------------------------------------------------------------------
 
 

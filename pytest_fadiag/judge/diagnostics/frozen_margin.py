@@ -147,7 +147,8 @@ class FrozenMargin(Diagnostic):
                 Status.FIRE,
                 value,
                 f"logits are not finite ({count(broken, 'image')})",
-                "The network gives no prediction for these images, which count as errors; its accuracy is no headline.",
+                "The network gives no prediction for these images, which count as errors; its accuracy is no headline."
+                + (" Nothing was compared with a control: it fires for the logits alone." if value is None else ""),
                 (Cause(CauseKind.NON_FINITE),),
             )
         if value is None:
