@@ -49,7 +49,7 @@ def make_control(
     _draw(control, found, drawn_by)
     if from_scratch:
         inside, rest = frozenset().union(*found.parameters), ("what is outside the blocks",)
-        _draw(control, replace(found, blocks=rest, parameters=(found.outside - inside,), outside=inside), drawn_by)
+        _draw(control, replace(found, blocks=rest, parameters=(found.outside - inside,), outside=inside), _another(drawn_by))
     _freeze(control, found)
     return control
 
@@ -57,6 +57,11 @@ def make_control(
 def frozen_parameters(control: nn.Module) -> list[str]:
     """The names of what stays as it was drawn."""
     return [name for name, parameter in named_parameters(control).items() if not parameter.requires_grad]
+
+
+def _another(seed: int) -> int:
+    """A seed that follows from one: by the same, the embedding would have the numbers of the first block."""
+    return int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(seed)))
 
 
 def _draw(network: nn.Module, stream: Stream, seed: int) -> None:

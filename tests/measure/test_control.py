@@ -125,6 +125,18 @@ def test_from_scratch_the_rest_is_drawn_too_and_stays_trainable() -> None:
     assert control.embed.weight.requires_grad and not control.blocks[3].fc2.bias.requires_grad
 
 
+@pytest.mark.parametrize("seed", [None, 0, 42])
+def test_no_two_layers_are_drawn_from_the_same_random_numbers(seed: int | None) -> None:
+    """Layers of other sizes scale the same numbers, so that their correlation would be 1; that of 64 others is 0.125 or so."""
+    control = make_control(network(), seed=seed, from_scratch=True)
+    layers = [parameter.detach().flatten()[:64] for parameter in control.parameters() if parameter.ndim > 1]
+    alike = torch.corrcoef(torch.stack(layers)).fill_diagonal_(0)
+    assert len(layers) == 10 and float(alike.abs().max()) < 0.6
+    if seed is not None:
+        again = make_control(network(seed=3), seed=seed, from_scratch=True)
+        assert all(map(torch.equal, control.parameters(), again.parameters()))
+
+
 @pytest.mark.parametrize(
     "model",
     [network(), Convolutional(Block()), Convolutional(Block(), channels=1), Words()],
