@@ -212,3 +212,15 @@ def test_draws_of_the_null_that_differ_by_more_than_is_asked_resolve_nothing(dra
             "3 pp that are asked"
         ) in one.remarks
         assert one.finding("e").outcome == "pass (not resolved: the draws of the null differ)"
+
+
+@pytest.mark.parametrize(
+    ("null", "beyond"),
+    [
+        (DEEP["null"], "+18.00 pp beyond the blocks drawn anew"),
+        (((0.6,) * 4,) * 2, "+20.00 pp beyond h_0"),
+        ((), "+20.00 pp beyond h_0"),
+    ],
+)
+def test_of_blocks_as_initialised_it_is_said_beyond_what_the_rest_is_read(null: Any, beyond: str) -> None:
+    assert f"What is read behind them, {beyond}, is what" in str(probed(as_initialised=(0, 1, 2), null=null))

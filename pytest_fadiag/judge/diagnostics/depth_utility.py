@@ -69,7 +69,7 @@ class DepthUtility(Diagnostic):
             Status.FIRE,
             value,
             "every block is as a new initialisation leaves it",
-            f"Nothing was learnt in the blocks. What is read behind them, {points(value)} pp beyond other random blocks, is "
+            f"Nothing was learnt in the blocks. What is read behind them, {points(value)} pp beyond {_baseline(depth)}, is "
             "what the embedding learnt to put through these.",
             (Cause(CauseKind.UNTRAINED),),
         )
@@ -133,6 +133,11 @@ def _meaning(depth: Depth, value: float, interval: tuple[float, float], minimum:
     return f"{said}; {ends}. The accuracy is no evidence that depth was learnt."
 
 
+def _baseline(depth: Depth) -> str:
+    """What the utility is over: random blocks where these add something, else h_0."""
+    return "the blocks drawn anew" if depth.null_pp is not None and depth.null_pp > 0 else "h_0"
+
+
 def _readout(depth: Depth) -> str:
     """What is read at h_0; of a class token alone, which has not seen the image, that is not what the embedding holds."""
     return f"a linear readout of {f'{depth.tokens} at h_0' if depth.tokens else 'the embedding'} reads {depth.probes[0]:.3f}"
@@ -164,15 +169,13 @@ def _probes(accuracies: tuple[float, ...]) -> str:
 def _sum(depth: Depth) -> str:
     """Gain, null and utility in a row."""
     gain = f"gain {points(depth.gain_pp)} pp"
-    against, bounds = "h_0", depth.interval or (depth.gain_pp, depth.gain_pp)
+    bounds = depth.interval or (depth.gain_pp, depth.gain_pp)
     if depth.utility_pp is None or depth.null_pp is None:
         return f"{gain}    95 % interval {_bounds(bounds)} (paired)    {_no_null(depth)}"
-    if depth.null_pp > 0:
-        against = "the blocks drawn anew"
     draws = listed(points(gain) for gain in depth.null_gains_pp)
     return (
         f"{gain}    null {points(depth.null_pp)} pp (draws {draws})    depth utility {points(depth.utility_pp)} pp    95 % "
-        f"interval {_bounds(bounds)} (paired against {against})"
+        f"interval {_bounds(bounds)} (paired against {_baseline(depth)})"
     )
 
 
