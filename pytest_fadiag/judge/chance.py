@@ -38,6 +38,13 @@ def guesses(statistics: AuxiliaryStatistics) -> list[Guess]:
     return found
 
 
+def by_outputs(statistics: AuxiliaryStatistics) -> str:
+    """That chance is known by the outputs alone, where nobody counted the labels; else nothing."""
+    if not statistics.classes or statistics.label_classes:
+        return ""
+    return f"chance is taken as 1/{statistics.classes}, by the outputs: the classes of the labels were not counted"
+
+
 def at_chance(accuracy: float, statistics: AuxiliaryStatistics, images: int | None) -> Guess | None:
     """The guess that an accuracy cannot be told from."""
     return next((guess for guess in guesses(statistics) if abs(accuracy - guess.chance) <= guess.slack(images)), None)

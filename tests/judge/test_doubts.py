@@ -114,6 +114,12 @@ def test_guessing_the_most_frequent_class_is_chance() -> None:
     assert not labelled(0.9059, 2, 2, 0.9).finding("d").measured and labelled(0.9061, 2, 2, 0.9).finding("d").measured
 
 
+def test_where_nobody_counted_the_labels_the_report_says_by_what_chance_is_known() -> None:
+    said = "chance is taken as 1/1000, by the outputs: the classes of the labels were not counted"
+    assert said in str(report(controlled(0.1), companions=AuxiliaryStatistics(classes=1000)))
+    assert "chance" not in str(labelled(0.5, 1000, 10, 0.1)) and "chance" not in str(report())
+
+
 @pytest.mark.parametrize(
     ("own", "said"),
     [(0.001, "(1/1000)"), (0.1, "(1/10)"), (0.3, "(0.3000, the share of the most frequent class)"), (0.2, ""), (0.5, "")],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..chance import no_better_than_chance
+from ..chance import by_outputs, no_better_than_chance
 from ..control import UNMARKED, ControlKind
 from ..doubts import Doubt, DoubtKind
 from ..margins import Interval, margin_interval
@@ -191,7 +191,7 @@ class FrozenMargin(Diagnostic):
         how = "; state it as n_test in the log's config" if report.partial else ""
         unknown = f"    (no interval: the number of test images is not known{how})"
         spread = f"    95 % interval {points(bounds.low)} to {points(bounds.high)} ({bounds.kind})" if bounds else unknown
-        lines.append(f"margin {points(value)} pp{spread}")
+        lines += filter(None, [f"margin {points(value)} pp{spread}", by_outputs(report.companions)])
         if bounds is not None and 0 in bounds and value >= report.thresholds.frozen_acc_margin_pp:
             lines.append(f"the interval holds 0: {NO_EVIDENCE}")  # what fires says so below its flag
         return lines
