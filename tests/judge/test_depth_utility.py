@@ -224,3 +224,8 @@ def test_draws_of_the_null_that_differ_by_more_than_is_asked_resolve_nothing(dra
 )
 def test_of_blocks_as_initialised_it_is_said_beyond_what_the_rest_is_read(null: Any, beyond: str) -> None:
     assert f"What is read behind them, {beyond}, is what" in str(probed(as_initialised=(0, 1, 2), null=null))
+
+
+def test_of_blocks_as_initialised_that_lose_nothing_is_said_to_be_read_behind_them() -> None:
+    text = str(probed(probes=(0.6, 0.6, 0.6, 0.5), as_initialised=(0, 1, 2)))
+    assert "leaves it. Nothing was learnt in the blocks.\n" in text and "What is read behind" not in text

@@ -57,8 +57,10 @@ def test_without_a_control_it_runs_and_decides(deep: Repo) -> None:
 
 def test_a_failing_test_says_what_to_write_in_the_paper(deep: Repo) -> None:
     result = deep.run(HOLLOW)
-    result.stdout.fnmatch_lines(["*FLAG: depth adds nothing to read: depth utility*< 3. There is no evidence*embedding reads*"])
-    result.stdout.fnmatch_lines(["FAILED runs/hollow_s1.pt::depth-utility - depth utility * pp < 3"])
+    result.stdout.fnmatch_lines(
+        ["*FLAG: depth adds nothing to read: every block is as a new initialisation*learnt in the blocks."]
+    )
+    result.stdout.fnmatch_lines(["FAILED runs/hollow_s1.pt::depth-utility - every block is as a new initialisation leaves it"])
 
 
 @pytest.mark.parametrize("control", ["option", "ini", "fixture"])
@@ -117,7 +119,7 @@ def test_a_control_that_is_none_is_replaced_by_it_in_the_test_of_the_margin(deep
     assert bad["outcomes"]["d"] == "failed" and bad["fired"] == "e"
     assert bad["verdict"] == "needs walk-back: depth adds nothing to read"
     deep.run(HOLLOW, AT_CHANCE).stdout.fnmatch_lines(
-        ["FAILED runs/hollow_s1.pt::frozen-margin - *chance*; (e) depth-utility in its place: depth utility*"]
+        ["FAILED runs/hollow_s1.pt::frozen-margin - *chance*; (e) depth-utility i*"]
     )
     assert deep.summary(BOTH, AT_CHANCE, "--fa-diagnostics=abcde")["runs/hollow_s1.pt"]["outcomes"] == {
         "a": "passed",

@@ -64,13 +64,14 @@ class DepthUtility(Diagnostic):
 
     def _untrained(self, report: DiagnosticReport, depth: Depth) -> Finding:
         value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
+        more = f"{points(value)} pp beyond {_baseline(depth)}"
+        behind = f" What is read behind them, {more}, is what the embedding learnt to put through these."
         return self.finding(
             report,
             Status.FIRE,
             value,
             "every block is as a new initialisation leaves it",
-            f"Nothing was learnt in the blocks. What is read behind them, {points(value)} pp beyond {_baseline(depth)}, is "
-            "what the embedding learnt to put through these.",
+            f"Nothing was learnt in the blocks.{behind if value > 0 else ''}",
             (Cause(CauseKind.UNTRAINED),),
         )
 
