@@ -298,7 +298,7 @@ def shipped(name: str) -> DiagnosticReport:
 @pytest.mark.parametrize("checkpoint", EXPECTED)
 def test_a_shipped_log_fires_what_its_checkpoint_is_recorded_to_fire(checkpoint: str) -> None:
     report = shipped(Path(checkpoint).stem)
-    assert report.fired == EXPECTED[checkpoint]
+    assert report.fired == EXPECTED[checkpoint].replace("e", ""), "no log tells what a probe reads"
     assert all(finding.exact for finding in report.findings)
 
 
@@ -375,7 +375,8 @@ def test_globs_of_logs_and_of_json_are_expanded() -> None:
     assert [reported.seed for reported in controls.reported] == [123, 42, 456]
     assert [file.path.name for file in controls.files] == ["frozen_bp_s42.pt"]
     assert [path.name for path in controls.paths][:2] == ["frozen_bp_s42.pt", "frozen_dfa_s123.pt.log.jsonl"]
-    assert parse_controls(["runs/*.json"], expand).reported == []
+    with pytest.raises(AuditError, match=r"no control in runs/\*\.json"):
+        parse_controls(["runs/*.json"], expand)
     assert seen[-1] == "runs/*.json"
 
 
