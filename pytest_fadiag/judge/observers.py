@@ -62,6 +62,6 @@ ACCURACY: ObserverSpec[object] = ObserverSpec("accuracy", 2, f"{_HOME}.accuracy:
 REFERENCE: ObserverSpec[object] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
 PRECISION = ObserverSpec("precision", 1, f"{_HOME}.precision:GradientPrecision", result=Precision)
 DEPTH = ObserverSpec("depth", 3, f"{_HOME}.depth:DepthProbes", result=Depth)
-CREDIT = ObserverSpec("credit", 1, f"{_HOME}.credit:CreditAlignments", result=Credit)
+CREDIT = ObserverSpec("credit", 2, f"{_HOME}.credit:CreditAlignments", result=Credit)
 FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY, REFERENCE)
 """Those whose results are fields of a measurement."""
