@@ -36,12 +36,12 @@ def test_what_the_fixtures_give(repo: Repo) -> None:
         "    assert set(fa_checkpoint.state_dict) == set(fa_model.state_dict())\n"
         "    assert [len(y) for x, y in fa_eval_batches] == [128, 128, 128, 16] and len(fa_eval_batches) == 4\n"
         "    assert len(fa_test_data) == 400 and fa_test_data.name == 'data.npz'\n"
-        "    assert fa_frozen_baseline.accuracy.value == 0.25\n"
+        "    assert fa_frozen_baseline.accuracy.value == 0.4\n"
         "    assert fa_thresholds.g_norm_floor == 1e-7\n"
         "    assert fa_device in ('cpu', 'cuda', 'mps')\n"
         "    assert fa_report.verdict == 'trustworthy' and len(fa_report.residual_norms) == 5\n",
     )
-    repo.run(BP, "--fa-frozen=0.25", *AUDIT_ONLY).assert_outcomes(passed=1, deselected=4)
+    repo.run(BP, "--fa-frozen=0.4", *AUDIT_ONLY).assert_outcomes(passed=1, deselected=4)
 
 
 def test_what_a_diagnostic_gives(repo: Repo) -> None:
