@@ -31,6 +31,7 @@ ELSEWHERE = {
     "stream-rank": "tests/session/test_extension.py",
     "events.out.tfevents": "tests/integrations/test_tensorboard.py",
     "fa_expect= checkpoints/dfa_s42.pt": ".ci/readme.py",
+    "--fa-credit=examples.methods:credit": "tests/examples/test_shipped_credit.py",
 }
 """What another file runs, with the packages or networks that it needs."""
 EXAMPLES = "examples/README.md"
@@ -169,6 +170,7 @@ def test_the_python_of_a_page_runs(lab: pytest.Pytester, page: str) -> None:
     batches = [(torch.randn(256, 3072), torch.arange(256) % 10)]
     space = {"net": net, "model": net, "batches": batches, "test_loader": batches, "config": {}, "epochs": 1}
     space |= {"train": lambda model: None, "evaluate": lambda model: 0.5}
+    space |= {"Bs": [torch.randn(8, 10)] * 2, "dfa_credit": lambda model, x, y, Bs: [torch.randn(len(y), len(B)) for B in Bs]}
     for name in ("dfa_s42.jsonl",):
         Path("runs", name).unlink(missing_ok=True)
     for code in _python(page):
