@@ -350,7 +350,7 @@ def test_parts_of_two_lists_are_refused(repo: Repo) -> None:
     ("option", "said"),
     [
         ("--fa-batches=2", "--fa-batches is not given in one and 2 in the other"),
-        ("--fa-diagnostics=a", "--fa-diagnostics is not given in one and a in the other"),
+        ("--fa-diagnostics=a", "--fa-diagnostics is abcd in one and a in the other"),
         ("--fa-frozen=0.1", "--fa-frozen is *.pt in one and *.pt, 0.1 in the other"),
         ("--fa-data=other.npz", "--fa-data is data.npz in one and other.npz in the other"),
     ],

@@ -34,7 +34,7 @@ def test_help_names_the_default_of_what_has_one(repo: Repo) -> None:
     text = re.sub(r"\s+", " ", repo.run("--help").stdout.str()).replace("- ", "-")  # pytest folds lines behind a hyphen
     for option in OPTIONS:
         if option.default is not None or option.name == "diagnostics":
-            shown = "all" if option.name == "diagnostics" else str(option.default)
+            shown = "abcd, e without a control, f with" if option.name == "diagnostics" else str(option.default)
             about = re.search(rf"--fa-{option.name}=.*?(?= --fa-|\[pytest\])", text)
             assert about and f"(default: {shown}" in about[0], option.name
     for name, value in DiagnosticThresholds().by_name().items():
@@ -221,7 +221,7 @@ INI_TWINS = {
     "fa_normalize": "0/2",
     "fa_batches": "2",
     "fa_batch_size": "64",
-    "fa_frozen": "0.25",
+    "fa_frozen": "0.4",
     "fa_threshold": "margin_pp=80",
     "fa_growth": "cumulative",
     "fa_confounds": "flag",
@@ -251,7 +251,7 @@ def test_a_paper_repo_may_keep_every_setting_in_its_ini_file(repo: Repo) -> None
     document = repo.audit()
     report = document["reports"]["runs/dfa_s42.pt"]
     assert (document["summary"][0]["outcomes"], report["companions"]["batches"]) == ({"a": "xfailed", "d": "xfailed"}, 2)
-    assert report["frozen_baseline_acc"] == 0.25
+    assert report["frozen_baseline_acc"] == 0.4
     assert report["environment"]["threads"] == 2
     assert (report["inputs"]["by"], report["inputs"]["std"]) == ("option", [2.0])
     assert {**report["thresholds"], "g_norm_floor": 0}.items() >= {"growth": "cumulative", "confounds": "flag"}.items()
