@@ -78,7 +78,7 @@ def numbers(report: DiagnosticReport) -> dict[str, Any]:
     return {
         "accuracy": report.headline_acc,
         "growth": max(growth, default=None),
-        "gradient": report.bp_grad_norms[-1],
+        "gradient": next(reversed(report.bp_grad_norms), None),
         "per unit error": companions.gradient_per_unit_error,
         "drift": report.cross_batch_stability,
         "invariance": companions.sample_invariance,

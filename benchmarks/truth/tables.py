@@ -134,7 +134,7 @@ def shown(outcome: Outcome) -> str:
     """The numbers of an outcome in one line."""
     parts = []
     for name, value in outcome.numbers.items():
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             parts.append(f"{name} {' '.join(f'{number:.3g}' for number in value)}")
         elif value is not None:
             parts.append(f"{name} {value:.3g}")
