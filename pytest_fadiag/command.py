@@ -18,7 +18,7 @@ from .judge.late import named
 from .load.logtables import EVENTS
 from .load.setup import Setup
 from .session.options import OPTIONS, Option
-from .session.verify import verify
+from .verify import verify
 
 LOGS = (".json", ".jsonl", ".csv")
 TAKE_A_VALUE = ("-k", "-m", "-n", "-p", "-c", "-o", "-r", "-W", "--tx", "--dist", "--maxfail", "--junitxml", "--tb", "--color")

@@ -13,7 +13,8 @@ import pytest_fadiag
 PACKAGE = Path(pytest_fadiag.__file__).parent
 MAY_IMPORT = {
     "__main__": {"command"},
-    "command": {"session", "load", "judge"},
+    "command": {"verify", "session", "load", "judge"},
+    "verify": {"registry", "load", "judge", "show"},
     "plugin": {"session", "hookspecs"},
     "session": {"bench", "registry", "cache", "load", "judge", "show", "lint"},
     "bench": {"registry", "cache", "workshop", "load", "judge"},

@@ -13,7 +13,7 @@ import torch
 from repo import Repo
 
 from pytest_fadiag import AuditError
-from pytest_fadiag.session.verify import _differences, verify
+from pytest_fadiag.verify import _differences, verify
 
 
 def fadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -13,14 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..judge.errors import AuditError
-from ..judge.report import DiagnosticReport
-from ..judge.wording import count
-from ..load.digests import file_digest
-from ..load.huggingface import MODELS
-from ..load.sources import DataSpec
-from ..registry import read_audit
-from ..show.audit import Audit, Origin
+from .judge.errors import AuditError
+from .judge.report import DiagnosticReport
+from .judge.wording import count
+from .load.digests import file_digest
+from .load.huggingface import MODELS
+from .load.sources import DataSpec
+from .registry import read_audit
+from .show.audit import Audit, Origin
 
 TOLERANCE = 1e-5
 """How far a number may lie from the recorded one: a share of it, or absolutely where it is a cosine or a fraction."""
