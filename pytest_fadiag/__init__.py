@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from .recorder import Recorder as Recorder
     from .registry import Registry as Registry
     from .registry import read_audit as read_audit
-    from .session.undertest import CheckpointUnderTest as CheckpointUnderTest
-    from .session.undertest import DiagnosticUnderTest as DiagnosticUnderTest
+    from .session.fixtures import CheckpointUnderTest as CheckpointUnderTest
+    from .session.fixtures import DiagnosticUnderTest as DiagnosticUnderTest
     from .show.audit import Audit as Audit
     from .show.audit import AuditRow as AuditRow
     from .workshop import load_data as load_data
@@ -72,7 +72,7 @@ _HOMES = {
     "Cause": "judge.diagnostics",
     "CauseKind": "judge.diagnostics",
     "Checkpoint": "load.checkpoints",
-    "CheckpointUnderTest": "session.undertest",
+    "CheckpointUnderTest": "session.fixtures",
     "Column": "judge.diagnostics",
     "ColumnKind": "judge.diagnostics",
     "Control": "judge.control",
@@ -82,7 +82,7 @@ _HOMES = {
     "Diagnostic": "judge.diagnostics",
     "DiagnosticReport": "judge.report",
     "DiagnosticThresholds": "judge.thresholds",
-    "DiagnosticUnderTest": "session.undertest",
+    "DiagnosticUnderTest": "session.fixtures",
     "Finding": "judge.diagnostics",
     "Gradient": "measure.observers",
     "Guard": "guard",

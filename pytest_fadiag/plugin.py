@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from . import hookspecs
-from .session import audit_of
-from .session.fixtures import (  # noqa: F401 (pytest finds fixtures in the plugin's module)
-    fa_checkpoint,
-    fa_credit,
-    fa_device,
-    fa_diagnostic,
-    fa_eval_batches,
-    fa_frozen_baseline,
-    fa_model,
-    fa_report,
-    fa_test_data,
-    fa_thresholds,
-)
-from .session.gpus import auto_workers
+from .session import audit_of, workers_of
 from .session.options import declare, is_asked_for
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .judge.control import Control
+    from .judge.credit import CreditFunction
+    from .judge.report import DiagnosticReport
+    from .judge.thresholds import DiagnosticThresholds
+    from .load.data import DataSet
+    from .measure.batches import Batch
+    from .session.fixtures import CheckpointUnderTest, DiagnosticUnderTest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,25 +50,79 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         audit_of(metafunc.config).parametrize(metafunc)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Tell an xdist worker what the controller found, so that all collect the same."""
-    node.workerinput["fadiag"] = audit_of(node.config).for_worker()
-
-
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """As many workers as GPUs; xdist asks before the plugin is configured, so this stands in the module."""
-    return auto_workers(config)
+    return workers_of(config)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
-    """One GPU and a share of the cores for each worker."""
-    audit_of(config).prepare_workers(specs)
+# Fixtures; each can be overridden in a conftest, and the others then work with what it gives.
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a checkpoint on one worker, unless the user chose a distribution."""
-    return audit_of(config).make_scheduler(log)
+@pytest.fixture
+def fa_checkpoint(request: pytest.FixtureRequest) -> CheckpointUnderTest:
+    """The checkpoint under test: path, method, seed, and on demand state_dict, config, test_acc.
+
+    A test that asks for it, or for a fixture that needs it, runs once for every checkpoint of --fa-checkpoint or of the
+    marker's checkpoint=.
+    """
+    return audit_of(request.config).fixtures.checkpoint(request)
+
+
+@pytest.fixture
+def fa_device(request: pytest.FixtureRequest) -> str:
+    """The device that networks are measured on: --fa-device, resolved to a GPU where there is one."""
+    return audit_of(request.config).fixtures.device(request)
+
+
+@pytest.fixture
+def fa_model(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest) -> nn.Module:
+    """The network of the checkpoint with its weights loaded; override it for a network that --fa-model cannot name."""
+    return audit_of(request.config).fixtures.network(request, fa_checkpoint)
+
+
+@pytest.fixture
+def fa_test_data(request: pytest.FixtureRequest) -> DataSet:
+    """The test split of --fa-data, decoded once: x, y, mean, std; override it with a pair of tensors (x, y)."""
+    return audit_of(request.config).fixtures.data()
+
+
+@pytest.fixture
+def fa_eval_batches(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_model: nn.Module) -> Iterable[Batch]:
+    """The (x, y) batches that the network is measured on; override it with any list of batches."""
+    return audit_of(request.config).fixtures.batches(request, fa_checkpoint, fa_model)
+
+
+@pytest.fixture
+def fa_frozen_baseline(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest) -> Control | float | None:
+    """The frozen-random control of the checkpoint by --fa-frozen; override it with an accuracy, a Control or None."""
+    return audit_of(request.config).fixtures.control(request, fa_checkpoint)
+
+
+@pytest.fixture
+def fa_credit(request: pytest.FixtureRequest) -> CreditFunction | None:
+    """The method's credit, a function of (model, x, y, checkpoint) by --fa-credit; override it and credit-alignment is run."""
+    return audit_of(request.config).fixtures.credit()
+
+
+@pytest.fixture
+def fa_thresholds(request: pytest.FixtureRequest) -> DiagnosticThresholds:
+    """The thresholds of this test: its fa_protocol markers over the command line over the ini file."""
+    return audit_of(request.config).fixtures.thresholds(request)
+
+
+@pytest.fixture
+def fa_report(
+    request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_thresholds: DiagnosticThresholds
+) -> DiagnosticReport:
+    """The report of the checkpoint: assert on its verdict or numbers, or call fa_report.check()."""
+    return audit_of(request.config).fixtures.report(request, fa_checkpoint, fa_thresholds)
+
+
+@pytest.fixture
+def fa_diagnostic(request: pytest.FixtureRequest, fa_report: DiagnosticReport) -> DiagnosticUnderTest:
+    """One diagnostic of the report: status, value, threshold, headline; call fa_diagnostic.check().
+
+    A test that asks for it runs once for every diagnostic of --fa-diagnostics or of the marker's diagnostics=.
+    """
+    return audit_of(request.config).fixtures.diagnostic(request, fa_report)

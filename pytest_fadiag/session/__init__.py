@@ -21,3 +21,10 @@ def audit_of(config: pytest.Config) -> AuditHooks:
         config.pluginmanager.register(hooks, "fadiag-audit")
         hooks.begin()
     return config.stash[HOOKS]
+
+
+def workers_of(config: pytest.Config) -> int | None:
+    """As many workers as GPUs for an audit; otherwise xdist's own answer."""
+    from .dist import auto_workers
+
+    return auto_workers(config)

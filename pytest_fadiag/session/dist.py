@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,8 +13,11 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from ..judge.diagnostics import Diagnostic
-from .gpus import visible_gpus
+from .run import Run
 from .targets import SEED_MARGIN
+
+SHARED: pytest.StashKey[str] = pytest.StashKey()
+"""The folder that the workers of a run share, where they have no cache."""
 
 STARTS = 4
 """How often a worker is started before its death is the machine's and not bad luck."""
@@ -108,3 +114,55 @@ def prepare_workers(specs: Sequence[Any]) -> None:
             spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpus[number % len(gpus)])
         if "OMP_NUM_THREADS" not in os.environ:
             spec.env.setdefault("OMP_NUM_THREADS", threads)
+
+
+def visible_gpus() -> list[str]:
+    """The entries of ``CUDA_VISIBLE_DEVICES`` as they stand (ordinals, UUIDs, MIG names), else what nvidia-smi lists."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        entries = [entry.strip() for entry in given.split(",") if entry.strip()]
+        # As CUDA reads the list: -1 hides itself and everything behind it.
+        return entries[: entries.index("-1")] if "-1" in entries else entries
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    try:
+        listed = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [str(number) for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
+
+
+def auto_workers(config: pytest.Config) -> int | None:
+    """As many workers as GPUs for an audit; otherwise xdist's own answer."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return None
+    asked = config.getoption("fa_checkpoint", None) or config.getini("fa_checkpoint")  # logs and merged audits need no GPU
+    return (len(visible_gpus()) or None) if asked else None
+
+
+def for_worker(config: pytest.Config, run: Run) -> dict[str, Any]:
+    """What a worker needs of the controller's: plain values."""
+    for target in (*run.targets.written, *run.targets.generated):
+        if not _is_text(target.path):
+            raise pytest.UsageError(f"xdist cannot send a file name that is not UTF-8 to its workers; rename\n  {target.id}")
+    sent: dict[str, Any] = {"targets": run.targets.to_dict(), "args": [str(argument) for argument in config.args]}
+    if run.in_play and (run.settings.no_cache or not hasattr(config, "cache")):
+        sent["shared"] = _folder_of_the_run(config)
+    return sent
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _folder_of_the_run(config: pytest.Config) -> str:
+    """A folder for what the workers of one run share and nobody keeps; made by the controller, which removes it."""
+    if SHARED not in config.stash:
+        config.stash[SHARED] = tempfile.mkdtemp(prefix="fadiag-")
+        config.add_cleanup(lambda: shutil.rmtree(config.stash[SHARED], ignore_errors=True))
+    return config.stash[SHARED]

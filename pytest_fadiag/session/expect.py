@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -113,10 +114,6 @@ class Expectations:
         named = self.reports or [name for name in self.by_id if "/" in name or "." in name]
         return [name for name in named if name not in ids and name not in there]
 
-    def of_margin(self, name: str, reports: Sequence[DiagnosticReport]) -> str | None:
-        """The recorded verdict of a margin over seeds, or that it falls short where (d) is recorded of every seed."""
-        return self.margins.get(name) or short_by_letters([report.expected for report in reports])
-
 
 SHORT = "SHORT"
 """A margin over seeds of which only the letters of its seeds are recorded: it does not pass."""
@@ -159,6 +156,23 @@ def renew(settings: Settings, audit: Audit) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path.resolve(), text)
     return f"FA audit: {count(len(audit.rows), 'row')} recorded in {path}"
+
+
+def check_update(settings: Settings) -> None:
+    """Recording what is found needs a file, and must be meant: on CI it would turn every change green."""
+    if not settings.updates_expect:
+        return
+    if settings.expect is None:
+        raise AuditError("--fa-update-expect: name the file to write with --fa-expect=FILE")
+    if os.environ.get("CI", "").lower() not in ("", "0", "false") and not settings.update_expect_on_ci:
+        raise AuditError(
+            "--fa-update-expect: refused, since CI is set and a record renewed there would hide every change; renew it on your "
+            "machine, or say --fa-update-expect-on-ci"
+        )
+    try:
+        check_record(settings.path("expect", settings.expect))
+    except AuditError as error:
+        raise AuditError(f"--fa-update-expect: {error}") from None
 
 
 def check_record(path: Path) -> dict[str, Any] | None:

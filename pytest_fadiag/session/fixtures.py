@@ -1,90 +1,323 @@
-"""The fixtures; each can be overridden in a conftest, and the others then work with what it gives."""
+"""What the fixtures give to one test: its checkpoint, its report, its diagnostic; and what a conftest puts in their place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import audit_of
+from ..judge.codec import to_plain
+from ..judge.diagnostics import CONTROLLED, DepthUtility, Diagnostic, Finding, Status
+from ..judge.errors import AuditError, AuditFailure
+from ..judge.keys import Keys
+from ..judge.report import DiagnosticReport
+from ..judge.thresholds import DiagnosticThresholds
+from ..load.setup import Given
+from .outcome import FINDING, KEY, REPORT, TARGET, Decision, changed, decide
+from .run import NO_OVERRIDES, Overrides, Run
+from .selection import CONTROL_FIXTURE, CREDIT_FIXTURE, asked_keys, is_named, override_of, unasked_keys
+from .settings import MARKER, marked
+from .targets import Kind, Target, expand
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from ..judge.control import Control
     from ..judge.credit import CreditFunction
-    from ..judge.report import DiagnosticReport
-    from ..judge.thresholds import DiagnosticThresholds
+    from ..load.checkpoints import Checkpoint
     from ..load.data import DataSet
     from ..measure.batches import Batch
-    from .undertest import CheckpointUnderTest, DiagnosticUnderTest
+
+ASKED: pytest.StashKey[Keys] = pytest.StashKey()
+"""The keys of the diagnostics that a test's report was asked for, and that have tests of their own."""
+PROBLEMS: pytest.StashKey[Mapping[str, BaseException]] = pytest.StashKey()
+"""What keeps a diagnostic of a test's report from being judged, such as a control that cannot be read, by key."""
+GIVEN_BY = {
+    "network": "fa_model",
+    "batches": "fa_eval_batches",
+    "data": "fa_test_data",
+    "device": "fa_device",
+    "credit": CREDIT_FIXTURE,
+}
+"""The fixtures whose override changes what is measured, or on what."""
 
 
-@pytest.fixture
-def fa_checkpoint(request: pytest.FixtureRequest) -> CheckpointUnderTest:
-    """The checkpoint under test: path, method, seed, and on demand state_dict, config, test_acc.
+class CheckpointUnderTest:
+    """What the fixture ``fa_checkpoint`` gives: ``path``, ``id``, ``method``, ``seed``, and the loaded contents on demand."""
 
-    A test that asks for it, or for a fixture that needs it, runs once for every checkpoint of --fa-checkpoint or of the
-    marker's checkpoint=.
+    def __init__(self, run: Run, target: Target) -> None:
+        self._run, self.target = run, target
+        self.path, self.id = Path(target.path), target.id
+
+    def __repr__(self) -> str:
+        return f"<checkpoint {self.id}>"
+
+    @property
+    def contents(self) -> Checkpoint:
+        """The file, read without running code from it."""
+        return self._run.bench.workshop.checkpoint(self.path)
+
+    @property
+    def method(self) -> str:
+        """The method that the network was trained by: by the file's ``config``, else its name."""
+        return self.contents.method
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the training run, if it is known."""
+        return self.target.seed if self.contents.seed is None else self.contents.seed
+
+    @property
+    def state_dict(self) -> dict[str, Tensor]:
+        """The tensors, by their names without wrappers' prefixes."""
+        return self.contents.state_dict
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the checkpoint says about its training."""
+        return dict(self.contents.config)
+
+    @property
+    def test_acc(self) -> float | None:
+        """The accuracy that the checkpoint claims."""
+        return self.contents.test_acc
+
+
+@dataclass(frozen=True)
+class DiagnosticUnderTest:
+    """What the fixture ``fa_diagnostic`` gives: one finding, and the report that it belongs to."""
+
+    report: DiagnosticReport
+    finding: Finding
+
+    @property
+    def key(self) -> str:
+        """The letter of the diagnostic."""
+        return self.finding.key
+
+    @property
+    def name(self) -> str:
+        """The name of the diagnostic."""
+        return self.finding.name
+
+    @property
+    def status(self) -> Status:
+        """Pass, fire, likely, or not measured."""
+        return self.finding.status
+
+    @property
+    def fired(self) -> bool:
+        """Whether the result needs, or likely needs, a walk-back."""
+        return self.finding.fired
+
+    @property
+    def value(self) -> float | None:
+        """The number that was judged."""
+        return self.finding.value
+
+    @property
+    def threshold(self) -> float:
+        """What it was judged by."""
+        return self.finding.threshold
+
+    @property
+    def headline(self) -> str:
+        """The number against its threshold."""
+        return self.finding.headline
+
+    @property
+    def decision(self) -> Decision:
+        """What becomes of a test of this finding, by what is expected of it."""
+        return decide(self.finding, self.report.expected)
+
+    def check(self) -> None:
+        """Raise an ``AssertionError`` whose text is the report if the diagnostic fired; skip if it was not measured."""
+        __tracebackhide__ = True
+        decision = self.decision
+        if decision is Decision.SKIP:
+            advice = "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
+            lacks_control = self.finding.key == CONTROLLED and self.report.frozen_baseline_acc is None
+            pytest.skip(f"{self.finding.headline}{advice if lacks_control else ''}")
+        if decision is Decision.CHANGED:
+            raise changed(self.report, self.finding)
+        if decision in (Decision.FAIL, Decision.EXPECTED):
+            raise AuditFailure(str(self.report), self.finding.headline)
+
+
+class Fixtures:
+    """The plugin's own fixtures; ``checkpoint`` is what ``fa_checkpoint`` gives, which a conftest may override."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def checkpoint(self, request: pytest.FixtureRequest) -> CheckpointUnderTest:
+        """The checkpoint that a test was parametrised with or generated for."""
+        target = getattr(request, "param", None)
+        if target is None:
+            target = request.node.stash.get(TARGET, None)
+        if target is None:
+            raise AuditError(
+                f"{request.node.name} needs a checkpoint, and none is given: add --fa-checkpoint=PATH, fa_checkpoint in the "
+                f"ini file or @pytest.mark.{MARKER}(checkpoint=PATH), override the fixture fa_checkpoint, or deselect the test"
+            )
+        return as_checkpoint(self.run, target)
+
+    def device(self, request: pytest.FixtureRequest) -> str:
+        """Where the network of a test is measured."""
+        return self.run.bench.workshop.device(given_by(request).without("device"))
+
+    def network(self, request: pytest.FixtureRequest, checkpoint: object) -> nn.Module:
+        """The network of a test's checkpoint."""
+        contents = as_checkpoint(self.run, checkpoint).contents
+        return self.run.bench.workshop.network(contents, given_by(request).without("network"))
+
+    def credit(self) -> CreditFunction | None:
+        """The credit function of --fa-credit."""
+        return self.run.bench.workshop.credit_function
+
+    def batches(self, request: pytest.FixtureRequest, checkpoint: object, network: nn.Module) -> Iterable[Batch]:
+        """The batches that the network of a test is measured on."""
+        contents = as_checkpoint(self.run, checkpoint).contents
+        return self.run.bench.workshop.batches(contents, network, given_by(request).without("batches"))
+
+    def data(self) -> DataSet:
+        """The test split of --fa-data."""
+        return self.run.bench.workshop.data
+
+    def control(self, request: pytest.FixtureRequest, checkpoint: object) -> Control | None:
+        """The control of --fa-frozen that belongs to a test's checkpoint."""
+        known = as_checkpoint(self.run, checkpoint)
+        is_file = known.target.kind is Kind.CHECKPOINT
+        source = known if is_file else self.run.evidence(known.target, (), NO_OVERRIDES)
+        return self.run.control_for(source.method, source.seed, given_by(request))
+
+    def thresholds(self, request: pytest.FixtureRequest) -> DiagnosticThresholds:
+        """The thresholds of a test."""
+        return self.run.settings.thresholds(marked(request.node))
+
+    def report(self, request: pytest.FixtureRequest, value: object, thresholds: DiagnosticThresholds) -> DiagnosticReport:
+        """The report of a test's checkpoint, with what is expected of it."""
+        node, target = request.node, as_checkpoint(self.run, value).target
+        node.stash.setdefault(TARGET, target)
+        if not isinstance(thresholds, DiagnosticThresholds):
+            raise AuditError(f"the fixture fa_thresholds gave {type(thresholds).__name__}; expected DiagnosticThresholds(…)")
+        asked = _asked(self.run, request)
+        report, own_problems = self.run.report(target, thresholds, asked, overrides_of(request), marked(node).get("expect"))
+        problems = {**_unmeasured(self.run, node, report, target), **own_problems}
+        node.stash[ASKED] = Keys.of(diagnostic.key for diagnostic in asked)
+        if "fa_diagnostic" not in request.fixturenames:
+            for key, problem in problems.items():
+                if not (isinstance(problem, pytest.skip.Exception) and key != CONTROLLED):
+                    raise problem  # a report that silently lacks its margin would pass
+            known = tuple(finding.name for finding in report.findings if finding.key not in problems)
+            report = replace(report, diagnostics=known)  # what the record does not know cannot differ from it
+        node.stash[PROBLEMS], node.stash[REPORT] = problems, report
+        return report
+
+    def diagnostic(self, request: pytest.FixtureRequest, report: DiagnosticReport) -> DiagnosticUnderTest:
+        """One diagnostic of a report; if it is expected to fire, its test becomes a strict xfail."""
+        item = request.node
+        finding = report.finding(getattr(request, "param", None) or item.stash[KEY])
+        if finding.key == CONTROLLED and DepthUtility.key not in item.stash.get(ASKED, Keys()):
+            finding = _stand_in(report, finding)
+        item.stash[FINDING] = finding
+        properties = _properties(report, finding)
+        item.user_properties += [(f"fa_{name}", value) for name, value in properties.items() if value is not None]
+        problem = item.stash.get(PROBLEMS, {}).get(finding.key)
+        if problem is not None:
+            raise problem
+        if finding.key in (report.expected or Keys()) and finding.measured:
+            # A test that never calls check() is red when what was recorded to fire does not.
+            reason = f"expected to fire: {finding.headline}"
+            item.add_marker(pytest.mark.xfail(strict=True, raises=AuditFailure, reason=reason), append=False)
+        return DiagnosticUnderTest(report, finding)
+
+
+def as_checkpoint(run: Run, value: object) -> CheckpointUnderTest:
+    """What a fixture or a parametrised test calls its checkpoint: the plugin's own object, or a path."""
+    if isinstance(value, CheckpointUnderTest):
+        return value
+    if isinstance(value, (str, os.PathLike)):
+        root = run.settings.root
+        targets = expand([os.fspath(value)], root, root, what="fa_checkpoint")
+        if len(targets) > 1:
+            raise AuditError(f"fa_checkpoint: {os.fspath(value)!r} names {len(targets)} files, and a test has one checkpoint")
+        value = targets[0]
+    if isinstance(value, Target):
+        return CheckpointUnderTest(run, value)
+    raise AuditError(
+        f"the fixture fa_checkpoint gave {type(value).__name__}; expected the path of a checkpoint, or what the plugin's own "
+        "fa_checkpoint gives"
+    )
+
+
+def given_by(request: pytest.FixtureRequest) -> Given:
+    """What the fixtures of a repo give in the place of the plugin's own, each made when it is needed."""
+    definitions = {part: override_of(request.node, fixture) for part, fixture in GIVEN_BY.items()}
+    makers: dict[str, Any] = {
+        part: _maker(request, GIVEN_BY[part]) for part, definition in definitions.items() if definition is not None
+    }
+    if not makers:
+        return Given()
+    params = getattr(getattr(request.node, "callspec", None), "params", {})
+    parameters = sorted(f"{name}={value!r}" for name, value in params.items() if name not in ("fa_checkpoint", "fa_diagnostic"))
+    identity = (*(str(id(definition)) for definition in definitions.values() if definition is not None), *parameters)
+    return Given(**makers, identity=identity)
+
+
+def overrides_of(request: pytest.FixtureRequest) -> Overrides:
+    """What the fixtures of a repo give, its control included."""
+    own_control = override_of(request.node, CONTROL_FIXTURE) is not None
+    return Overrides(given_by(request), _maker(request, CONTROL_FIXTURE) if own_control else None)
+
+
+def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], Any]:
+    return lambda: request.getfixturevalue(name)
+
+
+def _unmeasured(run: Run, node: pytest.Item, report: DiagnosticReport, target: Target) -> dict[str, BaseException]:
+    """Why (e) cannot be measured, where somebody asks for it by name: then that is an error, and else a skip."""
+    depth, problem = run.settings.available.select(DepthUtility.key)[0], "" if report.depth is None else report.depth.problem
+    if not problem or not is_named(run, node, depth, target.path):
+        return {}
+    return {depth.key: AuditError(f"{depth.name} cannot be judged: {problem}")}
+
+
+def _asked(run: Run, request: pytest.FixtureRequest) -> tuple[Diagnostic, ...]:
+    """The diagnostics that a report is for: the marker's, for tests of single ones the run's, else all."""
+    keys = marked(request.node).get("diagnostics")
+    if keys is None and ("fa_diagnostic" in request.fixturenames or run.settings.protocol is not None):
+        keys = asked_keys(run, request.node)
+    if keys is None:
+        named = [key for key in run.settings.diagnostics if key == DepthUtility.key]
+        return run.settings.available.select(Keys.of([*unasked_keys(run, request.node), *named]))
+    own = request.node.stash.get(KEY, None)  # an argument may name another one: runs/dfa_s42.pt::frozen-margin
+    return run.settings.available.select(Keys.of([*keys, *([] if own is None else [own])]))
+
+
+def _stand_in(report: DiagnosticReport, finding: Finding) -> Finding:
+    """What the test of (d) is about: where the control that was supplied is none, (e), which has no test of its own then.
+
+    A record that says nothing of (e) is compared with what it says of (d).
     """
-    return audit_of(request.config).checkpoint(request)
+    recorded = report.expected is None or DepthUtility.key in report.expected
+    if not (report.lacks_usable_control and report.asks_for(DepthUtility.key) and recorded):
+        return finding
+    depth = report.finding(DepthUtility.key)
+    return replace(depth, headline=f"{finding.headline}; {depth.label} in its place: {depth.headline}")
 
 
-@pytest.fixture
-def fa_device(request: pytest.FixtureRequest) -> str:
-    """The device that networks are measured on: --fa-device, resolved to a GPU where there is one."""
-    return audit_of(request.config).device(request)
-
-
-@pytest.fixture
-def fa_model(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest) -> nn.Module:
-    """The network of the checkpoint with its weights loaded; override it for a network that --fa-model cannot name."""
-    return audit_of(request.config).network(request, fa_checkpoint)
-
-
-@pytest.fixture
-def fa_test_data(request: pytest.FixtureRequest) -> DataSet:
-    """The test split of --fa-data, decoded once: x, y, mean, std; override it with a pair of tensors (x, y)."""
-    return audit_of(request.config).data()
-
-
-@pytest.fixture
-def fa_eval_batches(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_model: nn.Module) -> Iterable[Batch]:
-    """The (x, y) batches that the network is measured on; override it with any list of batches."""
-    return audit_of(request.config).batches(request, fa_checkpoint, fa_model)
-
-
-@pytest.fixture
-def fa_frozen_baseline(request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest) -> Control | float | None:
-    """The frozen-random control of the checkpoint by --fa-frozen; override it with an accuracy, a Control or None."""
-    return audit_of(request.config).control(request, fa_checkpoint)
-
-
-@pytest.fixture
-def fa_credit(request: pytest.FixtureRequest) -> CreditFunction | None:
-    """The method's credit, a function of (model, x, y, checkpoint) by --fa-credit; override it and credit-alignment is run."""
-    return audit_of(request.config).credit()
-
-
-@pytest.fixture
-def fa_thresholds(request: pytest.FixtureRequest) -> DiagnosticThresholds:
-    """The thresholds of this test: its fa_protocol markers over the command line over the ini file."""
-    return audit_of(request.config).thresholds(request)
-
-
-@pytest.fixture
-def fa_report(
-    request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_thresholds: DiagnosticThresholds
-) -> DiagnosticReport:
-    """The report of the checkpoint: assert on its verdict or numbers, or call fa_report.check()."""
-    return audit_of(request.config).report(request, fa_checkpoint, fa_thresholds)
-
-
-@pytest.fixture
-def fa_diagnostic(request: pytest.FixtureRequest, fa_report: DiagnosticReport) -> DiagnosticUnderTest:
-    """One diagnostic of the report: status, value, threshold, headline; call fa_diagnostic.check().
-
-    A test that asks for it runs once for every diagnostic of --fa-diagnostics or of the marker's diagnostics=.
-    """
-    return audit_of(request.config).diagnostic(request, fa_report)
+def _properties(report: DiagnosticReport, finding: Finding) -> dict[str, Any]:
+    values = {
+        "method": report.method_name,
+        "seed": report.seed,
+        "status": finding.outcome,
+        "value": finding.value,
+        "threshold": finding.threshold,
+    }
+    plain: dict[str, Any] = to_plain(values)
+    return plain

@@ -1,32 +1,23 @@
-"""An audit as pytest sees it: it takes part in collection and reporting, and answers the fixtures."""
+"""An audit as pytest sees it: it takes part in collection and reporting, and ends as it should when it is told to stop."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, Any
+import signal
+import threading
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
 from ..judge.errors import AuditError
-from ..judge.report import DiagnosticReport
-from ..judge.thresholds import DiagnosticThresholds
 from ..show.printable import printable
-from . import checklist, dist, items, outcome, seeds, undertest
+from . import checklist, dist, outcome, seeds
+from .fixtures import Fixtures
+from .items import check_tests, everything, prepare, refuse_broken
 from .options import describe_others
-from .run import NO_OVERRIDES
-from .settings import MARKER, REGISTRY, marked
-from .signals import Signals
-from .start import for_worker, idle_run, make_run, registry_of
+from .run import idle_run, make_run, registry_of
+from .settings import MARKER, REGISTRY
 from .summary import Summary
-from .targets import Kind
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from ..judge.control import Control
-    from ..judge.credit import CreditFunction
-    from ..load.data import DataSet
-    from ..measure.batches import Batch
 
 INFORMATION = ("help", "version", "markers", "cacheshow", "showfixtures")
 """Options of pytest that print something and end: they work whatever the ini file says of checkpoints."""
@@ -45,6 +36,7 @@ class AuditHooks:
                 describe_others(config, registry)
         except AuditError as error:
             raise pytest.UsageError(printable(str(error))) from None
+        self.fixtures = Fixtures(self.run)
 
     def begin(self) -> None:
         """Keep the summary, unless a controller does."""
@@ -61,18 +53,18 @@ class AuditHooks:
         report = yield
         if isinstance(collector, pytest.Session) and report.passed and self.run.in_play:
             others = () if self.run.settings.only else report.result or ()
-            report.result = [*others, *items.everything(collector, self.run)]
+            report.result = [*others, *everything(collector, self.run)]
         return report
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Check the markers before anything runs."""
-        self.check_tests(items)
+        check_tests(config, items, self.run)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Fail a test whose marker is wrong, whatever else it would do."""
-        items.refuse_broken(item)
+        refuse_broken(item)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -90,70 +82,70 @@ class AuditHooks:
             outcome.annotate_error(item, call, report)
         return report
 
-    def check_tests(self, collected: list[pytest.Item]) -> None:
-        """Look for what is wrong with markers."""
-        items.check_tests(self.config, collected, self.run)
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell an xdist worker what the controller found, so that all collect the same."""
+        node.workerinput["fadiag"] = dist.for_worker(self.config, self.run)
 
-    def parametrize(self, metafunc: pytest.Metafunc) -> None:
-        """Run a written test over its checkpoints and diagnostics."""
-        items.prepare(metafunc, self.run)
-
-    def prepare_workers(self, specs: list[Any]) -> None:
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_setupnodes(self, specs: list[Any]) -> None:
         """One GPU and a share of the cores for each worker of an audit."""
         if self.run.in_play:
             dist.prepare_workers(specs)
             dist.start_again(self.config)
 
-    def make_scheduler(self, log: Any) -> Any:
-        """The scheduler of an audit; other runs keep xdist's."""
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, log: Any) -> Any:
+        """Keep the tests of a checkpoint on one worker, unless the user chose a distribution; other runs keep xdist's."""
         return dist.make_scheduler(self.config, log, self.run.settings.available) if self.run.in_play else None
 
-    def for_worker(self) -> dict[str, Any]:
-        """What a worker of xdist is told."""
-        return for_worker(self.config, self.run)
+    def parametrize(self, metafunc: pytest.Metafunc) -> None:
+        """Run a written test over its checkpoints and diagnostics."""
+        prepare(metafunc, self.run)
 
-    def checkpoint(self, request: pytest.FixtureRequest) -> undertest.CheckpointUnderTest:
-        """The checkpoint that a test was parametrised with or generated for."""
-        return undertest.checkpoint_for(self.run, request)
 
-    def device(self, request: pytest.FixtureRequest) -> str:
-        """Where the network of a test is measured."""
-        return self.run.bench.workshop.device(undertest.given_by(request).without("device"))
+class Signals:
+    """Turns SIGTERM, by which Slurm and CI runners end a job, into an interrupt, and lets the end of a run finish its files."""
 
-    def network(self, request: pytest.FixtureRequest, checkpoint: object) -> nn.Module:
-        """The network of a test's checkpoint."""
-        target = undertest.as_checkpoint(self.run, checkpoint)
-        return self.run.bench.workshop.network(target.contents, undertest.given_by(request).without("network"))
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        in_main = threading.current_thread() is threading.main_thread()
+        self.armed = in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        if self.armed:
+            signal.signal(signal.SIGTERM, self.terminate)
+            config.add_cleanup(_disarm)
 
-    def credit(self) -> CreditFunction | None:
-        """The credit function of --fa-credit."""
-        return self.run.bench.workshop.credit_function
+    def terminate(self, number: int, frame: Any) -> None:
+        """Interrupt once; what follows is already the end."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt("SIGTERM")
 
-    def batches(self, request: pytest.FixtureRequest, checkpoint: object, network: nn.Module) -> Iterable[Batch]:
-        """The batches that the network of a test is measured on."""
-        target = undertest.as_checkpoint(self.run, checkpoint)
-        return self.run.bench.workshop.batches(target.contents, network, undertest.given_by(request).without("batches"))
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """End the workers at once: they would first finish what they measure, and a killed job does not wait for them."""
+        # Where it came between two lines, pytest would fail to show the traceback, and end as if nothing had happened.
+        excinfo.traceback = excinfo.traceback.filter(_has_line)
+        dsession = self.config.pluginmanager.getplugin("dsession")
+        group = getattr(getattr(dsession, "nodemanager", None), "group", ())
+        for gateway in list(group):
+            process = getattr(getattr(gateway, "_io", None), "popen", None)
+            if process is not None and process.poll() is None:
+                process.terminate()
 
-    def data(self) -> DataSet:
-        """The test split of --fa-data."""
-        return self.run.bench.workshop.data
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """From here on the files are written, each whole."""
+        if self.armed:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-    def control(self, request: pytest.FixtureRequest, checkpoint: object) -> Control | None:
-        """The control of --fa-frozen that belongs to a test's checkpoint."""
-        known = undertest.as_checkpoint(self.run, checkpoint)
-        if known.target.kind is Kind.CHECKPOINT:
-            return self.run.control_for(known.method, known.seed, undertest.given_by(request))
-        evidence = self.run.evidence(known.target, (), NO_OVERRIDES)
-        return self.run.control_for(evidence.method, evidence.seed, undertest.given_by(request))
 
-    def thresholds(self, request: pytest.FixtureRequest) -> DiagnosticThresholds:
-        """The thresholds of a test."""
-        return self.run.settings.thresholds(marked(request.node))
+def _has_line(entry: Any) -> bool:
+    """Whether Python knows the line of a traceback's entry: not where a signal comes before the first one of a function."""
+    try:
+        return isinstance(entry.lineno, int)
+    except TypeError:
+        return False
 
-    def report(self, request: pytest.FixtureRequest, checkpoint: object, thresholds: DiagnosticThresholds) -> DiagnosticReport:
-        """The report of a test's checkpoint."""
-        return undertest.report_for(self.run, request, undertest.as_checkpoint(self.run, checkpoint), thresholds)
 
-    def diagnostic(self, request: pytest.FixtureRequest, report: DiagnosticReport) -> undertest.DiagnosticUnderTest:
-        """The diagnostic of a test."""
-        return undertest.diagnostic_for(request, report)
+def _disarm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

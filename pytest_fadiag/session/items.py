@@ -12,14 +12,14 @@ from ..judge.diagnostics import Diagnostic
 from ..judge.errors import AuditError
 from ..show.printable import printable
 from . import checklist, seeds
-from .asked import asked_keys, asked_of
 from .outcome import KEY, TARGET, failure_text
 from .run import Run
+from .selection import asked_keys, asked_of
 from .settings import MARKER, marked
 from .targets import Target, expand
 
 if TYPE_CHECKING:
-    from .undertest import DiagnosticUnderTest
+    from .fixtures import DiagnosticUnderTest
 
 BROKEN: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """What is wrong with the markers of written tests, by the ids of these without parameters: each is an error of its test."""

@@ -8,20 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..judge.control import Control
-from ..judge.diagnostics import DIAGNOSTICS, ColumnKind, Diagnostic
+from ..judge.diagnostics import DIAGNOSTICS, ColumnKind
 from ..judge.errors import AuditError
 from ..judge.keys import Keys
-from ..judge.records import Accuracy
 from ..judge.report import DiagnosticReport
-from ..judge.thresholds import DiagnosticThresholds
 from ..judge.unite import united
-from ..show.audit import Audit, AuditRow, Checklist, Origin
+from ..judge.wording import listed
+from ..load.sources import DataSpec
+from ..show.audit import Audit, AuditRow, Checklist, Division, Origin
 from ..show.document import read_audit
 from ..show.printable import one_line
-from ..show.status import in_words
-from .expect import short_by_letters
-from .parts import check_parts
+from .options import OPTIONS
 from .settings import Settings
 from .targets import Kind, Target
 
@@ -41,6 +38,11 @@ RELATIVE = ("gradient_per_unit_error", "output_error_norm")
 ABSOLUTE = ("sample_invariance", "output_error_drift")
 EXACT = ("batches", "samples", "classes", "nonfinite_logits")
 """The companions that two measurements of one checkpoint share, and how closely."""
+OWN = (
+    *("checkpoint", "log", "seeds", "missing", "merge", "shard", "checklist", "report", "expect", "update_expect"),
+    *("update_expect_on_ci", "only", "no_cache", "unsafe_load", "batch_size", "device", "threads"),
+)
+"""Options in which the parts of one audit may differ: what they name, where results go, and what machines differ in."""
 
 
 @dataclass(frozen=True)
@@ -54,60 +56,6 @@ class Merged:
     checklist: Checklist | None = None
     origin: Origin | None = None
     """Where the one file that is rendered again comes from; of several, each has its own."""
-
-    def expected_margin(self, name: str, reports: Sequence[DiagnosticReport]) -> str | None:
-        """What the merged audits expected of a margin over seeds: the verdict, or that it falls short as each seed does."""
-        return self.margins.get(name) or short_by_letters([report.expected for report in reports])
-
-
-@dataclass(frozen=True)
-class RecordedRow:
-    """A row of an earlier audit, judged again."""
-
-    row: AuditRow
-    settings: Settings
-    fingerprint: None = None
-
-    @property
-    def method(self) -> str:
-        """As recorded."""
-        return self.row.method
-
-    @property
-    def seed(self) -> int | None:
-        """As recorded."""
-        return self.row.seed
-
-    @property
-    def control(self) -> Control | None:
-        """The control that the row was compared with."""
-        report = self.row.report
-        if report is None or report.frozen_baseline_acc is None:
-            return None
-        return report.control or Control(Accuracy(report.frozen_baseline_acc), "recorded")
-
-    @property
-    def expected(self) -> Keys | None:
-        """The diagnostics that were expected to fire."""
-        return self.row.expected
-
-    @property
-    def problems(self) -> Mapping[str, BaseException]:
-        """A diagnostic that the recorded run could not judge is not judged by merging it."""
-        unjudged = [d for d in self.settings.available if self.row.outcomes.get(d.key) in ("error", "not run")]
-        why = self.row.reason or in_words(self.row.status)
-        return {d.key: AuditError(f"{d.name} was not judged in the recorded audit: {why}") for d in unjudged}
-
-    def judge(
-        self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
-    ) -> DiagnosticReport:
-        """The recorded numbers by the recorded thresholds, but for what this command changes."""
-        report = self.row.report
-        if report is None:
-            raise AuditError(self.row.reason or f"{self.row.checkpoint} was not judged in the recorded audit")
-        accuracy = None if control is None else control.accuracy.value
-        judged_by = self.settings.judged_by(report.thresholds)
-        return replace(report, control=control, frozen_baseline_acc=accuracy, thresholds=judged_by)
 
 
 @dataclass(frozen=True)
@@ -237,7 +185,7 @@ def _contradiction(one: DiagnosticReport, other: DiagnosticReport, settings: Set
         if left is not None and right is not None and left != right:
             return f"{name} is {left} in one and {right} in the other"
     shared = tuple(name for name in one.diagnostics if name in other.diagnostics)
-    thresholds = settings.judged_by(one.thresholds)
+    thresholds = one.thresholds.replace(**settings.threshold_changes())
     first, second = (replace(report, thresholds=thresholds, diagnostics=shared).fired for report in (one, other))
     if first != second:
         return f"{first or 'nothing'} fires in one and {second or 'nothing'} in the other"
@@ -299,3 +247,91 @@ def _check_thresholds(sources: Sequence[_Source], settings: Settings) -> None:
                     f"--fa-merge: the audits were judged by different thresholds: {name} is {before} in one and {value} in "
                     f"another; say which with {option}\n  {file}\n  {source.file}"
                 )
+
+
+def division_of(settings: Settings, checkpoints: Sequence[str]) -> Division:
+    """What a part says of the whole."""
+    values = {option.field: getattr(settings, option.field) for option in OPTIONS if option.field not in OWN}
+    return Division(tuple(checkpoints), {name: _shown(name, value) for name, value in values.items() if name in settings.given})
+
+
+def _shown(name: str, value: object) -> str:
+    """A value without the folders of one machine."""
+    if name == "data":
+        return DataSpec.parse(str(value), others=True).name
+    if name == "frozen" and isinstance(value, tuple):
+        return ", ".join(str(text).rpartition("/")[2] for text in value)
+    if isinstance(value, tuple):
+        return ", ".join("=".join(map(str, item)) if isinstance(item, tuple) else str(item) for item in value)
+    return str(value)
+
+
+def check_parts(audits: Mapping[Path, Audit], missing: str) -> None:
+    """Refuse parts of different audits, and a part that is absent unless that is meant."""
+    parts = {path: audit for path, audit in audits.items() if audit.shard is not None}
+    if not parts:
+        return
+    files = "".join(f"\n  {path}" for path in parts)
+    divisions = {path: audit.division for path, audit in parts.items() if audit.division is not None}
+    for path in parts:
+        if path not in divisions:
+            raise AuditError(
+                "--fa-merge: a part that does not say what it was divided from: an earlier version of pytest-fadiag wrote it; "
+                f"audit it again\n  {path}"
+            )
+    counts = sorted({audit.shard[1] for audit in parts.values() if audit.shard is not None})
+    if len(counts) > 1:
+        raise AuditError(f"--fa-merge: these are parts of different divisions, into {' and '.join(map(str, counts))}{files}")
+    first, division = next(iter(divisions.items()))
+    for path, other in divisions.items():
+        difference = _difference(division, other)
+        if difference:
+            raise AuditError(f"--fa-merge: these are parts of different audits: {difference}\n  {first}\n  {path}")
+    if counts[0] > len(division.checkpoints):
+        raise AuditError(f"--fa-merge: {counts[0]} parts of {len(division.checkpoints)} checkpoints: no such division{files}")
+    _check_data(parts)
+    if missing == "skip":
+        return
+    there = {audit.shard[0] for audit in parts.values() if audit.shard is not None}
+    absent = [number for number in range(1, counts[0] + 1) if number not in there]
+    if absent:
+        raise AuditError(
+            f"--fa-merge: part {', '.join(map(str, absent))} of {counts[0]} is missing; audit it with "
+            f"--fa-shard={absent[0]}/{counts[0]}, or go without it by --fa-missing=skip{files}"
+        )
+    rows = {row.checkpoint for audit in parts.values() for row in audit.rows}
+    lost = [name for name in division.checkpoints if name not in rows]
+    if lost:
+        raise AuditError(f"--fa-merge: no part has a row of {_some(lost)}, which they were divided from{files}")
+
+
+def _difference(one: Division, other: Division) -> str:
+    """In what two parts say different things of the whole."""
+    alone = set(one.checkpoints) ^ set(other.checkpoints)
+    if alone:
+        return f"{_some(sorted(alone))} {'is' if len(alone) == 1 else 'are'} to be audited by one and not by the other"
+    for name in sorted({*one.settings, *other.settings}):
+        values = [division.settings.get(name, "not given") for division in (one, other)]
+        if values[0] != values[1]:
+            return f"--fa-{name.replace('_', '-')} is {values[0]} in one and {values[1]} in the other"
+    return ""
+
+
+def _check_data(parts: Mapping[Path, Audit]) -> None:
+    """All parts are measured on the same test data, as far as these have a digest."""
+    first: tuple[Path, str] | None = None
+    for path, audit in parts.items():
+        for row in audit.rows:
+            digest = "" if row.report is None else str(row.report.environment.get("data_sha256") or "")
+            if not digest:
+                continue
+            first = first or (path, digest)
+            if digest != first[1]:
+                raise AuditError(
+                    f"--fa-merge: these are parts of different audits: their test data differ (SHA-256 {first[1][:12]}… and "
+                    f"{digest[:12]}…)\n  {first[0]}\n  {path}"
+                )
+
+
+def _some(names: Sequence[str]) -> str:
+    return listed(names[:3]) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
 from ..bench import Bench, Record
+from ..cache import ResultCache
 from ..judge.control import Control
 from ..judge.diagnostics import CONTROLLED, DIAGNOSTICS, CreditAlignment, DepthUtility, Diagnostic, Diagnostics
 from ..judge.doubts import Fingerprint
@@ -20,112 +23,77 @@ from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..load.controls import Controls
 from ..load.logs import TrainingLog, read_log
-from ..load.setup import NOTHING_GIVEN, Given
+from ..load.setup import NOTHING_GIVEN, Given, Setup
+from ..load.sources import DataSpec
+from ..load.specs import is_factory
+from ..registry import Registry, load_packages
+from ..show.audit import AuditRow
+from ..show.progress import Progress
+from ..show.status import in_words
 from .checklist import Readings
-from .expect import Expectations
-from .merge import Merged, RecordedRow
-from .selection import Targets
+from .expect import Expectations, check_update
+from .files import check_destinations
+from .merge import Merged, merge
+from .selection import find_controls, find_targets
 from .settings import Settings
-from .targets import Kind, Target
+from .targets import Kind, Target, Targets
 
 
-class Evidence(Protocol):
+@dataclass(frozen=True)
+class Evidence:
     """What is known of a target: everything that no threshold and no control of this run changes."""
 
-    @property
-    def method(self) -> str: ...
-    @property
-    def seed(self) -> int | None: ...
-    @property
-    def control(self) -> Control | None:
-        """The control that it brings itself; a measurement has none."""
-
-    @property
-    def fingerprint(self) -> Fingerprint | None:
-        """Its tensors, where it is a network in a file of this machine."""
-
-    @property
-    def expected(self) -> Keys | None:
-        """What was expected of it where it was recorded."""
-
-    @property
-    def problems(self) -> Mapping[str, BaseException]:
-        """By key what kept a diagnostic from being judged where it was recorded."""
-
-    def judge(
-        self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
-    ) -> DiagnosticReport: ...
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A checkpoint, measured in this run or earlier."""
-
-    record: Record
-    everything: bool = False
-    """Whether all that can be measured is asked for, and nothing in particular."""
-    control: None = None
-    expected: None = None
-
-    @property
-    def problems(self) -> Mapping[str, BaseException]:
-        """Without a proven reference there is no BP gradient to judge, nor to judge by; without credit no Γ."""
-        credit = self.record.credit
-        if self.everything and credit is not None and credit.absent:
-            return {key: problem for key, problem in self.record.problems.items() if key != CreditAlignment.key}
-        return self.record.problems
-
-    @property
-    def fingerprint(self) -> Fingerprint | None:
-        """Its tensors, for a control to be compared with."""
-        return self.record.fingerprint
-
-    @property
-    def method(self) -> str:
-        """By the checkpoint's config, else its name."""
-        return self.record.method
-
-    @property
-    def seed(self) -> int | None:
-        """By the checkpoint's config, else its name, else what {seed} stood for."""
-        return self.record.seed
-
-    def judge(
-        self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
-    ) -> DiagnosticReport:
-        """The report of the measurement."""
-        return self.record.judge(control, thresholds, diagnostics)
-
-
-@dataclass(frozen=True)
-class Logged:
-    """A training log, of which some numbers are exact and others bounds."""
-
-    log: TrainingLog
-    target_seed: int | None
-    available: Diagnostics
-    control: None = None
-    fingerprint: None = None
-    expected: None = None
+    method: str
+    seed: int | None
+    judge: Callable[[Control | None, DiagnosticThresholds, Sequence[Diagnostic]], DiagnosticReport]
+    control: Control | None = None
+    """The control that it brings itself; a measurement has none."""
+    fingerprint: Fingerprint | None = None
+    """Its tensors, where it is a network in a file of this machine."""
+    expected: Keys | None = None
+    """What was expected of it where it was recorded."""
     problems: Mapping[str, BaseException] = field(default_factory=dict)
+    """By key what keeps a diagnostic from being judged: no proven reference, no credit, or no verdict where it was recorded."""
 
-    @property
-    def method(self) -> str:
-        """By the log's config, else its name."""
-        return self.log.method
 
-    @property
-    def seed(self) -> int | None:
-        """By the log's config, else its name, else what {seed} stood for."""
-        return self.target_seed if self.log.seed is None else self.log.seed
+def _of_record(record: Record, *, everything: bool) -> Evidence:
+    """A checkpoint, measured in this run or earlier; where everything is asked for, a credit that nobody gave is no problem."""
+    absent = everything and record.credit is not None and record.credit.absent
+    problems = {key: problem for key, problem in record.problems.items() if not (absent and key == CreditAlignment.key)}
+    return Evidence(record.method, record.seed, record.judge, fingerprint=record.fingerprint, problems=problems)
 
-    def judge(
-        self, control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]
-    ) -> DiagnosticReport:
+
+def _of_log(log: TrainingLog, target: Target, available: Diagnostics) -> Evidence:
+    """A training log, of which some numbers are exact and others bounds."""
+    seed = target.seed if log.seed is None else log.seed
+
+    def judge(control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]) -> DiagnosticReport:
         """The partial report of the log: all of it, whatever was asked for, since nothing more is measured for it."""
-        report = self.log.report(control, thresholds)
+        report = log.report(control, thresholds)
         asked = (*report.diagnostics, *(d.name for d in diagnostics if d.name not in report.diagnostics))
-        return replace(report, seed=self.seed, diagnostics=asked, available=self.available)
+        return replace(report, seed=seed, diagnostics=asked, available=available)
+
+    return Evidence(log.method, seed, judge)
+
+
+def _of_row(row: AuditRow, settings: Settings) -> Evidence:
+    """A row of an earlier audit; what its run could not judge is not judged by merging it."""
+    report, why = row.report, row.reason or in_words(row.status)
+    control = None
+    if report is not None and report.frozen_baseline_acc is not None:
+        control = report.control or Control(Accuracy(report.frozen_baseline_acc), "recorded")
+    unjudged = [d for d in settings.available if row.outcomes.get(d.key) in ("error", "not run")]
+    problems = {d.key: AuditError(f"{d.name} was not judged in the recorded audit: {why}") for d in unjudged}
+
+    def judge(control: Control | None, thresholds: DiagnosticThresholds, diagnostics: Sequence[Diagnostic]) -> DiagnosticReport:
+        """The recorded numbers by the recorded thresholds, but for what this command changes."""
+        if report is None:
+            raise AuditError(row.reason or f"{row.checkpoint} was not judged in the recorded audit")
+        accuracy = None if control is None else control.accuracy.value
+        judged_by = report.thresholds.replace(**settings.threshold_changes())
+        return replace(report, control=control, frozen_baseline_acc=accuracy, thresholds=judged_by)
+
+    return Evidence(row.method, row.seed, judge, control, expected=row.expected, problems=problems)
 
 
 @dataclass(frozen=True)
@@ -164,12 +132,12 @@ class Run:
         """What a report of this target is made from."""
         if target.kind is Kind.CHECKPOINT:
             record = self.bench.record(Path(target.path), diagnostics, overrides.given, seed=target.seed)
-            return Measured(record, self.settings.everything)
+            return _of_record(record, everything=self.settings.everything)
         if target not in self._evidence:
             self._evidence[target] = (
-                Logged(self._log(Path(target.path)), target.seed, self.settings.available)
+                _of_log(self._log(Path(target.path)), target, self.settings.available)
                 if target.kind is Kind.LOG or self.merged is None
-                else RecordedRow(self.merged.rows[target.path], self.settings)
+                else _of_row(self.merged.rows[target.path], self.settings)
             )
         return self._evidence[target]
 
@@ -287,3 +255,131 @@ def as_control(given: Control | float | None) -> Control | None:
     if given is None or isinstance(given, Control):
         return given
     return Control(Accuracy(given), "given by the fixture fa_frozen_baseline")
+
+
+def registry_of(config: pytest.Config) -> Registry:
+    """What this call of pytest knows: by its own plugins and conftests, and by the packages that add to an audit."""
+    if not (os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") or config.getoption("disable_plugin_autoload", False)):
+        load_packages(config.pluginmanager)
+    return Registry(config.pluginmanager)
+
+
+def make_run(config: pytest.Config, registry: Registry) -> Run:
+    """Everything that the command and the ini file ask for, found once and checked; no checkpoint is opened."""
+    settings = Settings.of(config)
+    received = getattr(config, "workerinput", {}).get("fadiag")
+    merged = merge(settings) if settings.merge else None
+    controls = find_controls(settings) if settings.frozen else Controls()
+    if received is None:
+        targets = find_targets(config, settings, merged.targets if merged else ()).without(controls.paths)
+        targets.check_some()
+        targets = targets if settings.shard is None else targets.shard(*settings.shard)
+        check_update(settings)
+        settings.thresholds()
+    else:
+        targets = Targets.from_dict(received["targets"])
+        config.args = list(received["args"])
+    data = None if settings.data is None else _data_spec(settings, registry, check=received is None)
+    if received is None:
+        _check_model(settings.model)
+        _check_spelling(config)
+        check_destinations(settings, targets, controls, None if data is None else data.path)
+    expectations = None
+    if settings.expect is not None and not settings.updates_expect:
+        expectations = Expectations.read(settings.path("expect", settings.expect), settings.available)
+    # The checklist of the ini file belongs to a run of everything, as testpaths do.
+    reads_code = "checklist" in settings.typed or config.args_source is not pytest.Config.ArgsSource.ARGS
+    readings = Readings(settings) if settings.checklist and reads_code else None
+    bench = _bench(config, settings, registry, None if data is None else data.text)
+    run = Run(settings, targets, bench, controls, expectations, merged, readings)
+    if settings.only and not run.in_play:
+        raise AuditError("--fa-only: nothing to audit is named; add a checkpoint, --fa-log, --fa-merge or --fa-checklist")
+    if settings.unsafe_load or any(
+        spec is not None and is_factory(spec) for spec in (settings.model, settings.data, settings.credit)
+    ):
+        # package.module:factory means the repo's own package also when pytest is started in a sub-folder of it.
+        sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)
+    return run
+
+
+def idle_run(config: pytest.Config, registry: Registry) -> Run:
+    """The run of a call of pytest that runs no tests."""
+    settings = Settings.defaults(config)
+    return Run(settings, Targets(), Bench(Setup(), registry=registry))
+
+
+def _bench(config: pytest.Config, settings: Settings, registry: Registry, data: str | None) -> Bench:
+    setup = Setup(
+        data,
+        settings.model,
+        settings.stream,
+        settings.batches,
+        settings.batch_size,
+        settings.device,
+        settings.threads,
+        settings.unsafe_load,
+        settings.normalize,
+        settings.base("data"),
+        settings.credit,
+    )
+    plugin = config.pluginmanager.get_plugin  # asked later: the reporter is not there yet when a run is configured
+    return Bench(
+        setup,
+        registry=registry,
+        cache=_cache(config, settings),
+        progress=lambda name: Progress(plugin("terminalreporter"), plugin("capturemanager"), name),
+    )
+
+
+def _cache(config: pytest.Config, settings: Settings) -> ResultCache:
+    """In pytest's cache folder; where there is none or it is not wanted, what the workers of the run share while it lasts."""
+    provider = getattr(config, "cache", None)
+    worker = getattr(config, "workerinput", {})
+    run = worker.get("testrunuid")
+    if not settings.no_cache and provider is not None:
+        return ResultCache(lambda: provider.mkdir("fadiag"), _warn, run)
+    shared = worker.get("fadiag", {}).get("shared")
+
+    def folder() -> Path:
+        Path(shared).mkdir(parents=True, exist_ok=True)  # a worker on another host has none yet
+        return Path(shared)
+
+    return ResultCache(None if shared is None else folder, _warn, run)
+
+
+def _warn(text: str) -> None:
+    """Warn; where warnings are errors too, for a checkpoint is not to blame for a full disk."""
+    warning = pytest.PytestWarning(f"fadiag: {text}")
+    try:
+        warnings.warn(warning, stacklevel=3)
+    except pytest.PytestWarning:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn(warning, stacklevel=3)
+
+
+def _check_spelling(config: pytest.Config) -> None:
+    if "--fa-checkpoint" in [str(argument) for argument in config.invocation_params.args]:
+        config.issue_config_time_warning(
+            pytest.PytestConfigWarning(
+                "write --fa-checkpoint=PATH with '=': behind a space pytest also takes PATH for a test path when it looks for "
+                "its root folder, and may miss your ini file"
+            ),
+            stacklevel=2,
+        )
+
+
+def _data_spec(settings: Settings, registry: Registry, *, check: bool) -> DataSpec:
+    try:
+        spec = registry.data_spec(settings.data or "", settings.base("data"))
+        if check:
+            spec.check()
+    except AuditError as error:
+        raise AuditError(f"--fa-data: {error}") from None
+    return spec
+
+
+def _check_model(spec: str | None) -> None:
+    if spec is not None and not spec.startswith("torchvision:") and not is_factory(spec):
+        where = f"; it is a file, so did you mean --fa-checkpoint={spec}?" if os.path.exists(spec) else ""
+        raise AuditError(f"--fa-model: unknown network {spec!r}; accepted: package.module:factory, torchvision:NAME{where}")

@@ -18,11 +18,11 @@ from ..judge.seed_report import SeedReport
 from ..show.audit import MarginRow
 from ..show.document import margin_values
 from ..show.status import Outcome
-from .expect import SHORT
+from .expect import SHORT, short_by_letters
+from .fixtures import overrides_of
 from .outcome import MARGIN, Decision, failure_text, name_skip, outcome_of, reason_of
 from .run import Overrides, Run
 from .targets import SEED_MARGIN, SeedGroup, seed_groups
-from .undertest import overrides_of
 
 NO_CONTROL = (
     "no frozen-random control was supplied; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or control checkpoints"
@@ -155,9 +155,10 @@ def _expected(item: SeedItem, report: SeedReport) -> str | None:
     run = item.run
     if run.settings.updates_expect:
         return report.margin.verdict.value
-    if run.expectations is not None:
-        return run.expectations.of_margin(item.group.name, report.reports)
-    return None if run.merged is None else run.merged.expected_margin(item.group.name, report.reports)
+    recorded = run.merged if run.expectations is None else run.expectations
+    if recorded is None:
+        return None
+    return recorded.margins.get(item.group.name) or short_by_letters([seed.expected for seed in report.reports])
 
 
 def annotate(item: SeedItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

@@ -1,4 +1,4 @@
-"""What a run audits: what the options name, or what stands among the arguments as if it were a test file."""
+"""What a run audits: which targets, by its options or among its arguments as if they were test files; and which diagnostics."""
 
 from __future__ import annotations
 
@@ -6,115 +6,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..judge.diagnostics import Diagnostics
+from ..judge.diagnostics import ALL, DepthUtility, Diagnostic, Diagnostics, unasked
 from ..judge.errors import AuditError
-from .settings import REGISTRY, Settings
-from .targets import SEED_MARGIN, SUFFIXES, Kind, Target, expand, seed_groups, with_groups
+from ..judge.keys import Keys
+from ..load.controls import Controls, parse_controls
+from ..load.recording import records_credit
+from .settings import MARKER, REGISTRY, Settings, marked, with_alignment
+from .targets import SEED_MARGIN, SUFFIXES, Kind, Target, Targets, expand, seed_groups, with_groups
+
+if TYPE_CHECKING:
+    from .run import Run
 
 NAMING = ("checkpoint", "log", "merge")
 """The options that name what to audit: who types one of them means nothing else of the ini file."""
-
-
-@dataclass(frozen=True)
-class Targets:
-    """Everything that a run audits, and which tests of it."""
-
-    written: tuple[Target, ...] = ()
-    """Those that written tests run over."""
-    generated: tuple[Target, ...] = ()
-    """Those that get tests of their own."""
-    named: tuple[Target, ...] = ()
-    """Everything that the options name, whether or not it gets tests: the seeds of ``margins``."""
-    only: Mapping[str, tuple[str, ...] | None] | None = None
-    """By path the names of the diagnostics that the arguments ask for (``None``: all), where they name any checkpoint."""
-    margins: tuple[str, ...] | None = None
-    """The methods whose margin over seeds is tested; ``None`` for every one that has several seeds among the generated."""
-    whole: tuple[str, ...] = ()
-    """The ids of everything that was divided, where this is a part of it."""
-    pitfalls: tuple[str, ...] | None = None
-    """The tests of evaluation code that the arguments name; ``None`` for all."""
-
-    def without(self, paths: Sequence[Path]) -> Targets:
-        """These targets without the files that serve as controls: a folder often holds both."""
-        controls = {str(path) for path in paths} - set(self.only or ())
-        written, generated, named = (
-            tuple(target for target in targets if target.path not in controls)
-            for targets in (self.written, self.generated, self.named)
-        )
-        if self.generated and not generated:
-            raise AuditError(
-                "everything to audit also serves as a control (--fa-frozen), so that nothing is left:\n  "
-                + "\n  ".join(target.path for target in self.generated[:5])
-            )
-        return replace(self, written=written, generated=generated, named=named)
-
-    def check_some(self) -> None:
-        """Some of the files may be absent where somebody said so; a run that audits none of them would be green."""
-        if self.generated and all(target.skip for target in self.generated):
-            raise AuditError(
-                "none of what is to be audited exists; --fa-missing=skip lets some files be absent, and not all:\n  "
-                + "\n  ".join(target.path for target in self.generated[:5])
-            )
-
-    def shard(self, number: int, count: int) -> Targets:
-        """One of several parts of about the same number of bytes, the same on every machine that has the same files.
-
-        A margin over seeds needs all of them, so it is left to the run that merges the parts.
-        """
-        if self.only:
-            raise AuditError(
-                "--fa-shard divides what --fa-checkpoint and --fa-log name; leave the paths among the arguments out"
-            )
-        if any(target.kind is Kind.RECORDED for target in self.generated):
-            raise AuditError("--fa-shard and --fa-merge exclude each other: parts are cut from checkpoints, not from audits")
-        if not self.generated:
-            raise AuditError("--fa-shard: nothing to divide; name checkpoints with --fa-checkpoint or logs with --fa-log")
-        if count > len(self.generated):
-            raise AuditError(
-                f"--fa-shard={number}/{count}: part {count} would be empty, for there are {len(self.generated)} checkpoints to "
-                f"audit; divide them into at most {len(self.generated)}"
-            )
-        sizes = {target.path: 0 if target.file is None else os.path.getsize(target.path) for target in self.generated}
-        loads = [(0, 0, index) for index in range(count)]
-        parts: list[set[str]] = [set() for _ in range(count)]
-        for target in sorted(self.generated, key=lambda target: (-sizes[target.path], target.id)):
-            size, files, lightest = min(loads)
-            parts[lightest].add(target.path)
-            loads[lightest] = (size + sizes[target.path], files + 1, lightest)
-        written, generated = (
-            tuple(target for target in targets if target.path in parts[number - 1])
-            for targets in (self.written, self.generated)
-        )
-        whole = tuple(sorted(target.id for target in self.generated))
-        return replace(self, written=written, generated=generated, margins=(), whole=whole)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for xdist's workers."""
-        lists = {name: [target.to_dict() for target in getattr(self, name)] for name in ("written", "generated", "named")}
-        only = None if self.only is None else {path: None if n is None else list(n) for path, n in self.only.items()}
-        return {**lists, "only": only, "margins": _list(self.margins), "pitfalls": _list(self.pitfalls)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Targets:
-        """The targets that the controller sent."""
-        lists = {name: tuple(map(Target.from_dict, values[name])) for name in ("written", "generated", "named")}
-        only = values["only"]
-        return cls(
-            written=lists["written"],
-            generated=lists["generated"],
-            named=lists["named"],
-            only=None if only is None else {path: None if names is None else tuple(names) for path, names in only.items()},
-            margins=None if values["margins"] is None else tuple(values["margins"]),
-            pitfalls=None if values["pitfalls"] is None else tuple(values["pitfalls"]),
-        )
-
-
-def _list(names: tuple[str, ...] | None) -> list[str] | None:
-    return None if names is None else list(names)
+CREDIT_FIXTURE = "fa_credit"
+CONTROL_FIXTURE = "fa_frozen_baseline"
 
 
 def find_targets(config: pytest.Config, settings: Settings, recorded: Sequence[Target]) -> Targets:
@@ -135,6 +45,22 @@ def find_targets(config: pytest.Config, settings: Settings, recorded: Sequence[T
         folders = [os.path.abspath(settings.cwd / argument) for argument in config.args]
         generated = tuple(t for t in named if any(_below(t.path, f) or _below(settings.root, f) for f in folders))
     return Targets(tuple(written), generated, named)
+
+
+def find_controls(settings: Settings) -> Controls:
+    """The controls of --fa-frozen, with their globs expanded."""
+    base, what = settings.base("frozen"), settings.source("frozen")
+
+    def files(value: str) -> list[Path]:
+        return [Path(target.path) for target in expand([value], base, settings.root, what=what)]
+
+    def absolute(value: str) -> str:
+        return str(settings.path("frozen", value)) if value.endswith(".json") else value
+
+    try:
+        return parse_controls([absolute(value) for value in settings.frozen], files)
+    except AuditError as error:
+        raise AuditError(str(error) if str(error).startswith(what) else f"{what}: {error}") from None
 
 
 def _as_recorded(targets: Sequence[Target], recorded: Sequence[Target]) -> list[Target]:
@@ -245,3 +171,51 @@ def _ids_of(config: pytest.Config, name: str) -> tuple[str, str]:
 
 def _below(path: str | Path, folder: str) -> bool:
     return Path(path).is_relative_to(folder)
+
+
+def asked_keys(run: Run, node: pytest.Item | pytest.Collector) -> Keys:
+    """The diagnostics that the run names; where it names none, those that go by what there is, a control or a credit."""
+    return run.settings.diagnostics if run.settings.chooses else unasked_keys(run, node)
+
+
+def asked_of(run: Run, session: pytest.Session, target: Target) -> Keys:
+    """The diagnostics of a generated test, where no argument names one.
+
+    Where the run names none: of a recorded row, those that it had; of a log, none that needs states, and that of the credit
+    where its recorder was given the method's.
+    """
+    keys = asked_keys(run, session)
+    if run.settings.chooses or target.kind is Kind.CHECKPOINT:
+        return keys
+    if target.kind is Kind.RECORDED:
+        return keys if target.keys is None else target.keys
+    unprobed = Keys.of(key for key in keys if key != DepthUtility.key)
+    return with_alignment(unprobed) if records_credit(Path(target.path)) else unprobed
+
+
+def unasked_keys(run: Run, node: pytest.Item | pytest.Collector) -> Keys:
+    """The diagnostics that run for a node where nobody says which: options, ini file and conftest tell what there is.
+
+    A run that chooses its diagnostics asks for (e) by name or not at all.
+    """
+    control = bool(run.settings.frozen) or override_of(node, CONTROL_FIXTURE) is not None or run.settings.chooses
+    credit = run.settings.credit is not None or override_of(node, CREDIT_FIXTURE) is not None
+    return Keys.of(diagnostic.key for diagnostic in unasked(run.settings.available, control=control, credit=credit))
+
+
+def is_named(run: Run, node: pytest.Item, diagnostic: Diagnostic, path: str) -> bool:
+    """Whether somebody asks for a diagnostic by its key or name: a marker, the options, or an argument; «all» names none."""
+    written = [mark.kwargs["diagnostics"] for mark in node.iter_markers(MARKER) if "diagnostics" in mark.kwargs]
+    if written:
+        return written[0] != ALL and diagnostic.key in marked(node)["diagnostics"]
+    if diagnostic.name in ((run.targets.only or {}).get(path) or ()):
+        return True
+    settings = run.settings
+    return settings.chooses and not settings.everything and diagnostic.key in settings.diagnostics
+
+
+def override_of(node: pytest.Item | pytest.Collector, name: str) -> Any:
+    """The definition of a fixture where somebody replaces the plugin's for a node, else nothing."""
+    definitions = node.session._fixturemanager.getfixturedefs(name, node)
+    last = definitions[-1] if definitions else None
+    return None if last is None or last.func.__module__.startswith("pytest_fadiag.") else last

@@ -153,10 +153,6 @@ class Settings:
         """Whether this run records what it finds instead of comparing with what was recorded."""
         return self.update_expect or self.update_expect_on_ci
 
-    def judged_by(self, recorded: DiagnosticThresholds) -> DiagnosticThresholds:
-        """The thresholds that an earlier audit was judged by, but for those that this command changes."""
-        return recorded.replace(**self.threshold_changes())
-
     def threshold_changes(self) -> dict[str, Any]:
         """The thresholds that the command line or the ini file set, by name."""
         rules = {"growth": self.growth, "confounds": self.confounds}

@@ -24,10 +24,9 @@ from ..show.status import Outcome
 from ..show.terminal import one_line, write_brief, write_table
 from .checklist import summary_line
 from .expect import renew
-from .files import destination, unset_variable
-from .origin import origin_of
+from .files import destination, origin_of, unset_variable
+from .merge import division_of
 from .outcome import HEADLINE, MARGIN, ROW, revive
-from .parts import division_of
 from .run import Run
 from .targets import SEED_MARGIN, seed_groups
 

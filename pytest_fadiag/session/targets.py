@@ -6,7 +6,7 @@ import enum
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -255,3 +255,101 @@ def seed_groups(targets: Iterable[Target]) -> list[SeedGroup]:
 
 def _distinct_seeds(targets: Sequence[Target]) -> bool:
     return len({target.identity[1] for target in targets}) == len(targets)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Everything that a run audits, and which tests of it."""
+
+    written: tuple[Target, ...] = ()
+    """Those that written tests run over."""
+    generated: tuple[Target, ...] = ()
+    """Those that get tests of their own."""
+    named: tuple[Target, ...] = ()
+    """Everything that the options name, whether or not it gets tests: the seeds of ``margins``."""
+    only: Mapping[str, tuple[str, ...] | None] | None = None
+    """By path the names of the diagnostics that the arguments ask for (``None``: all), where they name any checkpoint."""
+    margins: tuple[str, ...] | None = None
+    """The methods whose margin over seeds is tested; ``None`` for every one that has several seeds among the generated."""
+    whole: tuple[str, ...] = ()
+    """The ids of everything that was divided, where this is a part of it."""
+    pitfalls: tuple[str, ...] | None = None
+    """The tests of evaluation code that the arguments name; ``None`` for all."""
+
+    def without(self, paths: Sequence[Path]) -> Targets:
+        """These targets without the files that serve as controls: a folder often holds both."""
+        controls = {str(path) for path in paths} - set(self.only or ())
+        written, generated, named = (
+            tuple(target for target in targets if target.path not in controls)
+            for targets in (self.written, self.generated, self.named)
+        )
+        if self.generated and not generated:
+            raise AuditError(
+                "everything to audit also serves as a control (--fa-frozen), so that nothing is left:\n  "
+                + "\n  ".join(target.path for target in self.generated[:5])
+            )
+        return replace(self, written=written, generated=generated, named=named)
+
+    def check_some(self) -> None:
+        """Some of the files may be absent where somebody said so; a run that audits none of them would be green."""
+        if self.generated and all(target.skip for target in self.generated):
+            raise AuditError(
+                "none of what is to be audited exists; --fa-missing=skip lets some files be absent, and not all:\n  "
+                + "\n  ".join(target.path for target in self.generated[:5])
+            )
+
+    def shard(self, number: int, count: int) -> Targets:
+        """One of several parts of about the same number of bytes, the same on every machine that has the same files.
+
+        A margin over seeds needs all of them, so it is left to the run that merges the parts.
+        """
+        if self.only:
+            raise AuditError(
+                "--fa-shard divides what --fa-checkpoint and --fa-log name; leave the paths among the arguments out"
+            )
+        if any(target.kind is Kind.RECORDED for target in self.generated):
+            raise AuditError("--fa-shard and --fa-merge exclude each other: parts are cut from checkpoints, not from audits")
+        if not self.generated:
+            raise AuditError("--fa-shard: nothing to divide; name checkpoints with --fa-checkpoint or logs with --fa-log")
+        if count > len(self.generated):
+            raise AuditError(
+                f"--fa-shard={number}/{count}: part {count} would be empty, for there are {len(self.generated)} checkpoints to "
+                f"audit; divide them into at most {len(self.generated)}"
+            )
+        sizes = {target.path: 0 if target.file is None else os.path.getsize(target.path) for target in self.generated}
+        loads = [(0, 0, index) for index in range(count)]
+        parts: list[set[str]] = [set() for _ in range(count)]
+        for target in sorted(self.generated, key=lambda target: (-sizes[target.path], target.id)):
+            size, files, lightest = min(loads)
+            parts[lightest].add(target.path)
+            loads[lightest] = (size + sizes[target.path], files + 1, lightest)
+        written, generated = (
+            tuple(target for target in targets if target.path in parts[number - 1])
+            for targets in (self.written, self.generated)
+        )
+        whole = tuple(sorted(target.id for target in self.generated))
+        return replace(self, written=written, generated=generated, margins=(), whole=whole)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for xdist's workers."""
+        lists = {name: [target.to_dict() for target in getattr(self, name)] for name in ("written", "generated", "named")}
+        only = None if self.only is None else {path: None if n is None else list(n) for path, n in self.only.items()}
+        return {**lists, "only": only, "margins": _list(self.margins), "pitfalls": _list(self.pitfalls)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Targets:
+        """The targets that the controller sent."""
+        lists = {name: tuple(map(Target.from_dict, values[name])) for name in ("written", "generated", "named")}
+        only = values["only"]
+        return cls(
+            written=lists["written"],
+            generated=lists["generated"],
+            named=lists["named"],
+            only=None if only is None else {path: None if names is None else tuple(names) for path, names in only.items()},
+            margins=None if values["margins"] is None else tuple(values["margins"]),
+            pitfalls=None if values["pitfalls"] is None else tuple(values["pitfalls"]),
+        )
+
+
+def _list(names: tuple[str, ...] | None) -> list[str] | None:
+    return None if names is None else list(names)

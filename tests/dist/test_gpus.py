@@ -11,7 +11,7 @@ from dist.small_repo import WorkerRepo
 from execnet.xspec import XSpec
 
 from pytest_fadiag.session.dist import prepare_workers
-from pytest_fadiag.session.gpus import visible_gpus
+from pytest_fadiag.session.dist import visible_gpus
 
 
 def fake_nvidia_smi(folder: Path, lines: str, code: int = 0) -> str:

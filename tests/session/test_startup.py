@@ -55,4 +55,4 @@ def test_unused_the_modules_that_do_the_work_are_not_imported(plain: Repo) -> No
         name for name in loaded if name.partition(".")[2].startswith(("load", "measure", "show", "lint", "bench", "cache"))
     ]
     assert working == ["pytest_fadiag.show", "pytest_fadiag.show.outputs"], "the table of outputs, for --help"
-    assert {name.rpartition(".")[2] for name in loaded if ".session." in name} == {"fixtures", "gpus", "options"}
+    assert {name.rpartition(".")[2] for name in loaded if ".session." in name} == {"options"}
