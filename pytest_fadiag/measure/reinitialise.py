@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .modules import named_modules, named_parameters
+from .parametrised import computed_weights, drawing
 from .stream.sites import Stream
 from .wide import copy_of
 
@@ -19,12 +20,14 @@ def reinitialise(network: nn.Module, stream: Stream, seed: int) -> list[str]:
 
     A module's own ``reset_parameters`` decides where it has one, inner modules first, so that the last word on a block is its
     own; batch statistics are then those of a new module. Parameters that no such method draws get their own mean and spread.
+    A weight that is computed from others is drawn as the module uses it, and these are made what a new module makes of it.
     What is read outside the blocks too stays as it is. The global random state is left as it was found.
     """
     parameters = named_parameters(network)
     drawable = frozenset().union(*stream.parameters) - stream.outside
     with _seeded(parameters, seed):
         drawn = _reset_all(network, parameters, stream, drawable)
+        drawn |= _redraw_computed(network, parameters, drawable - drawn)
         for name in sorted(drawable - drawn):
             drawn |= _redrawn(name, parameters[name])
     return [name for name, own in zip(stream.blocks, stream.parameters, strict=True) if not own or not own <= drawn]
@@ -85,29 +88,53 @@ def _reset(module: nn.Module, parameters: dict[str, Tensor]) -> set[str]:
         return set()
     before = {name: parameter.clone() for name, parameter in parameters.items()}
     try:
-        reset()
+        with drawing(module, set(parameters.values())) as computed:
+            reset()
     except Exception:  # somebody's code, which may want arguments; what it has begun is undone
         for name, parameter in parameters.items():
             parameter.copy_(before[name])
         return set()
     own = {parameter for parameter in module._parameters.values() if parameter is not None}
-    # A constant of a new module may be what it was before. Weights that are still the same were drawn in vain: a
-    # reparametrisation computes what is used from others.
+    stored = {parameter for one in computed for parameter in one.parameters}
+    # A constant of a new module may be what it was before. Weights that are still the same were drawn in vain.
     return {
         name
         for name, parameter in parameters.items()
-        if not _same(parameter, before[name]) or (parameter in own and (parameter.ndim < 2 or _constant(parameter)))
+        if not _same(parameter, before[name])
+        or parameter in stored
+        or (parameter in own and (parameter.ndim < 2 or _constant(parameter)))
     }
+
+
+def _redraw_computed(network: nn.Module, parameters: dict[str, Tensor], names: frozenset[str]) -> set[str]:
+    """Draw weights that are computed from some parameters, and from no others, with their own mean and spread."""
+    by_parameter = {parameters[name]: name for name in names}
+    drawn: set[str] = set()
+    for module in named_modules(network).values():
+        for one in computed_weights(module):
+            value = _drawn_like(one.value) if by_parameter.keys() >= set(one.parameters) else None
+            if value is not None:
+                one.store(value)
+                drawn |= {by_parameter[parameter] for parameter in one.parameters}
+    return drawn
 
 
 def _redrawn(name: str, parameter: Tensor) -> set[str]:
     """Draw a parameter with its own mean and spread; nothing where none of its values is finite."""
-    finite = parameter[torch.isfinite(parameter)].double()
-    if not len(finite) or not parameter.is_floating_point():
+    drawn = _drawn_like(parameter)
+    if drawn is None:
         return set()
-    noise = torch.randn(parameter.shape, dtype=torch.float64).to(parameter.device)
-    parameter.copy_(finite.mean() + noise * finite.std(correction=0))
+    parameter.copy_(drawn)
     return {name}
+
+
+def _drawn_like(tensor: Tensor) -> Tensor | None:
+    """Random numbers of the same mean and spread; nothing where none of its values is finite."""
+    finite = tensor[torch.isfinite(tensor)].double()
+    if not len(finite) or not tensor.is_floating_point():
+        return None
+    noise = torch.randn(tensor.shape, dtype=torch.float64).to(tensor.device)
+    return (finite.mean() + noise * finite.std(correction=0)).to(tensor)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

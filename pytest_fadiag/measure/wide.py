@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from .modules import named_modules, named_parameters
+from .parametrised import computed_weights
 
 NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
@@ -42,19 +43,28 @@ def _tensors(network: nn.Module) -> Iterator[Tensor]:
 def redrawn(network: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
     """The network with weights drawn as at an initialisation, in place: nothing of its architecture is off or not finite."""
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
+
+    def draw(tensor: Tensor) -> Tensor:
+        fan_in = math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100
+        drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        return (drawn * gain / math.sqrt(fan_in)).to(tensor)
+
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         for name, tensor in (*named_parameters(network).items(), *network.named_buffers()):
             if not tensor.is_floating_point():
                 continue
             last = name.rpartition(".")[2]
-            drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+            drawn = draw(tensor)
             if last in ("running_mean", "running_var"):
                 tensor.fill_(last == "running_var")
             elif isinstance(tensor, nn.Parameter):
-                fan_in = math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100
-                tensor.copy_(drawn * gain / math.sqrt(fan_in) + (tensor.ndim < 2 and "weight" in last))
+                tensor.copy_(drawn + (tensor.ndim < 2 and "weight" in last))
             else:
-                tensor.copy_(torch.where(torch.isfinite(tensor), tensor, drawn.to(tensor)))
+                tensor.copy_(torch.where(torch.isfinite(tensor), tensor, drawn))
+        for module in named_modules(network).values():
+            for one in computed_weights(module):
+                one.store(draw(one.value))
     return network
 
 
