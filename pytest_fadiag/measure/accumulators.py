@@ -10,9 +10,6 @@ from torch import Tensor
 
 from .vectors import pairwise_cosine, row_norms
 
-TOKENS = 2
-"""The dimensions of a sample's state that is a list of tokens, each of which has a norm of its own."""
-
 
 class Rows:
     """Rows that arrive batch by batch, in room that is made once.
@@ -38,14 +35,14 @@ class Rows:
         return self.room[: self.filled]
 
 
-def norm_size(shape: Sequence[int]) -> int:
+def norm_size(shape: Sequence[int], *, tokens: bool) -> int:
     """How many numbers each norm of a sample's state of this shape is over."""
-    return shape[-1] if len(shape) == TOKENS else math.prod(shape)
+    return shape[-1] if tokens else math.prod(shape)
 
 
-def per_sample_norms(values: Tensor) -> Tensor:
+def per_sample_norms(values: Tensor, *, tokens: bool) -> Tensor:
     """``[B]``, or of tokens ``[B, T]``: the norms that :func:`norm_size` tells the size of."""
-    return row_norms(values if values.ndim - 1 == TOKENS else values.flatten(1))
+    return row_norms(values if tokens else values.flatten(1))
 
 
 class LayerNorms:
@@ -55,9 +52,9 @@ class LayerNorms:
         self.samples = samples
         self.layers: dict[int, Rows] = {}
 
-    def add(self, layer: int, values: Tensor) -> None:
+    def add(self, layer: int, values: Tensor, *, tokens: bool) -> None:
         """Take the norms of one batch, ``[B]`` or for tokens ``[B, T]``."""
-        self.layers.setdefault(layer, Rows(self.samples)).add(per_sample_norms(values))
+        self.layers.setdefault(layer, Rows(self.samples)).add(per_sample_norms(values, tokens=tokens))
 
     def by_layer(self) -> list[Tensor]:
         """The norms of every layer, from h_0 on."""

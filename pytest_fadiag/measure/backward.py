@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from ..judge.errors import AuditError
 from .observers import Gradient, OutputError
+from .stream.sites import Stream
 
 
 class Backward:
     """The hooks on the states of one forward pass, and the backward pass that calls them."""
 
-    def __init__(self, show: Callable[[Gradient], None], batch_dims: Sequence[int]) -> None:
-        self.show, self.batch_dims = show, batch_dims
+    def __init__(self, show: Callable[[Gradient], None], stream: Stream) -> None:
+        self.show, self.stream = show, stream
         self.depth = 0
         self.first: Tensor | None = None
         self.error: OutputError | None = None
@@ -51,5 +52,5 @@ class Backward:
     def _on_gradient(self, layer: int, gradient: Tensor) -> None:
         assert self.error is not None
         self.layers.add(layer)
-        value = gradient.detach().movedim(self.batch_dims[layer], 0)
-        self.show(Gradient(self.error.samples, layer, self.depth, value, self.error))
+        value = gradient.detach().movedim(self.stream.batch_dims[layer], 0)
+        self.show(Gradient(self.error.samples, layer, self.depth, value, self.error, self.stream.tokens[layer]))

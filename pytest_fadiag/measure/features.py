@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from ..judge.errors import AuditError
@@ -15,17 +17,22 @@ class Layout:
 
     def __init__(self, network: nn.Module, stream: Stream) -> None:
         self.second, self.last = set[int](), set[int]()
+        self.surely_second, self.surely_last = set[int](), set[int]()
+        """Those of layers that do not serve to mix tokens too, as linear ones and convolutions of one position do."""
         for module, _ in modules_of_blocks(network, named_parameters(network), stream):
             if isinstance(module, nn.modules.conv._ConvNd):
-                self.second |= {module.in_channels, module.out_channels}
-            elif isinstance(module, (nn.modules.batchnorm._NormBase, nn.GroupNorm)):
-                self.second.add(
-                    module.num_features if isinstance(module, nn.modules.batchnorm._NormBase) else module.num_channels
-                )
+                wide = max(module.kernel_size) > 1
+                (self.surely_second if wide else self.second).update((module.in_channels, module.out_channels))
+            elif isinstance(module, nn.modules.batchnorm._NormBase):
+                self.surely_second.add(module.num_features)
+            elif isinstance(module, nn.GroupNorm):
+                self.surely_second.add(module.num_channels)
             elif isinstance(module, nn.Linear):
                 self.last |= {module.in_features, module.out_features}
             else:  # a norm of somebody's own, or torch's: one number a feature, as a rule of the last dimension
-                self.last |= {len(own) for own in module._parameters.values() if own is not None and own.ndim == 1}
+                self.surely_last |= {len(own) for own in module._parameters.values() if own is not None and own.ndim == 1}
+        self.second |= self.surely_second
+        self.last |= self.surely_last
 
     def by_feature(self, values: Tensor) -> Tensor:
         """``[N, tokens, features]``: a vector is one token, the positions of a feature map are tokens."""
@@ -37,15 +44,24 @@ class Layout:
 
     def is_map(self, values: Tensor) -> bool:
         """Whether the second dimension counts the features, as in what convolutions make, and not the last."""
-        if values.ndim == 2:
+        return self._channels_first(values.shape[1:])
+
+    def are_tokens(self, shape: Sequence[int]) -> bool:
+        """Whether a sample's state of this shape is a list of tokens, each of which has a norm of its own."""
+        return len(shape) == 2 and not self._channels_first(shape)
+
+    def _channels_first(self, shape: Sequence[int]) -> bool:
+        if len(shape) < 2:
             return False
-        second, last = values.shape[1] in self.second, values.shape[-1] in self.last
+        second, last = shape[0] in self.second, shape[-1] in self.last
         if second and last:
-            raise AuditError(
-                f"the layers of the blocks fit the second and the last dimension of a state of {list(values.shape[1:])}: which "
-                "of them counts the features cannot be told"
-            )
+            second, last = shape[0] in self.surely_second, shape[-1] in self.surely_last
+            if second == last:
+                raise AuditError(
+                    f"the layers of the blocks fit the second and the last dimension of a state of {list(shape)}: which of them "
+                    "counts the features cannot be told"
+                )
         if second or last:
             return second
         # No layer tells: tokens, unless it is an image whose sides are equal.
-        return values.ndim > 3 and not (values.shape[1] == values.shape[2] != values.shape[-1])
+        return len(shape) > 2 and not (shape[0] == shape[1] != shape[-1])

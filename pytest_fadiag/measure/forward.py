@@ -52,7 +52,7 @@ class Forward:
         self.outputs.expect(y)
         samples = Samples(labels, start, in_probe)
         look = x if self.labels_unused else copied(rows(x, slice(LOOK)))  # before the network writes to its input
-        backward = Backward(self._show, self._find_stream(x).batch_dims) if self._watching(Gradient, samples) else None
+        backward = Backward(self._show, self._find_stream(x)) if self._watching(Gradient, samples) else None
         if self.proof is not None and in_probe and samples.batch == 0:
             self._show(FirstBatch(samples, x, self.network, self._find_stream(x), self.loss, self.proof))
         if self.proof is not None and self._watching(ProbeBatch, samples):
@@ -89,7 +89,8 @@ class Forward:
                 with nullcontext() if through is None else through.aside():
                     if backward is not None:
                         backward.attach(layer, state)
-                    self._show(State(samples, layer, state.detach().movedim(stream.batch_dims[layer], 0)))
+                    value = state.detach().movedim(stream.batch_dims[layer], 0)
+                    self._show(State(samples, layer, value, stream.tokens[layer]))
 
             logits = stream.run(self.network, x, on_state)
         if depth == 0:

@@ -78,6 +78,7 @@ def test_channels_at_the_end_of_an_oblong_image_are_found(shape: tuple[int, ...]
 
 def test_what_layers_of_both_kinds_fit_is_refused() -> None:
     told = layout(nn.Linear(1, 16), Mixed, -1, 16, torch.randn(8, 5, 7, 1))
-    told.second = {5}
+    told.second = told.surely_second = {5}
+    told.surely_last = {16}
     with pytest.raises(AuditError, match="which of them counts the features cannot be told"):
         told.by_feature(torch.zeros(8, 5, 7, 16))

@@ -180,7 +180,9 @@ def directions(gradients: Tensor, labels: Tensor, predictions: Tensor | None = N
         error = OutputError(samples, torch.ones(len(part), 1), torch.ones(len(part), dtype=torch.float64))
         observer.update(Output(samples, output))
         for layer in (2, 1, 0):
-            observer.update(Gradient(samples, layer, 2, part if layer == 1 else torch.full_like(part, math.nan), error))
+            observer.update(
+                Gradient(samples, layer, 2, part if layer == 1 else torch.full_like(part, math.nan), error, tokens=False)
+            )
     return observer.compute()
 
 

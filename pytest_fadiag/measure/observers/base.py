@@ -48,6 +48,8 @@ class State:
     samples: Samples
     layer: int
     value: Tensor
+    tokens: bool
+    """Whether it is a list of tokens, each of which has a norm of its own, and not a vector or a feature map."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +71,8 @@ class Gradient:
     """The L of the deepest state, h_L."""
     value: Tensor
     error: OutputError
+    tokens: bool
+    """As of the state."""
 
 
 @dataclass(frozen=True, eq=False)

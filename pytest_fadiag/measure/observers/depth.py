@@ -63,7 +63,7 @@ class DepthProbes(Observer[EveryBatch | State]):
     def update(self, seen: EveryBatch | State) -> None:
         if isinstance(seen, State):
             if seen.samples.in_probe:
-                self.change.take(seen.layer, seen.value)
+                self.change.take(seen)
             if self.probing is not None:
                 self._try(lambda probing: probing.own.take(seen.layer, seen.value, seen.samples.labels, self._part(seen)))
             return
@@ -227,14 +227,15 @@ class _Change:
         self.before: Tensor | None = None
         self.ratios: dict[int, Rows] = {}
 
-    def take(self, layer: int, value: Tensor) -> None:
+    def take(self, seen: State) -> None:
         """A state, of which the next one is compared with it."""
-        before, self.before = (None if layer == 0 else self.before), value
+        before, self.before = (None if seen.layer == 0 else self.before), seen.value
         if before is None:
             return
-        ratios = self.ratios.setdefault(layer, Rows(self.samples))
-        if before.shape == value.shape:
-            ratios.add(per_sample_norms(value - before) / per_sample_norms(before))
+        ratios = self.ratios.setdefault(seen.layer, Rows(self.samples))
+        if before.shape == seen.value.shape:
+            change, size = (per_sample_norms(rows, tokens=seen.tokens) for rows in (seen.value - before, before))
+            ratios.add(change / size)
 
     def medians(self) -> list[float]:
         """The median of every block; NaN where a block changes the shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -25,7 +26,7 @@ class GradientNorms(Observer[Gradient]):
         self.error_norms, self.unit_norms = Rows(samples), Rows(samples)
 
     def update(self, seen: Gradient) -> None:
-        self.norms.add(seen.layer, seen.value)
+        self.norms.add(seen.layer, seen.value, tokens=seen.tokens)
         if seen.layer == 0:  # the error of these samples is the same at every layer
             self.error_norms.add(seen.error.norms)
             self.unit_norms.add(row_norms(seen.error.units))
@@ -33,19 +34,23 @@ class GradientNorms(Observer[Gradient]):
     def compute(self) -> dict[str, Any]:
         norms = self.norms.by_layer()
         read = [_read_tokens(layer) for layer in norms]
-        tokens = norms[0].shape[1] if norms[0].ndim == 2 else None
         scale = self.error_norms.all() / BATCH
-        if tokens is not None:
-            scale = scale.unsqueeze(1)
         return {
-            "bp_grad_norms": [median(layer * scale) for layer in read],
+            "bp_grad_norms": [median(layer * (scale if layer.ndim == 1 else scale.unsqueeze(1))) for layer in read],
             "gradient_per_unit_error": median(read[-1][self.unit_norms.all() != 0]) / BATCH,
             "nonfinite_gradients": self.norms.nonfinite(),
-            "tokens": tokens,
-            "tokens_without_gradient": [] if tokens is None else [tokens - layer.shape[1] for layer in read],
+            "tokens": norms[-1].shape[1] if norms[-1].ndim == 2 else None,
+            "tokens_without_gradient": _without(norms, read),
             "batches": len(norms[0]) // BATCH,
             "samples": len(norms[0]),
         }
+
+
+def _without(norms: Sequence[Tensor], read: Sequence[Tensor]) -> list[int]:
+    """How many tokens of every layer are left out; nothing where no state has tokens."""
+    if all(layer.ndim == 1 for layer in norms):
+        return []
+    return [0 if layer.ndim == 1 else layer.shape[1] - own.shape[1] for layer, own in zip(norms, read, strict=True)]
 
 
 def _read_tokens(norms: Tensor) -> Tensor:

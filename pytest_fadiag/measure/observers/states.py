@@ -21,7 +21,7 @@ class StateNorms(Observer[State]):
         self.norms = LayerNorms(info.batches * BATCH)
 
     def update(self, seen: State) -> None:
-        self.norms.add(seen.layer, seen.value)
+        self.norms.add(seen.layer, seen.value, tokens=seen.tokens)
 
     def compute(self) -> dict[str, Any]:
         norms = self.norms.by_layer()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ...judge.errors import AuditError
 from ...judge.wording import count
 from ..eager import refuse_scripted
+from ..features import Layout
 from ..inputs import ModelInput, call_network, copied, each, rows, tensors_of
 from ..modules import named_modules
 from ..outputs import Outputs, largest_difference
@@ -23,7 +24,7 @@ from .blocks import Anatomy
 from .choice import Choice, between, found, named
 from .graph import Graph
 from .known import recall, remember, structure_of
-from .record import recorded
+from .record import of_one_sample, recorded
 from .samples import test_samples
 from .sites import Stream
 from .specs import Spec
@@ -113,11 +114,14 @@ class _Search:
 
     def _tested(self, anatomy: Anatomy, choice: Choice, source: str, named_by: str = "") -> Stream:
         states = States(anatomy, choice.blocks, choice.last)
-        record = recorded(anatomy, choice, states.nodes(), named_by)
-        described = f"{source}: {record.ends}, {count(len(record.blocks), 'block')}"
         parameters = tuple(block.parameters for block in choice.blocks)
         outside = anatomy.parameters_outside(choice.blocks)
-        stream = Stream(states.sites(), record.blocks, described, self.outputs, parameters, outside, record)
+        stream = Stream(states.sites(), outputs=self.outputs, parameters=parameters, outside=outside)
+        layout = Layout(self.network, stream)
+        tokens = tuple(layout.are_tokens(of_one_sample(node.shape, anatomy.tape.batch)) for node in states.nodes())
+        record = recorded(anatomy, choice, states.nodes(), tokens, named_by)
+        described = f"{source}: {record.ends}, {count(len(record.blocks), 'block')}"
+        stream = replace(stream, blocks=record.blocks, source=described, tokens=tokens, record=record)
         broken = self._broken(stream)
         if broken:
             raise AuditError(

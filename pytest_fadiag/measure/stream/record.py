@@ -11,7 +11,9 @@ from .choice import Choice
 from .tape import Node, Tape
 
 
-def recorded(anatomy: Anatomy, choice: Choice, states: Sequence[Node], named: str = "") -> ResidualStream:
+def recorded(
+    anatomy: Anatomy, choice: Choice, states: Sequence[Node], tokens: Sequence[bool], named: str = ""
+) -> ResidualStream:
     """The names of the blocks, what h_L goes to, and how much of the network they leave out."""
     tape = anatomy.tape
     return ResidualStream(
@@ -19,13 +21,14 @@ def recorded(anatomy: Anatomy, choice: Choice, states: Sequence[Node], named: st
         anatomy.residual,
         _behind(anatomy, states[-1]),
         _outside(tape, frozenset[str]().union(*(block.parameters for block in choice.blocks))),
-        tuple(norm_size(_of_one_sample(state.shape, tape.batch)) for state in states),
+        tuple(norm_size(of_one_sample(state.shape, tape.batch), tokens=own) for state, own in zip(states, tokens, strict=True)),
         named,
         choice.alternatives,
     )
 
 
-def _of_one_sample(shape: tuple[int, ...], batch: int) -> tuple[int, ...]:
+def of_one_sample(shape: tuple[int, ...], batch: int) -> tuple[int, ...]:
+    """The shape of a state without the dimension that counts the samples."""
     where = shape.index(batch)
     return shape[:where] + shape[where + 1 :]
 

@@ -62,6 +62,8 @@ class Stream:
     """The parameters that each block reads, by name."""
     outside: frozenset[str] = frozenset()
     """Those that are read before, between or behind the blocks."""
+    tokens: tuple[bool, ...] = ()
+    """Which states are lists of tokens, each of which has a norm of its own."""
     record: ResidualStream | None = field(default=None, compare=False)
     """How a report names it."""
 
