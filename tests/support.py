@@ -132,3 +132,14 @@ def trained_on_rings(steps: int = 400) -> ResidualMLP:
 def in_batches(x: Tensor, y: Tensor, size: int = 128) -> list[tuple[Tensor, Tensor]]:
     """The samples in batches of one size, the last one short."""
     return list(zip(x.split(size), y.split(size), strict=True))
+
+
+class Residual(nn.Module):
+    """h + f(h), f of the given layers."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.f = nn.Sequential(*layers)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.f(h)  # type: ignore[no-any-return]

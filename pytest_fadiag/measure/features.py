@@ -58,8 +58,8 @@ class Layout:
             second, last = shape[0] in self.surely_second, shape[-1] in self.surely_last
             if second == last:
                 raise AuditError(
-                    f"the layers of the blocks fit the second and the last dimension of a state of {list(shape)}: which of them "
-                    "counts the features cannot be told"
+                    f"the layers of the blocks fit the second and the last dimension of a state of {list(shape)}: which "
+                    "of them counts the features cannot be told"
                 )
         if second or last:
             return second

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import Residual
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,17 +15,6 @@ from pytest_fadiag.measure.as_initialised import as_initialised
 from pytest_fadiag.measure.stream.find import find_stream
 
 CLASSES = 3
-
-
-class Residual(nn.Module):
-    """h + f(h), f of the given layers."""
-
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__()
-        self.f = nn.Sequential(*layers)
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h + self.f(h)  # type: ignore[no-any-return]
 
 
 class Heads(nn.Module):

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support import Residual
 from torch import Tensor, nn
 
 from pytest_fadiag import AuditError
 from pytest_fadiag.measure.features import Layout
 from pytest_fadiag.measure.stream.find import find_stream
-
-
-class Residual(nn.Module):
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__()
-        self.f = nn.Sequential(*layers)
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h + self.f(h)  # type: ignore[no-any-return]
 
 
 class Reads(nn.Module):

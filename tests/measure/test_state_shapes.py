@@ -1,13 +1,14 @@
-"""Norms of states by what they are: a vector, tokens by the last dimension, a feature map as a whole; against float64 by hand."""
+"""Norms of states by what they are: a vector, tokens by the last dimension, a feature map as a whole; by hand in float64."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
 
 import pytest
 import torch
-from support import clustered, in_batches
+from support import Residual, clustered, in_batches
 from torch import Tensor, nn
 
 from pytest_fadiag import measure
@@ -16,15 +17,6 @@ from pytest_fadiag.judge.depth import Depth
 from pytest_fadiag.measure.observe import observe
 
 X, Y = clustered(1280)
-
-
-class Residual(nn.Module):
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__()
-        self.f = nn.Sequential(*layers)
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h + self.f(h)  # type: ignore[no-any-return]
 
 
 class Chain(nn.Module):
@@ -122,7 +114,7 @@ def test_what_a_block_changes_is_relative_to_the_whole_map() -> None:
     states = copy.deepcopy(net).double().states(X.double())
     changes = [
         middle((after - before).flatten(1).norm(dim=1) / before.flatten(1).norm(dim=1))
-        for before, after in zip(states, states[1:], strict=False)
+        for before, after in itertools.pairwise(states)
     ]
     depth = read(Depth, observe(net, in_batches(X, Y), ["depth"]).results["depth"], "depth")
     assert depth.change == pytest.approx(changes, rel=1e-4)
