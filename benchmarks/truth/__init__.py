@@ -2,4 +2,6 @@
 
 python -m benchmarks.truth                 train what is missing, audit everything, print the tables
 python -m benchmarks.truth --only 'vit*'   a part of it
+
+The suite trains and audits a slice of them (``slice.py``, tests/truth).
 """
