@@ -28,7 +28,7 @@ class DiagnosticThresholds:
     h_norm_explosion_ratio: float = 50.0
     stability_drift_ceiling: float = 0.30
     frozen_acc_margin_pp: float = 2.0
-    sample_invariance_minimum: float = 0.20
+    sample_invariance_minimum: float = 0.10
     depth_utility_minimum_pp: float = 3.0
     credit_aligned_share: float = 0.5
     growth: Growth = "per_block"

@@ -191,6 +191,12 @@ def test_blocks_as_initialised_have_learnt_nothing_whatever_is_read_behind_them(
     assert "blocks 1–2 are as a new initialisation leaves them" in str(some) and "blocks 1–2 add nothing" in str(some)
 
 
+@pytest.mark.parametrize(("first", "said"), [(0.93, "0.940, and 7.0 pp were left to add."), (0.89, "0.900.")])
+def test_data_that_leave_little_to_add_are_told_where_depth_adds_little(first: float, said: str) -> None:
+    finding = probed(probes=(first, first, first, first + 0.01), null=((first,) * 4,) * 2, interval=(0.1, 1.9)).finding("e")
+    assert finding.fired and finding.explanation.endswith(f"of the last state {said}")
+
+
 def test_what_is_read_of_a_class_token_is_not_said_of_the_embedding() -> None:
     text = str(probed(probes=(0.2, 0.2, 0.2, 0.2), null=((0.2,) * 4,) * 2, interval=(-1.0, 1.0), tokens="the class token"))
     assert "a linear readout of the class token at h_0 reads 0.200 on these 5,000 images; the network 0.609" in text

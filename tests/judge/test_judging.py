@@ -80,6 +80,7 @@ BIASED = AuxiliaryStatistics(sample_invariance=0.03, output_error_drift=0.55)
 ONE_CLASS = AuxiliaryStatistics(sample_invariance=0.42, output_error_drift=0.95)
 TWO_CLASSES = AuxiliaryStatistics(sample_invariance=math.nan, output_error_drift=0.95, predicted_class_share=0.93)
 ONE_OF_TWO = replace(TWO_CLASSES, predicted_class_share=0.995)
+SORTED = replace(TWO_CLASSES, probe_classes=2, label_classes=10, largest_label_share=0.1, predicted_class_share=0.54)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,16 @@ ONE_OF_TWO = replace(TWO_CLASSES, predicted_class_share=0.995)
         pytest.param({"bp_grad_norms": [7e-8, 7e-8], "companions": SATURATED, "partial": True}, "", "b", id="likely saturated"),
         pytest.param({"cross_batch_stability": 0.35, "companions": BIASED}, "", "c", id="biased output"),
         pytest.param({"cross_batch_stability": 0.93, "companions": ONE_CLASS}, "c", "c", id="one class only"),
+        pytest.param(
+            {"cross_batch_stability": 0.93, "companions": AuxiliaryStatistics(sample_invariance=0.157)}, "c", "c", id="conv"
+        ),
+        pytest.param({"cross_batch_stability": 0.35, "companions": SORTED}, "", "c", id="sorted, one class a bit too often"),
+        pytest.param(
+            {"cross_batch_stability": 0.35, "companions": replace(SORTED, predicted_class_share=0.56)},
+            "c",
+            "c",
+            id="sorted, driven",
+        ),
         pytest.param({"cross_batch_stability": 0.998, "companions": TWO_CLASSES}, "", "c", id="two classes, both predicted"),
         pytest.param({"cross_batch_stability": 0.998, "companions": ONE_OF_TWO}, "c", "c", id="two classes, one predicted"),
     ],

@@ -14,6 +14,9 @@ from .column import Column, ColumnKind
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
 
+LITTLE_LEFT = 10.0
+"""Where a probe of h_0 leaves fewer points to add, what fires says so: the data may ask little of depth."""
+
 
 class DepthUtility(Diagnostic):
     """Fires when a linear probe reads hardly more at h_L than at h_0, beyond what blocks drawn anew would add."""
@@ -120,7 +123,9 @@ def draws_remark(report: DiagnosticReport) -> str:
 def _meaning(depth: Depth, value: float, interval: tuple[float, float], minimum: float) -> str:
     """What stands in the paper of blocks that add too little, and no more than the interval carries."""
     low, high = interval
-    ends = f"{_readout(depth)}, of the last state {depth.probes[-1]:.3f}"
+    left = 100 * (1 - depth.probes[0])
+    little = f", and {left:.1f} pp were left to add" if left < LITTLE_LEFT else ""
+    ends = f"{_readout(depth)}, of the last state {depth.probes[-1]:.3f}{little}"
     than = " than random ones would" if depth.null_pp is not None and depth.null_pp > 0 else ""
     if low > 0:
         short = f"less than the {limit(minimum)} pp that are asked"

@@ -21,6 +21,8 @@ BETWEEN_SAMPLES = 0.10
 """The minimum of the invariance between samples, of records from before it was taken between classes."""
 ONE_CLASS = 0.99
 """From this share of the predictions on a network is driven to one class, where two classes leave no pair to compare."""
+OVERWEIGHT = 0.5
+"""From this share of what the most frequent label leaves on it is driven too, where only the probe lacks classes."""
 SKEW = 0.2
 """By how much the share of a class may exceed an equal one before the report says so."""
 
@@ -151,7 +153,7 @@ def _excuse(report: DiagnosticReport) -> tuple[CauseKind, str] | None:
     invariance, share = companions.sample_invariance, companions.predicted_class_share
     if invariance is not None and -math.inf < invariance < minimum:
         return CauseKind.NOT_SAMPLE_INVARIANT, f"sample invariance {cosine(invariance)} < {limit(minimum)}"
-    if invariance is not None and math.isnan(invariance) and share is not None and share < ONE_CLASS:
+    if invariance is not None and math.isnan(invariance) and share is not None and not _driven(report, share):
         return CauseKind.NOT_ONE_CLASS, f"at most {share:.0%} of the predictions are one class"
     before = companions.invariance_between_samples
     if invariance is None and before is not None and -math.inf < before < BETWEEN_SAMPLES:
@@ -160,6 +162,16 @@ def _excuse(report: DiagnosticReport) -> tuple[CauseKind, str] | None:
             f"sample invariance {cosine(before)} < {limit(BETWEEN_SAMPLES)} (between samples)",
         )
     return None
+
+
+def _driven(report: DiagnosticReport, share: float) -> bool:
+    """Whether one class is predicted so often that the network does not look, where no two classes tell."""
+    companions = report.companions
+    frequent = companions.largest_label_share
+    lacking = companions.label_classes is not None and companions.label_classes > 2  # the data has classes to compare
+    if lacking and frequent is not None and frequent < 1 and share - frequent >= OVERWEIGHT * (1 - frequent):
+        return True
+    return share >= ONE_CLASS
 
 
 def _invariance(report: DiagnosticReport) -> str:
