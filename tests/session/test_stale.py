@@ -77,12 +77,15 @@ def test_another_module_of_the_same_name_that_is_found_first_counts(
     assert len(measured) == 2
 
 
-def test_a_run_from_the_cache_imports_no_factory(factory: Repo) -> None:
-    factory.spawn(BP, MODEL, "-p", "no:xdist").assert_outcomes(passed=3, skipped=1)
+def test_a_run_from_the_cache_imports_no_factory_and_one_that_measures_no_compiler(factory: Repo) -> None:
     seen = "import sys\ndef pytest_sessionfinish():\n    open('seen.txt', 'w').write(' '.join(sys.modules))\n"
     factory.write("conftest.py", seen)
-    factory.spawn(BP, MODEL, "-p", "no:xdist").assert_outcomes(passed=3, skipped=1)
-    assert not {"torch", "stale_net", "stale_layers"} & set((factory.path / "seen.txt").read_text().split())
+    for measures in (True, False):
+        factory.spawn(BP, MODEL, "-p", "no:xdist").assert_outcomes(passed=3, skipped=1)
+        loaded = set((factory.path / "seen.txt").read_text().split())
+        assert {"torch", "stale_net", "stale_layers", "torch._dynamo"} & loaded == (
+            {"torch", "stale_net", "stale_layers"} if measures else set()
+        )
 
 
 @pytest.mark.parametrize("sources", [None, 1, {}, {"modules": {"os": 3}, "files": {}, "packages": {}}, {"modules": {}}])

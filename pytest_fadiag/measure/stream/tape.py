@@ -297,6 +297,11 @@ class _Functions(TorchFunctionMode):
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Tells a tape of every operation, also of those inside functions, scripted code and other people's backwards."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not by importing the package that compiles, which takes seconds: nothing is compiled while a tape records."""
+        return False
+
     def __init__(self, tape: Tape) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tape = tape
