@@ -19,7 +19,7 @@ fuzz: $(VENV)/.ready    ## 5,000 damaged or forged checkpoints and 2,000 other f
 	cd tests && ../$(BIN)/python -m fuzz
 
 kills: $(VENV)/.ready   ## workers killed and runs told to stop at random moments, up to 90 minutes; goes on where it was stopped
-	$(BIN)/python tests/dist/random_table.py
+	$(BIN)/python tests/workers/random_table.py
 
 lint: $(VENV)/.ready    ## style and types
 	$(BIN)/ruff check .

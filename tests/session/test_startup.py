@@ -39,7 +39,7 @@ def test_unused_it_says_nothing(plain: Repo) -> None:
 
 
 def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
-    code = f"import pytest_fadiag, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+    code = f"import pytest_fadiag, pytest_fadiag.plugin, sys; print([name for name in {HEAVY!r} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from dist.small_repo import WorkerRepo
 from execnet.xspec import XSpec
+from workers.small_repo import WorkerRepo
 
-from pytest_fadiag.session.dist import prepare_workers
-from pytest_fadiag.session.dist import visible_gpus
+from pytest_fadiag.session.dist import prepare_workers, visible_gpus
 
 
 def fake_nvidia_smi(folder: Path, lines: str, code: int = 0) -> str:
@@ -80,25 +78,36 @@ def test_each_worker_is_given_one_entry_of_the_callers_list(
     assert [spec.env.get("CUDA_VISIBLE_DEVICES", visible) for spec in specs] == expected  # what is not given is inherited
 
 
-def test_each_worker_sees_its_entry(repo: WorkerRepo) -> None:
-    visible = "GPU-8f6e,MIG-2a1b,-1,7"
-    repo.run("-n", "3", CUDA_VISIBLE_DEVICES=visible)
-    assert repo.gpus() == {"gw0": "GPU-8f6e", "gw1": "MIG-2a1b", "gw2": "GPU-8f6e"}
+@pytest.mark.parametrize(("cores", "workers", "share"), [(16, 2, "8"), (16, 3, "5"), (2, 3, "1")])
+def test_cores_are_shared_out_where_nobody_set_them(
+    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, share: str
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    specs = [XSpec("popen"), XSpec("popen//env:OMP_NUM_THREADS=3"), XSpec("popen")][:workers]
+    prepare_workers(specs)
+    assert [spec.env["OMP_NUM_THREADS"] for spec in specs] == [share, "3", share][:workers]
+
+
+def test_each_worker_sees_its_entry_and_a_replaced_one_that_of_the_dead(repo: WorkerRepo) -> None:
+    visible = "GPU-8f6e,MIG-2a1b,5,-1,7"
+    repo.run("-n", "3", CUDA_VISIBLE_DEVICES=visible, KILLS="setup net_s0.pt::residual-growth,setup net_s1.pt::residual-growth")
+    given = {"gw0": "GPU-8f6e", "gw1": "MIG-2a1b", "gw2": "5"}
+    alive = repo.gpus()
+    dead = given.keys() - alive.keys()
+    assert len(dead) == 2 and alive.keys() - given.keys() == {"gw3", "gw4"}
+    assert {name: gpu for name, gpu in alive.items() if name in given} == {name: given[name] for name in given.keys() - dead}
+    assert sorted([str(alive["gw3"]), str(alive["gw4"])]) == sorted(given[name] for name in dead)
     assert repo.seen["controller"] == (visible, os.environ["OMP_NUM_THREADS"], False)
 
 
-def test_a_replaced_worker_keeps_its_gpu(repo: WorkerRepo) -> None:
-    killed = {"KILL_WHERE": "setup", "KILL_ID": "net_s0.pt::residual-growth,net_s1.pt::residual-growth"}
-    repo.run("-n", "2", CUDA_VISIBLE_DEVICES="GPU-aa,GPU-bb", **killed)
-    gpus = repo.gpus()
-    assert gpus.keys() == {"gw2", "gw3"}
-    assert set(gpus.values()) == {"GPU-aa", "GPU-bb"}
-
-
-def test_auto_is_the_number_of_gpus(repo: WorkerRepo, tmp_path: Path) -> None:
+def test_auto_is_the_number_of_gpus(repo: WorkerRepo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     result = repo.run("-n", "auto", PATH=fake_nvidia_smi(tmp_path, listed(3)))
     assert "3 workers" in result.stdout
-    assert repo.gpus() == {"gw0": "0", "gw1": "1", "gw2": "2"}
+    share = str(max(1, (os.cpu_count() or 1) // 3))
+    workers = {f"gw{number}": (str(number), share, False) for number in range(3)}
+    assert repo.seen == {**workers, "controller": (None, None, False)}
 
 
 def test_the_environment_that_the_user_gave_a_worker_stays(repo: WorkerRepo, tmp_path: Path) -> None:
@@ -106,10 +115,3 @@ def test_the_environment_that_the_user_gave_a_worker_stays(repo: WorkerRepo, tmp
     result = repo.run("-d", "--tx", "2*popen//env:CUDA_VISIBLE_DEVICES=7//env:OMP_NUM_THREADS=3", "-v", PATH=path)
     assert "scheduling tests via CheckpointScheduling" in result.stdout, "-d switches --tx on and chooses nothing"
     assert repo.seen == {"gw0": ("7", "3", False), "gw1": ("7", "3", False), "controller": (None, "1", False)}
-
-
-def test_threads_are_shared_out_where_nobody_set_them(repo: WorkerRepo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    repo.run("-n", "2")
-    share = str(max(1, (os.cpu_count() or 1) // 2))
-    assert repo.seen == {"gw0": (None, share, False), "gw1": (None, share, False), "controller": (None, None, False)}

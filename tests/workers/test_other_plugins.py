@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
-from dist.small_repo import WorkerRepo
-from dist.small_repo import SEEDS, TESTS
+from workers.small_repo import SEEDS, TESTS, WorkerRepo
 
 MISSING = [name for name in ("pytest_randomly", "pytest_rerunfailures", "pytest_timeout") if find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
@@ -15,39 +13,32 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.joi
 BESIDE = ("-p", "randomly", "--randomly-seed=1", "-p", "rerunfailures", "--reruns", "2", "-p", "timeout", "--timeout=60")
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_checkpoints_are_measured_once_with_the_same_verdicts(repo: WorkerRepo, workers: str) -> None:
+def test_checkpoints_are_measured_once_with_the_same_verdicts_in_any_order_and_what_fails_is_run_again(
+    repo: WorkerRepo,
+) -> None:
     alone = repo.audit("-n", "0", "--fa-threshold=margin_pp=20")
     assert alone["exit code"] == pytest.ExitCode.TESTS_FAILED, "net_s5 is short of 20 points"
-    audit, measured = repo.counted("-n", workers, "--fa-threshold=margin_pp=20", *BESIDE)
+    audit, measured = repo.counted("-n", "2", "--fa-threshold=margin_pp=20", *BESIDE)
     assert measured == len(SEEDS)
     assert audit == alone
+    shuffled = [line for line in repo.shown.splitlines() if "--randomly-seed=1" in line]
+    assert shuffled and " rerun" in repo.shown.splitlines()[-1]
+    assert f"[{TESTS} items]" in repo.shown, "the order is the same in all workers"
 
 
-def test_a_test_that_fails_is_run_again_and_a_shuffled_order_is_the_same_in_all_workers(repo: WorkerRepo) -> None:
-    result = repo.run("-n", "2", "--fa-threshold=margin_pp=20", *BESIDE)
-    shuffled = [line for line in result.stdout.splitlines() if "--randomly-seed=1" in line]
-    assert shuffled and " rerun" in result.stdout.splitlines()[-1]
-    assert f"[{TESTS} items]" in result.stdout
-
-
-def test_a_failure_that_a_rerun_mends_is_not_in_the_table(repo: WorkerRepo) -> None:
+def test_a_rerun_mends_a_failure_and_hides_no_worker_that_dies(repo: WorkerRepo) -> None:
     with (repo.path / "conftest.py").open("a") as file:
         file.write(
             "\nFIRST = []\n@pytest.fixture(autouse=True)\ndef flaky(request):\n"
-            "    if 'net_s2.pt::gradient-floor' in request.node.nodeid and not FIRST:\n"
+            "    if 'net_s4.pt::gradient-floor' in request.node.nodeid and not FIRST:\n"
             "        FIRST.append(1)\n        raise OSError('the disk was away for a moment')\n"
         )
-    audit = repo.audit("-n", "2", *BESIDE)
-    assert audit["exit code"] == pytest.ExitCode.OK
-    assert {outcome for row in audit["summary"] for outcome in row["outcomes"].values()} == {"passed"}
-
-
-def test_a_worker_that_dies_is_a_failure_that_no_rerun_hides(repo: WorkerRepo) -> None:
-    audit = repo.audit("-n", "2", *BESIDE, KILL_WHERE="call", KILL_ID="net_s2.pt::gradient-floor")
+    audit = repo.audit("-n", "2", *BESIDE, KILLS="call net_s2.pt::gradient-floor")
     assert audit["exit code"] == pytest.ExitCode.TESTS_FAILED
-    outcomes = [outcome for row in audit["summary"] for outcome in row["outcomes"].values()]
-    assert sorted(outcomes) == ["error", *["passed"] * 23]
+    assert " 1 rerun" in repo.shown.splitlines()[-1], "that of net_s4, which is mended"
+    outcomes = {row["checkpoint"]: list(row["outcomes"].values()) for row in audit["summary"]}
+    assert sorted(outcomes.pop("runs/net_s2.pt")) == ["error", "passed", "passed", "passed"]
+    assert list(outcomes.values()) == [["passed"] * 4] * 5
 
 
 def test_a_test_that_takes_too_long_costs_itself(repo: WorkerRepo) -> None:

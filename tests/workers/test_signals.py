@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from dist.small_repo import WorkerRepo, forget
+from workers.small_repo import WorkerRepo
 
-SLOW = """
+SLOW_MEASUREMENTS = """
 import time
 from pytest_fadiag.workshop import Workshop
 original = Workshop.observe
@@ -22,6 +22,11 @@ def observe(self, *args):
     time.sleep(1.5)
     return original(self, *args)
 Workshop.observe = observe
+"""
+SLOW_TESTS = """
+import time
+def pytest_runtest_teardown():
+    time.sleep(0.5)
 """
 
 
@@ -32,15 +37,28 @@ def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
         return []
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("number", "workers", "slow"),
+    [
+        (signal.SIGTERM, "0", SLOW_TESTS),
+        (signal.SIGTERM, "2", SLOW_MEASUREMENTS),
+        (signal.SIGINT, "0", SLOW_MEASUREMENTS),
+        (signal.SIGINT, "2", SLOW_TESTS),
+    ],
+    ids=[
+        "SIGTERM, one process",
+        "SIGTERM, two workers that measure",
+        "SIGINT, one process that measures",
+        "SIGINT, two workers",
+    ],
+)
 def test_a_run_that_is_told_to_stop_shows_and_writes_what_there_is(
-    repo: WorkerRepo, number: signal.Signals, workers: str, tmp_path: Path
+    repo: WorkerRepo, number: signal.Signals, workers: str, slow: str, tmp_path: Path
 ) -> None:
     root = repo.path
-    forget(root)
-    (root / "conftest.py").write_text((root / "conftest.py").read_text() + SLOW)
-    command = [sys.executable, "-m", "pytest", "--color=no", "-n", workers, "--fa-no-cache", "-v"]
+    (root / "conftest.py").write_text((root / "conftest.py").read_text() + slow)
+    cache = ["--fa-no-cache"] if slow is SLOW_MEASUREMENTS else []
+    command = [sys.executable, "-m", "pytest", "--color=no", "-n", workers, *cache, "-v"]
     reports = [f"--fa-report={kind}:{root / 'out'}.{kind}" for kind in ("json", "markdown", "html", "form")]
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     with (root / "out.txt").open("w") as output:
@@ -62,7 +80,7 @@ def test_a_run_that_is_told_to_stop_shows_and_writes_what_there_is(
     outcomes = {outcome for row in audit["summary"] for outcome in row["outcomes"].values()}
     assert "not run" in outcomes and "passed" in outcomes
     for kind in ("markdown", "html", "form"):
-        assert "interrupted before its end" in (root / f"out.{kind}").read_text()
+        assert "interrupted before its end" in (root / f"out.{kind}").read_text().lower()
     psutil.wait_procs(workers_seen, timeout=10)
     assert not [worker for worker in workers_seen if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
     assert list(tmp_path.glob("fadiag-*")) == [], "no temporary folder is left"
@@ -82,5 +100,5 @@ def pytest_runtest_setup(item):
 def test_a_signal_between_two_lines_is_an_interrupt_like_any_other(repo: WorkerRepo) -> None:
     conftest = repo.path / "conftest.py"
     conftest.write_text(conftest.read_text() + BETWEEN_LINES)
-    audit = repo.audit("-p", "no:xdist", "--fa-no-cache")
+    audit = repo.audit("-p", "no:xdist")
     assert audit["interrupted"] is True and audit["exit code"] == pytest.ExitCode.INTERRUPTED

@@ -12,7 +12,9 @@ from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 from pytest_fadiag.session.dist import CheckpointScheduling
 
 ITEMS = [f"runs/net_s{seed}.pt::{diagnostic.name}" for seed in range(3) for diagnostic in DIAGNOSTICS]
-ITEMS += ["tests/test_own.py::test_one", "tests/test_own.py::test_two", "net::seed-margin"]
+EACH = len(ITEMS) // 3
+OWN = ["tests/test_own.py::test_one", "tests/test_own.py::test_two"]
+ITEMS += [*OWN, "net::seed-margin"]
 STOP = -1
 
 
@@ -128,23 +130,23 @@ class Session:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("deaths", [0, 1, 2, 4])
 def test_whenever_workers_die_each_test_runs_once_or_is_blamed_once(workers: int, deaths: int) -> None:
-    for seed in range(250):
+    for seed in range(100):
         session = Session(seed, deaths, restarts=deaths, workers=workers)
         session.play()
         assert sorted([*session.ran, *session.blamed]) == sorted(ITEMS), f"seed {seed}"
         assert len(session.blamed) <= deaths
 
 
-@pytest.mark.parametrize("items", [ITEMS[:4], ITEMS[11:]], ids=["one checkpoint", "single tests"])
+@pytest.mark.parametrize("items", [ITEMS[:EACH], ITEMS[3 * EACH - 1 :]], ids=["one checkpoint", "single tests"])
 def test_more_workers_than_work_end_too(items: list[str]) -> None:
-    for seed in range(250):
+    for seed in range(100):
         session = Session(seed, deaths=2, restarts=2, workers=6, items=items)
         session.play()
         assert sorted([*session.ran, *session.blamed]) == sorted(items), f"seed {seed}"
 
 
 def test_without_restarts_a_session_ends_too_and_nothing_runs_twice() -> None:
-    for seed in range(500):
+    for seed in range(200):
         session = Session(seed, deaths=2, restarts=0)
         session.play()
         seen = [*session.ran, *session.blamed]
@@ -163,10 +165,10 @@ def test_the_tests_of_a_checkpoint_stay_together_and_others_are_single() -> None
     one, two = Worker(0), Worker(1)
     collected(sched, one, two)
     sched.schedule()
-    assert [[ITEMS[index] for index in worker.queue] for worker in (one, two)] == [ITEMS[:4], ITEMS[4:8]]
+    assert [[ITEMS[index] for index in worker.queue] for worker in (one, two)] == [ITEMS[:EACH], ITEMS[EACH : 2 * EACH]]
     assert {scope: len(unit) for scope, unit in sched.workqueue.items()} == {
-        "runs/net_s2.pt": 4,
-        **dict.fromkeys(ITEMS[12:14], 1),
+        "runs/net_s2.pt": EACH,
+        **dict.fromkeys(OWN, 1),
         "net": 1,
     }
 
@@ -178,7 +180,7 @@ def test_a_worker_that_has_not_collected_yet_is_given_nothing_when_another_dies(
     sched.schedule()
     assert sched.remove_node(one) == ITEMS[0]
     sched.add_node(replacement)
-    assert sched.remove_node(two) == ITEMS[4]
+    assert sched.remove_node(two) == ITEMS[EACH]
     assert replacement.queue == [] and not replacement.shutting_down
     sched.add_node_collection(replacement, ITEMS)
     sched.schedule()
@@ -204,4 +206,4 @@ def test_what_cannot_be_sent_to_a_worker_goes_to_another() -> None:
     one.dead = True
     sched.schedule()
     assert sched.remove_node(one) is None
-    assert set(sched.workqueue) == {"runs/net_s0.pt", "runs/net_s2.pt", *ITEMS[12:14], "net"}
+    assert set(sched.workqueue) == {"runs/net_s0.pt", "runs/net_s2.pt", *OWN, "net"}

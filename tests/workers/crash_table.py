@@ -1,4 +1,4 @@
-"""What a worker costs that dies, at each moment at which it can: `python tests/dist/crash_table.py --runs 10`."""
+"""What a worker costs that dies, at each moment at which it can: `python tests/workers/crash_table.py --runs 10`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 KEYS = {"residual-growth": "a", "gradient-floor": "b", "direction-drift": "c", "frozen-margin": "d"}
@@ -21,25 +21,22 @@ HANG = 180
 
 @dataclass(frozen=True)
 class Position:
-    """A moment at which a worker dies, the tests that die with it, and what else the run is told."""
+    """Moments at which workers die, each ``moment who``, the tests that die with them, and what else the run is told."""
 
     name: str
-    where: str
-    who: tuple[str, ...]
+    kills: tuple[str, ...]
     blamed: tuple[str, ...]
     options: tuple[str, ...] = ("-n", "2")
-    how: str = "kill"
     cold: bool = False
     restarts: bool = True
     lost: tuple[str, ...] = ()
     """Networks that are not tried again, since a worker died while it measured them: their other tests say so."""
-    suite: bool = True
-    """Whether the test suite runs it too; the others differ from one of these in nothing that can be told beforehand."""
 
 
-def _killing(name: str, where: str, *who: str, **options: object) -> Position:
+def _killing(name: str, moment: str, *who: str, **options: object) -> Position:
     """A position at which exactly the tests are blamed that the worker dies in."""
-    return Position(name, where, who, tuple(_full(test) for test in who), **options)  # type: ignore[arg-type]
+    kills = tuple(f"{moment} {test}" for test in who)
+    return Position(name, kills, tuple(_full(test) for test in who), **options)  # type: ignore[arg-type]
 
 
 def _full(test: str) -> str:
@@ -48,15 +45,15 @@ def _full(test: str) -> str:
 
 ONCE = ("-n", "2", "--max-worker-restart=0")
 POSITIONS = [
-    _killing("in set-up", "setup", "net_s2.pt::gradient-floor"),
-    _killing("in the test", "call", "net_s3.pt::residual-growth", suite=False),
+    _killing("in set-up", "setup", "net_s0.pt::gradient-floor"),
+    _killing("in the test", "call", "net_s3.pt::residual-growth"),
     _killing("in measurement, cold cache", "measure", "net_s2.pt::residual-growth", cold=True, lost=("net_s2.pt",)),
-    _killing("after a test's reports", "finish", "net_s2.pt::gradient-floor"),
+    _killing("after a test's reports", "finish", "net_s1.pt::gradient-floor"),
     # The test that was waiting is the one that the controller misses.
-    Position("between two tests", "between", ("net_s2.pt::gradient-floor",), ("runs/net_s2.pt::direction-drift",)),
-    _killing("os._exit(0) in the test", "call", "net_s2.pt::gradient-floor", how="exit"),
-    _killing("twice in a row", "call", "net_s2.pt::gradient-floor", "net_s2.pt::direction-drift"),
-    _killing("four times in a row", "call", *(f"net_s2.pt::{name}" for name in KEYS), suite=False),
+    Position("between two tests", ("between net_s2.pt::gradient-floor",), ("runs/net_s2.pt::direction-drift",)),
+    _killing("os._exit(0) in the test", "exit", "net_s3.pt::gradient-floor"),
+    _killing("twice in a row", "call", "net_s4.pt::gradient-floor", "net_s4.pt::direction-drift"),
+    _killing("four times in a row", "call", *(f"net_s2.pt::{name}" for name in KEYS)),
     _killing("both workers", "call", "net_s0.pt::residual-growth", "net_s1.pt::residual-growth"),
     _killing(
         "both workers in measurement",
@@ -65,12 +62,11 @@ POSITIONS = [
         "net_s1.pt::residual-growth",
         cold=True,
         lost=("net_s0.pt", "net_s1.pt"),
-        suite=False,
     ),
     _killing("the only worker", "call", "net_s2.pt::gradient-floor", options=("-n", "1")),
     _killing("in the seed-margin test", "judge", "net::seed-margin"),
     _killing("the last test of all", "finish", "net::seed-margin"),
-    Position("in collection", "collection", ("gw0",), ()),
+    Position("in collection", ("collection gw0",), ()),
     _killing("no restarts", "call", "net_s0.pt::residual-growth", options=ONCE, restarts=False),
     _killing(
         "no restarts, both workers",
@@ -86,24 +82,46 @@ POSITIONS = [
         "net_s0.pt::frozen-margin",
         options=("-n", "1", ONCE[-1]),
         restarts=False,
-        suite=False,
     ),
 ]
 
 
-def problems(position: Position, root: Path) -> list[str]:
-    """Let a worker die there once, and say what of the audit was lost by it beyond the test that it died in."""
-    from dist.small_repo import forget, run
+def together(*names: str) -> Position:
+    """Positions with the same options as one, in which all of their workers die in one run."""
+    chosen = [next(position for position in POSITIONS if position.name == name) for name in names]
+    kills = tuple(kill for position in chosen for kill in position.kills)
+    return replace(chosen[0], name=", ".join(names), kills=kills, blamed=tuple(t for p in chosen for t in p.blamed))
+
+
+SUITE = [
+    together("in set-up", "after a test's reports", "between two tests", "os._exit(0) in the test", "twice in a row"),
+    together("in measurement, cold cache"),
+    together("both workers", "in the seed-margin test"),
+    together("in collection", "the last test of all"),
+    together("the only worker"),
+    together("no restarts, both workers"),
+]
+"""What the test suite runs; the positions that are left out differ from one of these in nothing that can be told beforehand."""
+NO_RESTARTS = together("no restarts")
+
+
+def problems(position: Position, root: Path) -> tuple[list[str], str]:
+    """Let workers die there once: what of the audit was lost beyond the tests that they died in, and what was shown."""
+    from workers.small_repo import forget, run
 
     if position.cold:
         forget(root)
-    written = root / "audit.json"
-    written.unlink(missing_ok=True)
-    env = {"KILL_WHERE": position.where, "KILL_HOW": position.how, "KILL_ID": ",".join(position.who)}
+    (root / "audit.json").unlink(missing_ok=True)
     try:
-        completed = run(root, *position.options, "--fa-report=json:audit.json", env=env, timeout=HANG)
+        shown = run(
+            root, *position.options, "--fa-report=json:audit.json", env={"KILLS": ",".join(position.kills)}, timeout=HANG
+        )
     except subprocess.TimeoutExpired:
-        return ["hangs"]
+        return ["hangs"], ""
+    return _found(position, root / "audit.json", shown), shown.stdout
+
+
+def _found(position: Position, written: Path, completed: subprocess.CompletedProcess[str]) -> list[str]:
     if "INTERNALERROR" in completed.stdout:
         return ["internal error"]
     if not written.exists():
@@ -152,7 +170,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="positions whose name contains this")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from dist.small_repo import make_repo
+    from workers.small_repo import make_repo
 
     print(f"{'a worker dies':32}{'runs':>5}{'good':>6}{'s a run':>9}  problems")
     failed = False
@@ -162,7 +180,7 @@ def main() -> None:
             if options.only not in position.name:
                 continue
             began = time.perf_counter()
-            seen = [problems(position, root) for _ in range(options.runs)]
+            seen = [problems(position, root)[0] for _ in range(options.runs)]
             each = (time.perf_counter() - began) / options.runs
             counts = Counter(problem for found in seen for problem in found)
             said = ", ".join(f"{problem} x {count}" for problem, count in counts.items()) or "none"

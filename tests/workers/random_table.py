@@ -1,4 +1,4 @@
-"""What is lost when workers are killed, and runs told to stop, at random moments: `python tests/dist/random_table.py`.
+"""What is lost when workers are killed, and runs told to stop, at random moments: `python tests/workers/random_table.py`.
 
 Every run notes its result in a file, so that the script can be stopped and goes on where it was.
 """
@@ -6,6 +6,7 @@ Every run notes its result in a file, so that the script can be stopped and goes
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -22,14 +23,24 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dist.crash_table import BLAMED, KEYS
-from dist.small_repo import forget, make_repo
+from workers.crash_table import BLAMED, KEYS
+from workers.small_repo import forget, make_repo
 
 HANG = 600.0
 """Seconds after which a run that takes half a minute on an idle machine is called hanging."""
 KINDS = {"worker killed": 200, "SIGINT": 40, "SIGTERM": 40}
 REASONS = ("its worker died", "not tried again")
-PROBLEMS = ("hangs", "internal error", "no audit", "torn file", "rows lost", "wrong test blamed", "green", "orphans", "left over")
+PROBLEMS = (
+    "hangs",
+    "internal error",
+    "no audit",
+    "torn file",
+    "rows lost",
+    "wrong test blamed",
+    "green",
+    "orphans",
+    "left over",
+)
 
 
 def one_run(kind: str, number: int, root: Path) -> tuple[list[str], str]:
@@ -52,10 +63,8 @@ def one_run(kind: str, number: int, root: Path) -> tuple[list[str], str]:
     workers: dict[int, psutil.Process] = {}
     happened = ""
     while process.poll() is None and time.monotonic() - began < HANG:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             workers |= {child.pid: child for child in psutil.Process(process.pid).children(recursive=True)}
-        except psutil.NoSuchProcess:
-            pass
         if not happened and time.monotonic() - began >= moment:
             happened = _strike(kind, process, list(workers.values()), rng)
         time.sleep(0.02)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -28,23 +28,23 @@ fa_device = cpu
 
 CONFTEST = """
 import os, pathlib, sys, pytest
-WHERE, HOW = os.environ.get("KILL_WHERE", ""), os.environ.get("KILL_HOW", "kill")
-WHO = [name for name in os.environ.get("KILL_ID", "").split(",") if name]
+KILLS = [kill.split(" ", 1) for kill in os.environ.get("KILLS", "").split(",") if kill]
+MOMENTS = [moment for moment, _ in KILLS]
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 CURRENT = ""
 
-def die(where, name):
-    if WORKER and WHERE == where and any(who in name for who in WHO):
-        if HOW == "exit":
+def die(moment, name):
+    if WORKER and any(when == moment and who in name for when, who in KILLS):
+        if moment == "exit":
             os._exit(0)
         os.kill(os.getpid(), 9)
 
 def pytest_configure(config):
-    if WORKER and (WHERE == "measure" or os.environ.get("COUNT")):
+    if WORKER and ("measure" in MOMENTS or os.environ.get("COUNT")):
         watch()
     elif os.environ.get("COUNT") and not config.getoption("numprocesses", None) and not config.getoption("tx", None):
         watch()
-    if WHERE == "judge":
+    if "judge" in MOMENTS:
         import pytest_fadiag.session.seeds as module
         original = module.check
         module.check = lambda *args: (die("judge", CURRENT), original(*args))
@@ -72,13 +72,14 @@ def pytest_runtest_setup(item):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
     die("call", item.nodeid)
+    die("exit", item.nodeid)
 
 def pytest_runtest_logfinish(nodeid):
     die("finish", nodeid)  # all its reports are sent
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session):
-    for plugin in session.config.pluginmanager.get_plugins() if WHERE == "between" else ():
+    for plugin in session.config.pluginmanager.get_plugins() if "between" in MOMENTS else ():
         if hasattr(plugin, "run_one_test"):
             def sendevent(name, plugin=plugin, send=plugin.sendevent, **values):
                 send(name, **values)
@@ -95,7 +96,10 @@ def pytest_sessionfinish(session):
 
 
 def make_repo(root: Path) -> Path:
-    """Write the repo and measure everything once: with a warm cache workers need no torch, and a run takes a second."""
+    """Write the repo and measure everything once: with a warm cache workers need no torch, and a run takes a second.
+
+    That run leaves its audit.json, and the count of what it measured.
+    """
     import numpy as np
     import torch
     from support import clustered, network
@@ -108,7 +112,7 @@ def make_repo(root: Path) -> Path:
         torch.save(saved, root / "runs" / f"net_s{seed}.pt")
     (root / "pytest.ini").write_text(INI)
     (root / "conftest.py").write_text(CONFTEST)
-    run(root, "-q", "-p", "no:xdist").check_returncode()
+    run(root, "-q", "-p", "no:xdist", "--fa-report=json:audit.json", env={"COUNT": "1"}).check_returncode()
     return root
 
 
@@ -126,8 +130,8 @@ def measurements(root: Path) -> int:
 
 def run(root: Path, *args: str, env: Mapping[str, str] | None = None, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     """Pytest in a process of its own, in an environment that says nothing of GPUs and workers but what is given."""
-    silent = ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS", "CI")
-    environment = {name: value for name, value in os.environ.items() if name not in silent and not name.startswith("KILL_")}
+    silent = ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS", "CI", "KILLS")
+    environment = {name: value for name, value in os.environ.items() if name not in silent}
     command = [sys.executable, "-m", "pytest", "--color=no", *args]
     return subprocess.run(
         command,
@@ -142,15 +146,17 @@ def run(root: Path, *args: str, env: Mapping[str, str] | None = None, timeout: f
 
 
 class WorkerRepo:
-    """A copy of the repo, and pytest called in it."""
+    """A copy of the repo, and pytest called in it; what the last run showed is kept."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.shown = path, ""
 
     def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Pytest in a process of its own; keywords are its environment."""
         shutil.rmtree(self.path / "seen", ignore_errors=True)
-        return run(self.path, *args, env=env)
+        completed = run(self.path, *args, env=env)
+        self.shown = completed.stdout
+        return completed
 
     def audit(self, *args: str, **env: str) -> dict[str, Any]:
         """What a run writes with --fa-report=json, and its exit code."""
@@ -158,9 +164,13 @@ class WorkerRepo:
         written.unlink(missing_ok=True)
         completed = self.run(*args, "--fa-report=json:audit.json", **env)
         assert written.exists(), completed.stdout
-        document = json.loads(written.read_text("utf-8"))
-        document.pop("origin", None)  # when and by which command: what two runs of one audit differ in
-        return {**document, "exit code": completed.returncode}
+        return {**self.written(), "exit code": completed.returncode}
+
+    def written(self) -> dict[str, Any]:
+        """What the last run wrote, but for when and by which command: what two runs of one audit differ in."""
+        document: dict[str, Any] = json.loads((self.path / "audit.json").read_text("utf-8"))
+        document.pop("origin", None)
+        return document
 
     def counted(self, *args: str, **env: str) -> tuple[dict[str, Any], int]:
         """An audit from nothing, and how many measurements it took in all processes."""
