@@ -20,6 +20,10 @@ def audit_of(config: pytest.Config) -> AuditHooks:
         config.stash[HOOKS] = hooks = AuditHooks(config)
         config.pluginmanager.register(hooks, "fadiag-audit")
         hooks.begin()
+        if config.getoption("dist", "no") != "no":
+            from .dist import Workers
+
+            config.pluginmanager.register(Workers(config, hooks.run), "fadiag-workers")
     return config.stash[HOOKS]
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..judge.errors import AuditError, AuditFailure
+from ..judge.late import named
 from ..judge.pitfalls import PITFALLS
 from ..judge.wording import count
-from ..lint import Pitfall, Scan, scan
 from ..show.audit import Checklist
 from ..show.printable import one_line, printable
 from .outcome import HEADLINE, failure_text
@@ -21,6 +21,7 @@ from .settings import MARKER, Settings
 from .targets import plain_id
 
 if TYPE_CHECKING:
+    from ..lint import Pitfall, Scan
     from .run import Run
 
 
@@ -29,6 +30,7 @@ class Readings:
 
     def __init__(self, settings: Settings) -> None:
         self.scans: dict[str, Scan] = {}
+        scan = named("pytest_fadiag.lint:scan")  # a tool of its own, which most runs do without
         for path in settings.checklist:
             whole = settings.path("checklist", path)
             try:

@@ -141,28 +141,43 @@ def auto_workers(config: pytest.Config) -> int | None:
     return (len(visible_gpus()) or None) if asked else None
 
 
-def for_worker(config: pytest.Config, run: Run) -> dict[str, Any]:
-    """What a worker needs of the controller's: plain values."""
-    for target in (*run.targets.written, *run.targets.generated):
-        if not _is_text(target.path):
-            raise pytest.UsageError(f"xdist cannot send a file name that is not UTF-8 to its workers; rename\n  {target.id}")
-    sent: dict[str, Any] = {"targets": run.targets.to_dict(), "args": [str(argument) for argument in config.args]}
-    if run.in_play and (run.settings.no_cache or not hasattr(config, "cache")):
-        sent["shared"] = _folder_of_the_run(config)
-    return sent
-
-
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _folder_of_the_run(config: pytest.Config) -> str:
     """A folder for what the workers of one run share and nobody keeps; made by the controller, which removes it."""
     if SHARED not in config.stash:
         config.stash[SHARED] = tempfile.mkdtemp(prefix="fadiag-")
         config.add_cleanup(lambda: shutil.rmtree(config.stash[SHARED], ignore_errors=True))
     return config.stash[SHARED]
+
+
+class Workers:
+    """What the controller of an xdist run does for its workers."""
+
+    def __init__(self, config: pytest.Config, run: Run) -> None:
+        self.config, self.run = config, run
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell an xdist worker what the controller found, so that all collect the same."""
+        run, config = self.run, self.config
+        for target in (*run.targets.written, *run.targets.generated):
+            try:
+                target.path.encode()
+            except UnicodeEncodeError:
+                problem = "xdist cannot send a file name that is not UTF-8 to its workers; rename"
+                raise pytest.UsageError(f"{problem}\n  {target.id}") from None
+        sent: dict[str, Any] = {"targets": run.targets.to_dict(), "args": [str(argument) for argument in config.args]}
+        if run.in_play and (run.settings.no_cache or not hasattr(config, "cache")):
+            sent["shared"] = _folder_of_the_run(config)
+        node.workerinput["fadiag"] = sent
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_setupnodes(self, specs: list[Any]) -> None:
+        """One GPU and a share of the cores for each worker of an audit."""
+        if self.run.in_play:
+            prepare_workers(specs)
+            start_again(self.config)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, log: Any) -> Any:
+        """Keep the tests of a checkpoint on one worker, unless the user chose a distribution; other runs keep xdist's."""
+        return make_scheduler(self.config, log, self.run.settings.available) if self.run.in_play else None

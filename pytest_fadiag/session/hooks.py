@@ -11,7 +11,7 @@ import pytest
 
 from ..judge.errors import AuditError
 from ..show.printable import printable
-from . import checklist, dist, outcome, seeds
+from . import checklist, outcome, seeds
 from .fixtures import Fixtures
 from .items import check_tests, everything, prepare, refuse_broken
 from .options import describe_others
@@ -81,23 +81,6 @@ class AuditHooks:
         elif report.failed and item.get_closest_marker(MARKER):
             outcome.annotate_error(item, call, report)
         return report
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        """Tell an xdist worker what the controller found, so that all collect the same."""
-        node.workerinput["fadiag"] = dist.for_worker(self.config, self.run)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_setupnodes(self, specs: list[Any]) -> None:
-        """One GPU and a share of the cores for each worker of an audit."""
-        if self.run.in_play:
-            dist.prepare_workers(specs)
-            dist.start_again(self.config)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, log: Any) -> Any:
-        """Keep the tests of a checkpoint on one worker, unless the user chose a distribution; other runs keep xdist's."""
-        return dist.make_scheduler(self.config, log, self.run.settings.available) if self.run.in_play else None
 
     def parametrize(self, metafunc: pytest.Metafunc) -> None:
         """Run a written test over its checkpoints and diagnostics."""
