@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .cache import Parts, ResultCache, key_of
 from .judge.codec import read, to_plain
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .load.data import DataSet
     from .workshop import Progress, Workshop
 
+T = TypeVar("T")
 FACTS = "checkpoint"
 """The part of a record that the checkpoint itself tells: method, seed, what it claims."""
 RECORD_VERSION = 7
@@ -137,7 +138,8 @@ class Bench:
         self.cache = cache or ResultCache()
         self.progress = progress or (lambda name: nullcontext(lambda done, total: None))
         self._errors: dict[tuple[str, ...], AuditError] = {}
-        self._records: dict[str, list[Parts]] = {}
+        self._supplied_parts: dict[str, list[Parts]] = {}
+        self._made: dict[object, Any] = {}
         self._probe = key_of({"stream": setup.stream, "batches": setup.batches})[:8]
 
     @cached_property
@@ -158,6 +160,19 @@ class Bench:
         """What is known of a checkpoint, measured now or earlier; ``seed`` is its seed where neither config nor name tells."""
         available = self.registry.diagnostics
         observers = observers_of(available.by_default if diagnostics is None else diagnostics)
+        return self._once((path, *observers, seed), path, given, lambda: self._record(path, observers, given, seed))
+
+    def _once(self, key: object, path: Path, given: Given, make: Callable[[], T]) -> T:
+        """What is made from a file, once as long as it is the same; what a caller supplies may give two different things."""
+        if given.identity:
+            return make()
+        key = (key, _digest(path))
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
+
+    def _record(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, seed: int | None) -> Record:
         parts = self._parts(path, observers, given, control=False)
         facts = parts[FACTS]
         results = {observer.name: parts[self._part(observer)] for observer in observers}
@@ -174,7 +189,7 @@ class Bench:
             notes="; ".join(filter(None, [facts["title"], facts["note"]])),
             measurement=replace(measurement, environment={**environment, **facts["environment"]}),
             inputs=read(StatedInputs, facts["inputs"], "inputs"),
-            available=available,
+            available=self.registry.diagnostics,
             caveats=tuple(on_tensors_aside(facts["left_aside"])),
             config=facts["config"],
             fingerprint=_fingerprint(facts, parts.get(self._part(STATES), {}).get("blocks", ())),
@@ -189,6 +204,13 @@ class Bench:
         """
         if not isinstance(chosen, ControlFile):
             return chosen
+        control, own = self._once(chosen, chosen.path, given, lambda: self._control(chosen, given))
+        doubts = () if network is None else network.doubts(own, shallow=control.kind is ControlKind.SHALLOW)
+        known = {doubt.kind for doubt in control.doubts}
+        return replace(control, doubts=(*control.doubts, *(doubt for doubt in doubts if doubt.kind not in known)))
+
+    def _control(self, chosen: ControlFile, given: Given) -> tuple[Control, Fingerprint]:
+        """A control checkpoint with its accuracy, and its tensors."""
         parts = self._parts(chosen.path, [ACCURACY], given, control=True)
         measurement = Measurement.of({ACCURACY.name: parts[self._part(ACCURACY)]["result"]}, {})
         broken = measurement.companions.nonfinite_logits
@@ -197,14 +219,9 @@ class Bench:
                 f"control {chosen.path.name}: the logits are not finite for {count(broken, 'image')}, so this network has no "
                 "accuracy"
             )
-        inputs = read(StatedInputs, parts[FACTS]["inputs"], "inputs")
         facts = parts[FACTS]
         control = control_of(chosen, {**facts["config"], "untrained": facts["untrained"]}, measurement.accuracy)
-        shallow, own = control.kind is ControlKind.SHALLOW, _fingerprint(parts[FACTS])
-        found = () if network is None else network.doubts(own, shallow=shallow)
-        known = {doubt.kind for doubt in control.doubts}
-        doubts = (*control.doubts, *(doubt for doubt in found if doubt.kind not in known))
-        return replace(control, inputs=inputs, doubts=doubts)
+        return replace(control, inputs=read(StatedInputs, facts["inputs"], "inputs")), _fingerprint(facts)
 
     def _parts(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
@@ -232,7 +249,7 @@ class Bench:
 
         A record of it is never extended: two values of a fixture may be two networks, and a report has the numbers of one.
         """
-        records = self._records.setdefault(memory, [])
+        records = self._supplied_parts.setdefault(memory, [])
         for record in records:
             if all(name in record for name in wanted):
                 return record
@@ -332,7 +349,7 @@ class Bench:
     def _key(self, path: Path) -> str | None:
         """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
         with _readable():
-            data, network, readers = self._identified(self._data.stamp()), self._network, self.registry.readers_digest
+            data, network, readers = self._data_stamp, self._network, self.registry.readers_digest
         if data is None or network is None or readers is None:
             return None
         return key_of(
@@ -356,7 +373,7 @@ class Bench:
         """Why a result is not kept for the next run, where it is not."""
         if given.identity:
             return "a conftest replaces what networks are measured with"
-        if self._identified(self._data.stamp()) is not None and self._network is not None:
+        if self._data_stamp is not None and self._network is not None:
             return ""
         if self._data.kind is None:
             factory = f"the data come from the factory {self._data.text}, which has no digest"
@@ -368,6 +385,11 @@ class Bench:
         if not isinstance(self.setup.data, str):
             return DataSpec("")
         return self.registry.data_spec(self.setup.data)
+
+    @cached_property
+    def _data_stamp(self) -> str | None:
+        """What identifies the data, which is decoded once."""
+        return self._identified(self._data.stamp())
 
     @property
     def _network(self) -> str | None:

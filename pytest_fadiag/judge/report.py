@@ -397,6 +397,11 @@ class DiagnosticReport(Probed):
         plain: dict[str, Any] = to_plain(values)
         return plain
 
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """As :meth:`to_dict`, made once for all who do not change it."""
+        return self.to_dict()
+
     @classmethod
     def from_dict(
         cls, values: Mapping[str, Any], what: str = "report", available: Diagnostics = DIAGNOSTICS

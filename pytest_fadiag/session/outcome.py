@@ -180,7 +180,7 @@ def _row(
         "diagnostic": item.stash.get(KEY, None) or (finding.key if finding else _parameter(item, "fa_diagnostic")),
         "outcome": outcome,
         "reason": reason_of(report, outcome),
-        "report": None if judged is None else judged.to_dict(),
+        "report": None if judged is None else judged.plain,
         "expected": None if judged is None else to_plain(judged.expected),
     }
 

@@ -45,7 +45,7 @@ class Diagnostics(tuple[Diagnostic, ...]):
     @property
     def by_default(self) -> Diagnostics:
         """Those that run where nobody says which."""
-        return Diagnostics(diagnostic for diagnostic in self if diagnostic.by_default)
+        return tuple.__new__(Diagnostics, (diagnostic for diagnostic in self if diagnostic.by_default))
 
     def select(self, keys: str | Iterable[str]) -> tuple[Diagnostic, ...]:
         """The diagnostics named by keys or names («ad», «ad,my-name», «frozen-margin», «all»), in their order."""
