@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -50,11 +51,15 @@ class DataSet:
     def normalised(self, x: Tensor) -> Tensor:
         """Inputs as the network takes them: bytes to [0, 1], then (x - mean)/std per channel."""
         if x.dtype == torch.uint8:
-            x = x.float() / 255
+            x = x.float().div_(255)
         if self.mean is None or self.std is None or not x.is_floating_point():
             return x
-        shape = (1, -1) + (1,) * (x.ndim - 2)
-        return (x - torch.tensor(self.mean, device=x.device).view(shape)) / torch.tensor(self.std, device=x.device).view(shape)
+        mean, std = (values.to(x.device).view((-1,) + (1,) * (x.ndim - 2)) for values in self._constants)
+        return (x - mean).div_(std)
+
+    @cached_property
+    def _constants(self) -> tuple[Tensor, Tensor]:
+        return torch.tensor(self.mean), torch.tensor(self.std)
 
     def batches(self, size: int = BATCH, *, flatten: bool = False) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
         """The split in its own order, normalised, in batches of at most ``size``."""

@@ -28,7 +28,7 @@ class Classification(Observer[Output]):
         self.labels: list[Tensor] = []
         self.hits: list[Tensor] = []
         self.predictions: list[Tensor] = []
-        self.nonfinite: list[Tensor] = []
+        self.finite: list[Tensor] = []
         self.largest: list[Tensor] = []
 
     def update(self, seen: Output) -> None:
@@ -36,9 +36,9 @@ class Classification(Observer[Output]):
         finite, predicted = torch.isfinite(logits).all(1), logits.argmax(1)
         self.classes = logits.shape[1]
         self.labels.append(labels)
+        self.finite.append(finite)
         self.hits.append((predicted == labels) & finite)
-        self.predictions.append(torch.bincount(predicted, minlength=self.classes))
-        self.nonfinite.append((~finite).sum())
+        self.predictions.append(predicted)
         self.largest.append(logits.abs().amax())
 
     def compute(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Classification(Observer[Output]):
         occurring = Counter(labels.tolist())
         order = hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
         accuracy = Accuracy.of(hits, order, self.data_digest)
-        predictions = torch.stack(self.predictions).sum(0)
+        predictions = torch.bincount(torch.cat(self.predictions))
         return {
             "accuracy": asdict(accuracy),
             "classes": self.classes,
@@ -55,7 +55,7 @@ class Classification(Observer[Output]):
             "largest_label_share": max(occurring.values()) / len(labels),
             "predicted_class_share": float(predictions.max() / predictions.sum()),
             "largest_logit": float(torch.stack(self.largest).max()),
-            "nonfinite_logits": int(torch.stack(self.nonfinite).sum()),
+            "nonfinite_logits": int((~torch.cat(self.finite)).sum()),
             "nonfinite_weights": _nonfinite_weights(self.network),
         }
 
