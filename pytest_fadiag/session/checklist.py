@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +47,25 @@ class Readings:
                 # A folder's files are named below it; a file names itself.
                 yield (name if name.endswith(".py") else f"{name}/{pitfall.file}".removeprefix("./")), pitfall
 
+    def tests(self) -> list[tuple[str, int, str, Pitfall | str | None]]:
+        """A test for each finding, each pitfall that was not found, and each file that could not be read: place, number, …"""
+        findings = list(self.findings())
+        lines = Counter((file, pitfall.line, pitfall.number) for file, pitfall in findings)
+        tests: list[tuple[str, int, str, Pitfall | str | None]] = []
+        for file, pitfall in findings:
+            column = f":{pitfall.column}" if lines[file, pitfall.line, pitfall.number] > 1 else ""
+            tests.append((f"{file}:{pitfall.line}{column}", pitfall.number, file, pitfall))
+        for name, reading in self.scans.items():
+            absent = sorted(set(PITFALLS) - {pitfall.number for pitfall in reading.findings})
+            tests += [(name, number, name, None) for number in absent]
+            tests += [(f"{name}:unread-{number}", 0, name, problem) for number, problem in enumerate(reading.problems, 1)]
+        return tests
+
+    @cached_property
+    def ids(self) -> set[str]:
+        """The ids of these tests."""
+        return {_id(place, number) for place, number, _, _ in self.tests()}
+
     def checklist(self) -> Checklist:
         """The findings as plain values, for the summary and the files."""
         findings = [{**asdict(pitfall), "file": file} for file, pitfall in self.findings()]
@@ -52,22 +73,14 @@ class Readings:
 
 
 def collectors(session: pytest.Session, run: Run) -> list[PitfallCollector]:
-    """The tests of a run's checklist."""
-    if run.readings is None:
-        return []
-    tests: list[PitfallCollector] = []
-    findings = list(run.readings.findings())
-    lines = [(file, pitfall.line, pitfall.number) for file, pitfall in findings]
-    for file, pitfall in findings:
-        column = f":{pitfall.column}" if lines.count((file, pitfall.line, pitfall.number)) > 1 else ""
-        tests.append(PitfallCollector.of(session, f"{file}:{pitfall.line}{column}", pitfall.number, file, pitfall))
-    for name, reading in run.readings.scans.items():
-        for number in sorted(set(PITFALLS) - {pitfall.number for pitfall in reading.findings}):
-            tests.append(PitfallCollector.of(session, name, number, name, None))
-        for number, problem in enumerate(reading.problems, 1):
-            tests.append(PitfallCollector.of(session, f"{name}:unread-{number}", 0, name, problem))
+    """The tests of a run's checklist, or those of them that its arguments name."""
+    tests = () if run.readings is None else run.readings.tests()
     asked = run.targets.pitfalls
-    return [test for test in tests if asked is None or f"{test.nodeid}::{_name(test.number)}" in asked]
+    return [PitfallCollector.of(session, *test) for test in tests if asked is None or _id(*test[:2]) in asked]
+
+
+def _id(place: str, number: int) -> str:
+    return f"{plain_id(place)}::{_name(number)}"
 
 
 def _name(number: int) -> str:

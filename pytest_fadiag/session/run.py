@@ -270,8 +270,12 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
     received = getattr(config, "workerinput", {}).get("fadiag")
     merged = merge(settings) if settings.merge else None
     controls = find_controls(settings) if settings.frozen else Controls()
+    # The checklist of the ini file belongs to a run of everything, as testpaths do.
+    reads_code = "checklist" in settings.typed or config.args_source is not pytest.Config.ArgsSource.ARGS
+    readings = Readings(settings) if settings.checklist and reads_code else None
     if received is None:
-        targets = find_targets(config, settings, merged.targets if merged else ()).without(controls.paths)
+        pitfalls = frozenset() if readings is None else readings.ids
+        targets = find_targets(config, settings, merged.targets if merged else (), pitfalls).without(controls.paths)
         targets.check_some()
         targets = targets if settings.shard is None else targets.shard(*settings.shard)
         check_update(settings)
@@ -287,9 +291,6 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
     expectations = None
     if settings.expect is not None and not settings.updates_expect:
         expectations = Expectations.read(settings.path("expect", settings.expect), settings.available)
-    # The checklist of the ini file belongs to a run of everything, as testpaths do.
-    reads_code = "checklist" in settings.typed or config.args_source is not pytest.Config.ArgsSource.ARGS
-    readings = Readings(settings) if settings.checklist and reads_code else None
     bench = _bench(config, settings, registry, None if data is None else data.text)
     run = Run(settings, targets, bench, controls, expectations, merged, readings)
     if settings.only and not run.in_play:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,15 @@ CREDIT_FIXTURE = "fa_credit"
 CONTROL_FIXTURE = "fa_frozen_baseline"
 
 
-def find_targets(config: pytest.Config, settings: Settings, recorded: Sequence[Target]) -> Targets:
+def find_targets(
+    config: pytest.Config, settings: Settings, recorded: Sequence[Target], pitfalls: Set[str] = frozenset()
+) -> Targets:
     """What to audit, expanded once; what is named among the arguments wins, and is taken out of them."""
     written = _named_by(settings, "checkpoint", Kind.CHECKPOINT)
     fresh = [*written, *_named_by(settings, "log", Kind.LOG)]
     ids = {target.id for target in fresh}
     named = tuple(_as_recorded(with_groups([*fresh, *(target for target in recorded if target.id not in ids)]), recorded))
-    asked = Arguments.parse(config, named)
+    asked = Arguments.parse(config, named, pitfalls)
     if asked:
         config.args = list(asked.rest)
         return asked.targets(tuple(written), named)
@@ -107,8 +109,8 @@ class Arguments:
         return bool(self.picked or self.margins or self.pitfalls)
 
     @classmethod
-    def parse(cls, config: pytest.Config, named: Sequence[Target]) -> Arguments:
-        """Each argument by what it names; a diagnostic that does not exist is an error."""
+    def parse(cls, config: pytest.Config, named: Sequence[Target], tests: Set[str]) -> Arguments:
+        """Each argument by what it names; a diagnostic, or a test of evaluation code, that does not exist is an error."""
         picked: dict[str, Target] = {}
         only: dict[str, tuple[str, ...] | None] = {}
         margins: list[str] = []
@@ -122,7 +124,7 @@ class Arguments:
                 margins += groups.intersection(ids)
                 continue
             if test.startswith("pitfall-"):
-                pitfalls += [f"{place}::{test}" for place in ids]
+                pitfalls += _pitfalls(argument, [f"{place}::{test}" for place in ids], tests)
                 continue
             target = _target(config, argument.split("::")[0], named)
             if target is None:
@@ -141,8 +143,19 @@ class Arguments:
         picked = tuple(self.picked.values())
         everything = tuple({target.path: target for target in (*named, *picked)}.values())
         chosen = picked if set(picked) <= set(named) else tuple(with_groups(picked))
-        margins, pitfalls = self.margins or None, self.pitfalls or ()
+        margins, pitfalls = self.margins or None, self.pitfalls or None  # who names a checkpoint leaves out no pitfall by it
         return Targets(written or picked, chosen, everything, only=self.only, margins=margins, pitfalls=pitfalls)
+
+
+def _pitfalls(argument: str, ids: Sequence[str], tests: Set[str]) -> list[str]:
+    """The test of evaluation code that an argument names; dropped without a word, it would be green."""
+    there = [own for own in dict.fromkeys(ids) if own in tests]
+    if not there:
+        why = (
+            "it was not found in what --fa-checklist reads" if tests else "no evaluation code is read; add --fa-checklist=PATH"
+        )
+        raise AuditError(f"{argument}: no such test: {why}")
+    return there
 
 
 def _diagnostics(argument: str, diagnostics: Diagnostics) -> list[str]:

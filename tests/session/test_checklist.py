@@ -122,6 +122,25 @@ def test_a_pasted_finding_runs_alone(repo: Repo) -> None:
     repo.run("--fa-checklist=norms.py", "norms.py::pitfall-2").assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize("named", ["runs/bp_s42.pt", "runs/bp_s42.pt::residual-growth"])
+def test_a_checkpoint_among_the_arguments_leaves_no_pitfall_out(repo: Repo, named: str) -> None:
+    repo.write("norms.py", NORM)
+    result = repo.run(named, "--fa-checklist=norms.py")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["FAILED norms.py:3::pitfall-1 - *"])
+
+
+@pytest.mark.parametrize("named", ["norms.py:4::pitfall-1", "norms.py::pitfall-1"])
+@pytest.mark.parametrize("options", [(), ("--fa-checklist=norms.py",)])
+def test_a_pitfall_that_is_not_there_is_refused_also_beside_a_checkpoint(
+    repo: Repo, named: str, options: tuple[str, ...]
+) -> None:
+    repo.write("norms.py", NORM)
+    result = repo.run("runs/bp_s42.pt", named, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {named}: no such test: *--fa-checklist*"])
+
+
 def test_a_checklist_alone_has_no_figures_and_says_so(repo: Repo) -> None:
     repo.write("fine.py", FINE)
     result = repo.run("--fa-checklist=fine.py", "--fa-report=figures:figs")
