@@ -136,18 +136,6 @@ def read_log(
     raise log_error(Path(path), f"holds the logs of several methods, {methods}; {advice}")
 
 
-def log_methods(path: str | Path) -> tuple[str, ...]:
-    """The methods of a file with the logs of several, in its order; of one log, or what cannot be read as logs, none.
-
-    Nothing but the shape of the file is looked at: what is wrong with it is said by whoever reads it.
-    """
-    try:
-        raw = _raw(Path(path))
-    except AuditError:
-        return ()
-    return tuple(str(log.method) for log in raw) if len(raw) > 1 else ()
-
-
 def read_logs(path: str | Path, *, batch: int | None = None, columns: Columns | None = None) -> list[TrainingLog]:
     """Every log in a file: one, or one a method."""
     raw = _raw(Path(path), columns)

@@ -48,14 +48,6 @@ def size_of(x: ModelInput) -> int:
     return len(tensors_of(x)[0])
 
 
-def with_graph(x: ModelInput) -> ModelInput:
-    """Copies in which autograd follows every tensor of fractions.
-
-    Clones of leaves: autograd lets nobody write in place to a leaf, and some networks write to their input.
-    """
-    return each(x, lambda tensor: tensor.detach().requires_grad_().clone() if tensor.is_floating_point() else tensor)
-
-
 def describe(x: ModelInput) -> str:
     """The inputs in words: of shape (3, 784) (torch.float32)."""
     if not isinstance(x, dict):

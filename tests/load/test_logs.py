@@ -18,7 +18,6 @@ from pytest_fadiag.judge.diagnostics import Status
 from pytest_fadiag.judge.seed_report import SeedReport
 from pytest_fadiag.load.controls import parse_controls
 from pytest_fadiag.load.identity import identify
-from pytest_fadiag.load.logs import log_methods
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CHECKPOINTS = FIXTURES / "checkpoints"
@@ -164,12 +163,9 @@ def test_several_methods_in_one_file(write: Write) -> None:
     assert [log.accuracy.value for log in logs if log.accuracy] == [0.3, 0.6]
     with pytest.raises(AuditError, match="several methods, dfa and bp; split it into one file a method"):
         read_log(path)
-    assert log_methods(path) == ("dfa", "bp")
-    assert [read_log(path, method=method).accuracy.value for method in log_methods(path)] == [0.3, 0.6]  # type: ignore[union-attr]
+    assert [read_log(path, method=method).accuracy.value for method in ("dfa", "bp")] == [0.3, 0.6]  # type: ignore[union-attr]
     with pytest.raises(AuditError, match="holds the logs of dfa and bp, and none of ep"):
         read_log(path, method="ep")
-    for alone in ({"dfa_log": [LISTS]}, [LISTS], "no log", {"log": [LISTS]}):
-        assert log_methods(write(alone)) == ()
 
 
 @pytest.mark.parametrize(
