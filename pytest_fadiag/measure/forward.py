@@ -58,7 +58,7 @@ class Forward:
         if self.proof is not None and self._watching(ProbeBatch, samples):
             self._show(ProbeBatch(samples, copied(x), self.network, self._find_stream(x), self.loss, self.proof))
         if self._watching(EveryBatch, samples):
-            self._show(EveryBatch(samples, copied(x), self.network, self._find_stream(x)))
+            self._show(EveryBatch(samples, x, self.network, self._find_stream(x)))
         if not any(self._watching(kind, samples) for kind in (Output, State, OutputError, Gradient)):
             return
         with torch.set_grad_enabled(backward is not None):

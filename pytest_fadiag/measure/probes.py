@@ -17,6 +17,10 @@ WIDEST = 2_048
 """States with more features are projected to so many."""
 
 
+FLAT = 2.0**40
+"""How many times as large as the spread of its entries the mean of a vector of float32 is only if they are all the same."""
+
+
 class Features:
     """What probes see of a state: a vector of mean 0 and variance 1 for each sample.
 
@@ -27,18 +31,25 @@ class Features:
         self.layout, self.tokens = layout, tokens
         self.projections: dict[int, Tensor] = {}
 
-    def __call__(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """z of every sample, and which samples have one: zeros stand for a constant vector and for one that is not finite.
+    def __call__(self, value: Tensor) -> tuple[Tensor, int]:
+        """z of every sample, zeros for a vector that is constant or not finite, and how many of the latter there are.
 
-        There is no epsilon: a vector is scaled by its largest entry first.
+        There is no epsilon: a vector is scaled by its largest entry first, unless what is narrower than float64 leaves room.
         """
         pooled = self._pooled(value)
+        if value.dtype != pooled.dtype:
+            z, mean, inverse = torch.native_layer_norm(pooled, pooled.shape[1:], None, None, 0.0)
+            if bool((inverse * mean.abs() < FLAT).all()):  # not where one is constant, or not finite
+                return self._projected(z), 0
+        return self._scaled(pooled)
+
+    def _scaled(self, pooled: Tensor) -> tuple[Tensor, int]:
         largest = pooled.abs().amax(1, keepdim=True)
         finite = torch.isfinite(largest)
         pooled = torch.where(finite, pooled / torch.where(finite & (largest > 0), largest, 1.0), 0.0)
         centred = pooled - pooled.mean(1, keepdim=True)
         deviation = centred.square().mean(1, keepdim=True).sqrt()
-        return self._projected(centred / torch.where(deviation > 0, deviation, 1.0)), finite.squeeze(1)
+        return self._projected(centred / torch.where(deviation > 0, deviation, 1.0)), int((~finite).sum())
 
     def _pooled(self, value: Tensor) -> Tensor:
         dtype = wide_dtype(value)
@@ -130,18 +141,18 @@ class Curve:
         self.features, self.read = features, read
         self.probes: dict[int, Probe] = {}
         self.right: dict[int, Rows] = {}
-        self.broken: dict[int, Tensor] = {}
+        self.broken: dict[int, int] = {}
         self.tokens = ""
         """Which tokens are read of h_0."""
 
     def take(self, layer: int, value: Tensor, labels: Tensor, fitted: Tensor) -> None:
         """A state of some samples, samples first; probes are fitted to some of them, and read on the others behind these."""
-        z, finite = self.features(value)
+        z, broken = self.features(value)
         if layer not in self.probes:
             self.probes[layer], self.right[layer] = Probe(z.shape[1], z), Rows(self.read)
             self.tokens = self.features.in_words(value) if layer == 0 else self.tokens
-            self.broken[layer] = torch.zeros((), dtype=torch.long, device=z.device)
-        self.broken[layer] += (~finite).sum()
+            self.broken[layer] = 0
+        self.broken[layer] += broken
         some, all_of_them = bool(fitted.any()), bool(fitted.all())
         if some:
             self.probes[layer].fit(z if all_of_them else z[fitted], labels if all_of_them else labels[fitted])

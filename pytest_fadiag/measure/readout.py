@@ -17,16 +17,16 @@ UNCHANGED = 1e-6
 
 
 def tokens_read(network: nn.Module, stream: Stream, x: ModelInput) -> Tensor | None:
-    """A mask of the tokens of h_L that reach the logits, or nothing where h_L is no sequence; ``x`` is a few samples.
+    """A mask of the tokens of h_L that reach the logits, or nothing where h_L is no list of tokens; ``x`` is a few samples.
 
     It belongs to the architecture, so it is taken from a copy with weights drawn anew: by the gradient, and then by moving all
     other tokens, which must change no logit.
     """
+    if not stream.tokens[-1]:
+        return None
     copy = redrawn(copy_of(network))
     taken = passed(copy, stream, x, lambda logits: (logits * drawn_like(logits, seed=0)).sum())
     last, gradient = taken.states[-1], taken.gradients[-1]
-    if last.ndim != 3:
-        return None
     read = (gradient != 0).any(2).any(0)
     moved = last.abs().amax() * drawn_like(last, seed=1) * (~read).view(1, -1, 1)
     logits = Shifts(copy, stream, x, taken.logits).moved(x, lambda *_: None, taken.depth, moved)

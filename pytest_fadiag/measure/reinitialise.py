@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,13 +33,14 @@ def reinitialise(network: nn.Module, stream: Stream, seed: int) -> list[str]:
     return [name for name, own in zip(stream.blocks, stream.parameters, strict=True) if not own or not own <= drawn]
 
 
-def initial_values(network: nn.Module, stream: Stream, seed: int) -> dict[str, Tensor]:
+def initial_values(network: nn.Module, stream: Stream, seeds: Sequence[int]) -> Iterator[dict[str, Tensor]]:
     """What the modules' own methods draw for the parameters of the blocks, by name; the network's own values are left."""
     copy = copy_of(network)
     parameters = named_parameters(copy)
-    with _seeded(parameters, seed):
-        drawn = _reset_all(copy, parameters, stream, frozenset().union(*stream.parameters) - stream.outside)
-    return {name: parameters[name].detach() for name in sorted(drawn)}
+    for seed in seeds:
+        with _seeded(parameters, seed):
+            drawn = _reset_all(copy, parameters, stream, frozenset().union(*stream.parameters) - stream.outside)
+        yield {name: parameters[name].detach().clone() for name in sorted(drawn)}
 
 
 @contextmanager
@@ -138,7 +139,9 @@ def _drawn_like(tensor: Tensor) -> Tensor | None:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    return bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
+    if torch.equal(one, other):
+        return True
+    return bool(one.isnan().any()) and torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def _constant(parameter: Tensor) -> bool:

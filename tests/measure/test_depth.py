@@ -16,7 +16,10 @@ from torch import Tensor, nn
 
 from pytest_fadiag.judge.codec import read
 from pytest_fadiag.judge.depth import Depth
+from pytest_fadiag.measure.features import Layout
 from pytest_fadiag.measure.observe import observe
+from pytest_fadiag.measure.probes import Features
+from pytest_fadiag.measure.stream.find import find_stream
 
 IMAGES = 1_300
 
@@ -330,3 +333,20 @@ def test_the_network_and_the_random_state_are_left_as_found(learnt: tuple[nn.Mod
     depth_of(model, in_batches(x, y))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_what_is_nearly_or_wholly_constant_in_float32_is_read_as_in_float64() -> None:
+    flat = torch.full((8, 33), 0.1)
+    flat[1, 4] = torch.nextafter(flat[1, 4], torch.tensor(1.0))  # one entry is the next number
+    flat[2:] = torch.randn(6, 33, generator=torch.Generator().manual_seed(0))
+    flat[2] = flat[2] * 1e30
+    flat[3] = flat[3] * 1e-30 + 0
+    model = network()
+    features = Features(Layout(model, find_stream(model.eval(), clustered(16)[0])))
+    for rows in (flat, flat[1:]):  # with a constant vector in the batch and without
+        z, broken = features(rows)
+        assert torch.allclose(z, torch.from_numpy(pooled_layer_norm(rows.double().numpy())), atol=1e-6)
+        assert not broken
+    flat[5, 3] = torch.inf
+    z, broken = features(flat)
+    assert broken == 1 and not z[5].any() and not z[0].any()

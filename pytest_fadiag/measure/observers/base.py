@@ -94,7 +94,7 @@ class ProbeBatch(FirstBatch):
 
 @dataclass(frozen=True, eq=False)
 class EveryBatch:
-    """Samples of any batch before the network sees them, for whoever runs copies of it on the same; no reference is needed."""
+    """Samples of any batch before the network sees them, for whoever runs copies of it on copies of them."""
 
     samples: Samples
     x: ModelInput

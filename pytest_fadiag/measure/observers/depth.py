@@ -206,7 +206,7 @@ class _Probing:
             read=self.read,
             tokens=self.own.tokens,
             dealt=dealt,
-            nonfinite=tuple(int(self.own.broken[layer]) for layer in range(len(own))),
+            nonfinite=tuple(self.own.broken[layer] for layer in range(len(own))),
             as_initialised=self.as_initialised,
             undrawn=tuple(self.undrawn),
             null_problem=self.null_problem,
@@ -214,7 +214,7 @@ class _Probing:
 
     def _drop_broken_null(self) -> None:
         """A null of which a state is not finite reads too little: it is none, or every network would look better than it."""
-        broken = max((int(number) for _, curve in self.null for number in curve.broken.values()), default=0)
+        broken = max((number for _, curve in self.null for number in curve.broken.values()), default=0)
         if broken:
             self.null, self.null_problem = [], f"with blocks drawn anew, states are not finite for {count(broken, 'image')}"
 
