@@ -62,9 +62,9 @@ dist: $(VENV)/.ready    ## build and check what is released
 clean:                  ## remove what the other targets made
 	rm -rf $(VENV) $(VENV)-zoo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/truth/made
 
-$(VENV)-zoo/.ready: pyproject.toml # an environment of its own: none of these packages is a dependency, and they choose their torch
+$(VENV)-zoo/.ready: pyproject.toml $(CONSTRAINTS) # an environment of its own: none of these packages is a dependency
 	$(PYTHON) -m venv $(VENV)-zoo
-	$(VENV)-zoo/bin/python -m pip install --quiet --editable . torchvision timm transformers
+	$(VENV)-zoo/bin/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable . torchvision timm transformers
 	$(VENV)-zoo/bin/python -m pip install --quiet --no-deps biotorch
 	touch $@
 
