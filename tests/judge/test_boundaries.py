@@ -7,6 +7,8 @@ import math
 import pytest
 from builders import BP, report
 
+from pytest_fadiag.judge.diagnostics.cause import CauseKind
+from pytest_fadiag.judge.diagnostics.direction_drift import class_mix
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.margins import Interval, binomial_interval, paired_interval
 from pytest_fadiag.judge.records import AuxiliaryStatistics
@@ -66,3 +68,63 @@ def test_the_cumulative_form_judges_the_cumulative_growth() -> None:
 def test_a_threshold_is_a_number(value: object) -> None:
     with pytest.raises(AuditError, match="frozen_acc_margin_pp must be a number from -100 to 100"):
         DiagnosticThresholds().replace(frozen_acc_margin_pp=value)
+
+
+def drifted(value: float = 0.9, **companions: object) -> str:
+    return fired(cross_batch_stability=value, companions=AuxiliaryStatistics(**companions))  # type: ignore[arg-type]
+
+
+def test_an_invariance_of_exactly_its_minimum_excuses_nothing() -> None:
+    minimum = DiagnosticThresholds().sample_invariance_minimum
+    assert "c" in drifted(sample_invariance=minimum) and "c" not in drifted(sample_invariance=minimum - 1e-6)
+    assert "c" in drifted(invariance_between_samples=0.1) and "c" not in drifted(invariance_between_samples=0.0999)
+
+
+@pytest.mark.parametrize(
+    ("classes", "frequent", "share", "fires"),
+    [
+        (None, None, 0.99, True),
+        (None, None, 0.9899, False),
+        (3, 0.5, 0.75, True),  # half of what the most frequent label leaves
+        (3, 0.5, 0.7499, False),
+        (2, 0.5, 0.75, False),  # two classes: nothing is lacking in the probe
+    ],
+)
+def test_where_no_pair_of_classes_is_left_the_share_of_one_class_decides(
+    classes: int | None, frequent: float | None, share: float, fires: bool
+) -> None:
+    seen = {"label_classes": classes, "largest_label_share": frequent, "predicted_class_share": share}
+    assert ("c" in drifted(sample_invariance=math.nan, **seen)) is fires
+
+
+def test_an_output_that_drifts_by_exactly_the_ceiling_is_not_called_biased() -> None:
+    for drift, biased in ((0.3, False), (0.301, True)):
+        seen = AuxiliaryStatistics(sample_invariance=0.0, output_error_drift=drift)
+        causes = report(BP, cross_batch_stability=0.9, companions=seen).finding("c").causes
+        assert (CauseKind.BIASED_OUTPUT in [cause.kind for cause in causes]) is biased
+
+
+def test_a_class_is_overweight_from_a_fifth_above_its_equal_share_on() -> None:
+    assert 0.45 - 1 / 4 >= 0.2, "as the rule computes it"
+    for share, said in ((0.45, True), (0.449, False)):
+        seen = AuxiliaryStatistics(probe_classes=4, classes=4, largest_class_share=share)
+        assert bool(class_mix(report(BP, companions=seen))) is said
+
+
+def test_fewer_than_eight_batches_are_uncertain() -> None:
+    for batches, said in ((7, True), (8, False)):
+        assert ("make this cosine uncertain" in str(report(BP, companions=AuxiliaryStatistics(batches=batches)))) is said
+
+
+@pytest.mark.parametrize("per_error", [0.0, math.inf])
+def test_a_gradient_per_unit_error_that_is_none_excuses_nothing(per_error: float) -> None:
+    at_zero = DiagnosticThresholds(g_norm_floor=0.0)
+    seen = AuxiliaryStatistics(gradient_per_unit_error=per_error, output_error_norm=0.01)
+    assert "b" in fired(bp_grad_norms=[1e-4] * 4 + [0.0], companions=seen, thresholds=at_zero)
+
+
+def test_samples_are_confident_below_an_output_error_of_a_tenth() -> None:
+    for error, kind in ((0.1, CauseKind.ABOVE_FLOOR_PER_ERROR), (0.0999, CauseKind.SATURATED)):
+        seen = AuxiliaryStatistics(gradient_per_unit_error=1e-3, output_error_norm=error)
+        judged = report(BP, bp_grad_norms=[1e-4] * 4 + [1e-8], companions=seen)
+        assert [cause.kind for cause in judged.finding("b").causes] == [kind]
