@@ -4,7 +4,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: audit test test-integrations fuzz kills lint format bench truth zoo fixtures readme docs dist clean
+.PHONY: audit test test-integrations fuzz kills mutants lint format bench truth zoo fixtures readme docs dist clean
 
 audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against their recorded verdicts
 	cd fixtures && ../$(BIN)/python -m pytest
@@ -20,6 +20,9 @@ fuzz: $(VENV)/.ready    ## 5,000 damaged or forged checkpoints and 2,000 other f
 
 kills: $(VENV)/.ready   ## workers killed and runs told to stop at random moments, up to 90 minutes; goes on where it was stopped
 	$(BIN)/python tests/workers/random_table.py
+
+mutants: $(VENV)/.ready ## which small changes of the judge no test notices; an hour for all 3,700 of them
+	$(BIN)/python tests/mutants.py
 
 lint: $(VENV)/.ready    ## style and types
 	$(BIN)/ruff check .
