@@ -14,11 +14,12 @@ from .judge.codec import read, to_plain
 from .judge.config import Plain, plain_config
 from .judge.control import Control, ControlKind
 from .judge.credit import Credit, CreditFunction
+from .judge.depth import Depth
 from .judge.diagnostics import DIAGNOSTICS, CreditAlignment, DepthUtility, Diagnostic, Diagnostics, unasked
 from .judge.doubts import Fingerprint
 from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
-from .judge.observers import ACCURACY, CREDIT, REFERENCE, STATES, ObserverSpec
+from .judge.observers import ACCURACY, CONTROL_PROBES, CREDIT, REFERENCE, STATES, ObserverSpec
 from .judge.records import BATCH, BATCHES, Measurement
 from .judge.reference import UNPROVEN
 from .judge.remarks import on_tensors_aside
@@ -196,21 +197,28 @@ class Bench:
         )
 
     def control(
-        self, chosen: Control | ControlFile | None, given: Given = NOTHING_GIVEN, network: Fingerprint | None = None
+        self,
+        chosen: Control | ControlFile | None,
+        given: Given = NOTHING_GIVEN,
+        network: Fingerprint | None = None,
+        *,
+        probed: bool = False,
     ) -> Control | None:
         """A control with its accuracy; a control checkpoint is evaluated once, on the images of the audited network.
 
         With the fingerprint of that network it is questioned: whether it is of the same shape, and was left as it was drawn.
+        ``probed``: with what linear probes read of it, to be drawn beside what they read of the network.
         """
         if not isinstance(chosen, ControlFile):
             return chosen
-        control, own = self._once(chosen, chosen.path, given, lambda: self._control(chosen, given))
+        control, own = self._once((chosen, probed), chosen.path, given, lambda: self._control(chosen, given, probed))
         doubts = () if network is None else network.doubts(own, shallow=control.kind is ControlKind.SHALLOW)
         known = {doubt.kind for doubt in control.doubts}
         return replace(control, doubts=(*control.doubts, *(doubt for doubt in doubts if doubt.kind not in known)))
 
-    def _control(self, chosen: ControlFile, given: Given) -> tuple[Control, Fingerprint]:
+    def _control(self, chosen: ControlFile, given: Given, probed: bool) -> tuple[Control, Fingerprint]:
         """A control checkpoint with its accuracy, and its tensors."""
+        probes = self._probes_of(chosen.path, given) if probed else ()
         parts = self._parts(chosen.path, [ACCURACY], given, control=True)
         measurement = Measurement.of({ACCURACY.name: parts[self._part(ACCURACY)]["result"]}, {})
         broken = measurement.companions.nonfinite_logits
@@ -221,7 +229,16 @@ class Bench:
             )
         facts = parts[FACTS]
         control = control_of(chosen, {**facts["config"], "untrained": facts["untrained"]}, measurement.accuracy)
-        return replace(control, inputs=read(StatedInputs, facts["inputs"], "inputs")), _fingerprint(facts)
+        inputs = read(StatedInputs, facts["inputs"], "inputs")
+        return replace(control, inputs=inputs, probes=probes), _fingerprint(facts)
+
+    def _probes_of(self, path: Path, given: Given) -> tuple[float, ...]:
+        """What linear probes read of a control, from the pass that gives its accuracy; nothing where it has no stream."""
+        try:
+            parts = self._parts(path, [ACCURACY, CONTROL_PROBES], given, control=True)
+        except AuditError:
+            return ()
+        return read(Depth, parts[self._part(CONTROL_PROBES)]["result"], "control-probes").probes
 
     def _parts(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
@@ -446,7 +463,7 @@ def audit(
     if record.credit is not None and record.credit.problem:
         raise AuditError(f"{path}: {record.credit.problem}")
     chosen = frozen if isinstance(frozen, Control) else controls.choose_for(record.method, record.seed)
-    control = bench.control(chosen, network=record.fingerprint)
+    control = bench.control(chosen, network=record.fingerprint, probed=any(own.key == DepthUtility.key for own in asked))
     report = record.judge(control, thresholds, asked)
     if not report.lacks_usable_control or report.asks_for(DepthUtility.key):
         return report

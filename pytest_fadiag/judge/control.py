@@ -53,6 +53,8 @@ class Control:
     """What its file told against it, beside the network that it was compared with."""
     config: Mapping[str, Plain] = field(default_factory=dict, hash=False)
     """What its file says of its training."""
+    probes: tuple[float, ...] = ()
+    """What a linear probe reads at its h_0 … h_L, where (e) was asked for and it was evaluated here."""
 
     def __post_init__(self) -> None:
         try:

@@ -6,6 +6,7 @@ import json
 import re
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from support import clustered, network, trained
 from torch import nn
 
-from pytest_fadiag import Accuracy, AuditError, Control, audit, diagnose
+from pytest_fadiag import Accuracy, AuditError, Control, DiagnosticReport, audit, diagnose
 from pytest_fadiag.bench import Bench
 from pytest_fadiag.load.controls import ControlFile, control_of
 from pytest_fadiag.load.data import DataSet
@@ -48,6 +49,27 @@ def test_the_report_of_a_file_is_that_of_the_network_in_memory(learned: Path, ar
 
 def test_a_claim_that_the_measurement_does_not_bear_out_is_said(learned: Path, archive: str) -> None:
     assert any("claims accuracy 0.2000, but" in remark for remark in audit(learned, data=archive).remarks)
+
+
+def test_probes_are_read_of_a_control_as_of_a_network_and_of_one_without_blocks_none(
+    learned: Path, save: Save, tmp_path: Path
+) -> None:
+    x, y = clustered(1200)
+    blurred = x + 4 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    torch.save({"x": blurred, "y": y}, tmp_path / "more.pt")
+    bench = Bench(Setup(str(tmp_path / "more.pt"), device="cpu"))
+    frozen = save("frozen_dfa_s42.pt", {"state_dict": trained(60, samples=300, seed=1).state_dict()})
+    asked = bench.registry.diagnostics.select("abcde")
+    own = bench.record(frozen, asked).judge(None, None, asked).probe_accuracies
+    control = bench.control(ControlFile.named(frozen), probed=True)
+    assert control is not None and len(control.probes) == 5 and control.probes == own
+    assert len(set(control.probes)) > 1
+    report = bench.record(learned, asked).judge(control, None, asked)
+    assert "of the control: h_0 " in str(report) and DiagnosticReport.from_dict(report.to_dict()).control == report.control
+    assert bench.control(ControlFile.named(frozen)) == replace(control, probes=())
+    save("shallow_dfa_s42.pt", {"state_dict": network(blocks=0).state_dict()})
+    shallow = bench.control(ControlFile.named(frozen.with_name("shallow_dfa_s42.pt")), probed=True)
+    assert shallow is not None and shallow.probes == ()
 
 
 def test_a_control_checkpoint_is_evaluated_on_the_same_images(learned: Path, archive: str, save: Save) -> None:

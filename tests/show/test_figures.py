@@ -19,6 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from pytest_fadiag import Accuracy, Control
 from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.show import figures as package
 from pytest_fadiag.show.audit import Audit
@@ -180,6 +181,17 @@ def test_the_depth_figure_draws_each_method_over_its_null_and_what_depth_adds(dr
     expected = [18.0, 18.0, -12.0, -22.0]
     assert places == pytest.approx([scale.place(value) for value in expected])
     assert any(list(line.get_xdata()) == pytest.approx([scale.place(3.0)] * 2) for line in utilities.lines)
+
+
+def test_the_depth_figure_draws_the_mean_of_the_controls_once(audits: Audits) -> None:
+    rows = []
+    for found, read in zip(audits["probed"]().rows, (0.5, 0.5, 0.7, 0.7), strict=False):
+        assert found.report is not None
+        control = Control(Accuracy(0.6), f"frozen {read}", probes=(read,) * 5)
+        rows.append(replace(found, report=replace(found.report, control=control)))
+    depth = figures(Audit(rows))["depth"]
+    dashed = [line for line in depth.axes[0].lines if line.get_color() == style.GREY and line.get_linewidth() == 0.9]
+    assert [list(line.get_ydata()) for line in dashed] == [pytest.approx([0.6] * 5)] and "control" in words(depth)
 
 
 def test_levels_and_lines_of_the_rescue_are_means_as_in_the_table(audits: Audits) -> None:

@@ -19,6 +19,7 @@ import pytest
 from builders import exploded, healthy, probed
 from html_tree import Node, Tree
 
+from pytest_fadiag import Accuracy, Control
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Column, ColumnKind
 from pytest_fadiag.judge.diagnostics.frozen_margin import FrozenMargin
 from pytest_fadiag.judge.records import AuxiliaryStatistics
@@ -185,23 +186,27 @@ def test_methods_are_overlaid_on_one_scale(audits: Audits) -> None:
 
 def test_what_probes_read_is_overlaid_over_its_null(audits: Audits) -> None:
     deep, flat = probed(healthy("bp")), probed(exploded("dfa"), 0.6, 0.5, 0.5, 0.5, 0.5, null=0.55)
+    control = Control(Accuracy(0.6), "frozen_s42.pt", probes=(0.5, 0.51, 0.52, 0.53, 0.54))
+    deep, flat = replace(deep, control=control), replace(flat, control=control)
     made = [deep, flat, probed(healthy("no-null"), null=None), healthy("unasked")]
     audit = Audit([builders.row(report) for report in made])
     (comparison,) = comparisons(audit)
     probes = comparison.plots[2]
-    assert [(layer.name, layer.stroke, layer.null) for layer in probes.layers] == [
-        ("bp, seed 42, blocks drawn anew", 0, True),
-        ("dfa, seed 42, blocks drawn anew", 1, True),
-        ("bp, seed 42", 0, False),
-        ("dfa, seed 42", 1, False),
-        ("no-null, seed 42", 2, False),
+    assert [(layer.name, layer.stroke, layer.of.value) for layer in probes.layers] == [
+        ("control frozen_s42.pt", None, "control"),
+        ("bp, seed 42, blocks drawn anew", 0, "null"),
+        ("dfa, seed 42, blocks drawn anew", 1, "null"),
+        ("bp, seed 42", 0, "network"),
+        ("dfa, seed 42", 1, "network"),
+        ("no-null, seed 42", 2, "network"),
     ]
-    assert list(probes.layers[0].chart.ys) == pytest.approx([0.6, 0.6, 0.6, 0.6, 0.62])
-    assert list(probes.layers[3].chart.ys) == [0.6, 0.5, 0.5, 0.5, 0.5]
-    assert [sorted(layer.chart.fired) for layer in probes.layers] == [[], [], [], [4], []], "depth adds nothing to dfa"
+    assert list(probes.layers[1].chart.ys) == pytest.approx([0.6, 0.6, 0.6, 0.6, 0.62])
+    assert list(probes.layers[4].chart.ys) == [0.6, 0.5, 0.5, 0.5, 0.5]
+    assert [sorted(layer.chart.fired) for layer in probes.layers] == [[], [], [], [], [4], []], "depth adds nothing to dfa"
     root = parsed(audit)
     titles = [figure.all("text")[0].text for figure in root.all("figure", **{"class": "overlaid"})]
     assert titles.count("what a linear probe reads, by depth") == 4, "together, and in three reports"
+    assert [figure.text.count("the control") for figure in root.all("figure", **{"class": "overlaid"})][2] == 1
     cells = {line["method"].all("a")[0].text: line["edepth"].text for line in table(root)}
     assert cells["bp"] == "+18.00" and "e-10.00 (fired)" in cells["dfa"] and "not measured" in cells["unasked"]
 

@@ -89,6 +89,8 @@ class DepthUtility(Diagnostic):
         ]
         if depth.null:
             lines.append(f"with blocks drawn anew: {_probes(depth.null_probes)}    (mean of {count(len(depth.null), 'draw')})")
+        if report.control is not None and report.control.probes:
+            lines.append(f"of the control: {_probes(report.control.probes)}    ({report.control.source})")
         if report.headline_acc is not None:
             lines.append(f"{_readout(depth)} on these {count(depth.read, 'image')}; the network {report.headline_acc:.3f}")
         return [*lines, _sum(depth), *_block_lines(depth)]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...judge.depth import LEAST_IMAGES, Bounds, Depth, paired_mean
 from ...judge.errors import AuditError
-from ...judge.observers import DEPTH
+from ...judge.observers import CONTROL_PROBES, DEPTH
 from ...judge.records import BATCH
 from ...judge.wording import count
 from ..accumulators import Rows, per_sample_norms
@@ -135,6 +135,13 @@ class DepthProbes(Observer[EveryBatch | State]):
                 for start in range(0, len(y), self.batch_size):
                     part = slice(start, start + self.batch_size)
                     self.probing.take(*inputs.moved(rows(x, part), y[part]), fitted[numbers[part]])
+
+
+class ControlProbes(DepthProbes):
+    """The same of a control, which is a null itself."""
+
+    spec = CONTROL_PROBES
+    draws = ()
 
 
 class _Probing:

@@ -26,6 +26,10 @@ NULL: Any = {"linestyle": (0, (1, 1.2)), "lw": 0.9}
 """What a probe reads of the same network with its blocks drawn anew."""
 
 
+CONTROL: Any = {"linestyle": (0, (5, 2)), "lw": 0.9, "color": GREY}
+"""What a probe reads of the control."""
+
+
 class Probed(NamedTuple):
     """A method with the seeds of which probes were read."""
 
@@ -86,6 +90,8 @@ def _key(methods: Sequence[Probed]) -> Key:
     samples = [Line2D([], [], label=fitted(method.label, 2.0, TICK), **method.stroke.look()) for method in methods]
     if any(method.nulls for method in methods):
         samples.append(Line2D([], [], color=GREY, label="the same with blocks drawn anew", **NULL))
+    if _controls(methods):
+        samples.append(Line2D([], [], label="control", **CONTROL))
     if any(len(method.seeds) > 1 for method in methods):
         samples.append(Line2D([], [], color=GREY, lw=0.5, label="thin: a seed; bold: their mean"))
     marks = {mark_of(row, "e") for method in methods for row, _ in method.seeds}
@@ -94,12 +100,15 @@ def _key(methods: Sequence[Probed]) -> Key:
 
 
 def _curves(axes: Axes, methods: Sequence[Probed], width: float) -> None:
-    curves = [curve for method in methods for curve in (*method.curves, *method.nulls)]
+    controls = _controls(methods)
+    curves = [*controls, *(curve for method in methods for curve in (*method.curves, *method.nulls))]
     scale = linear_scale([value for curve in curves for value in curve], 7, 0.05)
     head(axes, "what a linear probe reads, by depth", width, LABEL)
     ruled(axes, whole_scale(max(map(len, curves)) - 1), "x", grid=False)
     ruled(axes, scale, "y")
     axes.set_xlabel("layer l")
+    for control in _means(controls):
+        axes.plot(range(len(control)), [scale.place(value) for value in control], zorder=2, clip_on=False, **CONTROL)
     for method in methods:
         _draw(axes, method, scale)
 
@@ -113,6 +122,12 @@ def _draw(axes: Axes, method: Probed, scale: Scale) -> None:
             axes.plot(range(len(curve)), [scale.place(value) for value in curve], color=colour, lw=0.5, alpha=0.45, zorder=3)
     for mean in _means(method.curves):
         axes.plot(range(len(mean)), [scale.place(value) for value in mean], zorder=4, clip_on=False, **method.stroke.look())
+
+
+def _controls(methods: Sequence[Probed]) -> list[tuple[float, ...]]:
+    """What probes read of each control that some of the networks were compared with."""
+    controls = [report.control for method in methods for _, report in method.seeds if report.control is not None]
+    return list({control.source: control.probes for control in controls if control.probes}.values())
 
 
 def _means(curves: Sequence[tuple[float, ...]]) -> Iterator[list[float]]:

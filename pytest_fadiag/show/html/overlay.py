@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -18,6 +19,19 @@ STROKES = 8
 """How many methods one frame holds: more lines than that cannot be told apart."""
 
 
+class Drawn(str, enum.Enum):
+    """Of what a curve is; the value is its class on the page."""
+
+    CONTROL = "control"
+    NULL = "null"
+    NETWORK = "network"
+
+    @property
+    def words(self) -> str:
+        """What the legend calls it; a network is known by its stroke."""
+        return {"control": "the control", "null": "the same with blocks drawn anew"}.get(self.value, "")
+
+
 class Layer(NamedTuple):
     """The curve of one seed, in its method's stroke."""
 
@@ -25,8 +39,7 @@ class Layer(NamedTuple):
     stroke: int | None
     """Nothing where there is but one method, whose curves look as in its other plots."""
     chart: Chart
-    null: bool = False
-    """Whether it is of the same network with its blocks drawn anew."""
+    of: Drawn = Drawn.NETWORK
 
 
 @dataclass(frozen=True)
@@ -41,9 +54,9 @@ class Overlay:
         return self.layers[0].chart
 
     @property
-    def with_null(self) -> bool:
-        """Whether a curve is a null."""
-        return any(layer.null for layer in self.layers)
+    def beside(self) -> list[Drawn]:
+        """What is drawn beside the networks."""
+        return [kind for kind in Drawn if kind.words and any(layer.of is kind for layer in self.layers)]
 
     @property
     def words(self) -> str:
@@ -78,13 +91,14 @@ def comparisons(audit: Audit) -> list[Comparison]:
         plots = []
         for quantity in (_states, _gradients, _probes):
             layers = [layer for name, stroke, report in networks for layer in quantity(name, stroke, report)]
-            plots += [Overlay(_on_one_scale(layers))] if len({layer.name for layer in layers if not layer.null}) > 1 else []
+            several = len({layer.name for layer in layers if layer.of is Drawn.NETWORK}) > 1
+            plots += [Overlay(_on_one_scale(_each_control_once(layers)))] if several else []
         found += [Comparison([label for label, _ in methods], plots)] if plots else []
     return found
 
 
 def of_probes(report: DiagnosticReport) -> list[Overlay]:
-    """What probes read of one network, over what they read of its blocks drawn anew."""
+    """What probes read of one network, over what they read of its blocks drawn anew and of its control."""
     layers = list(_probes("the network", None, report))
     return [Overlay(_on_one_scale(layers))] if layers else []
 
@@ -101,16 +115,24 @@ def _gradients(name: str, stroke: int | None, report: DiagnosticReport) -> Itera
 
 
 def _probes(name: str, stroke: int | None, report: DiagnosticReport) -> Iterator[Layer]:
-    """The null below the curve that it is compared with."""
+    """Control and null below the curve that they are compared with."""
+    if report.probe_accuracies and report.control is not None and report.control.probes:
+        yield Layer(f"control {report.control.source}", None, probes(report.control.probes), Drawn.CONTROL)
     if report.null_probe_accuracies:
-        yield Layer(f"{name}, blocks drawn anew", stroke, probes(report.null_probe_accuracies), null=True)
+        yield Layer(f"{name}, blocks drawn anew", stroke, probes(report.null_probe_accuracies), Drawn.NULL)
     if report.probe_accuracies:
         yield Layer(name, stroke, probes(report.probe_accuracies, fires=report.finding("e").fired))
 
 
+def _each_control_once(layers: Sequence[Layer]) -> list[Layer]:
+    """Networks may share a control."""
+    controls = {(layer.name, tuple(layer.chart.ys)): layer for layer in layers if layer.of is Drawn.CONTROL}
+    return [*controls.values(), *(layer for layer in layers if layer.of is not Drawn.CONTROL)]
+
+
 def _on_one_scale(layers: Sequence[Layer]) -> list[Layer]:
-    """The layers on axes that hold them all, nulls first; the limits are said once, by the first."""
-    layers = sorted(layers, key=lambda layer: not layer.null)
+    """The layers on axes that hold them all, networks last; the limits are said once, by the first."""
+    layers = sorted(layers, key=lambda layer: list(Drawn).index(layer.of))
     charts = [layer.chart for layer in layers]
     deepest = max(x for chart in charts for x in chart.xs)
     floors = sorted({line.value for chart in charts for line in chart.limits})
