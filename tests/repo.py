@@ -11,6 +11,11 @@ from typing import Any
 
 import pytest
 
+BESIDE = ("hypothesispytest", "randomly", "xdist", "timeout", "rerunfailures")
+OF_PYTEST = ("logging", "doctest", "pastebin", "stepwise", "faulthandler")
+WITHOUT = [word for name in (*BESIDE, *OF_PYTEST) for word in ("-p", f"no:{name}")]
+"""Plugins that no test of an audit is about: each costs every one of some hundred runs."""
+
 
 class Repo:
     """A folder with runs/, controls/ and data.npz, and pytest called in it."""
@@ -39,7 +44,7 @@ class Repo:
 
     def run(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
         """Pytest in this process, where torch is loaded already."""
-        return self.pytester.runpytest_inprocess("-p", "no:hypothesispytest", "-p", "no:randomly", "-p", "no:xdist", *args)
+        return self.pytester.runpytest_inprocess(*WITHOUT, *args)
 
     def spawn(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
         """Pytest in a process of its own."""

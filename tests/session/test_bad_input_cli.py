@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from xml.etree import ElementTree
 
 import pytest
 from repo import Repo
@@ -137,17 +139,19 @@ def test_two_checkpoints_of_one_name_in_two_folders(repo: Repo) -> None:
 )
 def test_a_file_may_have_any_name(repo: Repo, name: str, identifier: str) -> None:
     (repo.path / "runs" / "dfa_s42.pt").rename(repo.path / "runs" / name)
-    result = repo.run(f"--fa-checkpoint=runs/{name}", "-rA")
+    written = ("--junitxml=out.xml", "--fa-report=json:audit.json")
+    result = repo.run(f"--fa-checkpoint=runs/{name}", "-rA", "-vv", *written)
     result.assert_outcomes(passed=1, failed=2, skipped=1)
     nodeid = f"runs/{identifier}::residual-growth"
     assert any(line.startswith(f"FAILED {nodeid} - per-block growth") for line in result.outlines)
-    assert list(repo.summary(f"--fa-checkpoint=runs/{name}")) == [f"runs/{identifier}"]
+    rows = json.loads((repo.path / "audit.json").read_text("utf-8"))["summary"]
+    assert [row["checkpoint"] for row in rows] == [f"runs/{identifier}"]
+    assert len(ElementTree.parse(repo.path / "out.xml").findall(".//testcase")) == 4
     repo.run(f"--fa-checkpoint=runs/{name}", nodeid).assert_outcomes(failed=1)
     repo.run(f"--fa-checkpoint=runs/{name}", "--lf").assert_outcomes(failed=2)
     repo.run(f"--fa-checkpoint=runs/{name}", f"--deselect={nodeid}").assert_outcomes(
         passed=1, failed=1, skipped=1, deselected=1
     )
-    repo.run(f"--fa-checkpoint=runs/{name}", "--junitxml=out.xml", "-vv").assert_outcomes(passed=1, failed=2, skipped=1)
 
 
 def test_a_file_name_that_is_not_utf8(repo: Repo) -> None:

@@ -62,7 +62,7 @@ def test_an_audit_has_pytests_exit_codes_and_leaves_the_repos_own_tests_alone(re
     repo.write("test_own.py", "import nothing_of_this_name\n")
 
     def fadiag(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest_fadiag", *words, "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest_fadiag", *words]
         return subprocess.run(command, cwd=repo.path, capture_output=True, text=True, check=False)
 
     healthy = fadiag("audit", "runs/bp_s42.pt", "-q")

@@ -147,4 +147,5 @@ def test_a_result_is_kept_with_the_code_of_its_function(rules: Repo, measured: l
     rules.run(BP, "--fa-credit=rules:opposite", "--fa-diagnostics=f").assert_outcomes(failed=1)
     assert len(measured) == 2
     rules.write("rules.py", GRADIENT.replace("return torch.autograd.grad(", "return torch.autograd.grad(-1 * "))
-    rules.spawn(*command).assert_outcomes(failed=1)
+    rules.run(*command).assert_outcomes(failed=1)
+    assert len(measured) == 3

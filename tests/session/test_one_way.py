@@ -26,8 +26,7 @@ def test_written(fa_report, fa_checkpoint):
 
 @pytest.fixture
 def reports(repo: Repo) -> dict[str, Any]:
-    """The reports of a run in one process that measures everything itself."""
-    repo.forget()
+    """The reports of generated tests, as a process of its own measured them that used no workers."""
     found: dict[str, Any] = repo.audit(*OPTIONS)["reports"]
     assert len(found) == 3
     return found
@@ -50,11 +49,6 @@ def test_a_written_test_gives_the_report_of_a_generated_one(repo: Repo, reports:
     for name, report in reports.items():
         stem = name.rpartition("/")[2].removesuffix(".pt")
         assert json.loads((repo.path / f"written_{stem}.json").read_text()) == report
-
-
-def test_two_workers_give_the_reports_of_one_process(repo: Repo, reports: dict[str, Any]) -> None:
-    repo.forget()
-    assert repo.audit(*OPTIONS, "-n", "2", run=repo.spawn)["reports"] == reports
 
 
 def test_what_is_measured_in_two_runs_gives_the_report_of_one(repo: Repo, reports: dict[str, Any]) -> None:

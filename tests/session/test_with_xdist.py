@@ -41,7 +41,10 @@ def test_two_workers_give_the_same_audit_in_the_same_colours(repo: Repo) -> None
     assert (repo.path / "controller.txt").read_text() == "False", "the controller never imports torch"
 
 
-def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread(repo: Repo) -> None:
+def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread_and_give_the_reports_of_one_process(
+    repo: Repo,
+) -> None:
+    alone = repo.audit(*OPTIONS)["reports"]
     repo.forget()
     repo.write(
         "conftest.py",
@@ -52,8 +55,7 @@ def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread(repo:
         "    return original(self, network, batches, observers, *rest)\n"
         "Workshop.observe = counted\n",
     )
-    result = repo.spawn(*OPTIONS, "-n2", "--dist=load", "--maxschedchunk=1")
-    result.assert_outcomes(passed=10, failed=3)
+    assert repo.audit(*OPTIONS, "-n2", "--dist=load", "--maxschedchunk=1", run=repo.spawn)["reports"] == alone
     seen = Counter(name for file in repo.path.glob("measured-*.txt") for name in file.read_text().splitlines())
     assert seen.pop("accuracy") == 5, "three checkpoints and two controls"
     assert seen == dict.fromkeys(("states", "gradients", "output-error", "reference", "precision", "directions"), 3)
