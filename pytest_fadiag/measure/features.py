@@ -16,17 +16,17 @@ class Layout:
     """Knows the sizes that the blocks' layers expect in the second and in the last dimension of what they are given."""
 
     def __init__(self, network: nn.Module, stream: Stream) -> None:
-        self.second, self.last = set[int](), set[int]()
-        self.surely_second, self.surely_last = set[int](), set[int]()
+        self.second, self.last = set[tuple[int, int]](), set[int]()
+        """The former by how many dimensions a sample has there: a state of two is nothing that a Conv2d is given."""
+        self.surely_second, self.surely_last = set[tuple[int, int]](), set[int]()
         """Those of layers that do not serve to mix tokens too, as linear ones and convolutions of one position do."""
         for module, _ in modules_of_blocks(network, named_parameters(network), stream):
             if isinstance(module, nn.modules.conv._ConvNd):
-                wide = max(module.kernel_size) > 1
-                (self.surely_second if wide else self.second).update((module.in_channels, module.out_channels))
-            elif isinstance(module, nn.modules.batchnorm._NormBase):
-                self.surely_second.add(module.num_features)
-            elif isinstance(module, nn.GroupNorm):
-                self.surely_second.add(module.num_channels)
+                sizes = {(1 + len(module.kernel_size), size) for size in (module.in_channels, module.out_channels)}
+                (self.surely_second if max(module.kernel_size) > 1 else self.second).update(sizes)
+            elif isinstance(module, (nn.modules.batchnorm._NormBase, nn.GroupNorm)):
+                size = module.num_channels if isinstance(module, nn.GroupNorm) else module.num_features
+                self.surely_second |= {(dims, size) for dims in _dims(module)}
             elif isinstance(module, nn.Linear):
                 self.last |= {module.in_features, module.out_features}
             else:  # a norm of somebody's own, or torch's: one number a feature, as a rule of the last dimension
@@ -53,9 +53,12 @@ class Layout:
     def _channels_first(self, shape: Sequence[int]) -> bool:
         if len(shape) < 2:
             return False
-        second, last = shape[0] in self.second, shape[-1] in self.last
+        there = (len(shape), shape[0])
+        second, last = any(shape[0] == size for _, size in self.second), shape[-1] in self.last
         if second and last:
-            second, last = shape[0] in self.surely_second, shape[-1] in self.surely_last
+            second = there in self.second
+        if second and last:
+            second, last = there in self.surely_second, shape[-1] in self.surely_last
             if second == last:
                 raise AuditError(
                     f"the layers of the blocks fit the second and the last dimension of a state of {list(shape)}: which "
@@ -65,3 +68,18 @@ class Layout:
             return second
         # No layer tells: tokens, unless it is an image whose sides are equal.
         return len(shape) > 2 and not (shape[0] == shape[1] != shape[-1])
+
+
+def _dims(norm: nn.Module) -> Sequence[int]:
+    """How many dimensions the samples may have that a normalisation by channels takes."""
+    for dims, kinds in enumerate(
+        (
+            (nn.BatchNorm1d, nn.InstanceNorm1d),
+            (nn.BatchNorm2d, nn.InstanceNorm2d),
+            (nn.BatchNorm3d, nn.InstanceNorm3d),
+        ),
+        start=2,
+    ):
+        if isinstance(norm, kinds):
+            return (dims,)
+    return (2, 3, 4)

@@ -70,7 +70,26 @@ def test_channels_at_the_end_of_an_oblong_image_are_found(shape: tuple[int, ...]
 
 def test_what_layers_of_both_kinds_fit_is_refused() -> None:
     told = layout(nn.Linear(1, 16), Mixed, -1, 16, torch.randn(8, 5, 7, 1))
-    told.second = told.surely_second = {5}
+    told.second = told.surely_second = {(3, 5)}
     told.surely_last = {16}
     with pytest.raises(AuditError, match="which of them counts the features cannot be told"):
         told.by_feature(torch.zeros(8, 5, 7, 16))
+
+
+class Reduced(nn.Module):
+    """Attention to tokens that a convolution over the image makes fewer, as in a pyramid."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.norm, self.reduce, self.fc = nn.LayerNorm(d), nn.Conv2d(d, d, 2, 2), nn.Linear(d, d)
+
+    def forward(self, h: Tensor) -> Tensor:
+        h = self.norm(h)
+        side = int(h.shape[1] ** 0.5)
+        fewer = self.reduce(h.transpose(1, 2).unflatten(2, (side, side))).flatten(2).transpose(1, 2)
+        return self.fc(torch.softmax(h @ fewer.transpose(1, 2), -1) @ fewer)  # type: ignore[no-any-return]
+
+
+def test_as_many_tokens_as_a_convolution_of_images_has_channels_are_tokens() -> None:
+    told = layout(nn.Linear(2, 16), Reduced, -1, 16, torch.randn(8, 16, 2))
+    assert told.are_tokens((16, 16)) and not told.is_map(torch.zeros(8, 16, 16))
