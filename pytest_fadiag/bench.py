@@ -201,24 +201,22 @@ class Bench:
         chosen: Control | ControlFile | None,
         given: Given = NOTHING_GIVEN,
         network: Fingerprint | None = None,
-        *,
-        probed: bool = False,
     ) -> Control | None:
-        """A control with its accuracy; a control checkpoint is evaluated once, on the images of the audited network.
+        """A control with its accuracy, and what linear probes read of it, by which one that was hardly trained is told.
 
+        A control checkpoint is evaluated once, on the images of the audited network.
         With the fingerprint of that network it is questioned: whether it is of the same shape, and was left as it was drawn.
-        ``probed``: with what linear probes read of it, to be drawn beside what they read of the network.
         """
         if not isinstance(chosen, ControlFile):
             return chosen
-        control, own = self._once((chosen, probed), chosen.path, given, lambda: self._control(chosen, given, probed))
+        control, own = self._once(chosen, chosen.path, given, lambda: self._control(chosen, given))
         doubts = () if network is None else network.doubts(own, shallow=control.kind is ControlKind.SHALLOW)
         known = {doubt.kind for doubt in control.doubts}
         return replace(control, doubts=(*control.doubts, *(doubt for doubt in doubts if doubt.kind not in known)))
 
-    def _control(self, chosen: ControlFile, given: Given, probed: bool) -> tuple[Control, Fingerprint]:
+    def _control(self, chosen: ControlFile, given: Given) -> tuple[Control, Fingerprint]:
         """A control checkpoint with its accuracy, and its tensors."""
-        probes = self._probes_of(chosen.path, given) if probed else ()
+        probes = self._probes_of(chosen.path, given)
         parts = self._parts(chosen.path, [ACCURACY], given, control=True)
         measurement = Measurement.of({ACCURACY.name: parts[self._part(ACCURACY)]["result"]}, {})
         broken = measurement.companions.nonfinite_logits
@@ -463,7 +461,7 @@ def audit(
     if record.credit is not None and record.credit.problem:
         raise AuditError(f"{path}: {record.credit.problem}")
     chosen = frozen if isinstance(frozen, Control) else controls.choose_for(record.method, record.seed)
-    control = bench.control(chosen, network=record.fingerprint, probed=any(own.key == DepthUtility.key for own in asked))
+    control = bench.control(chosen, network=record.fingerprint)
     report = record.judge(control, thresholds, asked)
     if not report.lacks_usable_control or report.asks_for(DepthUtility.key):
         return report

@@ -54,7 +54,7 @@ class Control:
     config: Mapping[str, Plain] = field(default_factory=dict, hash=False)
     """What its file says of its training."""
     probes: tuple[float, ...] = ()
-    """What a linear probe reads at its h_0 … h_L, where (e) was asked for and it was evaluated here."""
+    """What a linear probe reads at its h_0 … h_L, where it was evaluated here."""
 
     def __post_init__(self) -> None:
         try:

@@ -71,8 +71,8 @@ class Doubt:
 
     @property
     def of_another(self) -> bool:
-        """Whether it is no frozen control of this network at all, so that no pass rests on it."""
-        return self.kind in (DoubtKind.OTHER_SHAPES, DoubtKind.TRAINED)
+        """Whether it is no frozen control that this network must beat, so that no pass rests on it."""
+        return self.kind in (DoubtKind.OTHER_SHAPES, DoubtKind.TRAINED, DoubtKind.BELOW_READOUT)
 
     @property
     def compares_otherwise(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .diagnostics import CONTROLLED, Diagnostic, Finding
 from .diagnostics.frozen_margin import doubts_about
+from .doubts import DoubtKind
 from .keys import Keys
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ DECIDED = ""
 """The state of a diagnostic that passed or fired by exact numbers."""
 NO_CONTROL_OF_ITS = "against no frozen control of this network"
 """The state of a margin over a control that was trained, or is of another architecture."""
+TOO_WEAK = "against a control that was trained too little"
+"""The state of a margin over a control that reads less than a linear readout of an embedding."""
+QUESTIONED = (NO_CONTROL_OF_ITS, TOO_WEAK)
 UNDECIDED_TEST = ("error", "not run")
 """States of a diagnostic that was to be tested: whether or not the verdict needs it, nobody knows what it would have said."""
 
@@ -30,8 +34,10 @@ def state(report: DiagnosticReport, finding: Finding) -> str:
         return "not measured"
     if not finding.exact:
         return "likely"
-    another = finding.key == CONTROLLED and any(doubt.of_another for doubt in doubts_about(report))
-    return NO_CONTROL_OF_ITS if another else DECIDED
+    kinds = {doubt.kind for doubt in doubts_about(report) if doubt.of_another} if finding.key == CONTROLLED else ()
+    if not kinds:
+        return DECIDED
+    return TOO_WEAK if kinds == {DoubtKind.BELOW_READOUT} else NO_CONTROL_OF_ITS
 
 
 def walk_back(diagnostics: Iterable[Diagnostic], fired: Keys, likely: Keys) -> str:

@@ -13,7 +13,7 @@ from ..judge.report import DiagnosticReport
 from ..judge.verdict import (
     DECIDED,
     INCOMPLETE,
-    NO_CONTROL_OF_ITS,
+    QUESTIONED,
     TRUSTWORTHY,
     left_open,
     not_walked_back,
@@ -148,7 +148,7 @@ class RowStatus:
     @property
     def questioned(self) -> Keys:
         """The diagnostic that passes over a control of another network, where nothing stands in for it."""
-        return Keys.of(key for key, state in self.undecided.items() if state == NO_CONTROL_OF_ITS)
+        return Keys.of(key for key, state in self.undecided.items() if state in QUESTIONED)
 
     @property
     def is_alarming(self) -> bool:

@@ -167,6 +167,14 @@ def test_a_control_that_is_weaker_than_a_readout_of_the_embedding_was_trained_to
     assert said in judged.remarks and said in " ".join(notes_of([row(judged)]))
 
 
+def test_a_control_that_is_weaker_than_a_readout_of_its_own_embedding_leaves_the_verdict_open() -> None:
+    """√(0.75·0.25/5,000 + 0.6·0.4/10,000) is 0.8 points."""
+    weak, fair = (controlled(0.6, probes=(readout, 0.5)) for readout in (0.75, 0.61))
+    assert "0.6000 against 0.7500: it was trained too little" in str(weak)
+    assert weak.verdict == "incomplete: frozen-margin against a control that was trained too little"
+    assert fair.verdict == "trustworthy" and fair.remarks == ()
+
+
 def test_two_standard_errors_below_a_readout_are_noise() -> None:
     """√(0.8·0.2/5,000 + 0.787·0.213/10,000) is 0.7 points."""
     half = 2 * math.sqrt(0.8 * 0.2 / 5_000 + 0.787 * 0.213 / 10_000)
@@ -266,8 +274,10 @@ def test_a_doubt_is_in_the_report_below_the_table_in_json_and_beside_the_outcome
 def test_no_result_is_trustworthy_by_a_control_that_is_no_frozen_control_of_its_network(kind: DoubtKind) -> None:
     judged = controlled(0.7, doubts=(Doubt(kind, "x"),))
     status = RowStatus.of(judged, {}, None, "")
-    if kind in (DoubtKind.TRAINED, DoubtKind.OTHER_SHAPES):
-        assert judged.verdict == "incomplete: frozen-margin against no frozen control of this network" == in_a_sentence(status)
+    against = dict.fromkeys((DoubtKind.TRAINED, DoubtKind.OTHER_SHAPES), "no frozen control of this network")
+    against[DoubtKind.BELOW_READOUT] = "a control that was trained too little"
+    if kind in against:
+        assert judged.verdict == f"incomplete: frozen-margin against {against[kind]}" == in_a_sentence(status)
         assert in_words(status) == "incomplete questioned d" and judged.finding("d").status is Status.PASS
         assert (report(judged, protocol="three").published, judged.fired) == ("INCOMPLETE(D3)", "")
         assert RowStatus.of(report(judged, protocol="three"), {}, None, "").published == "INCOMPLETE(D3)"

@@ -6,7 +6,6 @@ import json
 import re
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +60,13 @@ def test_probes_are_read_of_a_control_as_of_a_network_and_of_one_without_blocks_
     frozen = save("frozen_dfa_s42.pt", {"state_dict": trained(60, samples=300, seed=1).state_dict()})
     asked = bench.registry.diagnostics.select("abcde")
     own = bench.record(frozen, asked).judge(None, None, asked).probe_accuracies
-    control = bench.control(ControlFile.named(frozen), probed=True)
+    control = bench.control(ControlFile.named(frozen))
     assert control is not None and len(control.probes) == 5 and control.probes == own
     assert len(set(control.probes)) > 1
     report = bench.record(learned, asked).judge(control, None, asked)
     assert "of the control: h_0 " in str(report) and DiagnosticReport.from_dict(report.to_dict()).control == report.control
-    assert bench.control(ControlFile.named(frozen)) == replace(control, probes=())
     save("shallow_dfa_s42.pt", {"state_dict": network(blocks=0).state_dict()})
-    shallow = bench.control(ControlFile.named(frozen.with_name("shallow_dfa_s42.pt")), probed=True)
+    shallow = bench.control(ControlFile.named(frozen.with_name("shallow_dfa_s42.pt")))
     assert shallow is not None and shallow.probes == ()
 
 

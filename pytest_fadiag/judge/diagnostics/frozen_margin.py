@@ -42,17 +42,19 @@ def _at_chance(report: DiagnosticReport, accuracy: float) -> Doubt | None:
 
 
 def _below_readout(report: DiagnosticReport, accuracy: float) -> Doubt | None:
-    """That a control is weaker than what a linear probe reads of the network's own embedding, by two standard errors.
+    """That a control is weaker than what a linear probe reads of an embedding, by two standard errors.
 
-    Its embedding and head were trained to do at least that.
+    Its embedding and head were trained to do at least that: of the network's own embedding, or of the control's.
     """
-    probes, depth = report.probe_accuracies, report.depth
-    if not probes or depth is None or not depth.read:
-        return None
-    variance = probes[0] * (1 - probes[0]) / depth.read + accuracy * (1 - accuracy) / (_image_count(report) or depth.read)
-    if accuracy >= probes[0] - 2 * math.sqrt(variance):
-        return None
-    return Doubt(DoubtKind.BELOW_READOUT, f"{fraction(accuracy)} against {fraction(probes[0])}")
+    probes, depth, control = report.probe_accuracies, report.depth, report.control
+    images = _image_count(report)
+    readouts = [(probes[0], depth.read)] if probes and depth is not None else []
+    readouts += [(control.probes[0], images // 2)] if control is not None and control.probes and images else []
+    for readout, read in sorted(readouts, reverse=True):
+        variance = readout * (1 - readout) / read + accuracy * (1 - accuracy) / (images or read) if read else math.inf
+        if accuracy < readout - 2 * math.sqrt(variance):
+            return Doubt(DoubtKind.BELOW_READOUT, f"{fraction(accuracy)} against {fraction(readout)}")
+    return None
 
 
 def _image_count(report: DiagnosticReport) -> int | None:
