@@ -19,6 +19,10 @@ CLAIM_SLACK_PP = 0.5
 """How far a checkpoint's own accuracy may lie from the measured one before the report says so."""
 
 
+FAR_BELOW_PP = 5.0
+"""How far a network may read below a linear readout of its own embedding before guessed inputs are named as a likely cause."""
+
+
 def remarks_on(report: DiagnosticReport) -> list[str]:
     """Sentences on the log, the accuracy, the precision and the weights."""
     companions, remarks = report.companions, list(report.caveats)
@@ -71,6 +75,12 @@ def _on_inputs(report: DiagnosticReport) -> list[str]:
     if inputs is None:
         return []
     remarks = list(inputs.remarks())
+    probes, accuracy = report.probe_accuracies, report.headline_acc
+    if inputs.assumed and probes and accuracy is not None and 100 * (probes[0] - accuracy) > FAR_BELOW_PP:
+        remarks.append(
+            f"the network reads {fraction(accuracy)} where a linear readout of its embedding reads {fraction(probes[0])}: it "
+            "looks so where inputs are normalised otherwise than in training, and nothing here says how they were"
+        )
     if control is not None and control.inputs is not None and control.inputs.normalisation != inputs.normalisation:
         remarks.append(
             f"its control {control.source} was evaluated on other inputs: {control.inputs} (normalisation: "

@@ -17,6 +17,8 @@ from .normalisation import Statistics, state_inputs
 
 Named = Mapping[str, Tensor]
 """Tensors by the names of forward's parameters: input_ids, attention_mask, …"""
+BYTES = 100.0
+"""Fractions that are never negative and reach this look like bytes that nobody scaled."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,18 @@ class DataSet:
         if stated.by is NormalisedBy.OPTION and not (pixels or self._fractions):
             raise AuditError(f"--fa-normalize={stated.option}: {self.name} holds {self._kinds}, which cannot be normalised")
         self._check_channels(stated.mean, stated.std, whose)
-        return replace(self, mean=stated.mean, std=stated.std, inputs=stated)
+        return replace(self, mean=stated.mean, std=stated.std, inputs=stated, note=self.note or self._unscaled(stated))
+
+    def _unscaled(self, stated: StatedInputs) -> str:
+        """That fractions look like bytes, where nobody says what to do with them."""
+        said = stated.by is not NormalisedBy.NOTHING or stated.option is not None
+        if said or not isinstance(self.x, Tensor) or not self._fractions or not self.x.numel():
+            return ""
+        low, high = (float(end) for end in torch.aminmax(self.x))
+        if not (low >= 0 and BYTES <= high <= 255):
+            return ""
+        ways = "for pixels in [0, 1] save bytes, or say --fa-normalize=0/255"
+        return f"its inputs go up to {high:g} and were taken as they are; {ways}"
 
     @property
     def _fractions(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pytest_fadiag import AuditError, DiagnosticReport
 from pytest_fadiag.judge.codec import to_plain
 from pytest_fadiag.judge.depth import Depth, paired_mean
 from pytest_fadiag.judge.diagnostics import CauseKind, Status
+from pytest_fadiag.judge.inputs import NormalisedBy, StatedInputs
 
 ABCDE = ("residual-growth", "gradient-floor", "direction-drift", "frozen-margin", "depth-utility")
 DEEP: dict[str, Any] = {
@@ -235,3 +237,16 @@ def test_of_blocks_as_initialised_it_is_said_beyond_what_the_rest_is_read(null: 
 def test_of_blocks_as_initialised_that_lose_nothing_is_said_to_be_read_behind_them() -> None:
     text = str(probed(probes=(0.6, 0.6, 0.6, 0.5), as_initialised=(0, 1, 2)))
     assert "leaves it. Nothing was learnt in the blocks.\n" in text and "What is read behind" not in text
+
+
+@pytest.mark.parametrize(
+    ("by", "accuracy", "said"),
+    [(NormalisedBy.USUAL, 0.4, True), (NormalisedBy.USUAL, 0.56, False), (NormalisedBy.CHECKPOINT, 0.4, False)],
+)
+def test_a_network_far_below_its_own_embedding_was_perhaps_given_other_inputs(
+    by: NormalisedBy, accuracy: float, said: bool
+) -> None:
+    inputs = StatedInputs("images", by, (0.286,), (0.353,), pixels=True)
+    judged = replace(probed(), inputs=inputs, headline_acc=accuracy)
+    assert judged.probe_accuracies is not None and judged.probe_accuracies[0] == 0.6
+    assert any("normalised otherwise than in training" in remark for remark in judged.remarks) is said

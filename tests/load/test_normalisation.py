@@ -199,3 +199,15 @@ def test_batches_of_a_caller_are_said_to_be_as_given() -> None:
     report = diagnose(model=network(), eval_batches=[clustered(300)])
     assert "\n  inputs: batches as they are given\n" in str(report)
     assert not report.remarks
+
+
+@pytest.mark.parametrize(
+    ("scale", "option", "said"), [(255.0, None, True), (1.0, None, False), (255.0, "0/255", False), (255.0, "none", False)]
+)
+def test_fractions_that_look_like_bytes_are_told(scale: float, option: str | None, said: bool) -> None:
+    x = torch.linspace(0, 1, 300 * 20).view(300, 20) * scale
+    normalize = None if option is None else Normalisation.parse(option)
+    chosen = DataSet(x, torch.arange(300) % 5, "mine").for_checkpoint({}, normalize)
+    assert ("its inputs go up to 255 and were taken as they are" in chosen.note) is said
+    (first, _), *_ = chosen.batches(300)
+    assert isinstance(first, Tensor) and float(first.max()) == pytest.approx(1.0 if option == "0/255" else scale)
