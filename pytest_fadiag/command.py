@@ -135,8 +135,8 @@ COMMANDS = (
     ),
     Command(
         "verify",
-        "Measure an audit again from its certificate, and say what reproduces, row by row. Files are found by their "
-        "digests: at their recorded paths in this folder, then anywhere under --root.",
+        "Measure an audit again from its certificate, and say what reproduces, row by row. Files and test data are "
+        "found by their digests: at their recorded paths, from this folder, then anywhere under --root.",
         "CERTIFICATE [--root FOLDER]",
         "fadiag verify certificate/ --root unpacked/",
         _verify,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from .judge.report import DiagnosticReport
 from .judge.wording import count
 from .load.digests import file_digest
 from .load.huggingface import MODELS
-from .load.sources import DataSpec
+from .load.sources import FILES, DataSpec
 from .registry import read_audit
 from .show.audit import Audit, Origin
 
@@ -26,10 +27,10 @@ TOLERANCE = 1e-5
 """How far a number may lie from the recorded one: a share of it, or absolutely where it is a cosine or a fraction."""
 ELSEWHERE = 1e-2
 """The same on another device, with another torch or another number of threads, which sum in another order."""
-DEEP = ("a", "b", "c", "d")
-"""The folders around the root of the copy: files outside of the recorded root folder lie in them."""
 ABSOLUTE = ("stability", "drift", "invariance", "acc", "share", "gamma", "null", "nudge", "probe", "_pp", "cosine")
 """Parts of the names of numbers whose zero means something: of these the difference counts, not its share."""
+AROUND = 2
+"""How many folders lie between the root of a data set and its files, which --root may name too."""
 WITH_IT = ("torch", "device", "device_name", "dtype", "threads", "tf32")
 SKIPPED = ("expect", "seeds", "shard", "checkpoint", "log", "missing", "checklist")
 """Options that say which files are audited: those of the certificate are."""
@@ -48,7 +49,7 @@ class Files:
         found = {path: place for path in self.origin.files if (place := self._at_its_path(path)) is not None}
         lost = {self.origin.files[path]: path for path in self.origin.files if path not in found}
         suffixes = {Path(path).suffix for path in lost.values()}
-        for file in (file for root in self.roots for file in sorted(root.rglob("*")) if lost) if lost else ():
+        for file in itertools.takewhile(lambda _: lost, itertools.chain.from_iterable(map(_walk, self.roots))):
             if file.suffix in suffixes and file.is_file() and (path := lost.pop(file_digest(file), None)) is not None:
                 found[path] = file
         return found
@@ -79,7 +80,9 @@ def verify(certificate: Path, roots: Sequence[Path]) -> int:
         raise AuditError(f"none of its rows was measured from a file of its own\n  {certificate}")
     present = [path for path in measured if path in files.places]
     print(f"measuring {count(len(present), 'result')} of {audit.origin.created} again …", file=sys.stderr, flush=True)
-    again = _measured(audit.origin, files, present) if present else Audit([])
+    digests = (report.environment.get("data_sha256") for report in measured.values())
+    digest = next((str(digest) for digest in digests if digest is not None), None)
+    again = _measured(audit.origin, files, present, digest) if present else Audit([])
     now = {row.checkpoint: row for row in again.rows}
     comparisons = []
     for path, report in measured.items():
@@ -161,21 +164,20 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _measured(origin: Origin, files: Files, paths: Sequence[str]) -> Audit:
+def _measured(origin: Origin, files: Files, paths: Sequence[str], digest: str | None) -> Audit:
     """The audit of these files by pytest, in a folder laid out as the recorded one was."""
     with tempfile.TemporaryDirectory(prefix="fadiag-") as folder:
-        root = Path(folder).joinpath(*DEEP)
+        # Files outside of the recorded root folder lie in folders around the root of the copy.
+        above = max((Path(path).parts.count("..") for path in origin.files), default=0)
+        root = Path(folder).joinpath(*map(str, range(above + 1)))
         root.mkdir(parents=True)
         for path, place in files.places.items():
             _link(root / path, place)
-        for text in origin.options.get("data", ()):
-            data = DataSpec.parse(text, Path("/"), others=True)
-            if data.path is not None:
-                relative = os.path.relpath(data.path, "/")
-                _link(root / relative, _present(files.roots, relative))
         (root / "pytest.ini").write_text("[pytest]\n", "utf-8")
         options = [
-            f"--fa-{name}" if text == "True" else f"--fa-{name}={text}"
+            f"--fa-{name}"
+            if text == "True"
+            else f"--fa-{name}={find_data(text, files.roots, digest) if name == 'data' else text}"
             for name, texts in origin.options.items()
             if name not in SKIPPED
             for text in texts
@@ -205,11 +207,56 @@ def _logs(origin: Origin) -> set[str]:
     return {path for path in logs if Path(path).name not in MODELS}
 
 
-def _present(roots: Sequence[Path], relative: str) -> Path:
+def find_data(text: str, roots: Sequence[Path], digest: str | None) -> str:
+    """The SPEC of the test data where it lies now: at its recorded path, else what has its digest under the roots.
+
+    Changed data at its path is taken where there is no other, and the comparison says that it is changed.
+    """
+    recorded = DataSpec.parse(text, others=True)
+    if recorded.kind is None or recorded.path is None:
+        return text
+    prefix = text.removesuffix(str(recorded.path)) if ":" in text.removesuffix(str(recorded.path)) else ""
+    at = (Path(os.path.normpath(root / recorded.path)) for root in roots)  # an absolute path stays what it is
+    there = [path for path in dict.fromkeys(at) if path.exists()]
+    for path in itertools.chain(there, [] if digest is None else _candidates(recorded, roots)):
+        if digest is None or replace(recorded, path=path).digest() == digest:
+            return f"{prefix}{path}"
+    if there:
+        return f"{prefix}{there[0]}"
+    raise AuditError(
+        f"the test data is not there: neither at {recorded.path} nor by its digest under {', '.join(map(str, roots))}; "
+        "name its folder with --root"
+    )
+
+
+def _candidates(data: DataSpec, roots: Sequence[Path]) -> Iterator[Path]:
+    """Where data of a kind could lie: a file of the same ending; a folder below a root, or around what it was unpacked to."""
+    assert data.kind is not None and data.path is not None
     for root in roots:
-        if (root / relative).exists():
-            return root / relative
-    raise AuditError(f"the test data is not there: {relative} under {', '.join(map(str, roots))}; name its folder with --root")
+        if data.kind.name in FILES:
+            yield from (file for file in _walk(root) if file.suffix == data.kind.name and file.is_file())
+            continue
+        folders = itertools.chain(
+            [root], filter(Path.is_dir, _walk(root)), () if data.kind.many else list(root.parents)[:AROUND]
+        )
+        # Reading every file of every folder takes its time: a tree of images has its name, or nothing but folders in it.
+        yield from (
+            folder for folder in folders if not data.kind.many or folder.name == data.path.name or _holds_folders(folder)
+        )
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Everything below a folder, also while others write there; what may not be read is passed over."""
+    for folder, folders, files in os.walk(root):
+        folders.sort()
+        yield from (Path(folder, name) for name in (*folders, *sorted(files)))
+
+
+def _holds_folders(folder: Path) -> bool:
+    try:
+        return all(entry.is_dir() for entry in folder.iterdir())
+    except OSError:
+        return False
 
 
 def _link(place: Path, target: Path) -> None:

@@ -123,7 +123,12 @@ def _from_root(settings: Settings, field: str, text: str) -> str:
     base, root = settings.base(field), settings.root
     if field == "data":
         data = DataSpec.parse(text, base, others=True)
-        return text if data.path is None else data.text.replace(str(data.path), os.path.relpath(data.path, root))
+        typed = DataSpec.parse(text, others=True).path
+        if data.path is None or typed is None:
+            return text
+        if typed.is_absolute() and not data.path.is_relative_to(root):
+            return data.text  # «../../..» would lead elsewhere from every other folder
+        return data.text.replace(str(data.path), os.path.relpath(data.path, root))
     head, equals, tail = text.rpartition("=")  # METHOD=PATH
     if field in PATHS and not _is_number(tail):
         return f"{head}{equals}{os.path.relpath(base / os.path.expanduser(tail), root)}"

@@ -13,7 +13,8 @@ import torch
 from repo import Repo
 
 from pytest_fadiag import AuditError
-from pytest_fadiag.verify import _differences, verify
+from pytest_fadiag.load.sources import DataSpec
+from pytest_fadiag.verify import _differences, find_data, verify
 
 
 def fadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -39,6 +40,73 @@ def test_what_nobody_touched_reproduces_wherever_the_files_lie(
     done = fadiag(elsewhere, "verify", "certificate", "--root", "unpacked")
     assert "2 of 2 results reproduce; largest relative difference 0e+00" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0
+
+
+REPRODUCED = "2 of 2 results reproduce; largest relative difference 0e+00"
+
+
+def test_data_outside_of_the_folder_is_found_at_its_path_and_else_by_its_digest(
+    repo: Repo, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("datasets")
+    shutil.move(repo.path / "data.npz", outside / "data.npz")
+    repo.ini()
+    options = (f"--fa-data={outside / 'data.npz'}", "--fa-frozen=0.3", "--fa-only", "--fa-report=certificate:certificate")
+    repo.run("--fa-checkpoint=runs/*_s42.pt", *options)
+    done = fadiag(repo.path, "verify", "certificate", "--root", "/")
+    assert REPRODUCED in done.stdout and not done.returncode, done.stdout + done.stderr
+    (outside / "unpacked").mkdir()
+    shutil.move(outside / "data.npz", outside / "unpacked" / "images.npz")
+    done = fadiag(repo.path, "verify", "certificate", "--root", str(outside))
+    assert REPRODUCED in done.stdout and not done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", ["fashion-mnist", "cifar10", "folder"])
+@pytest.mark.parametrize("root", [".", "there", "there/renamed", "there/renamed/{inside}"])
+def test_a_folder_of_data_is_found_where_it_lies_under_a_root(kind: str, root: str, tmp_path: Path) -> None:
+    inside = {"fashion-mnist": "FashionMNIST/raw", "cifar10": "cifar-10-batches-py", "folder": "."}[kind]
+    names = {
+        "fashion-mnist": ["FashionMNIST/raw/t10k-images-idx3-ubyte", "FashionMNIST/raw/t10k-labels-idx1-ubyte"],
+        "cifar10": ["cifar-10-batches-py/test_batch"],
+        "folder": ["test/cat/1.png", "test/dog/1.png"],
+    }[kind]
+    for folder, content in (("there/renamed", "these"), ("there/others", "others")):
+        for name in names:
+            place = tmp_path / folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(content + name)
+    digest = DataSpec.parse(f"{kind}:{tmp_path / 'there' / 'renamed'}").digest()
+    found = find_data(f"{kind}:/no/such/{kind}", [tmp_path / root.format(inside=inside)], digest)
+    assert found == f"{kind}:{tmp_path / 'there' / 'renamed'}"
+
+
+def test_nobody_looks_for_data_that_is_at_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data.npz").write_text("these")
+    monkeypatch.setattr("pytest_fadiag.verify.os.walk", lambda root: pytest.fail("all of the disk, with --root /"))
+    digest = DataSpec.parse(str(tmp_path / "data.npz")).digest()
+    assert find_data(str(tmp_path / "data.npz"), [Path("/")], digest) == str(tmp_path / "data.npz")
+
+
+def test_changed_data_at_its_path_is_taken_where_there_is_no_other(tmp_path: Path) -> None:
+    (tmp_path / "data.npz").write_text("changed")
+    assert find_data("data.npz", [tmp_path], "0" * 64) == str(tmp_path / "data.npz")
+    assert find_data("mylab.data:test", [tmp_path], None) == "mylab.data:test"
+    with pytest.raises(AuditError, match="the test data is not there: neither at /no/data.npz nor by its digest under"):
+        find_data("/no/data.npz", [tmp_path], "0" * 64)
+
+
+def test_a_control_far_above_the_root_is_linked_nowhere_but_in_the_copy(repo: Repo) -> None:
+    deep = repo.path.joinpath(*"abcdef")
+    shutil.copytree(repo.path / "runs", deep / "runs")
+    (deep / "pytest.ini").write_text("[pytest]\n")
+    done = fadiag(
+        deep,
+        *("audit", "runs/bp_s42.pt", f"--data={repo.path}/data.npz", f"--frozen={repo.path}/controls/*.pt"),
+        *("--diagnostics=ad", "--report=certificate:certificate"),
+    )
+    assert '"../../../../../../controls/' in (deep / "certificate" / "audit.json").read_text("utf-8"), done.stdout
+    done = fadiag(deep, "verify", "certificate")
+    assert "1 of 1 results reproduce" in done.stdout and not done.returncode, done.stdout + done.stderr
 
 
 def test_a_changed_weight_and_changed_data_are_told(certified: Path) -> None:
