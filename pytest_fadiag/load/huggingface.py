@@ -61,7 +61,11 @@ def advice(path: Path, config: Mapping[str, Any]) -> str:
     """How to name the network of such a folder; nothing for other files."""
     if path.name not in MODELS or "model_type" not in config:
         return ""
-    made = "transformers.AutoModelForSequenceClassification.from_config(transformers.AutoConfig.for_model(**config))"
+    named = config.get("architectures")
+    network = named[0] if isinstance(named, list) and named else None
+    plain = isinstance(network, str) and network.isidentifier()
+    made = f"transformers.{network if plain else 'AutoModelForSequenceClassification.from_config'}"
+    made += "(transformers.AutoConfig.for_model(**config))"
     return f". For this folder of Hugging Face's: def make(config): return {made}"
 
 

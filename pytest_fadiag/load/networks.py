@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..judge.errors import AuditError
 from .checkpoints import Checkpoint
-from .huggingface import advice
+from .huggingface import MODELS, advice, config_of
 from .names import WRAPPERS, fit, unprefixed
 from .residual_mlp import ACTIVATIONS, ResidualMLP
 from .specs import call_factory, is_factory
@@ -163,6 +163,8 @@ def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
         _misshaped({name: (given[name], own[place]) for place, name in fitted.pairs.items()}),
     ]
     if any(problems):
+        if _load_pretrained(network, checkpoint):
+            return
         unused = ". If no forward pass uses what the network lacks, save the state_dict without it" if fitted.extra else ""
         raise AuditError(
             f"{checkpoint.path}: does not fit {type(network).__name__}: {'; '.join(filter(None, problems))}. "
@@ -171,6 +173,34 @@ def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
     own.update({place: given[name] for place, name in fitted.pairs.items()})
     # Assigned, not copied: the network takes the precision in which each tensor was saved.
     network.load_state_dict(own, assign=True)
+
+
+def _load_pretrained(network: nn.Module, checkpoint: Checkpoint) -> bool:
+    """Let Transformers load a folder of its own, whose names in the file may be others than those of the live network.
+
+    Whether it did, with every tensor of the network from the file: what is missing there, Transformers would draw at random.
+    """
+    load = getattr(type(network), "from_pretrained", None)
+    if checkpoint.path.name not in MODELS or not config_of(checkpoint.path) or not callable(load):
+        return False
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
+    if ".safetensors" in checkpoint.path.name:
+        options["use_safetensors"] = True
+    else:
+        options |= {"use_safetensors": False, "weights_only": True}
+    try:
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loaded, told = load(str(checkpoint.path.parent), **options)
+        if any(told.get(kind) for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")):
+            return False
+        saved = {tensor.dtype for tensor in checkpoint.state_dict.values() if tensor.is_floating_point()}
+        if len(saved) == 1:
+            loaded = loaded.to(saved.pop())
+        network.load_state_dict(loaded.state_dict(), assign=True)
+    except Exception:  # of another package; that the names do not fit is said by whoever asked
+        return False
+    return True
 
 
 def _tied(network: nn.Module) -> dict[str, list[str]]:

@@ -6,11 +6,11 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from support import clustered, network
 from torch import Tensor, nn
 
@@ -179,6 +179,76 @@ def test_another_network_needs_a_factory_and_the_error_shows_one(tmp_path: Path)
     there = folder(tmp_path / "checkpoint-500", {"bert.weight": torch.zeros(2)}, {"model_type": "bert"})
     with pytest.raises(AuditError, match=r"--fa-model=package.module:factory. .* def make\(config\): return transformers\."):
         build_network(load_checkpoint(there / "model.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("architectures", "made"),
+    [
+        (["ViTForImageClassification"], "ViTForImageClassification(transformers.AutoConfig"),
+        (["x(); import os"], "AutoModelForSequenceClassification.from_config(transformers.AutoConfig"),
+        ([], "AutoModelForSequenceClassification.from_config(transformers.AutoConfig"),
+    ],
+)
+def test_the_factory_that_is_shown_has_the_class_that_the_config_names(
+    architectures: list[str], made: str, tmp_path: Path
+) -> None:
+    config = {"model_type": "vit", "architectures": architectures}
+    there = folder(tmp_path / "checkpoint-500", {"vit.weight": torch.zeros(2)}, config)
+    with pytest.raises(AuditError) as caught:
+        build_network(load_checkpoint(there / "model.safetensors"))
+    assert f"def make(config): return transformers.{made}" in str(caught.value)
+
+
+class Renaming(ResidualMLP):
+    """A network of Transformers', which has other names in its file than live, and draws what it does not find there."""
+
+    calls: ClassVar[list[dict[str, Any]]] = []
+
+    @classmethod
+    def from_pretrained(cls, path: str, **options: Any) -> tuple[Renaming, dict[str, Any]]:
+        cls.calls.append(options)
+        saved = load_file(Path(path) / "model.safetensors")
+        made = cls(X.shape[1], 16, 4, 5)
+        live = {name.replace("encoder.layer.", "blocks."): value.float() for name, value in saved.items()}
+        told = made.load_state_dict(live, strict=False)
+        return made, {"missing_keys": set(told.missing_keys), "unexpected_keys": set(told.unexpected_keys)}
+
+
+def renamed(dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    state = network().state_dict()
+    return {name.replace("blocks.", "encoder.layer."): value.to(dtype) for name, value in state.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_folder_with_other_names_than_the_live_network_is_loaded_by_its_own_class(dtype: torch.dtype, tmp_path: Path) -> None:
+    Renaming.calls.clear()
+    there = folder(tmp_path / "bp_s1", renamed(dtype), {"model_type": "mlp"})
+    bare = Renaming(X.shape[1], 16, 4, 5)
+    before = torch.get_rng_state()
+    built = build_network(load_checkpoint(there / "model.safetensors"), bare)
+    assert torch.equal(built(X.to(dtype)), network().to(dtype)(X.to(dtype)))
+    (options,) = Renaming.calls
+    assert options["local_files_only"] and not options["trust_remote_code"] and options["use_safetensors"]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("wrong", ["missing", "extra"])
+def test_what_its_own_class_would_draw_at_random_or_drop_is_an_error(wrong: str, tmp_path: Path) -> None:
+    state = renamed()
+    state |= {"encoder.layer.9.weight": torch.zeros(2)}
+    if wrong == "missing":
+        del state["encoder.layer.9.weight"], state["encoder.layer.1.fc1.bias"]
+    there = folder(tmp_path / "bp_s1", state, {"model_type": "mlp"})
+    with pytest.raises(AuditError, match="does not fit Renaming: missing: blocks"):
+        build_network(load_checkpoint(there / "model.safetensors"), Renaming(X.shape[1], 16, 4, 5))
+
+
+def test_a_file_that_is_no_folder_of_hugging_faces_is_never_loaded_by_another_package(tmp_path: Path) -> None:
+    Renaming.calls.clear()
+    torch.save(renamed(), tmp_path / "bp_s1.pt")
+    with pytest.raises(AuditError, match="does not fit Renaming"):
+        build_network(load_checkpoint(tmp_path / "bp_s1.pt"), Renaming(X.shape[1], 16, 4, 5))
+    assert not Renaming.calls
 
 
 def divided(path: Path) -> Path:
