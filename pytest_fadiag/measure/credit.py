@@ -122,7 +122,7 @@ def feedback_credit(Bs: Sequence[Tensor], error: Tensor) -> list[Tensor]:
 class NoCredit(AuditError):
     """Nobody knows the credit of this network."""
 
-    def __init__(self, Bs: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], classes: int) -> None:
+    def __init__(self, Bs: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], classes: int, problem: str = "") -> None:
         held = "the checkpoint holds no Bs"
         if Bs:
             first = "×".join(map(str, Bs[0].shape))
@@ -131,6 +131,7 @@ class NoCredit(AuditError):
                 f"one {shapes[-1][0]}×{classes} for each of {blocks}" if len(shapes[-1]) == 1 else "for a stream of vectors"
             )
             held = f"the checkpoint's Bs are {count(len(Bs), 'matrix', 'matrices')} (the first {first}), not {wanted}"
-        super().__init__(
-            f"no credit to compare: no credit function is given, {held}, and the network has no backward of its own; {WAYS}"
+        own = (
+            f"a backward of the network's own was not seen: {problem}" if problem else "the network has no backward of its own"
         )
+        super().__init__(f"no credit to compare: no credit function is given, {held}, and {own}; {WAYS}")

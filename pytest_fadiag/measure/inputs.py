@@ -171,6 +171,22 @@ class Inputs:
             )
 
 
+def optional_label(network: nn.Module) -> str | None:
+    """The parameter by which forward takes labels if they are given; nothing where it takes none, or insists on them."""
+    parameters = _parameters(network)
+    behind = [name for name in list(parameters)[1:] if name in LABEL_NAMES]
+    return behind[0] if behind and _label_name(parameters) is None else None
+
+
+def given_labels(network: nn.Module, x: ModelInput, y: Tensor) -> ModelInput | None:
+    """The inputs with the labels among them, or nothing where forward does not take them if they are given."""
+    name = optional_label(network)
+    if name is None:
+        return None
+    named = x if isinstance(x, dict) else {next(iter(_parameters(network))): x}
+    return {**named, name: y.to(next(iter(named.values())).device)}
+
+
 def _label_name(parameters: Mapping[str, inspect.Parameter]) -> str | None:
     """The parameter by which forward insists on labels; as its first one, «y» is what others call x."""
     behind = [name for name in list(parameters)[1:] if parameters[name].default is inspect.Parameter.empty]

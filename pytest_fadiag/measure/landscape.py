@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .inputs import ModelInput, copied, each
+from ..judge.errors import AuditError
+from .inputs import ModelInput, call_network, copied, each, given_labels, optional_label, tensors_of
 from .output_error import Loss, output_error
 from .reference import Proof, passed
 from .shifts import Pass, Shifts
@@ -27,6 +29,7 @@ class Landscape:
     def __init__(self, network: nn.Module, stream: Stream, loss: Loss, proof: Proof) -> None:
         self.stream, self.loss, self.proof = stream, loss, proof
         self.network, self.dtype = network, next(network.parameters()).dtype
+        self.as_given = network
         self.takes_shortcuts = True
         if proof.record.dtype == "float64":
             self.network, self.dtype = copy_of(network, torch.float64), torch.float64
@@ -58,6 +61,17 @@ class Landscape:
         return in_float64() if self.dtype is torch.float64 else nullcontext()
 
 
+def _like(x: ModelInput, network: nn.Module) -> ModelInput:
+    """The inputs on the device and in the precision of a network."""
+    weight = next(network.parameters())
+    return each(x, lambda tensor: tensor.to(weight.device, weight.dtype if tensor.is_floating_point() else tensor.dtype))
+
+
+def _traced(tensor: Tensor) -> Tensor:
+    """An input from which the graph begins, so that it shows what is done to h_0."""
+    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+
+
 @dataclass(frozen=True, eq=False)
 class Surroundings:
     """States and gradients of some samples: ∂ℓ_i/∂h_l is ‖e_i‖ times what the unit error gives, which is held here."""
@@ -83,18 +97,54 @@ class Surroundings:
         """e_i = ∂ℓ_i/∂logits_i."""
         return self.unit_error * self.error_norms.unsqueeze(1)
 
-    def own_credit(self) -> list[Tensor]:
-        """What the network's own backward brings to h_0 … h_L from the losses of these samples."""
-        network, error = self.landscape.network, self.error
+    def own_credit(self, *, as_given: bool = False) -> list[Tensor]:
+        """What the network's own backward brings to h_0 … h_L from the losses of these samples.
+
+        In the network's own precision, where it needs that.
+        """
+        network = self.landscape.as_given if as_given else self.landscape.network
+        return self._own_pass(network, _like(self.x, network) if as_given else self.x).gradients
+
+    def labelled_credit(self, *, as_given: bool = False) -> tuple[list[Tensor | None], list[Tensor]]:
+        """The same where the forward takes labels and is given them, and without them.
+
+        What it then does to a state, between the block that writes it and whoever reads it, is a part of its backward: the
+        credit of a state is what arrives at its block.
+        """
+        network = self.landscape.as_given if as_given else self.landscape.network
+        x = each(_like(self.x, network) if as_given else self.x, _traced)
+        labelled = given_labels(network, x, self.y)
+        assert labelled is not None
+        self._check_labels_unused(network, labelled)
+        plain = self._own_pass(network, x)
+        credit: list[Tensor | None] = [*self._own_pass(network, labelled, plain.functions).gradients]
+        if not any(tensor.requires_grad for tensor in tensors_of(x)):
+            credit[0] = None  # what is done to it stands in no graph
+        return credit, plain.gradients
+
+    def _own_pass(self, network: nn.Module, x: ModelInput, functions: Sequence[int] | None = None) -> Pass:
+        error = self.error
 
         def carried(logits: Tensor) -> Tensor:
             for module in network.modules():
                 if hasattr(module, "loss_gradient"):  # where BioTorch's layers of direct feedback alignment look for it
-                    module.loss_gradient = error.to(logits.dtype)
-            return (logits * error.to(logits.dtype)).sum()
+                    module.loss_gradient = error.to(logits)
+            return (logits * error.to(logits)).sum()
 
-        with self.landscape.precision():
-            return passed(network, self.landscape.stream, self.x, carried, own_backward=True).gradients
+        with self.landscape.precision() if network is self.landscape.network else nullcontext():
+            return passed(network, self.landscape.stream, x, carried, own_backward=True, functions=functions)
+
+    def _check_labels_unused(self, network: nn.Module, x: ModelInput) -> None:
+        """An error where logits depend on the labels that a forward may be given: it is then another network's backward."""
+        same = 1e-9 if network is self.landscape.network and self.landscape.dtype is torch.float64 else 1e-4
+        with torch.no_grad(), self.landscape.precision() if same < 1e-4 else nullcontext():
+            logits = self.landscape.stream.outputs(call_network(network, copied(x)))
+        known = self.taken.logits.to(logits)
+        if logits.shape != known.shape or not torch.allclose(logits, known, rtol=same, atol=same, equal_nan=True):
+            raise AuditError(
+                f"its forward takes {optional_label(network)!r}, and with the labels its logits are others than without: what "
+                "its backward brings then is no credit for the predictions that are audited"
+            )
 
     def moved(self, layer: int, shift: Tensor) -> Tensor:
         """The loss of each sample after something was added to h_l, samples first."""

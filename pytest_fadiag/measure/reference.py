@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 
 from ..judge.errors import AuditError
 from ..judge.records import Reference
@@ -100,8 +102,12 @@ def passed(
     *,
     own_backward: bool = False,
     departures: Departures | None = None,
+    functions: Sequence[int] | None = None,
 ) -> Pass:
-    """The states, and at each the gradient of ``objective(logits)``: its derivative, or what the own backward gives."""
+    """The states, and at each the gradient of ``objective(logits)``: its derivative, or what the own backward gives.
+
+    Where more ``functions`` with a backward of their own stand before a state than these, it is taken before those.
+    """
     states: list[Tensor] = []
     forward = nullcontext() if own_backward else through_forward(network, departures)
     with torch.enable_grad(), forward as through:
@@ -116,15 +122,42 @@ def passed(
         logits = stream.run(network, copied(x), on_state)
         with nullcontext() if through is None else through.aside():
             carried = objective(logits)
+    made_by = [_own_functions(state) for state in states]
+    before = [_before(state, n - known) for state, n, known in zip(states, made_by, functions or made_by, strict=True)]
     if carried.requires_grad:
         # Not torch.autograd.grad, with which reentrant checkpoints refuse to work; nothing but the first state is a leaf.
         carried.backward()  # type: ignore[no-untyped-call]
-    gradients = [torch.zeros_like(state) if state.grad is None else state.grad for state in states]
+    arrived = [state.grad if taken is None else next(iter(taken), None) for state, taken in zip(states, before, strict=True)]
+    gradients = [torch.zeros_like(state) if g is None else g for state, g in zip(states, arrived, strict=True)]
     return Pass(
         logits.detach(),
         [state.detach().movedim(dim, 0) for state, dim in zip(states, stream.batch_dims, strict=True)],
         [gradient.detach().movedim(dim, 0) for gradient, dim in zip(gradients, stream.batch_dims, strict=True)],
+        made_by,
     )
+
+
+def _own_functions(state: Tensor) -> int:
+    """How many functions with a backward of their own stand one behind the other before a state."""
+    number, node = 0, cast(Any, state.grad_fn)
+    while isinstance(node, BackwardCFunction):
+        number += 1
+        before = [function for function, _ in node.next_functions if function is not None]
+        node = before[0] if len(before) == 1 else None
+    return number
+
+
+def _before(state: Tensor, functions: int) -> list[Tensor] | None:
+    """Where the gradient before the last functions that made a state will be held; nothing where it is the state's own."""
+    if functions <= 0:
+        return None
+    node, output = state.grad_fn, 0
+    for _ in range(functions):
+        assert node is not None
+        ((node, output),) = [(function, index) for function, index in node.next_functions if function is not None]
+    held: list[Tensor] = []
+    node.register_prehook(lambda gradients: held.append(gradients[output]))  # type: ignore[union-attr]
+    return held
 
 
 @dataclass(frozen=True)
@@ -250,7 +283,8 @@ class _Trial:
         return flat or ([seen.depth] if small.vanish and moved else [])
 
     def _proven(self, found: _Comparison) -> Proof:
-        own = bool(self.departures.of(*UNDONE)) and _differ(found.seen, self._attempt(own_backward=True))
+        attempt = self._attempt(own_backward=True) if self.departures.of(*UNDONE) else found.seen
+        own = isinstance(attempt, Exception) or differ(found.seen.gradients, attempt.gradients)
         return Proof(self.record(own=own), found.error)
 
     def _not_proven(self, error: float) -> Proof:
@@ -278,11 +312,9 @@ def _u(logits: Tensor) -> Tensor:
     return drawn_like(logits, seed=0)
 
 
-def _differ(one: Pass, other: Pass | Exception) -> bool:
-    """Whether the gradients of two passes are not the same."""
-    if isinstance(other, Exception):
-        return True
-    pairs = zip(one.gradients, other.gradients, strict=True)
+def differ(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> bool:
+    """Whether the gradients of two passes are not the same, wherever both have one."""
+    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
     return any(not float((a - b).norm()) <= SAME * float(a.norm()) for a, b in pairs)
 
 

@@ -306,6 +306,154 @@ def test_the_networks_own_backward_is_its_credit():
     assert ours.gamma[0] < 0.9
 
 
+class Projected(torch.autograd.Function):
+    """Direct random target projection, as people write it: with a cast that knows nothing of float64."""
+
+    @staticmethod
+    def forward(ctx, h, B, y, cast):
+        ctx.save_for_backward(B, y)
+        ctx.cast = cast
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx, error):
+        B, y = ctx.saved_tensors
+        target = nn.functional.one_hot(y, CLASSES)
+        return (target.float() if ctx.cast else target.to(B)) @ B / len(y), None, None, None
+
+
+class TargetNet(nn.Module):
+    """A residual network that projects the labels to its states, where it is given them."""
+
+    def __init__(self, *, cast=False, leaks=0.0, breaks=False):
+        super().__init__()
+        self.cast, self.leaks, self.breaks = cast, leaks, breaks
+        self.embed, self.head = nn.Linear(8, D), nn.Linear(D, CLASSES)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(D), nn.Linear(D, D), nn.Tanh()) for _ in range(BLOCKS))
+        for number in range(BLOCKS + 1):
+            self.register_buffer(f"B{number}", torch.randn(CLASSES, D))
+
+    def run(self, x, y=None):
+        h = self.embed(x)
+        for number, block in enumerate([*self.blocks, None]):
+            if y is not None:
+                h = Projected.apply(h, getattr(self, f"B{number}"), y, self.cast)
+            if block is not None:
+                h = h + block(h)
+        if self.breaks and y is not None:
+            raise ValueError("one-hot vectors, please")
+        logits = self.head(h)
+        return logits if y is None else logits + self.leaks * nn.functional.one_hot(y, CLASSES)
+
+
+def target_net(name, **options):
+    torch.manual_seed(8)
+    namespace = {"Net": TargetNet}
+    exec(f"class Named(Net):\n    def forward(self, x, {name}): return self.run(x, {name.partition('=')[0]})", namespace)
+    return namespace["Named"](**options)
+
+
+@pytest.mark.parametrize("name", ["y=None", "targets=None", "labels=None", "target=None"])
+@pytest.mark.parametrize("cast", [False, True])
+def test_a_forward_that_takes_the_labels_gets_them_for_its_own_backward(name, cast):
+    net = target_net(name, cast=cast)
+    ours = credit_of(net)
+    narrow = "; in float32, since it fails in float64" if cast else ""
+    assert ours.source == f"the network's own backward (given the labels as '{name.partition('=')[0]}'{narrow})"
+    wide = target_net("y=None").double()
+    wide.load_state_dict(net.state_dict())
+    h = [wide.embed(X.double())]
+    for block in wide.blocks:
+        h.append(h[-1] + block(h[-1]))
+    loss = nn.functional.cross_entropy(wide.head(h[-1]), Y, reduction="sum")
+    g = [gradient.numpy() for gradient in torch.autograd.grad(loss, h)]
+    a = [getattr(wide, f"B{number}")[Y].numpy() for number in range(BLOCKS + 1)]  # one-hot times B is a row of B
+    assert ours.sites == tuple(f"h_{number}" for number in range(BLOCKS + 1))
+    assert ours.gamma == pytest.approx([np.median(cosines(*pair)) for pair in zip(a, g, strict=True)], abs=1e-6)
+
+
+class InBlocks(TargetNet):
+    """The same where each block adds to the stream itself, and shows the states before anything is done to them."""
+
+    class Block(nn.Sequential):
+        def forward(self, h):
+            return h + super().forward(h)
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.blocks = nn.ModuleList(self.Block(*block) for block in self.blocks)
+
+    def forward(self, x, y=None):
+        h = self.embed(x)
+        for number, block in enumerate([*self.blocks, nn.Identity()]):
+            h = block(h if y is None else Projected.apply(h, getattr(self, f"B{number}"), y, self.cast))
+        return self.head(h)
+
+
+def test_the_credit_is_the_same_whoever_adds_to_the_stream():
+    net = target_net("y=None")
+    other = InBlocks()
+    other.load_state_dict(net.state_dict())
+    assert credit_of(other).gamma == pytest.approx(credit_of(net).gamma, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"leaks": 0.1}, "its forward takes 'y', and with the labels its logits are others than without"),
+        ({"breaks": True}, "a backward of the network's own was not seen: ValueError: one-hot vectors, please"),
+    ],
+)
+def test_labels_that_change_the_logits_or_break_the_forward_give_no_credit(options, said):
+    ours = credit_of(target_net("y=None", **options))
+    assert said in ours.problem and ours.absent and not ours.sites
+
+
+class LabelledLoss(Carries):
+    """As Hugging Face's networks take labels: for a loss, which no audit needs."""
+
+    def __init__(self, block=None):
+        super().__init__()
+        if block is not None:
+            self.blocks = nn.ModuleList(block() for _ in range(BLOCKS))
+
+    def forward(self, x, labels=None):
+        logits = super().forward(x)
+        return {"loss": None if labels is None else nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def test_labels_for_a_loss_alone_make_no_backward_of_its_own():
+    torch.manual_seed(9)
+    plain = credit_of(LabelledLoss(lambda: nn.Sequential(nn.Linear(D, D), nn.Tanh())))
+    assert plain.absent and "the network has no backward of its own" in plain.problem
+    torch.manual_seed(9)
+    own = LabelledLoss()
+    without = Carries()
+    without.load_state_dict(own.state_dict())
+    assert credit_of(own).source == "the network's own backward (given the labels as 'labels')"
+    assert credit_of(own).gamma == credit_of(without).gamma
+
+
+def test_an_own_backward_that_fails_is_an_error_that_says_how_and_blames_no_mode():
+    class Failing(Carries):
+        def forward(self, x):
+            h = super().forward(x)
+            return Broken.apply(h)
+
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, h):
+            return h.clone()
+
+        @staticmethod
+        def backward(ctx, error):
+            raise RuntimeError("no trainer is at hand")
+
+    torch.manual_seed(3)
+    problem = credit_of(Failing()).problem
+    assert "the network's own backward fails (RuntimeError: no trainer is at hand" in problem and "eval" not in problem
+
+
 class Direct(nn.Linear):
     """As BioTorch's layers of direct feedback alignment: a hook that sends the output error down by a matrix of its own."""
 

@@ -19,9 +19,10 @@ from ...judge.wording import count
 from ..alignment import quantile, unit_rows
 from ..credit import CreditSource, FunctionCredit, NoCredit, check_credits, feedback_credit, feedback_fits
 from ..features import Layout
-from ..inputs import ModelInput, joined, rows
+from ..inputs import ModelInput, joined, optional_label, rows
 from ..landscape import Landscape, Surroundings
 from ..null import SignedPermutations
+from ..reference import differ
 from ..vectors import median, row_norms
 from .base import Observer, PassInfo, ProbeBatch
 
@@ -112,16 +113,44 @@ class CreditAlignments(Observer[ProbeBatch]):
         if feedback_fits(feedback, shapes, classes):
             self.name = "the checkpoint's Bs (e B_lᵀ at h_{l+1})"
             return [None, *feedback_credit(feedback, around.error)]
-        if not around.landscape.proof.record.own_backward:
-            raise NoCredit(feedback, shapes, classes)
-        self.name = "the network's own backward"
-        try:
-            return around.own_credit()
-        except Exception as error:
+        credit, problem = self._own_credit(around)
+        if credit is None:
+            raise NoCredit(feedback, shapes, classes, problem)
+        return credit
+
+    def _own_credit(self, around: Surroundings) -> tuple[Sequence[Tensor | None] | None, str]:
+        """What the network's own backward gives, else why it was not seen; with the labels where its forward takes them."""
+        landscape, failed = around.landscape, []
+        label, has_own = optional_label(landscape.network), landscape.proof.record.own_backward
+        for labelled, as_given in _attempts(label is not None, has_own, landscape.dtype is torch.float64):
+            try:
+                credit: Sequence[Tensor | None]
+                if labelled:
+                    credit, plain = around.labelled_credit(as_given=as_given)
+                    if not has_own and not differ(credit[1:], plain[1:]):
+                        return None, ""
+                else:
+                    credit = around.own_credit(as_given=as_given)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # most of this runs inside the network
+                failed.append(f"{type(error).__name__}: {error}" if not isinstance(error, AuditError) else str(error))
+                if isinstance(error, AuditError):
+                    break
+                continue
+            ways = [f"given the labels as {label!r}"] if labelled else []
+            if as_given:
+                dtype = str(next(landscape.as_given.parameters()).dtype).removeprefix("torch.")
+                ways.append(f"in {dtype}, since it fails in float64")
+            if label is not None and not labelled:
+                ways.append(f"without the labels, with which it fails: {failed[0]}")
+            self.name = "the network's own backward" + (f" ({'; '.join(ways)})" if ways else "")
+            return credit, ""
+        if has_own:
             raise AuditError(
-                f"the network's own backward fails in eval mode ({type(error).__name__}: {error}); give its credit by "
-                "--fa-credit=package.module:function"
-            ) from error
+                f"the network's own backward fails ({failed[0]}); give its credit by --fa-credit=package.module:function"
+            )
+        return None, failed[0] if failed else ""
 
     def _compare(self, layer: int, credit: Tensor, around: Surroundings) -> None:
         gradient, error = around.taken.gradients[layer], around.error_norms
@@ -180,6 +209,12 @@ class CreditAlignments(Observer[ProbeBatch]):
             absent=self.absent,
         )
         return asdict(credit)
+
+
+def _attempts(takes_labels: bool, has_own: bool, wide: bool) -> list[tuple[bool, bool]]:
+    """Whether labels are given, and whether the network runs in its own precision: in float64 first, which it may not bear."""
+    labels = [True] * takes_labels + [False] * has_own
+    return [(labelled, as_given) for labelled in labels for as_given in ((False, True) if wide else (False,))]
 
 
 class _Batch(NamedTuple):
