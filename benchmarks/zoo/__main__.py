@@ -11,6 +11,8 @@ import warnings
 
 import torch
 
+from pytest_fadiag.load.vision import import_torchvision
+
 from .checking import Outcome, Result, check
 from .member import Member
 from .tables import summary, table
@@ -39,6 +41,8 @@ def main() -> int:
 
 def members(families: list[str], only: str) -> list[Member]:
     """The members of some families whose names fit a pattern."""
+    if families != ["handwritten"]:
+        import_torchvision()  # also where its operators belong to another build of torch, which timm would die of
     made = [member for family in families for member in importlib.import_module(f".{family}", __package__).members()]
     return [member for member in made if fnmatch.fnmatch(f"{member.family}/{member.name}", only)]
 
