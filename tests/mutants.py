@@ -2,6 +2,7 @@
 
 python tests/mutants.py                                    all mutants of pytest_fadiag/judge
 python tests/mutants.py --sample 200 margins.py scale.py   some of those of two files
+python tests/mutants.py --again FILE --tests tests/judge   those that FILE lists as they were printed, by these tests alone
 
 The tests are collected once; each mutant is a process forked from there, in which the code of one function, or one constant of
 a module, is replaced, and which runs the tests that reach its line, the quick ones first. What is read while a class is made
@@ -292,19 +293,24 @@ def main() -> int:
     parser.add_argument("files", nargs="*", help="parts of paths below pytest_fadiag/judge (default: all)")
     parser.add_argument("--sample", type=int, metavar="N", help="that many, drawn with --seed")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", type=Path, metavar="FILE", help="only those that a run printed into this file")
+    parser.add_argument("--tests", nargs="+", metavar="PATH", default=TESTS, help="the tests to try them by")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--slowest", type=float, default=2.0, metavar="SECONDS", help="leave out slower tests (default: 2)")
     options = parser.parse_args()
+    listed = None if options.again is None else {line.strip() for line in options.again.read_text("utf-8").splitlines()}
     os.chdir(ROOT)
     paths = [
         path for path in sorted(JUDGE.rglob("*.py")) if not options.files or any(part in str(path) for part in options.files)
     ]
     chosen = [mutant for path in paths for mutant in mutants(path)]
+    if listed is not None:
+        chosen = [mutant for mutant in chosen if not {str(mutant), f"survived: {mutant}"}.isdisjoint(listed)]
     if options.sample and options.sample < len(chosen):
         chosen = random.Random(options.seed).sample(chosen, options.sample)
     trials = Trials(chosen, options.workers, options.slowest)
     plugins = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly", "-p", "no:terminal", "-p", "no:timeout"]
-    code = pytest.main([*plugins, "-s", "-o", "addopts=--import-mode=importlib", *TESTS], [trials])
+    code = pytest.main([*plugins, "-s", "-o", "addopts=--import-mode=importlib", *options.tests], [trials])
     if code or not trials.results:
         return int(code) or 1
     counts: dict[str, Counter[str]] = defaultdict(Counter)

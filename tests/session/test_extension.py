@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -18,8 +17,7 @@ import torch
 from html_tree import Tree
 from repo import Repo
 
-from pytest_fadiag import AuditError, Diagnostic, DiagnosticReport, Finding, ResidualMLP, Status
-from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
+from pytest_fadiag import ResidualMLP
 from pytest_fadiag.show.schema import schema
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "extension"
@@ -183,42 +181,6 @@ def test_help_names_it_and_a_library_call_knows_it(extended: Repo) -> None:
     said = subprocess.run([sys.executable, "-c", script], cwd=extended.path, capture_output=True, text=True, check=True).stdout
     rank = f"{effective_rank(extended, BP):.2f}"
     assert said.startswith(f"nothing effective rank of h_L {rank} >= 2 ") and said.strip().endswith("'effective-rank')")
-
-
-class Same(Diagnostic):
-    """A diagnostic that another package could have."""
-
-    name, question, threshold, default = "my-own", "is it?", "my_own_minimum", 1.0
-    observers, walk_back = (), "it is not"
-
-    def judge(self, report: DiagnosticReport) -> Finding:
-        return self.finding(report, Status.PASS, 1.0, "1 >= 1")
-
-    def lines(self, report: DiagnosticReport) -> list[str]:
-        return ["1"]
-
-
-def derived(**attributes: object) -> Diagnostic:
-    made: Callable[[], Diagnostic] = type("Derived", (Same,), {"name": "my-other", "threshold": "my_other", **attributes})
-    return made()
-
-
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        ([Same(), Same()], "the diagnostic 'my-own' is given twice"),
-        ([derived(name="frozen-margin")], "the diagnostic 'frozen-margin' is given twice"),
-        ([derived(name="mine")], "needs a name of lower-case words joined by hyphens"),
-        ([derived(key="e")], "letters belong to the built-in diagnostics"),
-        ([Same(), derived(threshold="my_own_minimum")], "the threshold 'my_own_minimum' is given twice"),
-        ([derived(default=None)], "has no default for its threshold"),
-        ([derived(columns=DIAGNOSTICS[0].columns)], "the column '‖h_L‖' is given twice"),
-        ([3], "3 is no diagnostic"),
-    ],
-)
-def test_what_cannot_be_told_apart_is_refused(others: list[Diagnostic], said: str) -> None:
-    with pytest.raises(AuditError, match=said):
-        DIAGNOSTICS.with_others(others)
 
 
 def test_a_conftest_can_have_the_hooks_and_a_package_that_breaks_is_named(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
