@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -28,7 +29,7 @@ from .files import destination, origin_of, unset_variable
 from .merge import division_of
 from .outcome import HEADLINE, MARGIN, ROW, revive
 from .run import Run
-from .targets import SEED_MARGIN, seed_groups
+from .targets import SEED_MARGIN, left_out, seed_groups
 
 WORSE = ("not run", "passed", "skipped", "xfailed", "failed", "error")
 """Outcomes of one diagnostic in several tests or phases: the later in this list stays."""
@@ -196,6 +197,17 @@ class Summary:
         notes = [f"recorded in {file} and not in this run: {', '.join(gone[:3])}{more}"] if gone else []
         return notes + ([f"not in the record {file}: {', '.join(new)}"] if (new := _unrecorded(rows)) else [])
 
+    def _left_out(self) -> list[str]:
+        """A note on files that a glob matches and that are no networks by their names: one of them may be one all the same."""
+        settings, targets = self.run.settings, self.run.targets
+        if not targets.written or targets.only is not None:
+            return []
+        named = {target.path for target in targets.named}
+        paths = [path for path in left_out(settings.checkpoint, settings.base("checkpoint")) if path not in named]
+        names = [os.path.relpath(path, settings.root) for path in paths]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return [f"left out by their names: {', '.join(names[:3])}{more}; name a file to audit it"] if names else []
+
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
         """Print the audit table, with -q one line a network, with -qq one line."""
@@ -204,10 +216,10 @@ class Summary:
             if config.get_verbosity() < -1:
                 terminalreporter.write_line(one_line(audit, terminalreporter._tw.fullwidth))
             else:
-                write_brief(terminalreporter._tw, audit, self._gone(audit.rows))
+                write_brief(terminalreporter._tw, audit, [*self._gone(audit.rows), *self._left_out()])
         elif audit and (audit.rows or audit.margins):
             terminalreporter.write_sep("=", "FA audit")
-            write_table(terminalreporter._tw, audit, self._gone(audit.rows))
+            write_table(terminalreporter._tw, audit, [*self._gone(audit.rows), *self._left_out()])
         if audit and audit.checklist:
             terminalreporter.write_line(summary_line(audit.checklist))
         for note in self.notes:

@@ -156,6 +156,19 @@ def _files(pattern: str, base: Path, kind: Kind) -> list[str]:
     return sorted({os.path.abspath(file) for file in (*files, *models)})
 
 
+def left_out(patterns: Iterable[str], base: Path) -> list[str]:
+    """The files that folders and globs match and that are taken for no networks, by their names alone."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        path = base / os.path.expanduser(pattern.replace("{seed}", "*"))
+        if path.is_dir():
+            matches = [] if model_file(path) else [file for file in path.iterdir() if file.suffix in SUFFIXES[Kind.CHECKPOINT]]
+        else:
+            matches = [] if path.exists() else [Path(match) for match in glob.glob(str(path), recursive=True)]
+        found |= {os.path.abspath(match): None for match in sorted(matches) if not is_network(match) and match.is_file()}
+    return list(found)
+
+
 def _is_of(kind: Kind, file: Path) -> bool:
     """Whether a file of a folder is meant; the states of optimizers and the like, beside networks, are none."""
     if kind is Kind.CHECKPOINT and not is_network(file):

@@ -65,6 +65,21 @@ def test_a_glob_takes_no_optimizer_for_a_network(trainer: Repo) -> None:
     result.stderr.fnmatch_lines(["*the glob matches no file*"])
 
 
+@pytest.mark.parametrize("pattern", ["runs/*.pt", "runs"])
+def test_what_is_left_out_by_its_name_is_said_once(pattern: str, repo: Repo) -> None:
+    state = torch.load(repo.path / "runs" / "bp_s42.pt")
+    for name in ("optimizer_s1.pt", "scheduler.pt", "rng_state_0.pth", "scaler.pt"):
+        torch.save(state, repo.path / "runs" / name)  # networks, in spite of their names
+    left = "runs/optimizer_s1.pt, runs/scaler.pt, runs/scheduler.pt"
+    left = left if pattern == "runs/*.pt" else "runs/optimizer_s1.pt, runs/rng_state_0.pth, runs/scaler.pt and 1 more"
+    note = f"note: left out by their names: {left}; name a file to audit it"
+    for verbosity in ((), ("-q",)):
+        output = " ".join(repo.run(f"--fa-checkpoint={pattern}", "--fa-diagnostics=a", *verbosity).stdout.str().split())
+        assert output.count(note) == 1 and output.count("left out by") == 1
+    named = repo.run("--fa-checkpoint=runs/optimizer_s1.pt", "--fa-diagnostics=a").stdout.str()
+    assert "left out by" not in named and "FA audit of 1 checkpoint" in named
+
+
 def test_a_folder_of_plain_checkpoints_is_as_it_was(repo: Repo) -> None:
     save_file(torch.load(repo.path / "runs" / "bp_s42.pt")["state_dict"], repo.path / "runs" / "model.safetensors")
     torch.save({}, repo.path / "runs" / "scheduler.pt")
