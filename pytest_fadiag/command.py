@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +19,7 @@ from .judge.errors import AuditError
 from .judge.late import named
 from .load.logtables import EVENTS
 from .load.setup import Setup
-from .session.options import OPTIONS, Option
+from .session.options import CALLED, OPTIONS, Option
 from .verify import verify
 
 LOGS = (".json", ".jsonl", ".csv")
@@ -69,15 +71,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _audit(arguments: Sequence[str]) -> int:
-    return _pytest(arguments, lambda path: "log" if _is_log(path) else "checkpoint")
+    return _pytest("audit", arguments, lambda path: "log" if _is_log(path) else "checkpoint")
 
 
 def _merge(arguments: Sequence[str]) -> int:
-    return _pytest(arguments, lambda path: "merge")
+    return _pytest("merge", arguments, lambda path: "merge")
 
 
 def _lint(arguments: Sequence[str]) -> int:
-    return _pytest(arguments, lambda path: "checklist")
+    return _pytest("lint", arguments, lambda path: "checklist")
 
 
 def _verify(arguments: Sequence[str]) -> int:
@@ -182,17 +184,33 @@ def _overview() -> str:
     return f"usage: fadiag COMMAND …\n\n{lines}\n\nfadiag COMMAND --help tells its options and gives an example."
 
 
-def _pytest(arguments: Sequence[str], option_of: Callable[[str], str]) -> int:
+def _pytest(name: str, arguments: Sequence[str], option_of: Callable[[str], str]) -> int:
     """Run pytest on files alone: not the tests of the folder that somebody happens to stand in."""
     translated = translate(arguments, option_of)
     named = ("--fa-checkpoint=", "--fa-log=", "--fa-merge=", "--fa-checklist=")
     if not any(argument.startswith(named) for argument in translated):
         raise AuditError("no file is named; --help gives an example")
+    _check_spelling(arguments)
+    os.environ[CALLED] = f"fadiag {name}"
     command = [sys.executable, "-m", "pytest", "--fa-only", *translated]
     if os.name != "posix":
         return subprocess.call(command)
     sys.stdout.flush()
     os.execv(command[0], command)  # in the place of this process: signals and the exit code are pytest's own
+
+
+def _check_spelling(arguments: Sequence[str]) -> None:
+    """Refuse an option that is nearly one of ours; pytest is asked whether it is one of its own or of another plugin."""
+    ours = [f"--{option.name}" for option in OPTIONS]
+    for name in (word.partition("=")[0] for word in arguments if word.startswith("--") and not word.startswith("--fa-")):
+        close = difflib.get_close_matches(name, ours, 1, 0.75)
+        if close and name not in (*ours, *TAKE_A_VALUE) and not _known_to_pytest(name):
+            raise AuditError(f"no option {name}; did you mean {close[0]}?")
+
+
+def _known_to_pytest(name: str) -> bool:
+    done = subprocess.run([sys.executable, "-m", "pytest", "--help"], capture_output=True, text=True, check=False)
+    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", done.stdout) is not None
 
 
 def translate(arguments: Sequence[str], option_of: Callable[[str], str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import inspect
 import re
@@ -110,7 +111,9 @@ def _imported(spec: str, what: str) -> Any:
     except ImportError as error:
         raise AuditError(f"{what} {spec!r}: cannot import {module!r} ({error}); is its folder on PYTHONPATH?") from error
     except AttributeError:
-        raise AuditError(f"{what} {spec!r}: module {module!r} has no {name!r}") from None
+        close = difflib.get_close_matches(name, vars(sys.modules[module]) if module in sys.modules else (), 1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        raise AuditError(f"{what} {spec!r}: module {module!r} has no {name!r}{meant}") from None
     except Exception as error:
         raise AuditError(f"{what} {spec!r}: importing {module!r} raised {type(error).__name__}: {error}") from error
     if not callable(found):

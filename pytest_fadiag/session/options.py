@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -20,6 +21,8 @@ from ..show.outputs import OUTPUTS
 if TYPE_CHECKING:
     from ..registry import Registry
 
+CALLED = "FADIAG_CALLED"
+"""The variable by which a command tells pytest what it was called."""
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 """How the names of checkpoint files end."""
 
@@ -351,6 +354,9 @@ OPTIONS = (
 
 def declare(parser: pytest.Parser) -> None:
     """Add every option and its ini twin; a bad value ends pytest with exit code 4 before anything runs."""
+    called = os.environ.pop(CALLED, "")
+    if called:
+        parser.prog = called  # of which an error speaks, rather than of a command that nobody typed
     group = parser.getgroup("fadiag", "audit of networks trained without backpropagation (pytest-fadiag)")
     for option in OPTIONS:
         flag = f"--fa-{option.name}"

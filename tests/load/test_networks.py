@@ -222,7 +222,8 @@ def test_a_factory_may_wrap_its_network_or_name_a_part_module(package: Callable[
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("{}:absent", "has no 'absent'"),
+        ("{}:absent", "has no 'absent'$"),
+        ("{}:brokne", r"has no 'brokne'; did you mean 'broken'\?"),
         ("{}:number", "is int, not a function or class"),
         ("{}:broken", "network factory .* raised ZeroDivisionError: division by zero"),
         ("{}:text", "returned str, not a torch.nn.Module"),

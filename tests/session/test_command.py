@@ -74,6 +74,28 @@ def test_an_audit_has_pytests_exit_codes_and_leaves_the_repos_own_tests_alone(re
     assert fadiag("audit", "runs/none.pt").returncode == 4
 
 
+def called(repo: Repo, *words: str) -> str:
+    command = [sys.executable, "-m", "pytest_fadiag", *words]
+    done = subprocess.run(command, cwd=repo.path, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout
+    return done.stderr
+
+
+def test_an_option_that_is_nearly_one_is_named_and_any_error_speaks_of_the_command_that_was_typed(repo: Repo) -> None:
+    assert called(repo, "audit", "runs/bp_s42.pt", "--normalise", "none") == (
+        "fadiag audit: no option --normalise; did you mean --normalize?\n"
+    )
+    said = called(repo, "audit", "runs/bp_s42.pt", "--wholly-unknown")
+    assert "fadiag audit: error: unrecognized arguments: --wholly-unknown" in said and "pytest [" not in said
+
+
+def test_an_option_of_a_conftest_that_is_nearly_one_of_ours_is_left_to_pytest(repo: Repo) -> None:
+    repo.write("conftest.py", "def pytest_addoption(parser):\n    parser.addoption('--seed', default='0')\n")
+    command = [sys.executable, "-m", "pytest_fadiag", "audit", "runs/bp_s42.pt", "--seed=3", "-q"]
+    done = subprocess.run(command, cwd=repo.path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_control_writes_a_network_to_train_whose_blocks_are_named(repo: Repo, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["control", "runs/dfa_s42.pt", "--out", "new/../frozen.pt"]) == 4  # there is no such folder
     assert main(["control", "runs/dfa_s42.pt"]) == 0
