@@ -20,8 +20,12 @@ from .judge.late import named
 from .load.logtables import EVENTS
 from .load.setup import Setup
 from .session.options import CALLED, OPTIONS, Option
+from .session.run import registry_of
+from .session.settings import REGISTRY, Settings
 from .verify import verify
 
+CONTROL = ("model", "stream", "data", "unsafe-load")
+"""What says which network a checkpoint holds."""
 LOGS = (".json", ".jsonl", ".csv")
 TAKE_A_VALUE = ("-k", "-m", "-n", "-p", "-c", "-o", "-r", "-W", "--tx", "--dist", "--maxfail", "--junitxml", "--tb", "--color")
 """Options of pytest's own after which a word is their value, and no file to audit."""
@@ -97,18 +101,48 @@ def _control(arguments: Sequence[str]) -> int:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seed", type=int)
-    for name in ("model", "stream", "data"):
-        parser.add_argument(f"--{name}")
-    parser.add_argument("--unsafe-load", action="store_true")
+    own = [option for option in OPTIONS if option.name in CONTROL]
+    for option in own:
+        parser.add_argument(f"--{option.name}", action="store_true" if option.flag else "store")
     options, rest = parser.parse_known_args(arguments)
     if rest:
         raise AuditError(f"unknown argument {rest[0]!r}; it takes one checkpoint and the options that --help lists")
     path: Path = options.checkpoint
     out = path.with_name(f"frozen_{path.with_suffix('.pt').name}") if options.out is None else options.out
-    sys.path.insert(0, str(Path.cwd()))  # where --model finds a factory, as python -m pytest does
-    setup = Setup(options.data, options.model, options.stream, device="cpu", unsafe=options.unsafe_load)
-    print(named("pytest_fadiag.workshop:write_control")(path, out, setup, options.seed))
+    chosen = [(option, getattr(options, option.name.replace("-", "_"))) for option in own]
+    asked = _Asked()
+    words = [f"--fa-{option.name}" + ("" if option.flag else f"={value}") for option, value in chosen if value]
+    code = int(pytest.main(words, plugins=[asked]))
+    if asked.problem is not None:
+        raise asked.problem
+    if asked.setup is None:
+        return code
+    sys.path[:0] = [str(Path.cwd()), str(asked.root)]  # where --model finds a factory, as python -m pytest does
+    print(named("pytest_fadiag.workshop:write_control")(path, out, asked.setup, options.seed))
     return 0
+
+
+class _Asked:
+    """What command and ini file say of a network: pytest reads both, and runs nothing."""
+
+    def __init__(self) -> None:
+        self.setup: Setup | None = None
+        self.problem: AuditError | None = None
+        self.root = Path.cwd()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int:
+        """Take the settings in the place of a run."""
+        config.stash[REGISTRY] = registry = registry_of(config)
+        try:
+            settings = Settings.of(config)
+            data = None if settings.data is None else registry.data_spec(settings.data, settings.base("data")).text
+        except AuditError as error:
+            self.problem = error
+            return 0
+        base, unsafe, self.root = settings.base("data"), settings.unsafe_load, settings.root
+        self.setup = Setup(data, settings.model, settings.stream, device="cpu", unsafe=unsafe, base=base)
+        return 0
 
 
 COMMANDS = (
@@ -149,11 +183,11 @@ COMMANDS = (
         "control",
         "Write the frozen control of a checkpoint, ready to train: its network with all weights drawn anew, and the names of "
         "those in its blocks, which must not be trained. --out names the file (default: frozen_NAME.pt beside it), --seed "
-        "the seed (default: the checkpoint's).",
+        "the seed (default: the checkpoint's). What is not given is taken from the ini file, as in an audit.",
         "CHECKPOINT [--out FILE] [--seed N]",
-        "fadiag control runs/dfa_s42.pt --out runs/frozen_dfa_s42.pt",
+        "fadiag control runs/dfa_s42.pt --model mylab.models:build --out runs/frozen_dfa_s42.pt",
         _control,
-        ("model", "stream", "data", "unsafe-load"),
+        CONTROL,
         of_pytest=False,
     ),
 )

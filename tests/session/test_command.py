@@ -106,6 +106,24 @@ def test_control_writes_a_network_to_train_whose_blocks_are_named(repo: Repo, ca
     assert all(not torch.equal(value, before["state_dict"][name]) for name, value in made["state_dict"].items())
 
 
+def test_control_takes_its_network_from_the_ini_file_as_an_audit_does(
+    repo: Repo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    made = "from pytest_fadiag import ResidualMLP\nclass Own(ResidualMLP):\n    pass\n"
+    repo.write("own_nets.py", f"{made}def build():\n    print('built by the ini file')\n    return Own(20, 16, 4, 5)\n")
+    repo.ini(fa_data="data.npz", fa_model="own_nets:build")
+    (repo.path / "below").mkdir()
+    monkeypatch.chdir(repo.path / "below")
+    assert main(["control", "../runs/dfa_s42.pt", "--out", "frozen.pt"]) == 0
+    assert "built by the ini file" in capsys.readouterr().out
+    assert main(["control", "../runs/dfa_s42.pt", "--out", "other.pt", "--model", "own_nets:biuld"]) == 4
+    assert "did you mean 'build'?" in capsys.readouterr().err
+    repo.ini(fa_data="data.npz", fa_batches="many")
+    assert main(["control", "../runs/dfa_s42.pt", "--out", "other.pt"]) == 4
+    assert "fa_batches" in capsys.readouterr().err
+
+
 def test_control_never_replaces_a_file(repo: Repo, capsys: pytest.CaptureFixture[str]) -> None:
     before = (repo.path / "runs" / "bp_s42.pt").read_bytes()
     assert main(["control", "runs/bp_s42.pt", "--out", "runs/bp_s42.pt"]) == 4
