@@ -84,8 +84,9 @@ class Recorder:
         """Measure the model and append a line; what a resumed training records again replaces what was recorded before.
 
         Later epochs of an interrupted run go with it, and a warning names them; one recorder goes forward only.
-        ``images`` is the number of images behind ``acc``; ``extra`` are numbers of your own, such as a training loss. Without a
-        model, as for a control without blocks, ``acc`` is all that is logged. The model comes back as it was.
+        ``images`` is the number of images behind ``acc``; without it, what a DataLoader tells, if ``acc`` can be a share of so
+        many. ``extra`` are numbers of your own, such as a training loss. Without a model, as for a control without blocks,
+        ``acc`` is all that is logged. The model comes back as it was.
         """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise AuditError(f"epoch is {epoch!r}, not a whole number from 0")
@@ -96,7 +97,9 @@ class Recorder:
         measurement = None
         entry: dict[str, Any] = {"epoch": epoch, **{key: _item(key, value) for key, value in extra.items()}}
         if acc is not None:
-            entry |= {"acc_eval": check_accuracy(acc, "acc")} | ({} if images is None else {"images": images})
+            value = check_accuracy(acc, "acc")
+            images = _images(self.eval_batches, value) if images is None else images
+            entry |= {"acc_eval": value} | ({} if images is None else {"images": images})
         elif model is None:
             raise AuditError("neither a model nor an accuracy: there is nothing to record")
         if model is not None:
@@ -172,6 +175,18 @@ def _probe(batches: Iterable[Batch]) -> list[Batch]:
     if len(probe) < 2:
         raise AuditError(f"the evaluation data of a recorder needs at least 2 batches of {BATCH} samples")
     return probe
+
+
+def _images(batches: Iterable[Batch], acc: float) -> int | None:
+    """How many images the loader has, where it tells, and an accuracy over all of them can be this one."""
+    if not isinstance(batches, torch.utils.data.DataLoader) or batches.batch_sampler is None or batches.drop_last:
+        return None
+    try:
+        images = len(batches.sampler)  # type: ignore[arg-type]
+    except TypeError:  # a stream of samples, which nobody counted
+        return None
+    right = acc * images
+    return images if abs(right - round(right)) <= max(1e-6, 1e-6 * images) < 0.1 else None
 
 
 def _refuse_shuffled(batches: Iterable[Batch]) -> None:

@@ -98,6 +98,26 @@ def test_with_an_accuracy_the_data_is_read_once_and_only_as_far_as_the_probe(pat
     assert norms[0] == norms[1] == norms[2]
 
 
+@pytest.mark.parametrize(
+    ("acc", "options", "images"),
+    [
+        (1043 / 1300, {}, 1300),
+        (float(torch.tensor(1043 / 1300)), {}, 1300),  # as .item() of a float32 gives it
+        (0.80239, {}, None),  # no share of 1,300: it was measured on others
+        (1043 / 1300, {"drop_last": True}, None),
+    ],
+)
+def test_a_loader_tells_how_many_images_an_accuracy_is_of(
+    acc: float, options: dict[str, Any], images: int | None, path: Path, data: tuple[Tensor, Tensor]
+) -> None:
+    loader = DataLoader(TensorDataset(*data), 100, **options)
+    Recorder(path, loader).record(1, network(), acc=acc)
+    assert lines(path)[1].get("images") == images
+    given = path.with_name("dfa_s2.jsonl")
+    Recorder(given, loader).record(1, network(), acc=acc, images=10_000)
+    assert lines(given)[1]["images"] == 10_000
+
+
 def test_batches_that_can_be_read_only_once_serve_every_epoch(path: Path, batches: list[Batch]) -> None:
     recorder = Recorder(path, iter(batches))
     recorder.record(1, network())
