@@ -372,3 +372,17 @@ def test_a_report_of_a_plain_network_says_how_far_the_reference_was_checked() ->
     assert 0 < float(line.rpartition(" ")[2]) < 1e-7
     own = str(diagnose(model=made(CASES["feedback alignment"]), eval_batches=in_batches(X, Y)))
     assert "the own backward of 6 modules: blocks.0.fc1 (OwnLinear), blocks.0.fc2" in re.sub(r"\s+", " ", own)
+
+
+def test_feedback_that_lies_in_a_block_is_not_counted_outside() -> None:
+    net = made(CASES["feedback alignment"])
+    sizes = {name: parameter.numel() for name, parameter in net.named_parameters()}
+    assert sum(size for name, size in sizes.items() if "weight_backward" in name) > 0.3 * sum(sizes.values())
+    stream = measure(net, [(X, Y)]).stream
+    assert stream is not None
+    blocks = sum(size for name, size in sizes.items() if name.startswith("blocks."))
+    assert stream.outside == pytest.approx(1 - blocks / sum(sizes.values()), abs=1e-12)
+    net.spare = nn.Linear(100, 100)  # what nothing reads and no block holds
+    stream = measure(net, [(X, Y)]).stream
+    assert stream is not None
+    assert stream.outside == pytest.approx(1 - blocks / (sum(sizes.values()) + 10_100), abs=1e-12)

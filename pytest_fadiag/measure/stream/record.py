@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from ...judge.stream import ResidualStream
 from ..accumulators import norm_size
-from .blocks import Anatomy
+from .blocks import Anatomy, Block
 from .choice import Choice
-from .tape import Node, Tape
+from .tape import Node
 
 
 def recorded(
@@ -20,7 +20,7 @@ def recorded(
         tuple(block.name for block in choice.blocks),
         anatomy.residual,
         _behind(anatomy, states[-1]),
-        _outside(tape, frozenset[str]().union(*(block.parameters for block in choice.blocks))),
+        _outside(anatomy, choice.blocks),
         tuple(norm_size(of_one_sample(state.shape, tape.batch), tokens=own) for state, own in zip(states, tokens, strict=True)),
         named,
         choice.alternatives,
@@ -42,6 +42,17 @@ def _behind(anatomy: Anatomy, last: Node) -> str:
     return ""
 
 
-def _outside(tape: Tape, inside: frozenset[str]) -> float | None:
-    total = sum(tape.sizes.values())
-    return 1 - sum(tape.sizes[name] for name in inside) / total if total else None
+def _outside(anatomy: Anatomy, blocks: Sequence[Block]) -> float | None:
+    """The share of the parameters that no block reads; one that nothing reads, as of feedback, lies where its module does."""
+    sizes, elsewhere = anatomy.tape.sizes, anatomy.parameters_outside(blocks)
+    inside = frozenset[str]().union(*(block.parameters for block in blocks))
+    modules = {name.rpartition(".")[0] for name in inside - elsewhere} | {block.name for block in blocks}
+    with_them = [name for name in sizes if name in inside or (name not in elsewhere and modules & _around(name))]
+    total = sum(sizes.values())
+    return 1 - sum(sizes[name] for name in with_them) / total if total else None
+
+
+def _around(name: str) -> set[str]:
+    """The modules that a parameter lies in, but for the network itself."""
+    parts = name.split(".")[:-1]
+    return {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
