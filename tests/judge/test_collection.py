@@ -109,3 +109,8 @@ def test_one_of_another_package_is_known_by_its_name_and_judged_by_its_own_thres
 
 def test_what_rests_on_the_gradient_is_known() -> None:
     assert [diagnostic.key for diagnostic in DIAGNOSTICS if diagnostic.rests_on_reference] == ["b", "c", "f"]
+
+
+def test_a_class_may_have_a_key_of_its_own_or_no_name_yet() -> None:
+    assert derived(key="e").key == "e" and derived(name="a-third").key == "a-third"
+    assert not hasattr(type("Half", (Diagnostic,), {}), "key")

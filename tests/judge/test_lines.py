@@ -104,6 +104,11 @@ def test_the_norm_that_is_allowed_where_no_shape_changes() -> None:
             True,
             ["(not logged: h_2)", "at least 30, the geometric mean over the one block after h_0", "at least 31", "no block"],
         ),
+        (
+            (1.0, None, 100.0),
+            True,
+            ["(not logged: h_1)", "at least 10, the geometric mean over h_0 to h_2", "100", "up to 1 of 2"],
+        ),
         ((9.0, None, None), True, ["(not logged: h_1, h_2)", "cannot be bounded without ‖h_L‖"]),
         ((None, 5.0, 10.0), True, ["(not logged: h_0)", "at least 2, the geometric", "cannot be bounded without ‖h_0‖"]),
         ((None, None), True, ["none logged", "no ‖h_l‖ was logged"]),
@@ -336,6 +341,7 @@ def test_what_is_left_to_say_beside_another_control(own: float, which: str) -> N
     found = report(headline_acc=own, frozen_baseline_acc=0.5, control=control).finding("d")
     assert found.explanation.startswith(f"{which}") and "interval" not in found.explanation
     assert f"by {abs(100 * (own - 0.5)):.2f} pp. What" in found.explanation
+    assert found.causes == ()
     counted = report(headline_acc=own, frozen_baseline_acc=0.5, control=control, accuracy=Accuracy(own, 1000))
     assert "pp (95 % interval of the margin -" in counted.finding("d").explanation
 
@@ -347,6 +353,8 @@ def test_a_margin_of_exactly_the_minimum_whose_interval_holds_0_says_so() -> Non
     assert lines("d", held)[-1].startswith("the interval holds 0")
     wide = report(held, headline_acc=0.6, accuracy=Accuracy(0.6, 1000))  # 10 pp, ± 4.3
     assert "holds 0" not in lines("d", wide)[-1]
+    near = report(held, headline_acc=0.53, accuracy=Accuracy(0.53, 2300), control=Control(Accuracy(0.5, 2300)))  # 3 pp, ± 2.89
+    assert near.margin_interval is not None and 0 < near.margin_interval.low < 1 and "holds 0" not in lines("d", near)[-1]
 
 
 # --- (e) -------------------------------------------------------------------------------------------------------------
@@ -358,6 +366,7 @@ def test_depth_that_was_not_measured() -> None:
     assert lines("e", report(diagnostics=asked), form=True) == []
     assert report(diagnostics=asked).finding("e").headline == "no probe was read"
     failed = report(diagnostics=asked, observations={"depth": {"problem": "too few images"}})
+    assert failed.finding("e").headline == "too few images"
     assert lines("e", failed) == ["not measured: too few images"] and lines("e", failed, form=True) == []
 
 
@@ -431,6 +440,7 @@ def test_a_depth_utility_is_resolved_where_its_interval_does_not_hold_the_minimu
 def test_the_headline_of_depth_names_what_was_compared() -> None:
     assert deep((0.5, 0.54), draws=(0.5, 0.5)).finding("e").headline == "depth utility +4.00 pp >= 3"
     assert deep((0.5, 0.54)).finding("e").headline.startswith("gain +4.00 pp >= 3, but no null")
+    assert "beyond the blocks drawn anew" in deep((0.5, 0.54), draws=(0.505,) * 2, as_initialised=(0,)).finding("e").explanation
     broken = deep((0.5, 0.6, 0.7), nonfinite=(0, 2, 1)).finding("e")
     assert broken.headline == "states are not finite: h_1 (2 images) and h_2 (1 image)"
 
@@ -442,8 +452,8 @@ def test_the_headline_of_depth_names_what_was_compared() -> None:
         (0.51, 0.5, (1.0, 1.004), "easier to read by 1.00 pp (1.00 to 1.00), less than"),
         (0.51, 0.505, (0.1, 0.9), "easier to read than random ones would by 0.50 pp (0.10 to 0.90)"),
         (0.51, 0.5, (0.0, 2.0), "no evidence that the blocks make the class easier to read: +1.00 pp (+0.00 to +2.00)"),
-        (0.49, 0.5, (-2.0, 0.0), "no evidence"),
-        (0.49, 0.5, (-2.0, 0.5), "no evidence"),
+        (0.49, 0.5, (-2.0, 0.0), "There is no evidence that the blocks make"),
+        (0.49, 0.5, (-2.0, 0.5), "There is no evidence that the blocks make"),
         (0.49, 0.5, (-2.0, -0.5), "harder to read by 1.00 pp (0.50 to 2.00)"),
         (0.51, 0.5, (0.5, 2.0), "the embedding reads 0.500, of the last state 0.510."),
     ],
@@ -462,6 +472,7 @@ def test_ten_points_that_are_left_are_enough(first: float, said: str) -> None:
 def test_what_is_read_behind_blocks_as_initialised(last: float, said: bool) -> None:
     found = deep((0.5, last), draws=(0.5, 0.5), as_initialised=(0,)).finding("e")
     assert ("What is read behind them, +0.50 pp beyond h_0, is" in found.explanation) is said
+    assert ("What is read" in found.explanation) is said
 
 
 def test_blocks_that_add_nothing_are_remarked_from_half_of_them_on() -> None:

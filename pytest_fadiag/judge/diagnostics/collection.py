@@ -93,7 +93,7 @@ def _check(diagnostics: list[Diagnostic]) -> None:
                 f"the diagnostic {diagnostic.name!r} needs a name of lower-case words joined by hyphens, such as my-name: a "
                 "name without a hyphen could be taken for letters"
             )
-        if len(diagnostic.key) > 1 and diagnostic.threshold not in threshold_names() and diagnostic.default is None:
+        if diagnostic.threshold not in threshold_names() and diagnostic.default is None:
             raise AuditError(f"the diagnostic {diagnostic.name!r} has no default for its threshold {diagnostic.threshold!r}")
     specs = {spec for diagnostic in diagnostics for spec in diagnostic.observers}
     for what, names in (

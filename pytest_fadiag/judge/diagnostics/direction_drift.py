@@ -109,7 +109,8 @@ class DirectionDrift(Diagnostic):
             )
         if companions.sample_invariance is not None and companions.output_error_drift is not None:
             lines.append(
-                f"sample invariance (mean product of two classes' mean unit gradients): {_invariance(report)}    "
+                f"sample invariance (mean product of two classes' mean unit gradients): "
+                f"{_invariance(companions.sample_invariance, companions.predicted_class_share)}    "
                 f"output-error drift: {cosine(companions.output_error_drift)}"
             )
         if companions.zero_gradient_samples:
@@ -169,15 +170,14 @@ def _driven(report: DiagnosticReport, share: float) -> bool:
     companions = report.companions
     frequent = companions.largest_label_share
     lacking = companions.label_classes is not None and companions.label_classes > 2  # the data has classes to compare
-    if lacking and frequent is not None and frequent < 1 and share - frequent >= OVERWEIGHT * (1 - frequent):
+    if lacking and frequent is not None and share - frequent >= OVERWEIGHT * (1 - frequent):
         return True
     return share >= ONE_CLASS
 
 
-def _invariance(report: DiagnosticReport) -> str:
-    value, share = report.companions.sample_invariance, report.companions.predicted_class_share
-    if value is None or not math.isnan(value) or share is None:
-        return "not measured" if value is None else cosine(value)
+def _invariance(value: float, share: float | None) -> str:
+    if not math.isnan(value) or share is None:
+        return cosine(value)
     return f"not defined without two classes beside the one predicted most often ({share:.1%} of the predictions)"
 
 
