@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_fadiag.judge.codec import to_plain
 from pytest_fadiag.judge.control import Control
+from pytest_fadiag.judge.credit import Credit
 from pytest_fadiag.judge.depth import Depth
 from pytest_fadiag.judge.margins import Interval, SeedMargin, Variance
 from pytest_fadiag.judge.records import Accuracy
@@ -36,6 +37,8 @@ PENALISED = DiagnosticReport(
     gradient_batch=128,
 )
 """The published log of a penalised run: the norms have holes, and (d) fires."""
+CREDIT = Credit("log", ("h_1",), (0.5,), (0.0,), (0.1,), (-0.1,), (0.1,), (0.4,), ((0.0,),), (1.0,), (0,), 128)
+"""The credit of one site, which is aligned."""
 ENVIRONMENT = {"torch": "2.13.0", "device": "cpu", "dtype": "float32", "threads": 1, "tf32": False, "data_sha256": "ab" * 32}
 
 

@@ -104,7 +104,7 @@ class Fingerprint:
         still = outside if self.blocks and not set(outside) & set(control.moved) else []
         found = {
             DoubtKind.OTHER_SHAPES: self._other_shapes(control, shallow=shallow),
-            DoubtKind.HARDLY_TRAINED: _named(still) if still else "",
+            DoubtKind.HARDLY_TRAINED: _named(still),
             DoubtKind.TRAINED: f"{_named(moved)}: entries differ, and begin with one value" if moved and not shallow else "",
             DoubtKind.SAME_BLOCKS: self._same(control),
         }

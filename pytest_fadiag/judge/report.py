@@ -183,7 +183,7 @@ class DiagnosticReport(Probed):
             thresholds = defaults.replace(**thresholds)
         accuracy = measurement.accuracy
         if headline_acc is not None and (
-            accuracy is None or abs(headline_acc - accuracy.value) * (accuracy.images or 0) >= 0.5
+            accuracy is None or not accuracy.images or abs(headline_acc - accuracy.value) * accuracy.images >= 0.5
         ):
             accuracy = Accuracy(headline_acc)  # of another set of images, whose number is not known
         return cls(

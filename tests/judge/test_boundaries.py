@@ -8,12 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from builders import BP, report
+from builders import BP, CREDIT, report
 
 from pytest_fadiag.judge.bounds import Segment, ratio
 from pytest_fadiag.judge.chance import at_chance, by_outputs
 from pytest_fadiag.judge.control import Control
-from pytest_fadiag.judge.credit import Credit
 from pytest_fadiag.judge.depth import Depth, paired_mean
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 from pytest_fadiag.judge.diagnostics.cause import CauseKind
@@ -317,7 +316,8 @@ def test_what_leaves_a_verdict_open(changed: dict[str, str], undecided: dict[str
 def test_points_are_rounded_to_nine_digits() -> None:
     assert report(headline_acc=2 / 3, frozen_baseline_acc=1 / 3).margin_pp == 33.333333333
     over = seed_margin([Accuracy(2 / 3, 900)] * 2, [Accuracy(1 / 3, 900)] * 2, 2.0)
-    assert over.margin == 33.333333333 and over.interval.low == round(over.interval.low, 9)
+    assert over.margin == 33.333333333
+    assert (over.interval.low, over.interval.high) == (round(over.interval.low, 9), round(over.interval.high, 9))
     assert over.interval.low + over.interval.high == pytest.approx(200 / 3, abs=1e-8)
     assert drawn_depth(probes=(1 / 3, 2 / 3)).gain_pp == 33.333333333
 
@@ -404,9 +404,6 @@ def test_thresholds_are_finite_floats_by_known_names() -> None:
     for wrong in ({"confounds": "forgive"}, {"growth": "linear"}, {"others": {"mine": math.inf}}, {"g_norm_floor": math.inf}):
         with pytest.raises(AuditError, match=next(iter(wrong)) if "others" not in wrong else "mine"):
             DiagnosticThresholds(**wrong)  # type: ignore[arg-type]
-
-
-CREDIT = Credit("log", ("h_1",), (0.5,), (0.0,), (0.1,), (-0.1,), (0.1,), (0.4,), ((0.0,),), (1.0,), (0,), 128)
 
 
 def test_a_trajectory_keeps_what_decides_and_its_deepest_gradient() -> None:
