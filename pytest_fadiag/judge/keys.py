@@ -16,7 +16,7 @@ class Keys(str):
     @classmethod
     def of(cls, keys: Iterable[str]) -> Keys:
         """These keys, each once: letters first, then names."""
-        ordered = sorted(set(keys), key=_place)
+        ordered = sorted(set(keys))
         letters = "".join(key for key in ordered if len(key) == 1)
         return cls(",".join(filter(None, [letters, *(key for key in ordered if len(key) > 1)])))
 
@@ -34,10 +34,6 @@ class Keys(str):
 
     def __contains__(self, key: object) -> bool:
         return key in tuple(self)
-
-
-def _place(key: str) -> tuple[bool, str]:
-    return len(key) > 1, key
 
 
 def labelled(key: str) -> str:
