@@ -401,6 +401,7 @@ def test_thresholds_are_finite_floats_by_known_names() -> None:
     assert whole.to_dict()["g_norm_floor"] == 0.0 and "others" not in threshold_names()
     assert set(threshold_names(short=True)) - set(threshold_names()) == {"margin_pp"}
     assert DiagnosticThresholds(others={"mine": 2.0}).by_name()["mine"] == 2.0
+    assert DiagnosticThresholds(others={"mine": -sys.float_info.max}).others["mine"] == -sys.float_info.max
     for wrong in ({"confounds": "forgive"}, {"growth": "linear"}, {"others": {"mine": math.inf}}, {"g_norm_floor": math.inf}):
         with pytest.raises(AuditError, match=next(iter(wrong)) if "others" not in wrong else "mine"):
             DiagnosticThresholds(**wrong)  # type: ignore[arg-type]

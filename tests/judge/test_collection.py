@@ -12,6 +12,7 @@ from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Diagnostics, unasked
 from pytest_fadiag.judge.diagnostics.base import label
 from pytest_fadiag.judge.observers import ObserverSpec
 from pytest_fadiag.judge.thresholds import DiagnosticThresholds
+from pytest_fadiag.judge.verdict import left_open
 
 
 class Same(Diagnostic):
@@ -88,6 +89,7 @@ def test_one_observer_may_serve_several_and_two_of_one_name_may_not() -> None:
     one, two = (ObserverSpec[object]("seen", version, "lab.rules:Seen") for version in (1, 2))
     known = DIAGNOSTICS.with_others([derived(observers=(one,)), derived(name="a-third", threshold="third", observers=(one,))])
     assert known.observers["seen"] is one and known.observers["states"] in known[0].observers
+    assert known.observers["states"].is_own and not one.is_own
     with pytest.raises(AuditError, match="the observer 'seen' is given twice"):
         DIAGNOSTICS.with_others([derived(observers=(one,)), derived(name="a-third", threshold="third", observers=(two,))])
 
@@ -114,3 +116,9 @@ def test_what_rests_on_the_gradient_is_known() -> None:
 def test_a_class_may_have_a_key_of_its_own_or_no_name_yet() -> None:
     assert derived(key="e").key == "e" and derived(name="a-third").key == "a-third"
     assert not hasattr(type("Half", (Diagnostic,), {}), "key")
+
+
+@pytest.mark.parametrize("state", ["", "likely", "not measured", "error"])
+def test_one_of_another_package_leaves_a_verdict_open_where_it_was_asked_for(state: str) -> None:
+    states = {**dict.fromkeys("abcd", ""), "my-own": state}
+    assert left_open(DIAGNOSTICS.with_others([Same()]), states, "not asked for") == ({"my-own": state} if state else {})

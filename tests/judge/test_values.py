@@ -6,11 +6,12 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
-from builders import BP, ENVIRONMENT, audited, report
+from builders import BP, CREDIT, ENVIRONMENT, audited, report
+from msgspec import Meta
 
 from pytest_fadiag import DiagnosticReport
 from pytest_fadiag.judge.codec import read, to_plain
@@ -25,7 +26,9 @@ from pytest_fadiag.judge.names import as_name, as_text, one_line, printable
 from pytest_fadiag.judge.records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms
 from pytest_fadiag.judge.remarks import on_tensors_aside
 from pytest_fadiag.judge.seed_report import TWO_SEEDS, SeedReport
+from pytest_fadiag.judge.trajectory import Point, Trajectory
 from pytest_fadiag.judge.unite import united
+from pytest_fadiag.judge.wire import SeedMarginValues, TrajectoryValues
 from pytest_fadiag.judge.wording import beside, cosine, figure, folded, per_site, signed_cosine, site, spans
 
 
@@ -147,7 +150,7 @@ def test_a_measurement_of_results_and_of_its_version() -> None:
     assert made.to_dict()["protocol_version"] == 1 and Measurement.from_dict(made.to_dict()) == made
     with pytest.raises(AuditError, match="protocol version 2 cannot be read by version 1"):
         Measurement.from_dict({**made.to_dict(), "protocol_version": 2})
-    with pytest.raises(AuditError, match="companions"):
+    with pytest.raises(AuditError, match=r"companions: Expected `object`, got `array`"):
         Measurement.from_dict({**made.to_dict(), "companions": [1]})
 
 
@@ -179,6 +182,10 @@ class Read:
     lists: tuple[float, ...] = ()
     named: dict[str, float] | None = None
     kind: ControlKind = ControlKind.FROZEN
+    maybe: float | None = None
+    bounded: Annotated[float, Meta(description="as wire.py has them")] = 0.0
+    number: int | float = 0
+    form: Literal["three", "four"] = "three"
 
 
 def test_plain_values_are_built_in_ones() -> None:
@@ -191,9 +198,14 @@ def test_values_are_read_by_their_types() -> None:
     values = {"broken": "-Infinity", "either": "NaN", "lists": [1, "Infinity"], "named": {"a": "Infinity"}, "whole": 2**63 - 1}
     assert read(Read, {**values, "more": 1}, "it") == Read(2**63 - 1, -math.inf, "NaN", (1.0, math.inf), {"a": math.inf})
     assert read(Read, {"named": None, "either": 2}, "it") == Read(either=2.0)
+    infinite = dict.fromkeys(("maybe", "bounded", "number"), "Infinity")
+    assert read(Read, infinite, "it") == Read(maybe=math.inf, bounded=math.inf, number=math.inf)
     for wrong, said in (
         ({"whole": 2**63}, "it.whole: Expected `int` of 64 bits at most"),
         ({"kind": "molten"}, "it.kind: Expected 'frozen', 'shallow', 'unmarked', got 'molten'"),
+        ({"form": "five"}, "it.form: Expected 'four', 'three', got 'five'"),
+        ({"number": 2**63}, "it.number: Expected `int` of 64 bits at most"),
+        ({"broken": [1]}, "it.broken: Expected `float`, got `array`"),
         ({"broken": "x"}, "it.broken: Expected `float`, got `str`"),
         ({"lists": 3}, "it.lists: Expected `array`, got `int`"),
         ({"lists": [0.5, "x"]}, r"it.lists\[1\]: Expected `float`"),
@@ -206,12 +218,12 @@ def test_values_are_read_by_their_types() -> None:
 
 def test_a_file_is_read_up_to_its_limit_and_written_whole(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    before = os.umask(0o027)
+    before = os.umask(0o022)
     try:
         write_atomically(path, "äb", durable=True)
     finally:
-        assert os.umask(before) == 0o027
-    assert read_bytes(path, 3) == "äb".encode() and path.stat().st_mode & 0o777 == 0o640
+        assert os.umask(before) == 0o022
+    assert read_bytes(path, 3) == "äb".encode() and path.stat().st_mode & 0o777 == 0o644
     with pytest.raises(AuditError, match=r"^has more than 0 MB, and no more is read\n.*file$"):
         read_bytes(path, 2)
     write_atomically(path, b"bytes")
@@ -269,21 +281,39 @@ def test_the_text_of_a_margin_over_seeds() -> None:
     assert lines[1] == "    seed 3: accuracy 0.6000, control 0.4800 (frozen_s3.pt, seed 3), margin +12.00 pp"
     assert [line[:11] for line in lines[1:4]] == ["    seed 3:", "    seed 5:", "    seed 7:"]
     assert lines[4] == "    mean margin +12.00 pp, sample sd over seeds 2.00 pp" and lines[6] == "    minimum 2 pp"
+    assert lines[5].endswith(" pp (over 3 seeds and 1,000 images, unpaired)")
     assert lines[7].startswith("    note: which images each network has right is not known") and lines[8:] == ["VERDICT: PASS"]
 
 
 def test_what_a_margin_over_two_seeds_adds() -> None:
-    two = [seeded(None, 0.5, 0.48), seeded(3, 0.5, 0.48)]
+    two = [seeded(None, 0.5, 0.48), seeded(0, 0.5, 0.48)]
     made = SeedReport.of([two[1], two[0]], 2.0)
-    assert [one.seed for one in made.reports] == [None, 3]
+    assert [one.seed for one in made.reports] == [None, 0]
     lines = str(made).splitlines()
     assert lines[6] == f"    {TWO_SEEDS}" and lines[-2].startswith("    to decide: ") and lines[-1] == "VERDICT: INCONCLUSIVE"
-    assert lines[-3].startswith("    FLAG: INCONCLUSIVE: margin +2.00 pp [") and "Neither a pass nor a failure" in lines[-3]
+    assert lines[-3].startswith("    FLAG: INCONCLUSIVE: margin +2.00 pp [") and lines[-3].endswith(
+        "the margin reaches the minimum."
+    )
     assert not any("share one control" in line or "weaker" in line for line in lines)
     shared = [seeded(seed, 0.5, 0.6, control=Control(Accuracy(0.6, 1000), kind=ControlKind.SHALLOW)) for seed in (1, 2)]
     text = str(SeedReport.of(shared, 2.0))
     assert "note: several seeds share one control" in text and "The same network with no blocks is better by 10.00 pp" in text
     assert "to decide" not in text and text.endswith("VERDICT: FIRE")
+    mixed = [shared[0], seeded(3, 0.5, 0.6)]
+    assert "The same network with random blocks is better by 10.00 pp" in str(SeedReport.of(mixed, 2.0))
+    alone = [report(one, control=None) for one in shared]
+    assert "The same network with random blocks is better by 10.00 pp" in str(SeedReport.of(alone, 2.0))
+
+
+def test_what_is_noted_of_the_controls_and_of_the_images() -> None:
+    others = [seeded(seed, 0.6, 0.5, control=Control(Accuracy(0.5, 500), f"{seed}.pt", "ep", seed)) for seed in (1, 2)]
+    assert "note: seed" not in str(SeedReport.of(others, 2.0)), "whose they are is said beside each"
+    counted = [report(one, accuracy=Accuracy(0.6)) for one in others]
+    assert "2 seeds and 500 images, unpaired" in str(SeedReport.of(counted, 2.0))
+    ours, theirs = (Accuracy.of([hit, True, False, False], "order") for hit in (True, False))
+    paired = [seeded(seed, 0.5, 0.25, accuracy=ours, control=Control(theirs, f"{seed}.pt", "bp", seed)) for seed in (1, 2)]
+    text = str(SeedReport.of(paired, 2.0))
+    assert "2 seeds and 4 images, paired" in text and "note:" not in text
 
 
 @pytest.mark.parametrize(
@@ -321,3 +351,56 @@ def test_a_control_on_other_inputs_is_remarked() -> None:
     assert report(control=Control(Accuracy(0.349), "c.pt", inputs=other)).remarks == ()
     claimed = report(inputs=plain, claimed_acc=0.9).remarks
     assert any(" was measured on cifar10" in remark and "(normalisation: " in remark for remark in claimed)
+
+
+def test_an_accuracy_at_chance_by_the_number_of_its_images() -> None:
+    two, own = AuxiliaryStatistics(classes=2), {"headline_acc": 0.6, "frozen_baseline_acc": 0.9}
+    known = report(**own, companions=two, accuracy=Accuracy(0.6, 64))  # two standard errors are 0.125
+    assert any("accuracy is at chance (1/2)" in remark for remark in known.remarks)
+    assert not any("accuracy is at chance" in remark for remark in report(**own, companions=two).remarks)
+
+
+# --- trajectories in files -------------------------------------------------------------------------------------------
+
+
+def course(**changes: Any) -> Trajectory:
+    return Trajectory((Point(1, (1.0, 2.0), (1e-3, 1e-4)), Point(2, (1.0, 3.0), (1e-3, 1e-5), **changes)))
+
+
+def test_a_trajectory_is_written_by_columns_and_read_back() -> None:
+    plain = TrajectoryValues.of(course())
+    assert (plain.epochs, plain.residual_norm, plain.companions, plain.credit) == ((1, 2), (2.0, 3.0), {}, ())
+    seen = course(credit=CREDIT, companions=AuxiliaryStatistics(sample_invariance=0.0, probe_classes=4))
+    columns = TrajectoryValues.of(seen)
+    assert columns.companions == {"sample_invariance": (None, 0.0), "probe_classes": (None, 4)}
+    assert [one and one["sites"] for one in columns.credit] == [None, ("h_1",)]
+    for one in (course(), seen):
+        assert read(TrajectoryValues, to_plain(TrajectoryValues.of(one)), "it").trajectory("it").points == one.points
+    lone = TrajectoryValues.of(course(companions=AuxiliaryStatistics(sample_invariance=0.0)))
+    assert (
+        lone.companions["probe_classes"] == (None, None) and lone.trajectory("it").points[1].companions.sample_invariance == 0.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"accuracy": [0.5]}, "accuracy must have an entry for each of 2 epochs, not 1"),
+        ({"residual_norms": [[1.0, 2.0]]}, "residual_norms must have an entry for each of 2"),
+        ({"credit": [None]}, "credit must have an entry for each of 2"),
+        ({"companions": {"sample_invariance": [0.1]}}, "companions.sample_invariance must have an entry for each of 2"),
+        ({"residual_norms": [[1.0, 2.0], [1.0]]}, "residual_norms must have the same layers in every epoch"),
+        ({"bp_grad_norms": [[1.0, 2.0], [1.0]]}, "bp_grad_norms must have the same layers in every epoch"),
+    ],
+)
+def test_columns_of_other_lengths_are_refused(changes: dict[str, Any], said: str) -> None:
+    plain = to_plain(TrajectoryValues.of(course()))
+    with pytest.raises(AuditError, match=said):
+        read(TrajectoryValues, {**plain, **changes}, "it")
+
+
+def test_a_margin_over_seeds_is_written_with_what_follows_from_it() -> None:
+    made = SeedReport.of([seeded(1, 0.6, 0.5), seeded(2, 0.6, 0.48)], 2.0).margin
+    written = SeedMarginValues.of(made)
+    assert (written.verdict, written.needed, written.seed_sd) == (made.verdict, made.needed(), pytest.approx(math.sqrt(2)))
+    assert written.margin_over_seeds() == made
