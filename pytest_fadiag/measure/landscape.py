@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -97,32 +96,24 @@ class Surroundings:
         """e_i = ∂ℓ_i/∂logits_i."""
         return self.unit_error * self.error_norms.unsqueeze(1)
 
-    def own_credit(self, *, as_given: bool = False) -> list[Tensor]:
+    def own_credit(self, *, labelled: bool = False, as_given: bool = False) -> list[Tensor | None]:
         """What the network's own backward brings to h_0 … h_L from the losses of these samples.
 
-        In the network's own precision, where it needs that.
+        With the labels, where its forward takes them if they are given; in the network's own precision, where it needs that.
         """
         network = self.landscape.as_given if as_given else self.landscape.network
-        return self._own_pass(network, _like(self.x, network) if as_given else self.x).gradients
+        x = _like(self.x, network) if as_given else self.x
+        if labelled:
+            x = given_labels(network, x, self.y) or x
+            self._check_labels_unused(network, x)
+        seen = self._own_pass(network, x)
+        if not seen.handed_on:
+            return [*seen.gradients]
+        x = each(x, _traced)  # h_0 may be handed on too, which stands in a graph that begins before it
+        traced = any(tensor.requires_grad for tensor in tensors_of(x))
+        return [*self._own_pass(network, x).gradients] if traced else [None, *seen.gradients[1:]]
 
-    def labelled_credit(self, *, as_given: bool = False) -> tuple[list[Tensor | None], list[Tensor]]:
-        """The same where the forward takes labels and is given them, and without them.
-
-        What it then does to a state, between the block that writes it and whoever reads it, is a part of its backward: the
-        credit of a state is what arrives at its block.
-        """
-        network = self.landscape.as_given if as_given else self.landscape.network
-        x = each(_like(self.x, network) if as_given else self.x, _traced)
-        labelled = given_labels(network, x, self.y)
-        assert labelled is not None
-        self._check_labels_unused(network, labelled)
-        plain = self._own_pass(network, x)
-        credit: list[Tensor | None] = [*self._own_pass(network, labelled, plain.functions).gradients]
-        if not any(tensor.requires_grad for tensor in tensors_of(x)):
-            credit[0] = None  # what is done to it stands in no graph
-        return credit, plain.gradients
-
-    def _own_pass(self, network: nn.Module, x: ModelInput, functions: Sequence[int] | None = None) -> Pass:
+    def _own_pass(self, network: nn.Module, x: ModelInput) -> Pass:
         error = self.error
 
         def carried(logits: Tensor) -> Tensor:
@@ -132,7 +123,7 @@ class Surroundings:
             return (logits * error.to(logits)).sum()
 
         with self.landscape.precision() if network is self.landscape.network else nullcontext():
-            return passed(network, self.landscape.stream, x, carried, own_backward=True, functions=functions)
+            return passed(network, self.landscape.stream, x, carried, own_backward=True)
 
     def _check_labels_unused(self, network: nn.Module, x: ModelInput) -> None:
         """An error where logits depend on the labels that a forward may be given: it is then another network's backward."""

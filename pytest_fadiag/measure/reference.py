@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import BackwardCFunction
 
 from ..judge.errors import AuditError
 from ..judge.records import Reference
@@ -18,7 +17,18 @@ from ..judge.wording import figure, limit
 from .inputs import ModelInput, copied, each, rows
 from .shifts import Differences, Pass, Shifts, drawn_like
 from .stream.sites import Stream
-from .through_forward import DATA, GRAD_FN, ITEM, NO_GRAD, OPAQUE, UNDONE, Departures, ThroughForward, through_forward
+from .through_forward import (
+    DATA,
+    GRAD_FN,
+    ITEM,
+    NO_GRAD,
+    OPAQUE,
+    UNDONE,
+    Departures,
+    ThroughForward,
+    passing_on,
+    through_forward,
+)
 from .vectors import median
 from .wide import copy_of, in_float64, redrawn
 
@@ -102,15 +112,16 @@ def passed(
     *,
     own_backward: bool = False,
     departures: Departures | None = None,
-    functions: Sequence[int] | None = None,
 ) -> Pass:
     """The states, and at each the gradient of ``objective(logits)``: its derivative, or what the own backward gives.
 
-    Where more ``functions`` with a backward of their own stand before a state than these, it is taken before those.
+    Where a function of the network's own only passes a state on, what its backward makes of a gradient is the credit of the
+    block before it: it is taken there.
     """
     states: list[Tensor] = []
     forward = nullcontext() if own_backward else through_forward(network, departures)
-    with torch.enable_grad(), forward as through:
+    watched: AbstractContextManager[list[Any]] = passing_on() if own_backward else nullcontext([])
+    with torch.enable_grad(), watched as handed, forward as through:
 
         def on_state(_: int, state: Tensor) -> None:
             with nullcontext() if through is None else through.aside():
@@ -122,8 +133,7 @@ def passed(
         logits = stream.run(network, copied(x), on_state)
         with nullcontext() if through is None else through.aside():
             carried = objective(logits)
-    made_by = [_own_functions(state) for state in states]
-    before = [_before(state, n - known) for state, n, known in zip(states, made_by, functions or made_by, strict=True)]
+    before = [_before(state, handed) for state in states]
     if carried.requires_grad:
         # Not torch.autograd.grad, with which reentrant checkpoints refuse to work; nothing but the first state is a leaf.
         carried.backward()  # type: ignore[no-untyped-call]
@@ -133,30 +143,18 @@ def passed(
         logits.detach(),
         [state.detach().movedim(dim, 0) for state, dim in zip(states, stream.batch_dims, strict=True)],
         [gradient.detach().movedim(dim, 0) for gradient, dim in zip(gradients, stream.batch_dims, strict=True)],
-        made_by,
+        bool(handed),
     )
 
 
-def _own_functions(state: Tensor) -> int:
-    """How many functions with a backward of their own stand one behind the other before a state."""
-    number, node = 0, cast(Any, state.grad_fn)
-    while isinstance(node, BackwardCFunction):
-        number += 1
-        before = [function for function, _ in node.next_functions if function is not None]
-        node = before[0] if len(before) == 1 else None
-    return number
-
-
-def _before(state: Tensor, functions: int) -> list[Tensor] | None:
-    """Where the gradient before the last functions that made a state will be held; nothing where it is the state's own."""
-    if functions <= 0:
-        return None
-    node, output = state.grad_fn, 0
-    for _ in range(functions):
-        assert node is not None
+def _before(state: Tensor, handed: Sequence[Any]) -> list[Tensor] | None:
+    """Where the gradient before the functions that handed a state on will be held; nothing where none did."""
+    node, output, held = cast(Any, state.grad_fn), 0, []
+    while node is not None and any(node is one for one in handed):
         ((node, output),) = [(function, index) for function, index in node.next_functions if function is not None]
-    held: list[Tensor] = []
-    node.register_prehook(lambda gradients: held.append(gradients[output]))  # type: ignore[union-attr]
+    if node is state.grad_fn:
+        return None
+    node.register_prehook(lambda gradients: held.append(gradients[output]))
     return held
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,8 @@ class Pass:
     logits: Tensor
     states: list[Tensor]
     gradients: list[Tensor]
-    functions: list[int] = field(default_factory=list)
-    """How many functions with a backward of their own have made nothing of each state but pass it on, one behind the other."""
+    handed_on: bool = False
+    """Whether functions with a backward of their own handed on what they were given, as it was."""
 
     @property
     def finite(self) -> bool:

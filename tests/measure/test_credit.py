@@ -353,13 +353,15 @@ def target_net(name, **options):
     return namespace["Named"](**options)
 
 
-@pytest.mark.parametrize("name", ["y=None", "targets=None", "labels=None", "target=None"])
+@pytest.mark.parametrize("name", ["y=None", "targets=None", "labels=None", "target=None", "y"])
 @pytest.mark.parametrize("cast", [False, True])
 def test_a_forward_that_takes_the_labels_gets_them_for_its_own_backward(name, cast):
     net = target_net(name, cast=cast)
     ours = credit_of(net)
-    narrow = "; in float32, since it fails in float64" if cast else ""
-    assert ours.source == f"the network's own backward (given the labels as '{name.partition('=')[0]}'{narrow})"
+    given = f"given the labels as '{name.partition('=')[0]}'" if "=" in name else ""
+    narrow = "in float32, since it fails in float64" if cast else ""
+    ways = "; ".join(filter(None, [given, narrow]))
+    assert ours.source == "the network's own backward" + (f" ({ways})" if ways else "")
     wide = target_net("y=None").double()
     wide.load_state_dict(net.state_dict())
     h = [wide.embed(X.double())]

@@ -124,13 +124,9 @@ class CreditAlignments(Observer[ProbeBatch]):
         label, has_own = optional_label(landscape.network), landscape.proof.record.own_backward
         for labelled, as_given in _attempts(label is not None, has_own, landscape.dtype is torch.float64):
             try:
-                credit: Sequence[Tensor | None]
-                if labelled:
-                    credit, plain = around.labelled_credit(as_given=as_given)
-                    if not has_own and not differ(credit[1:], plain[1:]):
-                        return None, ""
-                else:
-                    credit = around.own_credit(as_given=as_given)
+                credit = around.own_credit(labelled=labelled, as_given=as_given)
+                if not has_own and not differ(credit, around.own_credit(as_given=as_given)):
+                    return None, ""
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # most of this runs inside the network
