@@ -125,12 +125,13 @@ def _owned(node: Any, inside: str = "") -> Iterator[tuple[str, ast.AST]]:
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a tree, without annotations, defaults, and the texts that an f-string formats numbers by."""
+    """The nodes of a tree, without annotations, defaults, the texts that an f-string formats numbers by, and whether a zip is
+    strict, which only guards against what does not happen."""
     yield node
     for name, value in ast.iter_fields(node):
         if name not in ("annotation", "returns", "format_spec", "args" if isinstance(node, ast.FunctionDef) else ""):
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST):
+                if isinstance(child, ast.AST) and getattr(child, "arg", None) != "strict":
                     yield from _code(child)
 
 

@@ -119,9 +119,7 @@ class Normalisation:
         text = "".join(text.split())
         if text in RULES:
             return cls(text)
-        mean, slash, std = text.partition("/")
-        if not slash:
-            raise AuditError(f"{EXPECTED}, not {text!r}")
+        mean, _, std = text.partition("/")
         try:
             means, stds = (tuple(float(number) for number in part.split(",")) for part in (mean, std))
         except ValueError:

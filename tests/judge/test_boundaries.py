@@ -217,6 +217,13 @@ def test_what_a_stretch_of_blocks_must_and_could_exceed(
     assert (stretch.exceeds(limit), stretch.could_exceed(limit)) == (exceeds, could)
 
 
+@pytest.mark.parametrize("limit", [1.5, 3.0, 7.0, 50.0, 0.3])
+def test_an_exact_power_of_the_limit_does_not_exceed_it(limit: float) -> None:
+    for blocks in range(2, 180):
+        stretch = Segment(0, blocks, 1.0, limit**blocks)
+        assert not stretch.exceeds(limit) and stretch.could_exceed(limit) == (blocks if limit > 1 else 0), blocks
+
+
 def test_a_quotient_of_norms() -> None:
     assert (ratio(5.0, 2.0), ratio(5.0, 0.0), ratio(0.0, 2.0)) == (2.5, math.inf, 0.0) and math.isnan(ratio(0.0, 0.0))
 
@@ -274,7 +281,7 @@ def test_an_accuracy_two_standard_errors_from_chance_is_at_chance() -> None:
 def test_what_names_a_control_is_one_line_and_its_config_is_plain() -> None:
     control = Control(Accuracy(0.5), "a\nb", "m\nn", config={"width": 8, "model": object()})
     assert (control.source, control.method, control.config) == ("a\\nb", "m\\nn", {"width": 8})
-    assert Control(Accuracy(0.5)).method is None
+    assert Control(Accuracy(0.5)).method is None and str(Control(Accuracy(0.5)).kind) == "frozen"
     with pytest.raises(AuditError, match="the kind of a control is frozen, shallow, unmarked, not 'molten'"):
         Control(Accuracy(0.5), kind="molten")  # type: ignore[arg-type]
 
