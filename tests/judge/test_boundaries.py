@@ -18,7 +18,7 @@ from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 from pytest_fadiag.judge.diagnostics.cause import CauseKind
 from pytest_fadiag.judge.diagnostics.depth_utility import draws_remark, idle_remark
 from pytest_fadiag.judge.diagnostics.direction_drift import class_mix
-from pytest_fadiag.judge.diagnostics.frozen_margin import in_words
+from pytest_fadiag.judge.diagnostics.frozen_margin import doubts_about, in_words
 from pytest_fadiag.judge.doubts import Doubt, DoubtKind, Fingerprint
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.keys import Keys
@@ -292,6 +292,31 @@ def test_what_names_a_control_is_one_line_and_its_config_is_plain() -> None:
 def test_three_tensors_are_named(names: str, said: str) -> None:
     (doubt,) = Fingerprint(dict.fromkeys(names, (1,))).doubts(Fingerprint(), shallow=False)
     assert (doubt.kind, doubt.detail) == (DoubtKind.OTHER_SHAPES, said)
+
+
+@pytest.mark.parametrize(
+    ("readout", "images", "accuracy", "doubted"),
+    [
+        (0.6, 200, 0.47, True),  # 0.6 - 2 * sqrt(0.24/100 + 0.2491/200) = 0.479
+        (0.6, 200, 0.49, False),
+        (0.5, 8, 0.0, False),  # 0.5 - 2 * sqrt(0.25/4) = 0, and not below it
+        (0.6, None, 0.1, False),
+    ],
+)
+def test_a_control_two_standard_errors_below_a_readout_of_half_of_its_images(
+    readout: float, images: int | None, accuracy: float, doubted: bool
+) -> None:
+    control = Control(Accuracy(accuracy, images), probes=(readout, 0.9))
+    found = [doubt.kind for doubt in doubts_about(report(frozen_baseline_acc=accuracy, control=control))]
+    assert found == [DoubtKind.BELOW_READOUT] * doubted
+
+
+def test_the_better_of_two_readouts_is_named_and_one_of_no_images_says_nothing() -> None:
+    control = Control(Accuracy(0.3, 1000), probes=(0.7, 0.9))
+    for read, said in ((500, "0.3000 against 0.8000"), (0, "0.3000 against 0.7000")):
+        seen = {"depth": asdict(drawn_depth(probes=(0.8, 0.9), read=read))}
+        (doubt,) = doubts_about(report(frozen_baseline_acc=0.3, control=control, observations=seen))
+        assert (doubt.kind, doubt.detail) == (DoubtKind.BELOW_READOUT, said)
 
 
 def test_the_detail_of_a_doubt_has_an_end() -> None:

@@ -351,6 +351,10 @@ def test_a_margin_of_exactly_the_minimum_whose_interval_holds_0_says_so() -> Non
         headline_acc=0.52, frozen_baseline_acc=0.5, accuracy=Accuracy(0.52, 1000), control=Control(Accuracy(0.5, 1000))
     )
     assert lines("d", held)[-1].startswith("the interval holds 0")
+    # 521/1002 - 501/1002 = 2.00 pp, ± 1.96 * sqrt((0.2496 + 0.25)/1002) = 4.38
+    said = "95 % interval -2.38 to +6.37 (binomial, 1,000 images, unpaired)"
+    assert lines("d", held, form=True) == ["accuracy 0.5200", "control 0.5000", "margin +2.00", said]
+    assert lines("d", report(frozen_baseline_acc=None), form=True) == ["accuracy 0.6090", "no interval"]
     wide = report(held, headline_acc=0.6, accuracy=Accuracy(0.6, 1000))  # 10 pp, ± 4.3
     assert "holds 0" not in lines("d", wide)[-1]
     near = report(held, headline_acc=0.53, accuracy=Accuracy(0.53, 2300), control=Control(Accuracy(0.5, 2300)))  # 3 pp, ± 2.89
