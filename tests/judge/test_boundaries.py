@@ -319,6 +319,13 @@ def test_the_better_of_two_readouts_is_named_and_one_of_no_images_says_nothing()
         assert (doubt.kind, doubt.detail) == (DoubtKind.BELOW_READOUT, said)
 
 
+@pytest.mark.parametrize(("theirs", "said"), [("xy", ["all of their layers"]), ("xz", []), ("zz", [])])
+def test_a_block_is_the_controls_where_all_of_its_matrices_are(theirs: str, said: list[str]) -> None:
+    names = ("block.one", "block.two")
+    own, control = (Fingerprint(weights=dict(zip(names, of, strict=True)), blocks=(names,)) for of in ("xy", theirs))
+    assert [doubt.detail for doubt in own.doubts(control, shallow=False)] == said
+
+
 def test_the_detail_of_a_doubt_has_an_end() -> None:
     assert Doubt(DoubtKind.TRAINED, "x" * 301).detail == "x" * 300
 
