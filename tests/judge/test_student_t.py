@@ -42,7 +42,7 @@ def test_whole_degrees_of_freedom_follow_their_closed_forms(df: int, quantile: f
 def test_the_density_has_95_percent_within_it(df: float) -> None:
     t = t95(df)
     missed = (within(t, df) - 0.95) / (2 * float(density(np.array(t), df)))
-    assert abs(missed) <= 1e-6 * max(1.0, t) / 2, "as an error of t"
+    assert abs(missed) <= 1e-7 * max(1.0, t), "as an error of t"
 
 
 def test_with_endless_degrees_of_freedom_it_is_the_normal_quantile_and_with_hardly_any_it_is_infinite() -> None:
