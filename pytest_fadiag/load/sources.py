@@ -73,7 +73,7 @@ class DataSpec:
         prefix, colon, rest = text.partition(":")
         if colon and prefix in NAMED:
             if not rest:
-                raise AuditError(f"data {text!r} names no folder; write {NAMED[prefix].written}")
+                raise AuditError(f"data {text!r} names no place; write {NAMED[prefix].written}")
             path = _absolute(rest, base)
             return cls(f"{prefix}:{path}", NAMED[prefix], path)
         kind = FILES.get(Path(text).suffix)

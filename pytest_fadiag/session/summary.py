@@ -264,7 +264,8 @@ class Summary:
         else:
             for text in self.run.bench.registry.write_report(kind, audit, path):
                 self._note(text)
-            self._note(f"FA audit: {kind} written to {path}")
+            if path.exists():  # of figures for which there are no numbers, nothing is
+                self._note(f"FA audit: {kind} written to {path}")
 
     def _note(self, text: str) -> None:
         """Say something at the end of the run, also where pytest has no terminal."""

@@ -607,7 +607,7 @@ def test_what_is_no_data_is_an_error_that_names_the_fixture(given: Any) -> None:
     ("spec", "message"),
     [
         ("cifar10", "unknown data 'cifar10'; accepted: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a file with x and y"),
-        ("cifar10:", "names no folder; write cifar10:ROOT"),
+        ("cifar10:", "names no place; write cifar10:ROOT"),
         ("cifar100:data", "unknown data 'cifar100:data', and no module 'cifar100' to import; accepted: fashion-mnist:ROOT"),
         ("data.csv", "unknown data 'data.csv'"),
         ("", "unknown data ''"),

@@ -52,7 +52,7 @@ BP = "--fa-checkpoint=runs/bp_s42.pt"
         ("--fa-frozen=none.json", "--fa-frozen: control *none.json: cannot be read as JSON: *"),
         ("--fa-data=none.npz", "--fa-data: no such file or folder"),
         ("--fa-data=cifar10:none", "--fa-data: no such file or folder"),
-        ("--fa-data=cifar10:", "--fa-data: data 'cifar10:' names no folder; write cifar10:ROOT"),
+        ("--fa-data=cifar10:", "--fa-data: data 'cifar10:' names no place; write cifar10:ROOT"),
         ("--fa-data=mnist", "--fa-data: unknown data 'mnist'; accepted: fashion-mnist:ROOT, *package.module:factory"),
         ("--fa-model=resnet18", "--fa-model: unknown network 'resnet18'; accepted: package.module:factory, torchvision:NAME"),
         ("--fa-model=data.npz", "--fa-model: unknown network *did you mean --fa-checkpoint=data.npz?"),

@@ -7,6 +7,11 @@ import json
 import pytest
 from repo import Repo
 
+from pytest_fadiag.judge.pitfalls import PITFALLS
+
+OTHERS = len(PITFALLS) - 1
+"""The tests of the pitfalls that a file with one of them does not commit."""
+
 NORM = "def size(h):\n    return h.norm(-1)\n"
 FINE = "def size(h):\n    return h.norm(dim=-1)\n"
 
@@ -15,7 +20,7 @@ def test_a_finding_fails_with_place_reason_and_fix(repo: Repo) -> None:
     repo.write("evaluate/norms.py", NORM)
     repo.write("evaluate/fine.py", FINE)
     result = repo.run("--fa-checklist=evaluate")
-    result.assert_outcomes(passed=5, failed=1)
+    result.assert_outcomes(passed=OTHERS, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.re_match_lines(
         [
@@ -33,7 +38,7 @@ def test_a_finding_fails_with_place_reason_and_fix(repo: Repo) -> None:
 def test_code_without_a_pitfall_is_green(repo: Repo) -> None:
     repo.write("fine.py", FINE)
     result = repo.run("--fa-checklist=fine.py")
-    result.assert_outcomes(passed=6)
+    result.assert_outcomes(passed=OTHERS + 1)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["FA checklist of 1 file: 0 pitfalls"])
 
@@ -41,7 +46,7 @@ def test_code_without_a_pitfall_is_green(repo: Repo) -> None:
 def test_a_reason_lets_a_finding_stand_and_is_shown(repo: Repo) -> None:
     repo.write("norms.py", NORM.replace("(-1)", "(-1)  # fadiag: ok the L₋₁ norm is meant"))
     result = repo.run("--fa-checklist=norms.py", "-rs")
-    result.assert_outcomes(passed=5, skipped=1)
+    result.assert_outcomes(passed=OTHERS, skipped=1)
     result.stdout.fnmatch_lines(["FA checklist of 1 file: 0 pitfalls, 1 let stand", "SKIPPED*let stand: the L₋₁ norm is meant"])
 
 
@@ -49,7 +54,7 @@ def test_a_file_that_cannot_be_parsed_fails_and_the_others_are_read(repo: Repo) 
     repo.write("code/broken.py", "def f(:\n")
     repo.write("code/norms.py", NORM)
     result = repo.run("--fa-checklist=code")
-    result.assert_outcomes(passed=5, failed=2)
+    result.assert_outcomes(passed=OTHERS, failed=2)
     result.stdout.fnmatch_lines(["*broken.py*"])
 
 
@@ -72,9 +77,9 @@ def test_a_checklist_alone_writes_files_too(repo: Repo) -> None:
 
 def test_selection_works_as_for_any_test(repo: Repo) -> None:
     repo.write("norms.py", NORM)
-    repo.run("--fa-checklist=norms.py", "-k", "pitfall-2").assert_outcomes(passed=1, deselected=5)
-    repo.run("--fa-checklist=norms.py", "-m", "fa_protocol").assert_outcomes(passed=5, failed=1)
-    repo.run("--fa-checklist=norms.py", "--deselect=norms.py:3::pitfall-1").assert_outcomes(passed=5, deselected=1)
+    repo.run("--fa-checklist=norms.py", "-k", "pitfall-2").assert_outcomes(passed=1, deselected=OTHERS)
+    repo.run("--fa-checklist=norms.py", "-m", "fa_protocol").assert_outcomes(passed=OTHERS, failed=1)
+    repo.run("--fa-checklist=norms.py", "--deselect=norms.py:3::pitfall-1").assert_outcomes(passed=OTHERS, deselected=1)
     repo.run("--fa-checklist=norms.py")
     repo.run("--fa-checklist=norms.py", "--lf").assert_outcomes(failed=1)
 
@@ -82,7 +87,7 @@ def test_selection_works_as_for_any_test(repo: Repo) -> None:
 def test_workers_find_the_same(repo: Repo) -> None:
     repo.write("norms.py", NORM)
     result = repo.spawn("--fa-checklist=norms.py", "-n2")
-    result.assert_outcomes(passed=5, failed=1)
+    result.assert_outcomes(passed=OTHERS, failed=1)
     result.stdout.fnmatch_lines(["norms.py:3: pitfall 1, *", "FA checklist of 1 file: 1 pitfall"])
 
 
@@ -90,7 +95,7 @@ def test_the_ini_files_checklist_belongs_to_a_run_of_everything(repo: Repo) -> N
     repo.write("norms.py", NORM)
     repo.write("test_own.py", "def test_own(): pass\n")
     repo.ini(fa_checklist="norms.py")
-    repo.run().assert_outcomes(passed=6, failed=1)
+    repo.run().assert_outcomes(passed=OTHERS + 1, failed=1)
     repo.run("test_own.py").assert_outcomes(passed=1)
 
 
@@ -102,7 +107,7 @@ def test_a_path_that_is_not_there_is_refused(repo: Repo) -> None:
 
 def test_nothing_of_the_code_is_run(repo: Repo) -> None:
     repo.write("evil.py", "open('ran.txt', 'w').write('x')\n")
-    repo.run("--fa-checklist=evil.py").assert_outcomes(passed=6)
+    repo.run("--fa-checklist=evil.py").assert_outcomes(passed=OTHERS + 1)
     assert not (repo.path / "ran.txt").exists()
 
 
@@ -112,7 +117,7 @@ def test_two_findings_on_one_line_are_two_tests_also_for_workers(repo: Repo) -> 
     assert listed == ["norms.py:3:12::pitfall-1", "norms.py:3:24::pitfall-1"]
     alone, spread = repo.run("--fa-checklist=norms.py"), repo.spawn("--fa-checklist=norms.py", "-n2")
     for result in (alone, spread):
-        result.assert_outcomes(passed=5, failed=2)
+        result.assert_outcomes(passed=OTHERS, failed=2)
         result.stdout.re_match_lines([r"FAILED norms.py:3:12::pitfall-1 - .*norm\(-1\)"])
 
 
@@ -146,3 +151,4 @@ def test_a_checklist_alone_has_no_figures_and_says_so(repo: Repo) -> None:
     result = repo.run("--fa-checklist=fine.py", "--fa-report=figures:figs")
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["FA audit: no figure «audit»: nothing was measured"])
+    result.stdout.no_fnmatch_line("*figures written*")
