@@ -62,7 +62,7 @@ def _measured(case: Case, mix: str, files: list[Path], root: Path) -> Outcome:
     bench = Bench(Setup(evaluation(root, task, mix), model=MODEL, device="cpu"))
     try:
         record = bench.record(files[0], EVERYTHING)
-        control = bench.control(ControlFile.named(files[1])) if case.control else None
+        control = bench.control(ControlFile.named(files[1]), network=record.fingerprint) if case.control else None
         report = record.judge(control, None, EVERYTHING)
         unasked = record.judge(control, None, [d for d in DIAGNOSTICS if d.key in ("abcd" if control else "abce")])
     except AuditError as error:

@@ -217,7 +217,10 @@ def _hollow() -> Iterator[Case]:
             continue
         if recipe.learning == "first":
             yield Case(name, name, Truth("in part", silent="abc", idle=tuple(range(1, recipe.blocks))))
-        if recipe.learning in ("identity", "busy", "faint", "untrained"):
+        if recipe.learning == "faint" and recipe.architecture == "vit-class":
+            # Whatever the class token is given, it had nothing before, and the norm behind the blocks sees it in full.
+            yield Case(name, name, Truth("in part", silent="abc"))
+        elif recipe.learning in ("identity", "busy", "faint", "untrained"):
             control = f"frozen_{name.rpartition('-')[0]}"
             yield Case(name, name, NO_DEPTH, control if recipe.learning == "identity" and control in known else "")
         if recipe.labels == "shuffled":

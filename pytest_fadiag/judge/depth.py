@@ -113,6 +113,12 @@ class Depth:
         return len(self.as_initialised) == len(self.probes) - 1
 
 
+def reads_less(accuracy: float, images: int, readout: float, read: int) -> bool:
+    """Whether an accuracy over some images is below what a probe reads of others, by two standard errors."""
+    variance = readout * (1 - readout) / read + accuracy * (1 - accuracy) / images
+    return accuracy < readout - 2 * math.sqrt(variance)
+
+
 def paired_mean(differences: Sequence[float]) -> Bounds:
     """The 95 % interval of a mean over images, in pp; one image is added to each side, as for two paired proportions."""
     n = len(differences) + 2

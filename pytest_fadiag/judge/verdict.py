@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from .diagnostics import CONTROLLED, Diagnostic, Finding
+from .diagnostics import CONTROLLED, DepthUtility, Diagnostic, Finding
+from .diagnostics.depth_utility import below_embedding
 from .diagnostics.frozen_margin import doubts_about
 from .doubts import DoubtKind
 from .keys import Keys
@@ -23,6 +24,8 @@ NO_CONTROL_OF_ITS = "against no frozen control of this network"
 """The state of a margin over a control that was trained, or is of another architecture."""
 TOO_WEAK = "against a control that was trained too little"
 """The state of a margin over a control that reads less than a linear readout of an embedding."""
+BELOW_EMBEDDING = "not borne out: the network reads less than a linear readout of its embedding"
+"""The state of a depth that makes more readable, where the network loses it again."""
 QUESTIONED = (NO_CONTROL_OF_ITS, TOO_WEAK)
 UNDECIDED_TEST = ("error", "not run")
 """States of a diagnostic that was to be tested: whether or not the verdict needs it, nobody knows what it would have said."""
@@ -34,6 +37,8 @@ def state(report: DiagnosticReport, finding: Finding) -> str:
         return "not measured"
     if not finding.exact:
         return "likely"
+    if finding.key == DepthUtility.key and below_embedding(report):
+        return BELOW_EMBEDDING
     kinds = {doubt.kind for doubt in doubts_about(report) if doubt.of_another} if finding.key == CONTROLLED else ()
     if not kinds:
         return DECIDED

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from builders import BP, report
 
-from pytest_fadiag import AuditError, DiagnosticReport
+from pytest_fadiag import Accuracy, AuditError, DiagnosticReport
 from pytest_fadiag.judge.codec import to_plain
 from pytest_fadiag.judge.depth import Depth, paired_mean
 from pytest_fadiag.judge.diagnostics import CauseKind, Status
 from pytest_fadiag.judge.inputs import NormalisedBy, StatedInputs
+from pytest_fadiag.judge.verdict import BELOW_EMBEDDING
 
 ABCDE = ("residual-growth", "gradient-floor", "direction-drift", "frozen-margin", "depth-utility")
 DEEP: dict[str, Any] = {
@@ -250,3 +251,18 @@ def test_a_network_far_below_its_own_embedding_was_perhaps_given_other_inputs(
     judged = replace(probed(), inputs=inputs, headline_acc=accuracy)
     assert judged.probe_accuracies is not None and judged.probe_accuracies[0] == 0.6
     assert any("normalised otherwise than in training" in remark for remark in judged.remarks) is said
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "share", "verdict"),
+    [
+        (0.585, 0.1, "trustworthy"),  # √(0.6·0.4/5,000 + 0.585·0.415/10,000) is 0.85 points
+        (0.581, 0.1, f"incomplete: frozen-margin not measured; depth-utility {BELOW_EMBEDDING}"),
+        (0.581, 0.2, "trustworthy"),
+    ],
+)
+def test_depth_that_the_network_loses_again_is_not_trustworthy(accuracy: float, share: float, verdict: str) -> None:
+    """Not where a class is frequent: a probe learns that, and the network need not have been told."""
+    companions = replace(BP.companions, label_classes=10, largest_label_share=share)
+    judged = replace(probed(), headline_acc=accuracy, accuracy=Accuracy(accuracy, 10_000), companions=companions)
+    assert not judged.fired and judged.verdict == verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..depth import Depth
+from ..depth import Depth, reads_less
 from ..observers import ACCURACY, DEPTH
 from ..wording import beside, count, figure, fraction, limit, listed, points, spans
 from .base import Diagnostic, Finding, Status
@@ -14,6 +14,8 @@ from .column import Column, ColumnKind
 if TYPE_CHECKING:
     from ..report import DiagnosticReport
 
+SKEWED = 2.0
+"""From so many times its equal share on a class is frequent."""
 LITTLE_LEFT = 10.0
 """Where a probe of h_0 leaves fewer points to add, what fires says so: the data may ask little of depth."""
 
@@ -101,6 +103,19 @@ class DepthUtility(Diagnostic):
             return []
         ends = f"probe {fraction(depth.probes[0])} at h_0, {fraction(depth.probes[-1])} at h_L"
         return [ends, *_sum(depth).split("    ")]
+
+
+def below_embedding(report: DiagnosticReport) -> bool:
+    """Whether the network reads less than a linear readout of its own embedding: what its blocks make readable is lost again.
+
+    Where one class is frequent a probe learns that, and the network may not have been told: there the two are not compared.
+    """
+    depth, accuracy, companions = report.depth, report.headline_acc, report.companions
+    share, classes = companions.largest_label_share, companions.label_classes
+    if depth is None or depth.problem or accuracy is None or not share or not classes or share * classes >= SKEWED:
+        return False
+    images = report.accuracy.images if report.accuracy is not None else None
+    return reads_less(accuracy, images or depth.read, depth.probes[0], depth.read)
 
 
 def idle_remark(report: DiagnosticReport) -> str:

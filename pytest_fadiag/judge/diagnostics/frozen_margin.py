@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from ..chance import by_outputs, no_better_than_chance
 from ..control import UNMARKED, ControlKind
+from ..depth import reads_less
 from ..doubts import Doubt, DoubtKind
 from ..margins import Interval, margin_interval
 from ..observers import ACCURACY
@@ -51,8 +51,7 @@ def _below_readout(report: DiagnosticReport, accuracy: float) -> Doubt | None:
     readouts = [(probes[0], depth.read)] if probes and depth is not None else []
     readouts += [(control.probes[0], images // 2)] if control is not None and control.probes and images else []
     for readout, read in sorted(readouts, reverse=True):
-        variance = readout * (1 - readout) / read + accuracy * (1 - accuracy) / (images or read) if read else math.inf
-        if accuracy < readout - 2 * math.sqrt(variance):
+        if read and reads_less(accuracy, images or read, readout, read):
             return Doubt(DoubtKind.BELOW_READOUT, f"{fraction(accuracy)} against {fraction(readout)}")
     return None
 
