@@ -11,12 +11,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
+from hypothesis import settings
 from support import clustered, network, trained
 from torch import Tensor
 
 from pytest_fadiag import ResidualMLP
 
 pytest_plugins = ["pytester"]
+settings.register_profile("patient", settings(), deadline=None)  # a busy machine is slow, and no test is about time
+settings.load_profile("patient")
 
 
 @pytest.fixture
