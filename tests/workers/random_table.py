@@ -24,7 +24,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from workers.crash_table import BLAMED, KEYS
-from workers.small_repo import forget, make_repo
+from workers.small_repo import forget, hear_interrupts, make_repo
 
 HANG = 600.0
 """Seconds after which a run that takes half a minute on an idle machine is called hanging."""
@@ -57,7 +57,14 @@ def one_run(kind: str, number: int, root: Path) -> tuple[list[str], str]:
     command = [sys.executable, "-m", "pytest", "--color=no", "-n", "2", *reports, *(["--fa-no-cache"] * (rng.random() < 0.3))]
     environment = {**os.environ, "TMPDIR": str(temporary), "COLUMNS": "120", "PYTHONFAULTHANDLER": "1"}
     with (root / "out.txt").open("w") as output:
-        process = subprocess.Popen(command, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=hear_interrupts,  # noqa: PLW1509
+        )
     began = time.monotonic()
     moment = rng.uniform(0.2, 12.0) if rng.random() < 0.6 else rng.uniform(0.2, 3.0)
     workers: dict[int, psutil.Process] = {}

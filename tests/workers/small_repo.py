@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -185,3 +186,8 @@ class WorkerRepo:
     def gpus(self) -> dict[str, str | None]:
         """The GPUs that each worker saw."""
         return {name: gpu for name, (gpu, _, _) in sorted(self.seen.items()) if name != "controller"}
+
+
+def hear_interrupts() -> None:
+    """What a shell starts in the background ignores SIGINT, and so would whatever this suite starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from workers.small_repo import WorkerRepo
+from workers.small_repo import WorkerRepo, hear_interrupts
 
 SLOW_MEASUREMENTS = """
 import time
@@ -63,7 +63,13 @@ def test_a_run_that_is_told_to_stop_shows_and_writes_what_there_is(
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     with (root / "out.txt").open("w") as output:
         process = subprocess.Popen(
-            [*command, *reports], cwd=root, env=environment, text=True, stdout=output, stderr=subprocess.STDOUT
+            [*command, *reports],
+            cwd=root,
+            env=environment,
+            text=True,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=hear_interrupts,  # noqa: PLW1509
         )
     deadline = time.monotonic() + 120
     while "PASSED" not in (root / "out.txt").read_text() and time.monotonic() < deadline:
