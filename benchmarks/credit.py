@@ -1,7 +1,7 @@
 """What (f) costs, finds and does not find, on the shipped checkpoints.
 
-cost      `pytest` in fixtures/ with and without --fa-credit, nothing measured before, one process, one thread, turn by turn;
-          the ratio of processor seconds is taken round by round, so that a loaded machine slows both alike
+cost      `pytest` in fixtures/ without and with --fa-credit and (f), nothing measured before, one process, one thread, turn by
+          turn; the ratio of processor seconds is taken round by round, so that a loaded machine slows both alike
 table     Γ, its z against the null, nudge and size at every site of every checkpoint
 random    feedback drawn anew, as often as asked: how often each site by itself is null, and how often (f) fires
 """
@@ -37,13 +37,15 @@ def processor_seconds(*options: str) -> float:
 
 
 def cost(rounds: int) -> None:
-    """The whole audit with (f) beside the audit without."""
-    ratios = []
-    for number in range(1, rounds + 1):
-        without, with_credit = processor_seconds(), processor_seconds(CREDIT)
-        ratios.append(with_credit / without)
-        print(f"round {number}: {without:.1f} s without, {with_credit:.1f} s with (f): {ratios[-1]:.2f} times", flush=True)
-    print(f"with (f): {statistics.median(ratios):.2f} times the audit without")
+    """The whole audit with (f) beside the audit without, by the letters of the fixtures' ini file and by the published four."""
+    for keys in ("abcde", "abcd"):
+        ratios = []
+        for number in range(1, rounds + 1):
+            without = processor_seconds(f"--fa-diagnostics={keys}")
+            with_credit = processor_seconds(f"--fa-diagnostics={keys}f", CREDIT)  # named: a credit alone adds no letter to some
+            ratios.append(with_credit / without)
+            print(f"{keys}, round {number}: {without:.1f} s, with (f) {with_credit:.1f} s: {ratios[-1]:.2f} times", flush=True)
+        print(f"{keys} with (f): {statistics.median(ratios):.2f} times the audit without")
 
 
 def table() -> None:
