@@ -258,11 +258,12 @@ def test_a_network_far_below_its_own_embedding_was_perhaps_given_other_inputs(
     [
         (0.585, 0.1, "trustworthy"),  # √(0.6·0.4/5,000 + 0.585·0.415/10,000) is 0.85 points
         (0.581, 0.1, f"incomplete: frozen-margin not measured; depth-utility {BELOW_EMBEDDING}"),
-        (0.581, 0.2, "trustworthy"),
+        (0.3, 0.2, "trustworthy"),
+        (0.299, 0.2, f"incomplete: frozen-margin not measured; depth-utility {BELOW_EMBEDDING}"),
     ],
 )
 def test_depth_that_the_network_loses_again_is_not_trustworthy(accuracy: float, share: float, verdict: str) -> None:
-    """Not where a class is frequent: a probe learns that, and the network need not have been told."""
+    """By half where a class is frequent: a probe learns that, and the network need not have been told."""
     companions = replace(BP.companions, label_classes=10, largest_label_share=share)
     judged = replace(probed(), headline_acc=accuracy, accuracy=Accuracy(accuracy, 10_000), companions=companions)
     assert not judged.fired and judged.verdict == verdict

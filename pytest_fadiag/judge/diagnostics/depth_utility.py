@@ -108,12 +108,14 @@ class DepthUtility(Diagnostic):
 def below_embedding(report: DiagnosticReport) -> bool:
     """Whether the network reads less than a linear readout of its own embedding: what its blocks make readable is lost again.
 
-    Where one class is frequent a probe learns that, and the network may not have been told: there the two are not compared.
+    Where one class is frequent a probe learns that, and the network may not have been told: there it must read half as much.
     """
     depth, accuracy, companions = report.depth, report.headline_acc, report.companions
     share, classes = companions.largest_label_share, companions.label_classes
-    if depth is None or depth.problem or accuracy is None or not share or not classes or share * classes >= SKEWED:
+    if depth is None or depth.problem or accuracy is None or not share or not classes:
         return False
+    if share * classes >= SKEWED:
+        return accuracy < depth.probes[0] / 2
     images = report.accuracy.images if report.accuracy is not None else None
     return reads_less(accuracy, images or depth.read, depth.probes[0], depth.read)
 
