@@ -26,28 +26,21 @@ from .judge.remarks import on_tensors_aside
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds, ThresholdChanges
 from .judge.wording import count
-from .load.closure import is_current, sources_of
+from .keys import Keys, checkpoint_digest
+from .load.closure import is_current
 from .load.controls import ControlFile, Controls, control_of
-from .load.digests import code_digest, file_digest, installed_version, joined
-from .load.huggingface import files_of
-from .load.identity import identify
 from .load.setup import NOTHING_GIVEN, Given, Setup
-from .load.sources import DataSpec
-from .load.specs import is_factory, network_identity
 from .registry import Registry, installed
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from .load.checkpoints import Checkpoint
     from .load.data import DataSet
     from .workshop import Progress, Workshop
 
 T = TypeVar("T")
 FACTS = "checkpoint"
 """The part of a record that the checkpoint itself tells: method, seed, what it claims."""
-RECORD_VERSION = 7
-"""Raised when a kept record gains something that a run relies on."""
 ProgressOf = Callable[[str], AbstractContextManager["Progress"]]
 """What shows how far the measurement of a file is."""
 
@@ -136,12 +129,12 @@ class Bench:
     ) -> None:
         self.setup = setup
         self.registry = registry or installed()
+        self.keys = Keys(setup, self.registry, lambda: self.workshop.data.digest)
         self.cache = cache or ResultCache()
         self.progress = progress or (lambda name: nullcontext(lambda done, total: None))
         self._errors: dict[tuple[str, ...], AuditError] = {}
         self._supplied_parts: dict[str, list[Parts]] = {}
         self._made: dict[object, Any] = {}
-        self._probe = key_of({"stream": setup.stream, "batches": setup.batches})[:8]
 
     @cached_property
     def workshop(self) -> Workshop:
@@ -167,7 +160,7 @@ class Bench:
         """What is made from a file, once as long as it is the same; what a caller supplies may give two different things."""
         if given.identity:
             return make()
-        key = (key, _digest(path))
+        key = (key, checkpoint_digest(path))
         if key not in self._made:
             self._made[key] = make()
         made: T = self._made[key]
@@ -176,7 +169,7 @@ class Bench:
     def _record(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, seed: int | None) -> Record:
         parts = self._parts(path, observers, given, control=False)
         facts = parts[FACTS]
-        results = {observer.name: parts[self._part(observer)] for observer in observers}
+        results = {observer.name: parts[self.keys.part(observer)] for observer in observers}
         environment = {name: value for result in results.values() for name, value in result["environment"].items()}
         # That of an observer that looked at it: another one may have been in a pass with another stream.
         streams = (results[observer.name]["stream"] for observer in observers if observer.probe)
@@ -193,7 +186,7 @@ class Bench:
             available=self.registry.diagnostics,
             caveats=tuple(on_tensors_aside(facts["left_aside"])),
             config=facts["config"],
-            fingerprint=_fingerprint(facts, parts.get(self._part(STATES), {}).get("blocks", ())),
+            fingerprint=_fingerprint(facts, parts.get(self.keys.part(STATES), {}).get("blocks", ())),
         )
 
     def control(
@@ -218,7 +211,7 @@ class Bench:
         """A control checkpoint with its accuracy, and its tensors."""
         probes = self._probes_of(chosen.path, given)
         parts = self._parts(chosen.path, [ACCURACY], given, control=True)
-        measurement = Measurement.of({ACCURACY.name: parts[self._part(ACCURACY)]["result"]}, {})
+        measurement = Measurement.of({ACCURACY.name: parts[self.keys.part(ACCURACY)]["result"]}, {})
         broken = measurement.companions.nonfinite_logits
         if broken or measurement.accuracy is None:
             raise AuditError(
@@ -236,18 +229,18 @@ class Bench:
             parts = self._parts(path, [ACCURACY, CONTROL_PROBES], given, control=True)
         except AuditError:
             return ()
-        return read(Depth, parts[self._part(CONTROL_PROBES)]["result"], "control-probes").probes
+        return read(Depth, parts[self.keys.part(CONTROL_PROBES)]["result"], "control-probes").probes
 
     def _parts(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
-        memory = key_of({"path": str(path), "file": _digest(path), "given": given.identity, "control": control})
-        wanted = [FACTS, *map(self._part, observers)]
+        memory = key_of({"path": str(path), "file": checkpoint_digest(path), "given": given.identity, "control": control})
+        wanted = [FACTS, *map(self.keys.part, observers)]
 
         def make(absent: Sequence[str]) -> Parts:
             failing = (memory, *absent)
             if failing not in self._errors:
                 try:
-                    return self._measure(path, [o for o in observers if self._part(o) in absent], given, control)
+                    return self._measure(path, [o for o in observers if self.keys.part(o) in absent], given, control)
                 except AuditError as error:
                     named = not control or str(error).startswith("control ")
                     self._errors[failing] = error if named else AuditError(f"control {error}")
@@ -255,8 +248,7 @@ class Bench:
 
         if given.identity:
             return self._supplied(memory, wanted, make)
-        unnamed = self.setup.credit is not None and self._credit is None
-        key = None if unnamed and CREDIT in observers else self._key(path)
+        key = self.keys.record(path, observers)
         return self.cache.parts(key or memory, wanted, make, keep=key is not None, usable=_usable)
 
     def _supplied(self, memory: str, wanted: Sequence[str], make: Callable[[Sequence[str]], Parts]) -> Parts:
@@ -275,12 +267,12 @@ class Bench:
         """What these observers see of a file, from one pass, and what the file itself tells."""
         if not given.at_hand:
             raise NotAtHand
-        with self.cache.attempt(path, _digest(path)), self._said_of(path, given), self.progress(path.name) as progress:
+        file = checkpoint_digest(path)
+        with self.cache.attempt(path, file), self._said_of(path, given), self.progress(path.name) as progress:
             checkpoint = self.workshop.checkpoint(path)
             network = (self.workshop.control_network if control else self.workshop.network)(checkpoint, given)
             batches = self.workshop.batches(checkpoint, network, given)
-            with _readable():
-                digest = None if given.own_data else self._identified(self._data.digest())
+            digest = None if given.own_data else self.keys.data_digest
             credit = self.workshop.credit(checkpoint, given) if CREDIT in observers else None
             observations = self.workshop.observe(network, batches, observers, progress, digest, credit)
             self.workshop.release(path)
@@ -298,23 +290,23 @@ class Bench:
             "tensors": self.workshop.fingerprint(network),
             "environment": {
                 "feedback_saved": checkpoint.feedback is not None,
-                "checkpoint_sha256": _digest(path),
+                "checkpoint_sha256": file,
                 **({} if digest is None else {"data_sha256": digest}),
-                **({"not_cached": unkept} if (unkept := self._unkept(given)) else {}),
+                **({"not_cached": unkept} if (unkept := self.keys.unkept(given)) else {}),
             },
         }
-        sources = self._sources(checkpoint, network, given)
+        sources = self.keys.code_of(checkpoint, network, given)
         made: Parts = {FACTS: {**facts, **sources}}
         for observer in observers:
             result = observations.results[observer.name]
-            made[self._part(observer)] = {
+            made[self.keys.part(observer)] = {
                 "result": result,
                 "environment": observations.environment,
                 "stream": observations.stream,
                 **({} if result else {"unproven_by": REFERENCE.version}),
                 **sources,
                 **({"blocks": observations.blocks} if observer == STATES else {}),
-                **(self._credit_sources if observer == CREDIT else {}),
+                **(self.keys.credit_code if observer == CREDIT else {}),
             }
         plain: Parts = to_plain(made)
         return plain
@@ -333,95 +325,6 @@ class Bench:
             if given.identity or not (model is None or str(model).startswith("torchvision:")):
                 raise  # the user's own code, whose traceback tells more
             raise AuditError(f"{path}: cannot be measured: {type(error).__name__}: {str(error)[:500]}") from error
-
-    def _part(self, observer: ObserverSpec[object]) -> str:
-        """The name of an observer's result within a record: by its version, its share of the setup, and foreign code."""
-        code = "" if observer.is_own else f"-{(code_digest(observer.place.partition(':')[0]) or '')[:8]}"
-        credit = f"-{key_of({'credit': self._credit})[:8]}" if observer == CREDIT else ""
-        return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}{code}{credit}"
-
-    @property
-    def _credit(self) -> str | None:
-        """What tells one credit function from another; nothing where none is given, or one that has no name."""
-        credit = self.setup.credit
-        return network_identity(credit) if isinstance(credit, str) else None
-
-    @cached_property
-    def _credit_sources(self) -> dict[str, Any]:
-        """The code that a credit function came from, with which its result is kept."""
-        credit = self.setup.credit
-        return {"credit_sources": sources_of(credit)} if isinstance(credit, str) else {}
-
-    def _sources(self, checkpoint: Checkpoint, network: Any, given: Given) -> dict[str, Any]:
-        """The code that a factory's network, or a pickled one, came from, with which a result is kept."""
-        model = self.setup.model
-        pickled = model is None and checkpoint.network is not None
-        factory = isinstance(model, str) and is_factory(model) and not model.startswith("torchvision:")
-        if given.network is not None or not (pickled or factory):
-            return {}
-        return {"sources": sources_of(str(model or ""), {type(module).__module__ for module in network.modules()})}
-
-    def _key(self, path: Path) -> str | None:
-        """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
-        with _readable():
-            data, network, readers = self._data_stamp, self._network, self.registry.readers_digest
-        if data is None or network is None or readers is None:
-            return None
-        return key_of(
-            {
-                "record": RECORD_VERSION,
-                "file": _digest(path),
-                "name": path.name,
-                "identity": identify(path),
-                "data": data,
-                "data_name": self._data.name,
-                "network": network,
-                "readers": readers,
-                "device": self.setup.device,
-                "threads": self.setup.threads,
-                "normalize": None if self.setup.normalisation is None else self.setup.normalisation.text,
-                "torch": installed_version("torch"),
-            }
-        )
-
-    def _unkept(self, given: Given) -> str:
-        """Why a result is not kept for the next run, where it is not."""
-        if given.identity:
-            return "a conftest replaces what networks are measured with"
-        if self._data_stamp is not None and self._network is not None:
-            return ""
-        if self._data.kind is None:
-            factory = f"the data come from the factory {self._data.text}, which has no digest"
-            return factory if self._data.text else "the data have no digest"
-        return "the network or the data have no digest"
-
-    @cached_property
-    def _data(self) -> DataSpec:
-        if not isinstance(self.setup.data, str):
-            return DataSpec("")
-        return self.registry.data_spec(self.setup.data)
-
-    @cached_property
-    def _data_stamp(self) -> str | None:
-        """What identifies the data, which is decoded once."""
-        return self._identified(self._data.stamp())
-
-    @property
-    def _network(self) -> str | None:
-        model = self.setup.model
-        return network_identity(model) if model is None or isinstance(model, str) else None
-
-    def _identified(self, told: str | None) -> str | None:
-        """What identifies the data: what its SPEC tells, else the digest that the data of a factory or a caller bring."""
-        return self._own_digest if told is None and self._data.kind is None else told
-
-    @cached_property
-    def _own_digest(self) -> str | None:
-        """The digest that the data itself brings; data that cannot be made has none, and whoever measures says why."""
-        try:
-            return None if self.setup.data is None else self.workshop.data.digest
-        except AuditError:
-            return None
 
 
 class NotAtHand(Exception):
@@ -482,26 +385,5 @@ def _usable(name: str, part: Any) -> bool:
     return whole and all(is_current(part[code]) for code in ("sources", "credit_sources") if code in part)
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
-    """Say of a file that cannot be read which one it is."""
-    try:
-        yield
-    except OSError as error:
-        raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
-
-
 def _fingerprint(facts: Mapping[str, Any], blocks: Sequence[Sequence[str]] = ()) -> Fingerprint:
     return read(Fingerprint, {**facts["tensors"], "blocks": blocks}, "tensors")
-
-
-def _digest(path: Path) -> str:
-    try:
-        files = files_of(path)
-        return file_digest(path) if files == [path] else joined(f"{file.name} {file_digest(file)}" for file in files)
-    except FileNotFoundError as error:
-        raise AuditError(f"{path}: no such file; was it moved or deleted since the run began?") from error
-    except IsADirectoryError as error:
-        raise AuditError(f"{path}: is a directory, not a file") from error
-    except OSError as error:
-        raise AuditError(f"{path}: cannot be read: {error.strerror or error}") from error

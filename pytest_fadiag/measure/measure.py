@@ -8,10 +8,8 @@ from torch import nn
 
 from ..judge.credit import CreditFunction
 from ..judge.diagnostics import DIAGNOSTICS
-from ..judge.errors import AuditError
 from ..judge.observers import CREDIT
-from ..judge.records import BATCH, BATCHES, Accuracy, Measurement
-from ..judge.wording import count
+from ..judge.records import BATCH, BATCHES, Measurement
 from .batches import Batch
 from .credit import CreditSource, function_name
 from .observe import OnProgress, observe
@@ -62,29 +60,3 @@ def measure(
         credit=credit,
     )
     return Measurement.of(observations.results, observations.environment, observations.stream)
-
-
-def evaluate(
-    model: nn.Module,
-    eval_batches: Iterable[Batch],
-    *,
-    batch_size: int = BATCH,
-    threads: int | None = None,
-    progress: OnProgress | None = None,
-    data_digest: str | None = None,
-) -> Accuracy:
-    """The accuracy of a network, image by image; it needs no residual stream, so it serves controls without blocks too."""
-    observations = observe(
-        model,
-        eval_batches,
-        ["accuracy"],
-        batch_size=batch_size,
-        threads=threads,
-        progress=progress,
-        data_digest=data_digest,
-    )
-    result = observations.results["accuracy"]
-    if result["nonfinite_logits"]:
-        broken = count(result["nonfinite_logits"], "image")
-        raise AuditError(f"the logits are not finite for {broken}, so this network has no accuracy")
-    return Accuracy(**result["accuracy"])

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from pytest_fadiag import Measurement, ResidualMLP, measure
 from pytest_fadiag.judge.margins import margin_interval
-from pytest_fadiag.measure.measure import evaluate
 from pytest_fadiag.measure.observers.base import Gradient, Output, OutputError, PassInfo, Samples
 from pytest_fadiag.measure.observers.directions import GradientDirections
 from pytest_fadiag.measure.vectors import median, pairwise_cosine, row_norms
@@ -268,7 +267,8 @@ def test_other_images_with_the_same_labels_are_told_apart_by_the_digest_of_their
     ours = measure(model, in_batches(x, y), data_digest="x").accuracy
     assert ours.data == "x"
     theirs, elsewhere = (
-        evaluate(control, in_batches(images, y), data_digest=digest) for images, digest in ((x, "x"), (other, "other"))
+        measure(control, in_batches(images, y), data_digest=digest, observers=["accuracy"]).accuracy
+        for images, digest in ((x, "x"), (other, "other"))
     )
     assert theirs.order == elsewhere.order
     kinds = [margin_interval(ours, accuracy) for accuracy in (theirs, elsewhere)]

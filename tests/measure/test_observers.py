@@ -25,7 +25,6 @@ from pytest_fadiag.judge.observers import FIELD_OBSERVERS, ObserverSpec
 from pytest_fadiag.judge.records import AuxiliaryStatistics
 from pytest_fadiag.measure import forward
 from pytest_fadiag.measure import observers as home
-from pytest_fadiag.measure.measure import evaluate
 from pytest_fadiag.measure.observe import observe
 from pytest_fadiag.measure.observers import Gradient, Observer, Output, OutputError, PassInfo, State
 
@@ -120,7 +119,8 @@ def test_an_encoder_layer_of_torch_is_the_same_but_for_last_digits() -> None:
 
 def test_the_accuracy_of_a_control_is_that_of_a_measurement_whatever_the_sizes_of_the_batches() -> None:
     for size in (77, 128, 1500):
-        assert evaluate(network(), in_batches(X, Y, size)) == measure(network(), in_batches(X, Y, size)).accuracy
+        alone, among_others = (measure(network(), in_batches(X, Y, size), observers=kinds) for kinds in (["accuracy"], None))
+        assert alone.accuracy == among_others.accuracy
 
 
 def test_the_error_of_another_loss_needs_no_gradient_of_the_network() -> None:

@@ -1,0 +1,158 @@
+"""What the numbers of a file depend on: the keys under which they are kept, and why some are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .cache import key_of
+from .judge.errors import AuditError
+from .judge.observers import CREDIT, ObserverSpec
+from .load.closure import sources_of
+from .load.digests import code_digest, file_digest, installed_version, joined
+from .load.huggingface import files_of
+from .load.identity import identify
+from .load.setup import Given, Setup
+from .load.sources import DataSpec
+from .load.specs import is_factory, network_identity
+from .registry import Registry
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .load.checkpoints import Checkpoint
+
+RECORD_VERSION = 7
+"""Raised when a kept record gains something that a run relies on."""
+
+
+class Keys:
+    """The keys of one setup; ``own_digest`` gives the digest that data of a factory or a caller brings with it."""
+
+    def __init__(self, setup: Setup, registry: Registry, own_digest: Callable[[], str | None]) -> None:
+        self.setup = setup
+        self.registry = registry
+        self._ask_data = own_digest
+        self._probe = key_of({"stream": setup.stream, "batches": setup.batches})[:8]
+
+    def record(self, path: Path, observers: Sequence[ObserverSpec[object]]) -> str | None:
+        """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
+        if CREDIT in observers and self.setup.credit is not None and self._credit is None:
+            return None
+        with _readable():
+            data, network, readers = self._data_stamp, self._network, self.registry.readers_digest
+        if data is None or network is None or readers is None:
+            return None
+        return key_of(
+            {
+                "record": RECORD_VERSION,
+                "file": checkpoint_digest(path),
+                "name": path.name,
+                "identity": identify(path),
+                "data": data,
+                "data_name": self._data.name,
+                "network": network,
+                "readers": readers,
+                "device": self.setup.device,
+                "threads": self.setup.threads,
+                "normalize": None if self.setup.normalisation is None else self.setup.normalisation.text,
+                "torch": installed_version("torch"),
+            }
+        )
+
+    def part(self, observer: ObserverSpec[object]) -> str:
+        """The name of an observer's result within a record: by its version, its share of the setup, and foreign code."""
+        code = "" if observer.is_own else f"-{(code_digest(observer.place.partition(':')[0]) or '')[:8]}"
+        credit = f"-{key_of({'credit': self._credit})[:8]}" if observer == CREDIT else ""
+        return f"{observer.name}-{observer.version}{f'-{self._probe}' if observer.probe else ''}{code}{credit}"
+
+    def unkept(self, given: Given) -> str:
+        """Why a result is not kept for the next run, where it is not."""
+        if given.identity:
+            return "a conftest replaces what networks are measured with"
+        if self._data_stamp is not None and self._network is not None:
+            return ""
+        if self._data.kind is None:
+            factory = f"the data come from the factory {self._data.text}, which has no digest"
+            return factory if self._data.text else "the data have no digest"
+        return "the network or the data have no digest"
+
+    def code_of(self, checkpoint: Checkpoint, network: nn.Module, given: Given) -> dict[str, Any]:
+        """The code that a factory's network, or a pickled one, came from, with which a result is kept."""
+        model = self.setup.model
+        pickled = model is None and checkpoint.network is not None
+        factory = isinstance(model, str) and is_factory(model) and not model.startswith("torchvision:")
+        if given.network is not None or not (pickled or factory):
+            return {}
+        return {"sources": sources_of(str(model or ""), {type(module).__module__ for module in network.modules()})}
+
+    @cached_property
+    def credit_code(self) -> dict[str, Any]:
+        """The code that a credit function came from, with which its result is kept."""
+        credit = self.setup.credit
+        return {"credit_sources": sources_of(credit)} if isinstance(credit, str) else {}
+
+    @property
+    def data_digest(self) -> str | None:
+        """The digest of the images and labels, if they have one."""
+        with _readable():
+            return self._identified(self._data.digest())
+
+    @cached_property
+    def _data(self) -> DataSpec:
+        if not isinstance(self.setup.data, str):
+            return DataSpec("")
+        return self.registry.data_spec(self.setup.data)
+
+    @cached_property
+    def _data_stamp(self) -> str | None:
+        """What identifies the data, which is decoded once."""
+        return self._identified(self._data.stamp())
+
+    def _identified(self, told: str | None) -> str | None:
+        """What identifies the data: what its SPEC tells, else the digest that the data of a factory or a caller bring."""
+        return self._own_digest if told is None and self._data.kind is None else told
+
+    @cached_property
+    def _own_digest(self) -> str | None:
+        """The digest that the data itself brings; data that cannot be made has none, and whoever measures says why."""
+        try:
+            return None if self.setup.data is None else self._ask_data()
+        except AuditError:
+            return None
+
+    @property
+    def _network(self) -> str | None:
+        model = self.setup.model
+        return network_identity(model) if model is None or isinstance(model, str) else None
+
+    @property
+    def _credit(self) -> str | None:
+        """What tells one credit function from another; nothing where none is given, or one that has no name."""
+        credit = self.setup.credit
+        return network_identity(credit) if isinstance(credit, str) else None
+
+
+def checkpoint_digest(path: Path) -> str:
+    """The digest of a checkpoint: a file, or a folder of files."""
+    try:
+        files = files_of(path)
+        return file_digest(path) if files == [path] else joined(f"{file.name} {file_digest(file)}" for file in files)
+    except FileNotFoundError as error:
+        raise AuditError(f"{path}: no such file; was it moved or deleted since the run began?") from error
+    except IsADirectoryError as error:
+        raise AuditError(f"{path}: is a directory, not a file") from error
+    except OSError as error:
+        raise AuditError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Say of a file that cannot be read which one it is."""
+    try:
+        yield
+    except OSError as error:
+        raise AuditError(f"{error.filename}: cannot be read: {error.strerror or error}") from error
