@@ -42,7 +42,7 @@ def cost(rounds: int) -> None:
         ratios = []
         for number in range(1, rounds + 1):
             without = processor_seconds(f"--fa-diagnostics={keys}")
-            with_credit = processor_seconds(f"--fa-diagnostics={keys}f", CREDIT)  # named: a credit alone adds no letter to some
+            with_credit = processor_seconds(f"--fa-diagnostics={keys}f", CREDIT)
             ratios.append(with_credit / without)
             print(f"{keys}, round {number}: {without:.1f} s, with (f) {with_credit:.1f} s: {ratios[-1]:.2f} times", flush=True)
         print(f"{keys} with (f): {statistics.median(ratios):.2f} times the audit without")

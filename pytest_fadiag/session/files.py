@@ -109,6 +109,8 @@ def _texts(config: pytest.Config, settings: Settings, option: Option) -> tuple[s
     """What an option was set to, as it would be typed in the root folder."""
     if option.field not in settings.given or option.field in NOT_OF_THE_AUDIT:
         return ()
+    if option.field == "credit" and settings.ignores_credit:
+        return ()  # typed, it would start its diagnostic
     line = config.getoption(option.key, None)
     chosen = line if line is not None else config.getini(option.key)
     texts = [str(text) for text in chosen] if isinstance(chosen, (list, tuple)) else [str(chosen)]

@@ -274,8 +274,8 @@ OPTIONS = (
     ),
     Option(
         "diagnostics",
-        f"Which diagnostics are run; nothing is measured for the others (default: abcd, e without a "
-        f"control, f with --fa-credit; all: what can be measured). {_DIAGNOSTICS}; those of other "
+        f"Which diagnostics are run, and f where --fa-credit is given; nothing is measured for the others (default: abcd, e "
+        f"without a control; all: what can be measured). {_DIAGNOSTICS}; those of other "
         "packages by their names, behind a comma: abcd,my-name",
         _keys,
         metavar="KEYS",

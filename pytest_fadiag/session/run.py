@@ -166,7 +166,7 @@ class Run:
             problems[CONTROLLED] = error  # it concerns one diagnostic; the others are judged
         if expected is None:
             expected = self._expected(target, evidence)
-            problems |= self._unrecorded(target, evidence, diagnostics)
+            problems = self._unrecorded(target, evidence, diagnostics) | problems  # what cannot be judged is said first
         # The tests of a checkpoint share one report, and with it what is computed from it.
         key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected)
         if key not in self._reports:
@@ -233,7 +233,7 @@ class Run:
         file = self.expectations.path.name
         said: dict[str, BaseException] = {}
         for diagnostic in (diagnostic for diagnostic in diagnostics if diagnostic.key in keys):
-            later = diagnostic not in DIAGNOSTICS.by_default and not self.settings.chooses
+            later = diagnostic not in DIAGNOSTICS.by_default and diagnostic.key not in self.settings.named
             text = f"{labelled(diagnostic.key)} of {target.id} is not recorded in {file}"
             said[diagnostic.key] = (
                 pytest.skip.Exception(f"{text}: record it there (--fa-update-expect)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..judge.diagnostics import ALL, DepthUtility, Diagnostic, Diagnostics, unasked
+from ..judge.diagnostics import ALL, CreditAlignment, DepthUtility, Diagnostic, Diagnostics, unasked
 from ..judge.errors import AuditError
 from ..judge.keys import Keys
 from ..load.controls import Controls, parse_controls
@@ -187,23 +187,27 @@ def _below(path: str | Path, folder: str) -> bool:
 
 
 def asked_keys(run: Run, node: pytest.Item | pytest.Collector) -> Keys:
-    """The diagnostics that the run names; where it names none, those that go by what there is, a control or a credit."""
-    return run.settings.diagnostics if run.settings.chooses else unasked_keys(run, node)
+    """The diagnostics that the run names, and that of a given credit; where it names none, those that go by what there is."""
+    settings = run.settings
+    if not settings.chooses:
+        return unasked_keys(run, node)
+    by_fixture = settings.adds_credit and override_of(node, CREDIT_FIXTURE) is not None
+    return with_alignment(settings.diagnostics) if by_fixture else settings.diagnostics
 
 
 def asked_of(run: Run, session: pytest.Session, target: Target) -> Keys:
     """The diagnostics of a generated test, where no argument names one.
 
-    Where the run names none: of a recorded row, those that it had; of a log, none that needs states, and that of the credit
-    where its recorder was given the method's.
+    Where the run names none: of a recorded row, those that it had. Of a log, none that needs states, unless it is named, and
+    that of the credit where its recorder was given the method's.
     """
-    keys = asked_keys(run, session)
-    if run.settings.chooses or target.kind is Kind.CHECKPOINT:
-        return keys
-    if target.kind is Kind.RECORDED:
+    keys, named = asked_keys(run, session), run.settings.named
+    if target.kind is Kind.RECORDED and not run.settings.chooses:
         return keys if target.keys is None else target.keys
-    unprobed = Keys.of(key for key in keys if key != DepthUtility.key)
-    return with_alignment(unprobed) if records_credit(Path(target.path)) else unprobed
+    if target.kind is not Kind.LOG:
+        return keys
+    of_numbers = Keys.of(key for key in keys if key in named or key not in (DepthUtility.key, CreditAlignment.key))
+    return with_alignment(of_numbers) if not run.settings.chooses and records_credit(Path(target.path)) else of_numbers
 
 
 def unasked_keys(run: Run, node: pytest.Item | pytest.Collector) -> Keys:

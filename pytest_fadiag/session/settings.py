@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ MEASURING = (
 
 REGISTRY: pytest.StashKey[Registry] = pytest.StashKey()
 """What there is, of this package and of others."""
+
+
+_NONE = Keys()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,8 @@ class Settings:
     growth: str | None
     confounds: str | None
     diagnostics: Keys
+    named: Keys = _NONE
+    """Those of them that somebody named, by letters, by «all» or by a published form."""
     everything: bool = False
     """Whether all diagnostics are run that can be: then one that nobody supplied with what it needs is no error."""
     protocol: str | None
@@ -100,16 +105,18 @@ class Settings:
         _one_way_to_choose(values, given, typed)
         registry = config.stash[REGISTRY]
         available = registry.diagnostics
-        everything = values["diagnostics"] == ALL
+        everything, chooses = values["diagnostics"] == ALL, values["diagnostics"] is not None
         for name in ("diagnostics", "threshold", "report"):
             try:
-                values[name] = _known(
-                    name, values[name], registry, with_credit=values["credit"] is not None and values["protocol"] is None
-                )
+                values[name] = _known(name, values[name], registry)
             except AuditError as error:
                 raise AuditError(f"{f'--fa-{name}' if name in typed else f'ini option fa_{name}'}: {error}") from None
+        named = values["diagnostics"] if chooses else _NONE
+        if values["credit"] is not None and values["protocol"] is None and not _narrows(typed):
+            values["diagnostics"] = with_alignment(values["diagnostics"])
         return cls(
             **values,
+            named=named,
             everything=everything,
             available=available,
             root=config.rootpath,
@@ -149,6 +156,16 @@ class Settings:
         return "diagnostics" in self.given or self.protocol is not None
 
     @property
+    def adds_credit(self) -> bool:
+        """Whether a credit that is given starts its diagnostic beside those that somebody names."""
+        return self.protocol is None and not _narrows(self.typed)
+
+    @property
+    def ignores_credit(self) -> bool:
+        """Whether a credit stands in the ini file at which no generated test looks, measured or shown."""
+        return self.credit is not None and self.protocol is None and CreditAlignment.key not in self.diagnostics
+
+    @property
     def updates_expect(self) -> bool:
         """Whether this run records what it finds instead of comparing with what was recorded."""
         return self.update_expect or self.update_expect_on_ci
@@ -172,13 +189,12 @@ class Settings:
         return f"--fa-{option}" if option in self.typed else f"fa_{option} in the ini file"
 
 
-def _known(name: str, value: Any, registry: Registry, *, with_credit: bool = False) -> Any:
+def _known(name: str, value: Any, registry: Registry) -> Any:
     """A value that names diagnostics, thresholds or kinds of files, held to those that there are."""
     available = registry.diagnostics
     if name == "diagnostics":
         chosen = available.by_default if value is None else available.select(value)
-        keys = Keys.of(diagnostic.key for diagnostic in chosen)
-        return with_alignment(keys) if with_credit and value is None else keys
+        return Keys.of(diagnostic.key for diagnostic in chosen)
     if name == "threshold":
         available.thresholds().replace(**dict(value))
         return value
@@ -199,6 +215,11 @@ def _one_way_to_choose(values: dict[str, Any], given: set[str], typed: set[str])
         values[other] = None
     if values["protocol"] is not None:
         values["diagnostics"] = PROTOCOLS[values["protocol"]].keys
+
+
+def _narrows(typed: Set[str]) -> bool:
+    """Whether the command line says which diagnostics are run, and the credit stands elsewhere: what is typed wins."""
+    return "diagnostics" in typed and "credit" not in typed
 
 
 def with_alignment(keys: Keys) -> Keys:

@@ -197,6 +197,10 @@ class Summary:
         notes = [f"recorded in {file} and not in this run: {', '.join(gone[:3])}{more}"] if gone else []
         return notes + ([f"not in the record {file}: {', '.join(new)}"] if (new := _unrecorded(rows)) else [])
 
+    def _run_notes(self, audit: Audit) -> list[str]:
+        """What is said of the run as a whole, below the notes on its rows."""
+        return [*self._gone(audit.rows), *self._left_out(), *self._unused()]
+
     def _left_out(self) -> list[str]:
         """A note on files that a glob matches and that are no networks by their names: one of them may be one all the same."""
         settings, targets = self.run.settings, self.run.targets
@@ -208,6 +212,11 @@ class Summary:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return [f"left out by their names: {', '.join(names[:3])}{more}; name a file to audit it"] if names else []
 
+    def _unused(self) -> list[str]:
+        """A note on a credit of the ini file that nothing looks at, since the command line says which diagnostics are run."""
+        ignored = self.run.settings.ignores_credit
+        return ["fa_credit of the ini file is not looked at: --fa-diagnostics leaves (f) out"] if ignored else []
+
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
         """Print the audit table, with -q one line a network, with -qq one line."""
@@ -216,10 +225,10 @@ class Summary:
             if config.get_verbosity() < -1:
                 terminalreporter.write_line(one_line(audit, terminalreporter._tw.fullwidth))
             else:
-                write_brief(terminalreporter._tw, audit, [*self._gone(audit.rows), *self._left_out()])
+                write_brief(terminalreporter._tw, audit, self._run_notes(audit))
         elif audit and (audit.rows or audit.margins):
             terminalreporter.write_sep("=", "FA audit")
-            write_table(terminalreporter._tw, audit, [*self._gone(audit.rows), *self._left_out()])
+            write_table(terminalreporter._tw, audit, self._run_notes(audit))
         if audit and audit.checklist:
             terminalreporter.write_line(summary_line(audit.checklist))
         for note in self.notes:

@@ -113,7 +113,8 @@ class RowStatus:
         if findings and expected is not None:
             compared = Keys.of(key for key in fired if outcomes.get(key) is not Outcome.SKIPPED)  # what no record knows is
             same = compared == Keys.of(key for key in expected if key in ran)
-            as_expected = None if same and not (fired or passed) else same
+            tested = bool(fired or passed) and compared == fired  # no record expects what fired beside what it knows
+            as_expected = None if same and not tested else same
         return cls(
             standing=standing,
             reported=bool(findings),

@@ -149,3 +149,53 @@ def test_a_result_is_kept_with_the_code_of_its_function(rules: Repo, measured: l
     rules.write("rules.py", GRADIENT.replace("return torch.autograd.grad(", "return torch.autograd.grad(-1 * "))
     rules.run(*command).assert_outcomes(failed=1)
     assert len(measured) == 3
+
+
+def outcomes_of(repo: Repo, *options: str) -> dict[str, str]:
+    outcomes: dict[str, str] = repo.summary(BP, *options)["runs/bp_s42.pt"]["outcomes"]
+    return outcomes
+
+
+@pytest.mark.parametrize("diagnostics", ["ab", "abf"])
+def test_a_typed_credit_starts_it_beside_the_letters_of_the_ini_file_or_of_the_command(rules: Repo, diagnostics: str) -> None:
+    rules.ini(diagnostics, fa_data="data.npz")
+    passed = {"a": "passed", "b": "passed", "f": "passed"}
+    assert outcomes_of(rules, "--fa-credit=rules:gradient") == passed
+    rules.ini("abcde", fa_data="data.npz")
+    assert outcomes_of(rules, "--fa-credit=rules:gradient", f"--fa-diagnostics={diagnostics}") == passed
+    rules.ini(diagnostics, fa_data="data.npz", fa_credit="rules:gradient")
+    assert outcomes_of(rules) == passed
+
+
+def test_letters_that_are_typed_leave_out_the_credit_of_the_ini_file_and_say_so(rules: Repo) -> None:
+    rules.ini("abf", fa_data="data.npz", fa_credit="rules:gradient")
+    document = rules.audit(BP, "--fa-diagnostics=ab")
+    assert set(document["summary"][0]["outcomes"]) == {"a", "b"}
+    assert "credit" not in document["origin"]["options"], "measured again from there, it would start (f)"
+    result = rules.run(BP, "--fa-diagnostics=ab")
+    result.stdout.fnmatch_lines(["*fa_credit of the ini file is not looked at: --fa-diagnostics leaves (f) out"])
+    for options in ((), ("--fa-diagnostics=abf",), ("--fa-protocol=four",)):
+        rules.run(BP, *options).stdout.no_fnmatch_line("*is not looked at*")
+
+
+def test_a_fixture_starts_it_beside_the_letters_of_the_ini_file(rules: Repo) -> None:
+    rules.ini("ab", fa_data="data.npz")
+    rules.write("conftest.py", "import pytest, rules\n@pytest.fixture\ndef fa_credit():\n    return rules.gradient\n")
+    assert outcomes_of(rules) == {"a": "passed", "b": "passed", "f": "passed"}
+    assert set(outcomes_of(rules, "--fa-diagnostics=ab")) == {"a", "b"}
+
+
+def test_a_log_has_no_states_at_which_a_function_could_give_its_credit(rules: Repo) -> None:
+    (rules.path / "bp_s1.json").write_text('{"log": [{"epoch": 1, "hidden_norms": [1, 2], "acc_eval": 0.9}]}')
+    rules.ini("ab", fa_data="data.npz")
+    assert set(rules.summary("--fa-log=bp_s1.json", "--fa-credit=rules:gradient")["bp_s1.json"]["outcomes"]) == {"a", "b"}
+
+
+def test_a_record_that_does_not_know_it_is_no_error_unless_it_is_named(rules: Repo) -> None:
+    (rules.path / "expected.json").write_text('{"bp": ""}')
+    rules.ini("ab", fa_data="data.npz", fa_expect="expected.json")
+    result = rules.run(BP, "--fa-credit=rules:opposite")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(["bp * walk-back f", "note: not in the record expected.json: credit-alignment"])
+    rules.run(BP, "--fa-credit=rules:broken").assert_outcomes(passed=2, errors=1)
+    rules.run(BP, "--fa-credit=rules:opposite", "--fa-diagnostics=abf").assert_outcomes(passed=2, errors=1)
