@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 import statistics
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -173,17 +172,18 @@ class SeedMargin:
         def decides(seeds: int) -> bool:
             return self.variance.with_seeds(self.seeds / seeds).half_width(seeds, images) <= distance
 
-        numbers = range(self.seeds + 1, MOST_SEEDS + 1)  # the interval narrows with each
-        index = bisect_left(numbers, True, key=decides)
         # Pairing takes away what a network and its control have in common, which is most of the noise of the images.
         pairing = f"; {PAIRED_MAY}" if self.caveat else ""
-        if index < len(numbers):
-            more = count(index + 1, "more seed")
-            return f"about {more} ({numbers[index]:,} in all) would decide if margin and spread stay as they are{pairing}"
         if t95(images - 1) * math.sqrt(self.variance.with_seeds(0.0).total) > distance:
             which = f"{images:,} {'assumed ' if self.assumed_images else ''}test images"
             return f"more seeds alone cannot decide: the noise of the {which} is too large, more of them are needed{pairing}"
-        return f"the margin is so close to the minimum that more than {MOST_SEEDS:,} seeds would be needed{pairing}"
+        # Of few images the interval may widen again with more seeds, as its degrees of freedom become those of the images.
+        undecided = (seeds for seeds in range(MOST_SEEDS, self.seeds, -1) if not decides(seeds))
+        least = next(undecided, self.seeds) + 1
+        if least > MOST_SEEDS:
+            return f"the margin is so close to the minimum that more than {MOST_SEEDS:,} seeds would be needed{pairing}"
+        more = count(least - self.seeds, "more seed")
+        return f"about {more} ({least:,} in all) would decide if margin and spread stay as they are{pairing}"
 
 
 def seed_margin(ours: Sequence[Accuracy], theirs: Sequence[Accuracy], minimum: float) -> SeedMargin:

@@ -393,6 +393,34 @@ def test_endless_seeds_leave_the_noise_of_the_images() -> None:
     assert "so close to the minimum" in needed(Variance(1e4, 1.0), 4.31, images=3)
 
 
+def first_that_decides(v: Variance, distance: float, images: int) -> int | None:
+    """The number of seeds from which on every one decides, by the closed form for each of them; of 3 seeds at first."""
+    open_at = 0
+    for seeds in range(4, 1001):
+        v_s, v_e = v.over_seeds * 3 / seeds, v.residual * 3 / seeds
+        v_i = max(v.over_images - v.residual, 0.0) + min(v.over_images, v.residual) * 3 / seeds
+        total = max(v_s + v_i - v_e, v_i)
+        df = total**2 / (v_s**2 / (seeds - 1) + v_i**2 / (images - 1))
+        open_at = seeds if t95(df) * math.sqrt(total) > distance else open_at
+    return None if open_at == 1000 else max(open_at, 3) + 1
+
+
+@pytest.mark.parametrize("images", [2, 3, 4, 10, 1000])
+@pytest.mark.parametrize("spread", [Variance(6.0, 1.0), Variance(1.0, 0.3, 0.2), Variance(0.2, 0.5, 0.1)], ids=str)
+def test_no_number_of_seeds_is_said_that_endless_many_would_undo(spread: Variance, images: int) -> None:
+    """Of few images the degrees of freedom fall to theirs as seeds are added, and with 3 of them t rises to 4.3 again."""
+    endless = t95(images - 1) * math.sqrt(spread.over_images - spread.residual)
+    kinds = set()
+    for share in (0.5, 0.9, 0.999, 1.001, 1.02, 1.1, 1.5, 2.5):
+        said, least = needed(spread, share * endless, images), first_that_decides(spread, share * endless, images)
+        if share < 1:
+            assert said.startswith("more seeds alone cannot decide")
+        else:
+            assert (f"({least:,} in all) would decide" if least else "more than 1,000 seeds would be needed") in said
+        kinds.add(said.split()[0])
+    assert "about" in kinds
+
+
 # --- probes ----------------------------------------------------------------------------------------------------------
 
 
