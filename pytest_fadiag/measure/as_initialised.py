@@ -33,8 +33,9 @@ def as_initialised(network: nn.Module, stream: Stream) -> tuple[int, ...]:
     """The blocks, counted from 0, whose weights a new initialisation could have drawn.
 
     Only what ``reset_parameters`` of their modules draws can be compared: constants such as those of a norm must be what they
-    begin as, weights must have the distribution and, where it is bounded, the range of new ones. Training moves them all. A
-    block that its authors initialise in their own way is never among these.
+    begin as, weights must have the distribution and, where it is bounded, the range of new ones. Training moves them all, but
+    a distribution without bounds, such as a normal one, stays what it is where weights move by a third: a block in which
+    nothing else is drawn is never among these, nor is one that its authors initialise in their own way.
     """
     own = named_parameters(network)
     draws = list(initial_values(network, stream, SEEDS))
@@ -42,7 +43,8 @@ def as_initialised(network: nn.Module, stream: Stream) -> tuple[int, ...]:
     for block, names in enumerate(stream.parameters):
         drawn = sorted(names.intersection(*draws))
         fresh = [numpy.concatenate([_numbers(draw[name]) for draw in draws]) for name in drawn]
-        if not all(map(_constant, fresh)) and all(map(_alike, (_numbers(own[name]) for name in drawn), fresh)):
+        told = any(map(_telling, fresh)) and not all(map(_constant, fresh))
+        if told and all(map(_alike, (_numbers(own[name]) for name in drawn), fresh)):
             found.append(block)
     return tuple(found)
 
@@ -60,12 +62,20 @@ def _alike(values: Numbers, fresh: Numbers) -> bool:
 
 def _in_range(values: Numbers, fresh: Numbers) -> bool:
     """Whether values lie within the bounds of a uniform distribution; one that has no bounds holds everything."""
-    low, high = float(fresh.min()), float(fresh.max())
-    span = high - low
-    if len(values) < FEW or span > UNIFORM * float(fresh.std(dtype=numpy.float64)):
+    if len(values) < FEW or not _bounded(fresh):
         return True
-    slack = span * (BEYOND / len(values) + ROUNDING)
+    low, high = float(fresh.min()), float(fresh.max())
+    slack = (high - low) * (BEYOND / len(values) + ROUNDING)
     return bool(values.min() >= low - slack and values.max() <= high + slack)
+
+
+def _bounded(fresh: Numbers) -> bool:
+    return float(fresh.max()) - float(fresh.min()) <= UNIFORM * float(fresh.std(dtype=numpy.float64))
+
+
+def _telling(fresh: Numbers) -> bool:
+    """Whether a small step of every entry shows: away from a constant, or beyond the bounds of many entries."""
+    return _constant(fresh) or (len(fresh) >= FEW * len(SEEDS) and _bounded(fresh))
 
 
 def _same_distribution(values: Numbers, fresh: Numbers) -> bool:

@@ -93,6 +93,40 @@ def test_an_initialisation_of_the_authors_own_is_not_claimed_to_be_known() -> No
     assert found(net, torch.randn(8, 12)) == ()
 
 
+class Normal(nn.Linear):
+    """A layer that begins with normal weights, which have no bounds."""
+
+    def reset_parameters(self) -> None:
+        nn.init.kaiming_normal_(self.weight, nonlinearity="linear")
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
+def normal(*, bias: bool) -> nn.Sequential:
+    blocks = [Residual(Normal(16, 32, bias=bias), nn.GELU(), Normal(32, 16, bias=bias)) for _ in range(3)]
+    return nn.Sequential(nn.Linear(12, 16), *blocks, nn.Linear(16, CLASSES))
+
+
+def test_trained_weights_that_are_still_normal_are_not_taken_for_new_ones() -> None:
+    torch.manual_seed(0)
+    net = normal(bias=False)
+    with torch.no_grad():
+        for block in net[1:4]:
+            weight = block.f[0].weight  # type: ignore[index, union-attr]
+            step = torch.outer(torch.randn(32), torch.randn(16))  # as a gradient: of low rank, and it moves every entry
+            weight.add_(step, alpha=0.2 * float(weight.norm() / step.norm()))
+    assert found(net, torch.randn(8, 12)) == ()
+
+
+def test_normal_weights_beside_biases_that_never_moved_are_as_initialised() -> None:
+    torch.manual_seed(0)
+    net = normal(bias=True)
+    assert found(net, torch.randn(8, 12)) == (0, 1, 2)
+    with torch.no_grad():
+        net[2].f[0].bias.add_(1e-4)  # type: ignore[index, union-attr]
+    assert found(net, torch.randn(8, 12)) == (0, 2)
+
+
 def test_what_is_drawn_by_its_own_mean_and_spread_tells_nothing() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
