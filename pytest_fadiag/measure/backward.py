@@ -50,7 +50,8 @@ class Backward:
         return [layer for layer in range(self.depth + 1) if layer not in self.layers]
 
     def _on_gradient(self, layer: int, gradient: Tensor) -> None:
-        assert self.error is not None
+        if self.error is None:
+            return  # of the forward's own, which differentiates by itself
         self.layers.add(layer)
         value = gradient.detach().movedim(self.stream.batch_dims[layer], 0)
         self.show(Gradient(self.error.samples, layer, self.depth, value, self.error, self.stream.tokens[layer]))

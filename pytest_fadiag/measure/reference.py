@@ -133,6 +133,8 @@ def passed(
         logits = stream.run(network, copied(x), on_state)
         with nullcontext() if through is None else through.aside():
             carried = objective(logits)
+    for state in states:
+        state.grad = None  # a forward that differentiates by itself, as by an energy, has left something there
     before = [_before(state, handed) for state in states]
     if carried.requires_grad:
         # Not torch.autograd.grad, with which reentrant checkpoints refuse to work; nothing but the first state is a leaf.

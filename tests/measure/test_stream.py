@@ -146,6 +146,14 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
+def downhill(net: Net, block: nn.Module, h: Tensor) -> Tensor:
+    """A step down an energy, whose gradient the forward takes by itself."""
+    with torch.enable_grad():
+        state = h if h.requires_grad else h.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(block(state).square().sum(), state, create_graph=True)
+    return h - gradient
+
+
 STEPS: dict[str, Callable[[Net, nn.Module, Tensor], Tensor]] = {
     "h + f": lambda net, block, h: h + block(h),
     "h + drop(f)": lambda net, block, h: h + net.drop(block(h)),
@@ -157,6 +165,8 @@ STEPS: dict[str, Callable[[Net, nn.Module, Tensor], Tensor]] = {
     "relu_(f)": lambda net, block, h: F.relu(block(h), inplace=True),
     "drop(f)": lambda net, block, h: net.drop(block(h)),
     "block(h=h)": lambda net, block, h: h + block(h=h),
+    "h + vmap(f)": lambda net, block, h: h + torch.func.vmap(block)(h),
+    "h - gradient of an energy": downhill,
 }
 
 

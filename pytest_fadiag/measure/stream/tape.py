@@ -126,7 +126,9 @@ class Tape:
             return run()
 
     def node_of(self, tensor: Tensor) -> Node | None:
-        """The value that a tensor holds now, or nothing where that does not depend on the samples."""
+        """The value that a tensor holds now, or nothing where that does not depend on the samples, or ``vmap`` hides it."""
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            return None
         index = self._value(tensor).node
         return None if index is None else self.nodes[index]
 
