@@ -614,6 +614,19 @@ def test_a_condition_beside_the_blocks_is_refused_whatever_is_named(spec: str | 
         find_stream(Conditioned().eval(), torch.randn(3, 20), spec)
 
 
+def test_weights_that_a_network_makes_from_the_samples_are_a_condition() -> None:
+    class Hyper(Conditioned):
+        def forward(self, x: Tensor) -> Tensor:
+            h, weights = self.embed(x), torch.einsum("bi,bj->bij", self.condition(x), self.condition(x))
+            for _ in range(3):
+                h = h + torch.tanh(torch.bmm(self.norm(h)[:, None], weights)[:, 0])
+            logits: Tensor = self.head(self.norm(h))
+            return logits
+
+    with pytest.raises(AuditError, match=r"no tensor carries all .* No --fa-stream passes the test"):
+        find_stream(Hyper().eval(), torch.randn(3, 20))
+
+
 def test_branches_side_by_side_are_one_block(data: tuple[Tensor, Tensor]) -> None:
     class Experts(Net):
         def forward(self, x: Tensor) -> Tensor:

@@ -164,10 +164,12 @@ class Anatomy:
         return sums
 
     def _weighted(self, start: int, end: int, ancestors: dict[int, int]) -> bool:
-        """Whether a layer with weights lies on the way from one value to another."""
+        """Whether a layer lies on the way from one value to another, with weights of its own or made from the samples."""
         between = ancestors[end]
         return any(
-            between >> index & 1 and ancestors[index] >> start & 1 and self.graph.is_layer(index)
+            between >> index & 1
+            and ancestors[index] >> start & 1
+            and (self.graph.is_layer(index) or self.graph.is_product(index))
             for index in range(start + 1, end + 1)
             if index in ancestors
         )

@@ -38,6 +38,8 @@ WEIGHTING = {
     *("_transformer_encoder_layer_fwd",),
 }
 """Operations that make a layer where one of their operands comes from parameters."""
+PRODUCTS = {"mm", "bmm", "baddbmm", "addmm", "mv", "dot", "matmul", "linear", "bilinear", "_trilinear", "convolution"}
+"""Those of them that multiply sums of what they are given, whatever it comes from."""
 
 LINEAR = (
     REARRANGEMENTS
@@ -134,6 +136,10 @@ class Graph:
         """Whether a value is what a layer with weights makes of another."""
         node = self.nodes[index]
         return bool(node.parameters) and node.op in WEIGHTING
+
+    def is_product(self, index: int) -> bool:
+        """Whether a value is made of others as by a layer, and the weights too come from the samples."""
+        return self.nodes[index].op in PRODUCTS and len(self.nodes[index].parents) > 1
 
     def is_linear(self, segment: Segment) -> bool:
         """Whether all its paths are linear: convolutions side by side, which are one convolution, and no block that adds."""
