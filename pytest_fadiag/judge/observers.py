@@ -63,6 +63,6 @@ REFERENCE: ObserverSpec[object] = ObserverSpec("reference", 1, f"{_HOME}.referen
 PRECISION = ObserverSpec("precision", 1, f"{_HOME}.precision:GradientPrecision", result=Precision)
 DEPTH = ObserverSpec("depth", 5, f"{_HOME}.depth:DepthProbes", result=Depth)
 CONTROL_PROBES = ObserverSpec("control-probes", DEPTH.version, f"{_HOME}.depth:ControlProbes", result=Depth)
-CREDIT = ObserverSpec("credit", 3, f"{_HOME}.credit:CreditAlignments", result=Credit)
+CREDIT = ObserverSpec("credit", 4, f"{_HOME}.credit:CreditAlignments", result=Credit)
 FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY, REFERENCE)
 """Those whose results are fields of a measurement."""

@@ -47,19 +47,23 @@ def function_name(function: CreditFunction) -> str:
 
 
 class FunctionCredit:
-    """Calls the user's function with a copy of the network, in eval mode and with parameters that require a gradient."""
+    """Calls the user's function with a copy of the network, in eval mode and with parameters that require a gradient.
+
+    A new one for each batch: what a function does to its network, such as a step of training, must not reach the next batch.
+    """
 
     def __init__(self, source: CreditSource, network: nn.Module) -> None:
         assert source.function is not None
         self.function, self.checkpoint, self.what = source.function, source.checkpoint, f"the credit function {source.name}"
-        self.network = copy_of(network)
-        for parameter in self.network.parameters():
-            parameter.requires_grad_(parameter.is_floating_point())
+        self.network = network
         self.takes_checkpoint = _positional(self.function) != 3
 
     def __call__(self, x: ModelInput, y: Tensor) -> list[Any]:
         """What it returns for a batch, which must be a sequence; seeded, so that a second audit finds the same."""
-        arguments = (self.network, copied(x), y.clone(), *((self.checkpoint,) if self.takes_checkpoint else ()))
+        network = copy_of(self.network)
+        for parameter in network.parameters():
+            parameter.requires_grad_(parameter.is_floating_point())
+        arguments = (network, copied(x), y.clone(), *((self.checkpoint,) if self.takes_checkpoint else ()))
         try:
             with torch.enable_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
@@ -68,8 +72,6 @@ class FunctionCredit:
             raise AuditError(f"{self.what}: {error}") from error
         except Exception as error:
             raise AuditError(f"{self.what} raised {type(error).__name__}: {error}") from error
-        finally:
-            self.network.zero_grad(set_to_none=True)
         if not isinstance(result, (Sequence, Tensor)) or isinstance(result, str):
             raise AuditError(f"{self.what} returned {type(result).__name__}; expected a list of a tensor for each block output")
         return list(result)
