@@ -155,7 +155,12 @@ def test_a_file_without_tensors(refused: Callable[..., str]) -> None:
 # --- labels and inputs -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", [-1, 5, 2**40])
+def test_labels_below_0() -> None:
+    with pytest.raises(AuditError, match="label -1 is out of range: labels are class indices, from 0 on"):
+        diagnose(model=network(), eval_batches=[(X.repeat(4, 1), Y.repeat(4) - 1)])  # enough images for (e)
+
+
+@pytest.mark.parametrize("label", [5, 2**40])
 @pytest.mark.parametrize("at", [3, 299], ids=["in the probe", "behind it"])
 def test_a_label_out_of_range(label: int, at: int) -> None:
     y = Y.clone()

@@ -98,6 +98,8 @@ class Inputs:
         Where the forward pass insists on labels, they are among the inputs.
         """
         self.labels.update(y.tolist())
+        if min(self.labels, default=0) < 0:
+            raise AuditError(f"label {min(self.labels)} is out of range: labels are class indices, from 0 on")
         moved, labels = self.moved(x, y)
         named = moved if isinstance(moved, dict) else {"": moved}
         for name, tensor in named.items():
