@@ -108,8 +108,9 @@ def in_words(value: float, bounds: Interval | None, minimum: float, without: str
 def _of_this_control(value: float, bounds: Interval | None, otherwise: str) -> str:
     """What is left to say beside a control of which nobody knows that it is the network with random blocks."""
     span = "" if bounds is None else f" (95 % interval of the margin {points(bounds.low)} to {points(bounds.high)})"
-    which = "This control is better than the network" if value < 0 else "The network is better than this control"
-    return f"{which} by {_amount(abs(value))} pp{span}. What that says of random blocks is open: {otherwise}."
+    better = "This control is better than the network" if value < 0 else "The network is better than this control"
+    compared = f"{better} by {_amount(abs(value))} pp" if value else "The network and this control are equally accurate"
+    return f"{compared}{span}. What that says of random blocks is open: {otherwise}."
 
 
 def _better(value: float, span: str, without: str) -> str:

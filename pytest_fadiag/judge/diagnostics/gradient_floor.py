@@ -111,6 +111,9 @@ class GradientFloor(Diagnostic):
 
 def _resolved(precision: Precision) -> str:
     """In which dtypes a small gradient is only small."""
+    unseen = {seen.problem for seen in precision.dtypes}
+    if not precision.samples and len(unseen) == 1 and "" not in unseen:
+        return f"in which dtypes the gradient at h_L is resolved is {unseen.pop()}"
     if not precision.samples:
         return "in no dtype is there a gradient at h_L to resolve: it is zero or not finite in float64"
     dtypes = "; ".join(f"{seen.dtype} {_in_one(seen)}" for seen in precision.dtypes)

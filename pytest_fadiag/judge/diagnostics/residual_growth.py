@@ -158,13 +158,16 @@ class ResidualGrowth(Diagnostic):
                 f"cumulative growth (max {before}/{first}): {figure(cumulative_growth(norms))}"
             )
             return lines
+        exact = "to make it exact: log hidden_norms of every layer, or use pytest_fadiag.Recorder"
+        if any(norm is not None and not math.isfinite(norm) for norm in norms):
+            return [*lines, exact]  # no bound holds of a stream that overflows
         per_block, total = _largest(part.growth for part in _segments(report)), cumulative_growth(norms)
         if not math.isnan(per_block):
             lines.append(f"per-block growth: at least {figure(per_block)}, the geometric mean over {_span(report)} (a bound)")
         if not math.isnan(total) and sum(norm is not None for norm in norms) > 1:
             lines.append(f"cumulative growth: at least {figure(total)}, over the layers that were logged (a bound)")
         lines.append(_missing(report) or _left_open(report))
-        return [*lines, "to make it exact: log hidden_norms of every layer, or use pytest_fadiag.Recorder"]
+        return [*lines, exact]
 
     def values(self, report: DiagnosticReport) -> list[str]:
         norms = compared(report)
