@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
@@ -48,11 +49,12 @@ def cost(rounds: int) -> None:
         print(f"{keys} with (f): {statistics.median(ratios):.2f} times the audit without")
 
 
-def table() -> None:
+def table(checkpoints: Sequence[str]) -> None:
     """Every number of every site."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "audit.json"
-        processor_seconds(CREDIT, "--fa-diagnostics=f", "-o", "fa_expect=", f"--fa-report=json:{path}")
+        named = [f"--fa-checkpoint=checkpoints/{name}.pt" for name in checkpoints]
+        processor_seconds(CREDIT, "--fa-diagnostics=f", "-o", "fa_expect=", f"--fa-report=json:{path}", *named)
         reports = json.loads(path.read_text("utf-8"))["reports"]
     print("| checkpoint | site | state | Γ | z | nudge | ‖a‖/‖g‖ |\n| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for name, report in sorted(reports.items()):
@@ -101,15 +103,15 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=["cost", "table", "random"], metavar="cost|table|random")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--draws", type=int, default=100)
-    parser.add_argument("--checkpoint", nargs="*", default=["bp_s42", "dfa_s42"], help="of random")
+    parser.add_argument("--checkpoint", nargs="*", help="default of table: all, of random: bp_s42 dfa_s42")
     given = parser.parse_args()
     for part in given.parts:
         if part == "cost":
             cost(given.rounds)
         elif part == "table":
-            table()
+            table(given.checkpoint or ())
         elif part == "random":
-            for name in given.checkpoint:
+            for name in given.checkpoint or ("bp_s42", "dfa_s42"):
                 random(given.draws, name)
         else:
             parser.error(f"no part {part!r}")

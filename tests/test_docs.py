@@ -18,13 +18,14 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 OURS = {f"--{option.name}" for option in OPTIONS} | {"--root", "--out", "--help"}
-COMMAND = re.compile(r"(?:\S+/)?(?:pytest|fadiag|make|pip) ")
+COMMAND = re.compile(r"(?:\S+/)?(?:pytest|fadiag|make|pip|python|git|pre-commit) ")
 
 
 def commands(text: str) -> list[str]:
-    """The lines that a reader would paste: indented by four, or inline between backticks."""
+    """The lines that a reader would paste: indented by four, in a plain fence, behind a prompt, or inline between backticks."""
     prose = FENCED.sub("", text)
     lines = [line.strip() for line in prose.splitlines() if line.startswith("    ")]
+    lines += [line.removeprefix("$ ") for language, code in FENCED.findall(text) if not language for line in code.splitlines()]
     lines += re.findall(r"`([^`\n]+)`", prose)
     return [line.partition("  #")[0] for line in lines if COMMAND.match(line)]
 
@@ -44,6 +45,9 @@ def test_a_command_names_options_and_targets_that_exist(page: str, line: str) ->
         assert words[1] in targets
         return
     if words[0] == "pip":
+        return
+    if words[0] == "python":
+        assert (ROOT / words[1]).is_file()
         return
     if words[0] == "fadiag":
         assert words[1] in {command.name for command in COMMANDS} | {"COMMAND"}

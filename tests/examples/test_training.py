@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -362,3 +363,19 @@ def test_a_guarded_training_stops_at_the_epoch_that_its_log_gives(run, capsys):
 @pytest.mark.parametrize("method", ["bp", "fa"])
 def test_a_guard_leaves_bp_and_fa_alone(run, method):
     assert run(method, "--epochs", "12", "--guard", "ab").exists()
+
+
+def test_the_three_commands_of_the_page_train_a_network_and_its_control_and_audit_it(
+    fashion, tmp_path, monkeypatch, pytester, capsys
+):
+    """As they stand there, with data at hand and fewer epochs."""
+    page = Path(train.__file__).with_name("README.md").read_text("utf-8")
+    lines = [line for line in page.splitlines() if "fashion-mnist:ROOT" in line]
+    monkeypatch.chdir(tmp_path)
+    trainings = [line.split()[2:] for line in lines if line.startswith("python examples/train.py ")]
+    for words in trainings:
+        assert train.main([fashion if word == "fashion-mnist:ROOT" else word for word in words] + ["--epochs", "3"]) == 0
+    (audit,) = [line.replace("fashion-mnist:ROOT", fashion) for line in lines if line.startswith("pytest ")]
+    result = pytester.runpytest_subprocess("-p", "no:randomly", f"--rootdir={tmp_path}", *shlex.split(audit)[1:])
+    assert len(trainings) == 2 and "FA audit of 1 checkpoint" in result.stdout.str(), result.stdout.str()
+    assert "errors" not in result.parseoutcomes()

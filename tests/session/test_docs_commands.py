@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shlex
 import shutil
 import subprocess
@@ -22,7 +23,9 @@ from pytest_fadiag.command import COMMANDS, main
 NEEDS = {
     "pip install pytest-fadiag": "a package index",
     "pytest -d --tx '2*ssh=gpu7": "another host; examples/recipes/try_ssh.sh tries it on one",
+    "make bench": "twenty minutes",
     "make truth": "Debian's dataset-fashion-mnist, and an hour",
+    "make zoo": "other packages, and 15 minutes",
     "make fuzz": "up to an hour",
     "make kills": "up to 90 minutes",
     "make mutants": "an hour",
@@ -31,13 +34,20 @@ NEEDS = {
 ELSEWHERE = {
     "stream-rank": "tests/session/test_extension.py",
     "events.out.tfevents": "tests/integrations/test_tensorboard.py",
-    "fa_expect= checkpoints/dfa_s42.pt": ".ci/readme.py",
-    "--fa-credit=examples.methods:credit": "tests/examples/test_shipped_credit.py",
+    "checkpoints/": "tests/session/test_shipped_pages.py",
+    "examples/logs/dfa-lam": "tests/session/test_shipped_pages.py",
+    "--fa-credit=examples.methods:credit": "tests/session/test_shipped_pages.py",
+    "python benchmarks/credit.py": "tests/session/test_shipped_pages.py",
+    "python examples/train.py": "tests/examples/test_training.py",
+    "fashion-mnist:ROOT": "tests/examples/test_training.py",
+    "make audit": "tests/session/test_shipped_pages.py",
+    "make readme": "tests/session/test_shipped_pages.py",
+    "make test": ".ci/run",
+    "make lint": ".ci/run",
+    "make docs": ".ci/run",
 }
 """What another file runs, with the packages or networks that it needs."""
-EXAMPLES = "examples/README.md"
-"""Its commands are about the shipped checkpoints, and run in their folder."""
-LINES = [line for page, line in PASTED if page != EXAMPLES]
+LINES = [line for _, line in PASTED]
 WORDS = set(LINES)
 BARE = {f"fadiag {command.name}" for command in COMMANDS} | {"fadiag audit …", "pytest --fa-only …"}
 """Names of commands in a sentence, not lines to paste."""
@@ -144,6 +154,26 @@ def test_the_commands_of_all_pages_work_in_the_order_of_a_reader(lab: pytest.Pyt
         assert " error" not in shown.splitlines()[-1] if shown else True, f"{line}\n{shown}"
 
 
+def test_the_pre_commit_hook_of_the_page_refuses_a_pitfall(lab: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its entry with the names of files behind it, as pre-commit calls it."""
+    hooks = (ROOT / ".pre-commit-hooks.yaml").read_text("utf-8")
+    (name,), (entry,) = (re.findall(rf"^[- ]+{key}: (.+)$", hooks, re.MULTILINE) for key in ("id", "entry"))
+    assert f"    - id: {name}\n" in (ROOT / "docs" / "recipes.md").read_text("utf-8")
+    Path("src/bad.py").write_text("def size(grad):\n    return grad.norm(-1)\n")
+    assert run(lab, f"{entry} src/evaluate/gamma.py", monkeypatch)[0] == pytest.ExitCode.OK
+    code, shown = run(lab, f"{entry} src/evaluate/gamma.py src/bad.py", monkeypatch)
+    assert code == pytest.ExitCode.TESTS_FAILED and "src/bad.py:2: pitfall 1" in shown
+
+
+def test_the_action_has_the_inputs_that_the_page_gives_it() -> None:
+    (given,) = re.findall(
+        r"- uses: pytest-fadiag/.*?\n  with:\n(.*?)```", (ROOT / "docs/recipes.md").read_text("utf-8"), re.DOTALL
+    )
+    inputs = (ROOT / "action.yml").read_text("utf-8").partition("inputs:")[2].partition("runs:")[0]
+    named = set(re.findall(r"^    ([\w-]+):", given, re.MULTILINE))
+    assert named and named <= set(re.findall(r"^  ([\w-]+):", inputs, re.MULTILINE))
+
+
 @pytest.mark.parametrize("target", sorted({line.split()[1] for line in WORDS if line.startswith("make ")}))
 def test_make_knows_what_to_do(target: str) -> None:
     subprocess.run(["make", "--dry-run", target], cwd=ROOT, check=True, capture_output=True)
@@ -157,7 +187,7 @@ def test_what_is_not_run_is_still_on_a_page(said: str) -> None:
 
 def test_every_command_is_run_or_told_why_not() -> None:
     for line in WORDS - BARE:
-        assert lab_command(line) or line.startswith("make ") or any(part in line for part in [*NEEDS, *ELSEWHERE]), line
+        assert lab_command(line) or any(part in line for part in [*NEEDS, *ELSEWHERE]), line
 
 
 def _python(page: str) -> list[str]:
