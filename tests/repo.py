@@ -12,13 +12,18 @@ from typing import Any
 import pytest
 
 BESIDE = ("hypothesispytest", "randomly", "xdist", "timeout", "rerunfailures")
-OF_PYTEST = ("logging", "doctest", "pastebin", "stepwise", "faulthandler")
-WITHOUT = [word for name in (*BESIDE, *OF_PYTEST) for word in ("-p", f"no:{name}")]
-"""Plugins that no test of an audit is about: each costs every one of some hundred runs."""
+UNUSED = ("logging", "doctest", "pastebin", "stepwise", "faulthandler", "legacypath", "subtests", "setupplan")
+ALONE = ("--disable-plugin-autoload", "-p", "fadiag")
+"""Nothing else that is installed, not even its metadata, is read: that would cost every one of some hundred runs."""
+OFTEN = ("--tb=native", *(word for name in UNUSED for word in ("-p", f"no:{name}")))
+"""As for plugins that no test of an audit is about; and before the audit says an error in its own words, pytest would parse
+the source of every frame of it."""
 
 
 class Repo:
     """A folder with runs/, controls/ and data.npz, and pytest called in it."""
+
+    plugins: tuple[str, ...] = ALONE
 
     def __init__(self, pytester: pytest.Pytester, zoo: Path) -> None:
         self.pytester, self.zoo, self.path = pytester, zoo, pytester.path
@@ -44,7 +49,11 @@ class Repo:
 
     def run(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
         """Pytest in this process, where torch is loaded already."""
-        return self.pytester.runpytest_inprocess(*WITHOUT, *args)
+        return self.pytester.runpytest_inprocess(*self.plugins, *OFTEN, *args)
+
+    def load_what_is_installed(self) -> None:
+        """Let runs in this process find other packages by their entry points, but for plugins of the suite's own."""
+        self.plugins = tuple(word for name in BESIDE for word in ("-p", f"no:{name}"))
 
     def spawn(self, *args: str | os.PathLike[str]) -> pytest.RunResult:
         """Pytest in a process of its own."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fontTools.subset  # noqa: F401 (as below: matplotlib's PDF files are written with it)
@@ -18,7 +18,7 @@ import matplotlib.backends.backend_pdf  # noqa: F401
 import numpy as np
 import pytest
 import torch
-from repo import Repo
+from repo import ALONE, Repo
 from support import clustered, network, trained
 
 import pytest_fadiag
@@ -70,21 +70,16 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weak, strong = trained(5, seed=3, frozen=True), trained(60, seed=4, frozen=True)
     save(folder / "controls" / "frozen_bp_s42.pt", weak, method="bp", seed=42, frozen=True)
     save(folder / "controls" / "frozen_dfa_s42.pt", strong, method="dfa", seed=42, frozen=True)
-    _measure_once(folder)
     return folder
 
 
-def _measure_once(folder: Path) -> None:
+def _measure_once(repo: Repo) -> None:
     """Leave a warm cache beside the files, so that a test measures only where it is about measuring."""
-    (folder / "pytest.ini").write_text("[pytest]\nfa_data = data.npz\nfa_diagnostics = abcd\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-p", "no:randomly", "-p", "no:xdist"]
-    options = ["--fa-checkpoint=runs", "--fa-frozen=controls/*.pt"]
-    subprocess.run(
-        [*command, *options], cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, check=False
-    )
-    shutil.rmtree(folder / ".pytest_cache" / "v")  # what failed there is no test's business
-    kept = list((folder / ".pytest_cache" / "d" / "fadiag").glob("*.json"))
-    assert len(kept) == 5, "three checkpoints and two controls"
+    repo.run("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt")
+    kept = repo.path / ".pytest_cache" / "d" / "fadiag"
+    assert len(list(kept.glob("*.json"))) == 5, "three checkpoints and two controls"
+    shutil.copytree(kept, repo.zoo / ".pytest_cache" / "d" / "fadiag")
+    shutil.rmtree(repo.path / ".pytest_cache")  # what failed there is no test's business
 
 
 @pytest.fixture
@@ -93,7 +88,23 @@ def repo(pytester: pytest.Pytester, zoo: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    if not (zoo / ".pytest_cache").exists():
+        _measure_once(Repo(pytester, zoo))
     return Repo(pytester, zoo)
+
+
+@pytest.fixture
+def verify_here(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``fadiag verify`` measure in this process, where torch is loaded already."""
+
+    def run(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
+        assert command[:3] == [sys.executable, "-m", "pytest"]
+        with pytest.MonkeyPatch.context() as patched:
+            patched.chdir(cwd)
+            done = pytester.runpytest_inprocess(*ALONE, *command[3:])
+        return subprocess.CompletedProcess(command, done.ret, done.stdout.str(), done.stderr.str())
+
+    monkeypatch.setattr("pytest_fadiag.verify.subprocess", SimpleNamespace(run=run))
 
 
 @pytest.fixture

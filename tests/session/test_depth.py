@@ -178,10 +178,10 @@ def test_a_log_has_no_test_of_it(deep: Repo) -> None:
     assert "e" not in deep.summary("--fa-log=dfa.json")["dfa.json"]["outcomes"]
 
 
-def test_with_workers_it_is_the_same(deep: Repo) -> None:
+def test_with_a_worker_it_is_the_same(deep: Repo) -> None:
     alone = deep.summary(BOTH)
     deep.forget()
-    document = deep.audit(BOTH, "-n", "2", run=deep.spawn)
+    document = deep.audit(BOTH, "-n", "1", run=deep.spawn)
     assert {row["checkpoint"]: row["outcomes"] for row in document["summary"]} == {
         name: row["outcomes"] for name, row in alone.items()
     }

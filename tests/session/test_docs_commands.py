@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from repo import ALONE
 from support import network
 from test_docs import FENCED, PAGES, PASTED, ROOT
 
@@ -121,9 +122,7 @@ def run(lab: pytest.Pytester, line: str, monkeypatch: pytest.MonkeyPatch) -> tup
 
     def inside(*arguments: str) -> None:
         os.chdir(folder)
-        results.append(
-            lab.runpytest_inprocess("-p", "no:hypothesispytest", "-p", "no:randomly", f"--rootdir={folder}", *arguments)
-        )
+        results.append(lab.runpytest_inprocess(*ALONE, "-p", "xdist", f"--rootdir={folder}", *arguments))
 
     if words[0] == "pytest":
         inside(*words[1:])
@@ -135,6 +134,7 @@ def run(lab: pytest.Pytester, line: str, monkeypatch: pytest.MonkeyPatch) -> tup
     return int(results[0].ret), results[0].stdout.str() + results[0].stderr.str()
 
 
+@pytest.mark.usefixtures("verify_here")
 def test_the_commands_of_all_pages_work_in_the_order_of_a_reader(lab: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [line for line in LINES if lab_command(line)]
     assert len(lines) > 12

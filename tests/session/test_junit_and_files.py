@@ -163,6 +163,6 @@ def test_a_report_that_cannot_be_written_costs_the_exit_code_and_not_the_results
     result.stdout.fnmatch_lines(
         ["bp *incomplete no d*", "ERROR: --fa-report=json: cannot be written: *No space left on device"]
     )
-    silent = repo.run(BP, "--fa-report=json:a.json", "-p", "no:terminal")
+    silent = repo.pytester.runpytest_inprocess(BP, "--fa-report=json:a.json", "-p", "no:terminal")
     assert silent.ret == pytest.ExitCode.USAGE_ERROR
     silent.stderr.fnmatch_lines(["ERROR: --fa-report=json: cannot be written: *"])

@@ -13,13 +13,11 @@ import torch
 from repo import Repo
 
 from pytest_fadiag import AuditError
+from pytest_fadiag.command import main
 from pytest_fadiag.load.sources import DataSpec
 from pytest_fadiag.verify import _differences, find_data, verify
 
-
-def fadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest_fadiag", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+REPRODUCED = "2 of 2 results reproduce; largest relative difference 0e+00"
 
 
 @pytest.fixture
@@ -37,28 +35,26 @@ def test_what_nobody_touched_reproduces_wherever_the_files_lie(
     shutil.move(certified / "runs", elsewhere / "unpacked")
     shutil.move(certified / "data.npz", elsewhere / "data.npz")
     shutil.move(certified / "certificate", elsewhere / "certificate")
-    done = fadiag(elsewhere, "verify", "certificate", "--root", "unpacked")
-    assert "2 of 2 results reproduce; largest relative difference 0e+00" in done.stdout, done.stdout + done.stderr
-    assert done.returncode == 0
+    command = [sys.executable, "-m", "pytest_fadiag", "verify", "certificate", "--root", "unpacked"]
+    done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert REPRODUCED in done.stdout and not done.returncode, done.stdout + done.stderr
 
 
-REPRODUCED = "2 of 2 results reproduce; largest relative difference 0e+00"
-
-
+@pytest.mark.usefixtures("verify_here")
 def test_data_outside_of_the_folder_is_found_at_its_path_and_else_by_its_digest(
-    repo: Repo, tmp_path_factory: pytest.TempPathFactory
+    repo: Repo, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outside = tmp_path_factory.mktemp("datasets")
     shutil.move(repo.path / "data.npz", outside / "data.npz")
     repo.ini()
     options = (f"--fa-data={outside / 'data.npz'}", "--fa-frozen=0.3", "--fa-only", "--fa-report=certificate:certificate")
     repo.run("--fa-checkpoint=runs/*_s42.pt", *options)
-    done = fadiag(repo.path, "verify", "certificate", "--root", "/")
-    assert REPRODUCED in done.stdout and not done.returncode, done.stdout + done.stderr
+    assert main(["verify", "certificate", "--root", "/"]) == 0
+    assert REPRODUCED in capsys.readouterr().out
     (outside / "unpacked").mkdir()
     shutil.move(outside / "data.npz", outside / "unpacked" / "images.npz")
-    done = fadiag(repo.path, "verify", "certificate", "--root", str(outside))
-    assert REPRODUCED in done.stdout and not done.returncode, done.stdout + done.stderr
+    assert main(["verify", "certificate", "--root", str(outside)]) == 0
+    assert REPRODUCED in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["fashion-mnist", "cifar10", "folder"])
@@ -95,21 +91,23 @@ def test_changed_data_at_its_path_is_taken_where_there_is_no_other(tmp_path: Pat
         find_data("/no/data.npz", [tmp_path], "0" * 64)
 
 
-def test_a_control_far_above_the_root_is_linked_nowhere_but_in_the_copy(repo: Repo) -> None:
+@pytest.mark.usefixtures("verify_here")
+def test_a_control_far_above_the_root_is_linked_nowhere_but_in_the_copy(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     deep = repo.path.joinpath(*"abcdef")
     shutil.copytree(repo.path / "runs", deep / "runs")
     (deep / "pytest.ini").write_text("[pytest]\n")
-    done = fadiag(
-        deep,
-        *("audit", "runs/bp_s42.pt", f"--data={repo.path}/data.npz", f"--frozen={repo.path}/controls/*.pt"),
-        *("--diagnostics=ad", "--report=certificate:certificate"),
-    )
-    assert '"../../../../../../controls/' in (deep / "certificate" / "audit.json").read_text("utf-8"), done.stdout
-    done = fadiag(deep, "verify", "certificate")
-    assert "1 of 1 results reproduce" in done.stdout and not done.returncode, done.stdout + done.stderr
+    monkeypatch.chdir(deep)
+    named = ("--fa-checkpoint=runs/bp_s42.pt", f"--fa-data={repo.path}/data.npz", f"--fa-frozen={repo.path}/controls/*.pt")
+    done = repo.run("--fa-only", *named, "--fa-diagnostics=ad", "--fa-report=certificate:certificate")
+    assert '"../../../../../../controls/' in (deep / "certificate" / "audit.json").read_text("utf-8"), done.outlines
+    assert main(["verify", "certificate"]) == 0
+    assert "1 of 1 results reproduce" in capsys.readouterr().out
 
 
-def test_a_changed_weight_and_changed_data_are_told(certified: Path) -> None:
+@pytest.mark.usefixtures("verify_here")
+def test_a_changed_weight_and_changed_data_are_told(certified: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = certified / "runs" / "dfa_s42.pt"
     content = torch.load(path, weights_only=True)
     next(iter(content.get("state_dict", content).values())).view(-1)[0] += 1
@@ -118,10 +116,11 @@ def test_a_changed_weight_and_changed_data_are_told(certified: Path) -> None:
     data["x"] = data["x"].copy()
     data["x"].reshape(-1)[0] += 1
     np.savez(certified / "data.npz", **data)
-    done = fadiag(certified, "verify", "certificate")
-    assert "✗ runs/dfa_s42.pt: changed: SHA-256" in done.stdout
-    assert "✗ runs/bp_s42.pt: the test data is not what was measured on" in done.stdout
-    assert "0 of 2 results reproduce" in done.stdout and done.returncode == 1
+    assert main(["verify", "certificate"]) == 1
+    said = capsys.readouterr().out
+    assert "✗ runs/dfa_s42.pt: changed: SHA-256" in said
+    assert "✗ runs/bp_s42.pt: the test data is not what was measured on" in said
+    assert "0 of 2 results reproduce" in said
 
 
 def test_an_audit_that_does_not_say_what_it_was_measured_from_is_refused(certified: Path) -> None:
