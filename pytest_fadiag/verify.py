@@ -21,7 +21,8 @@ from .load.digests import file_digest
 from .load.huggingface import MODELS
 from .load.sources import FILES, DataSpec
 from .registry import read_audit
-from .show.audit import Audit, Origin
+from .show.audit import Audit, AuditRow, Origin
+from .show.printable import plain_id
 
 TOLERANCE = 1e-5
 """How far a number may lie from the recorded one: a share of it, or absolutely where it is a cosine or a fraction."""
@@ -62,7 +63,8 @@ class Files:
         """Why a file was not found."""
         changed = next((root / path for root in self.roots if (root / path).is_file()), None)
         if changed is None:
-            return f"no file with SHA-256 {self.origin.files[path][:12]}… under {', '.join(map(str, self.roots))}"
+            places = ", ".join(map(str, self.roots))
+            return f"no file with SHA-256 {self.origin.files[path][:12]}… under {places}; name its folder with --root"
         return f"changed: SHA-256 {file_digest(changed)[:12]}…, recorded {self.origin.files[path][:12]}…"
 
 
@@ -73,9 +75,8 @@ def verify(certificate: Path, roots: Sequence[Path]) -> int:
         raise AuditError(f"does not say what it was measured from; write it with --fa-report=certificate\n  {certificate}")
     roots = [root.resolve() for root in (*roots, Path.cwd())]
     files = Files(audit.origin, roots)
-    measured = {
-        row.checkpoint: row.report for row in audit.rows if row.report is not None and row.checkpoint in audit.origin.files
-    }
+    then = _by_file(audit, audit.origin.files)
+    measured = {path: row.report for path, row in then.items() if row.report is not None}
     if not measured:
         raise AuditError(f"none of its rows was measured from a file of its own\n  {certificate}")
     present = [path for path in measured if path in files.places]
@@ -83,7 +84,7 @@ def verify(certificate: Path, roots: Sequence[Path]) -> int:
     digests = (report.environment.get("data_sha256") for report in measured.values())
     digest = next((str(digest) for digest in digests if digest is not None), None)
     again = _measured(audit.origin, files, present, digest) if present else Audit([])
-    now = {row.checkpoint: row for row in again.rows}
+    now = _by_file(again, audit.origin.files)
     comparisons = []
     for path, report in measured.items():
         row = now.get(path)
@@ -95,6 +96,19 @@ def verify(certificate: Path, roots: Sequence[Path]) -> int:
             comparisons.append(Comparison.of(path, report, row.report))
     lost = [path for path in audit.origin.files if path not in files.places and path not in measured]
     return _say(comparisons, [f"{path}: {files.problem(path)}" for path in lost])
+
+
+def _by_file(audit: Audit, files: Mapping[str, str]) -> dict[str, AuditRow]:
+    """The rows by the recorded paths of their files; outside of the root folder an id is only the end of one."""
+    rows: dict[str, AuditRow] = {}
+    for row in audit.rows:
+        ending = [path for path in files if f"/{plain_id(Path(path).as_posix())}".endswith(f"/{row.checkpoint}")]
+        digest = None if row.report is None else row.report.environment.get("checkpoint_sha256")
+        same = [path for path in ending if files[path] == digest]  # a control may have the same name
+        paths = [row.checkpoint] if row.checkpoint in files else same or ending
+        if len(paths) == 1:
+            rows[paths[0]] = row
+    return rows
 
 
 @dataclass(frozen=True)
@@ -172,7 +186,10 @@ def _measured(origin: Origin, files: Files, paths: Sequence[str], digest: str | 
         root = Path(folder).joinpath(*map(str, range(above + 1)))
         root.mkdir(parents=True)
         for path, place in files.places.items():
-            _link(root / path, place)
+            copy = Path(os.path.normpath(root / path))
+            if not copy.is_relative_to(folder):
+                raise AuditError(f"names a file by no path from its root folder: {path}")
+            _link(copy, place)
         (root / "pytest.ini").write_text("[pytest]\n", "utf-8")
         options = [
             f"--fa-{name}"

@@ -17,10 +17,9 @@ from ..judge.late import named
 from ..judge.pitfalls import PITFALLS
 from ..judge.wording import count
 from ..show.audit import Checklist
-from ..show.printable import one_line, printable
+from ..show.printable import one_line, plain_id, printable
 from .outcome import HEADLINE, failure_text
 from .settings import MARKER, Settings
-from .targets import plain_id
 
 if TYPE_CHECKING:
     from ..lint import Pitfall, Scan

@@ -17,7 +17,7 @@ from ..judge.keys import Keys
 from ..load.huggingface import is_network, model_file
 from ..load.identity import identify
 from ..load.logtables import EVENTS
-from ..show.printable import one_line
+from ..show.printable import one_line, plain_id
 from .options import CHECKPOINTS
 
 SEED_MARGIN = "seed-margin"
@@ -207,11 +207,6 @@ def _ids(paths: Sequence[str], root: Path) -> dict[str, str]:
                 break
         ids[path] = plain_id("/".join(suffix))
     return ids
-
-
-def plain_id(text: str) -> str:
-    """An id without what would break a terminal or be read as a separator: control characters and «::»."""
-    return one_line(text).replace("::", ":\\x3a")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import unicodedata
 
 from ..judge.names import one_line, printable
 
-__all__ = ["cells", "one_line", "printable", "shortened"]
+__all__ = ["cells", "one_line", "plain_id", "printable", "shortened"]
 
 
 def cells(text: str) -> int:
@@ -26,3 +26,8 @@ def shortened(text: str, most: int) -> str:
         if used > most - 1:
             return text[:index] + "…"
     return text
+
+
+def plain_id(text: str) -> str:
+    """An id without what would break a terminal or be read as a separator: control characters and «::»."""
+    return one_line(text).replace("::", ":\\x3a")

@@ -16,9 +16,8 @@ from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.names import as_name, printable
 from pytest_fadiag.load.identity import identify
 from pytest_fadiag.session.options import OPTIONS
-from pytest_fadiag.session.targets import plain_id
 from pytest_fadiag.show.markdown import escaped
-from pytest_fadiag.show.printable import cells, one_line, shortened
+from pytest_fadiag.show.printable import cells, one_line, plain_id, shortened
 
 TEXT = st.text(st.characters(exclude_categories=[]), max_size=60)
 

@@ -107,6 +107,46 @@ def test_a_control_far_above_the_root_is_linked_nowhere_but_in_the_copy(
 
 
 @pytest.mark.usefixtures("verify_here")
+def test_checkpoints_outside_of_the_root_are_found_at_their_paths_and_else_under_a_root(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their ids are only the ends of their paths, and a control may have the name of a checkpoint."""
+    inside = repo.path / "inside"
+    for name in ("one", "two", "controls"):
+        (repo.path / name).mkdir(exist_ok=True)
+    shutil.copy(repo.path / "runs" / "bp_s42.pt", repo.path / "one" / "net.pt")
+    shutil.copy(repo.path / "runs" / "dfa_s42.pt", repo.path / "two" / "net.pt")
+    shutil.copy(repo.path / "runs" / "bp_s123.pt", repo.path / "two" / "alone.pt")
+    shutil.copy(repo.path / "controls" / "frozen_bp_s42.pt", repo.path / "controls" / "alone.pt")
+    inside.mkdir()
+    (inside / "pytest.ini").write_text("[pytest]\n")
+    monkeypatch.chdir(inside)
+    named = ("--fa-checkpoint=../one/net.pt", "--fa-checkpoint=../two", "--fa-data=../data.npz", "--fa-frozen=../controls/*.pt")
+    done = repo.run("--fa-only", *named, "--fa-diagnostics=ad", "--fa-report=certificate:certificate")
+    assert "FA audit of 3 checkpoints" in done.stdout.str()
+    assert main(["verify", "certificate"]) == 0
+    assert "3 of 3 results reproduce" in capsys.readouterr().out
+    away = repo.path / "moved" / "away"
+    shutil.copytree(repo.path / "one", away / "one")
+    shutil.move(inside / "certificate", away / "certificate")
+    shutil.rmtree(repo.path / "two")
+    shutil.rmtree(repo.path / "runs")
+    monkeypatch.chdir(away)
+    assert main(["verify", "certificate", f"--root={repo.path}"]) == 1
+    said = capsys.readouterr().out
+    assert "✗ ../two/net.pt: no file with SHA-256" in said and "name its folder with --root" in said
+    assert "1 of 3 results reproduce" in said
+
+
+def test_a_forged_path_writes_nothing_outside_of_the_copy(certified: Path) -> None:
+    document, forged = certified / "certificate" / "audit.json", certified / "forged" / "bp_s42.pt"
+    document.write_text(document.read_text("utf-8").replace('"runs/bp_s42.pt": "', f'"{forged}": "'), "utf-8")
+    with pytest.raises(AuditError, match="names a file by no path from its root folder"):
+        verify(document, [certified])
+    assert not forged.parent.exists()
+
+
+@pytest.mark.usefixtures("verify_here")
 def test_a_changed_weight_and_changed_data_are_told(certified: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = certified / "runs" / "dfa_s42.pt"
     content = torch.load(path, weights_only=True)
