@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -46,8 +47,13 @@ class Import(NamedTuple):
     """The function in which it is imported, or nothing."""
 
 
-def imports() -> Iterator[Import]:
+@cache
+def imports() -> tuple[Import, ...]:
     """Every import of a module of the package or of another, type checking aside."""
+    return tuple(_imports())
+
+
+def _imports() -> Iterator[Import]:
     files = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
     names = {name.removesuffix(".__init__") for name in files}
     for name, path in files.items():

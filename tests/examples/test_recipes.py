@@ -33,7 +33,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin" / "python").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     options = "-v --fa-only --fa-checkpoint='net_s*.pt' --fa-data=data.npz --fa-frozen=0.5 --fa-threshold=margin_pp=-100"
-    monkeypatch.setenv("OPTIONS", f"{options} --fa-device=cpu -o addopts= -p no:randomly")
+    monkeypatch.setenv("OPTIONS", f"{options} --fa-device=cpu -o addopts=")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:randomly")
     monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "2")
     return tmp_path
 

@@ -27,11 +27,11 @@ def usual() -> Audit:
 
 
 def large() -> Audit:
-    """Eight methods with ten seeds each, all with logs."""
+    """Eight methods with six seeds each, all with logs."""
     methods = [f"method-with-a-name-{index}" for index in range(8)]
-    rows = [row(exploded(method, seed)) for method in methods for seed in range(10)]
-    rows += [row(traced(method, seed, 12, index % 2 == 1)) for index, method in enumerate(methods) for seed in range(10)]
-    return Audit(rows, [margin(method, 10) for method in methods])
+    rows = [row(exploded(method, seed)) for method in methods for seed in range(6)]
+    rows += [row(traced(method, seed, 12, index % 2 == 1)) for index, method in enumerate(methods) for seed in range(6)]
+    return Audit(rows, [margin(method, 6) for method in methods])
 
 
 def odd() -> Audit:

@@ -94,10 +94,12 @@ def together(*names: str) -> Position:
 
 
 SUITE = [
-    together("in set-up", "after a test's reports", "between two tests", "os._exit(0) in the test", "twice in a row"),
-    together("in measurement, cold cache"),
-    together("both workers", "in the seed-margin test"),
-    together("in collection", "the last test of all"),
+    together(
+        *("in set-up", "after a test's reports", "between two tests", "os._exit(0) in the test", "twice in a row"),
+        "in the seed-margin test",
+    ),
+    replace(together("in measurement, cold cache"), options=("-n", "1")),
+    together("in collection", "both workers", "the last test of all"),
     together("the only worker"),
     together("no restarts, both workers"),
 ]
