@@ -19,7 +19,7 @@ from .judge.errors import AuditError
 from .judge.late import named
 from .load.logtables import EVENTS
 from .load.setup import Setup
-from .session.options import CALLED, OPTIONS, Option
+from .session.options import CALLED, OPTIONS, Option, spoken
 from .session.run import registry_of
 from .session.settings import REGISTRY, Settings
 from .verify import verify
@@ -59,7 +59,7 @@ class Command:
         )
         for option in OPTIONS:
             if self.options is None or option.name in self.options:
-                shown = option.help.replace("%", "%%").replace("--fa-", "--")
+                shown = spoken(option.help.replace("%", "%%"))
                 if option.flag:
                     parser.add_argument(f"--{option.name}", action="store_true", help=shown)
                 else:
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command.run(rest)
     except AuditError as error:
-        print(f"fadiag {name}: {error}", file=sys.stderr)
+        print(f"fadiag {name}: {spoken(str(error))}", file=sys.stderr)
         return int(pytest.ExitCode.USAGE_ERROR)
 
 
@@ -258,7 +258,9 @@ def translate(arguments: Sequence[str], option_of: Callable[[str], str]) -> list
         if option is not None and option.flag:
             translated.append(f"--fa-{option.name}")
         elif option is not None:
-            translated.append(f"--fa-{option.name}={value if equals else _next(words, option)}")
+            chosen = value if equals else _next(words, option)
+            _check(option, chosen)
+            translated.append(f"--fa-{option.name}={chosen}")
         elif word in TAKE_A_VALUE:
             translated += [word, *(value for value in [next(words, None)] if value is not None)]
         elif not word.startswith("-"):
@@ -266,6 +268,14 @@ def translate(arguments: Sequence[str], option_of: Callable[[str], str]) -> list
         else:
             translated.append(word)
     return translated
+
+
+def _check(option: Option, value: str) -> None:
+    """Refuse a value in the words of this command; pytest would speak of an option that nobody typed."""
+    try:
+        option.read(value)
+    except argparse.ArgumentTypeError as error:
+        raise AuditError(f"--{option.name}: {error}") from None
 
 
 def _next(words: Iterator[str], option: Option) -> str:

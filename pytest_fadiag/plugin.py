@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from . import hookspecs
 from .session import audit_of, workers_of
-from .session.options import declare, is_asked_for
+from .session.options import declare, is_asked_for, is_command, spoken
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,6 +42,27 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if is_asked_for(config) or config.getoption("help", False):
         audit_of(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
+    """Let a usage error name the options as they were typed."""
+    try:
+        return (yield)
+    except pytest.UsageError as error:
+        if not is_command(config):
+            raise
+        raise pytest.UsageError(*(spoken(str(text)) for text in error.args)) from None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let everything that the terminal shows of «fadiag …» name the options as they were typed."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and is_command(session.config):
+        writer = reporter._tw
+        write = writer.write
+        writer.write = lambda text, **markup: write(spoken(text), **markup)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

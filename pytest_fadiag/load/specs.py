@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib.util
 import inspect
+import os
 import re
 import sys
+from collections.abc import Iterable
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +82,61 @@ def _look_here() -> None:
         sys.path.append(here)
 
 
+MAKES_NAMES = {"__getattr__", "exec", "globals", "locals", "setattr", "vars"}
+"""What may bind names in a module that its text does not have."""
+
+
+def absent(spec: str) -> str:
+    """Why there is nothing of a name, as far as files tell before anything is imported; nothing where they do not tell."""
+    module, _, name = spec.partition(":")
+    _look_here()
+    importlib.invalidate_caches()
+    parts = module.split(".")
+    try:
+        found = importlib.util.find_spec(parts[0])
+    except (ImportError, ValueError):
+        return ""
+    for length in range(2, len(parts) + 1):
+        folders = None if found is None else found.submodule_search_locations
+        if not folders or not all(map(os.path.isdir, folders)):
+            break
+        found = PathFinder.find_spec(".".join(parts[:length]), folders)
+    else:
+        return "" if found is not None and _may_have(found.origin, name) else _missing(module, name, found)
+    return _missing(module, name, None) if found is None else ""
+
+
+def _may_have(origin: str | None, name: str) -> bool:
+    if origin is None or not origin.endswith(".py"):
+        return True
+    names = _names(Path(origin))
+    return names is None or name in names
+
+
+def _names(file: Path) -> set[str] | None:
+    """The names that the text of a module binds; unknown where it may bind others."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (OSError, SyntaxError, ValueError):
+        return None
+    aliases = [alias for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
+    names = {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+    names |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    names |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    return None if "*" in names or names & MAKES_NAMES else names
+
+
+def _missing(module: str, name: str, found: ModuleSpec | None) -> str:
+    if found is None:
+        return f"there is no module {module!r}; is its folder on PYTHONPATH?"
+    return f"module {module!r} has no {name!r}{_meant(name, _names(Path(str(found.origin))) or ())}"
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 def factory_digest(spec: str, what: str) -> str | None:
     """What a factory says identifies what it makes, by its attribute ``digest``; importing it is all that this takes."""
     try:
@@ -111,8 +170,7 @@ def _imported(spec: str, what: str) -> Any:
     except ImportError as error:
         raise AuditError(f"{what} {spec!r}: cannot import {module!r} ({error}); is its folder on PYTHONPATH?") from error
     except AttributeError:
-        close = difflib.get_close_matches(name, vars(sys.modules[module]) if module in sys.modules else (), 1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
+        meant = _meant(name, vars(sys.modules[module]) if module in sys.modules else ())
         raise AuditError(f"{what} {spec!r}: module {module!r} has no {name!r}{meant}") from None
     except Exception as error:
         raise AuditError(f"{what} {spec!r}: importing {module!r} raised {type(error).__name__}: {error}") from error

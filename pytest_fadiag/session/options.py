@@ -370,6 +370,19 @@ def declare(parser: pytest.Parser) -> None:
             parser.addini(option.key, f"As {flag}", type=_ini_type(option), default=None)
 
 
+def is_command(config: pytest.Config) -> bool:
+    """Whether somebody typed «fadiag …», whose options have no prefix."""
+    return str(getattr(config._parser, "prog", None) or "").startswith("fadiag ")
+
+
+def spoken(text: str) -> str:
+    """A text for whoever typed «fadiag …»: its options as they are typed there."""
+    return _PREFIXED.sub("--", text)
+
+
+_PREFIXED = re.compile(rf"--fa-(?=(?:{'|'.join(option.name for option in OPTIONS)})(?![\w-]))")
+
+
 def describe_others(config: pytest.Config, registry: Registry) -> None:
     """Let --help name what other packages add; by now all of them are known, and the parser has our words only."""
     others = [diagnostic for diagnostic in registry.diagnostics if diagnostic not in DIAGNOSTICS]

@@ -25,7 +25,7 @@ from ..load.controls import Controls
 from ..load.logs import TrainingLog, read_log
 from ..load.setup import NOTHING_GIVEN, Given, Setup
 from ..load.sources import DataSpec
-from ..load.specs import is_factory
+from ..load.specs import absent, is_factory
 from ..registry import Registry, load_packages
 from ..show.audit import AuditRow
 from ..show.progress import Progress
@@ -301,6 +301,8 @@ def make_run(config: pytest.Config, registry: Registry) -> Run:
     ):
         # package.module:factory means the repo's own package also when pytest is started in a sub-folder of it.
         sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)
+    if received is None:
+        _check_factory(settings)
     return run
 
 
@@ -379,6 +381,13 @@ def _data_spec(settings: Settings, registry: Registry, *, check: bool) -> DataSp
     except AuditError as error:
         raise AuditError(f"--fa-data: {error}") from None
     return spec
+
+
+def _check_factory(settings: Settings) -> None:
+    """Refuse a network that nothing has before every test fails of it; what is wrong with a credit concerns one diagnostic."""
+    spec = settings.model
+    if spec is not None and is_factory(spec) and not spec.startswith("torchvision:") and (problem := absent(spec)):
+        raise AuditError(f"{settings.source('model')} {spec!r}: {problem}")
 
 
 def _check_model(spec: str | None) -> None:

@@ -18,6 +18,7 @@ from pytest_fadiag import AuditError, ResidualMLP
 from pytest_fadiag.load.checkpoints import Checkpoint, load_checkpoint
 from pytest_fadiag.load.networks import build_network, wants_flat
 from pytest_fadiag.load.residual_mlp import ACTIVATIONS
+from pytest_fadiag.load.specs import absent
 from pytest_fadiag.load.vision import import_torchvision
 
 Save = Callable[..., Path]
@@ -329,3 +330,26 @@ def test_samples_are_flattened_if_the_first_layer_is_as_wide_as_one(
     model: nn.Module, shape: tuple[int, ...], flat: bool
 ) -> None:
     assert wants_flat(model, torch.zeros(shape)) is flat
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def make(): pass",
+        "class make: pass",
+        "make = lambda: 0",
+        "from os import getcwd as make",
+        "if True:\n    import make",
+        "from os.path import *",
+        "globals()['ma' + 'ke'] = print",
+        "def __getattr__(name): return print",
+        "no python at all",
+    ],
+)
+def test_a_name_that_a_module_may_have_is_not_called_absent(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "may_have.py").write_text(text)
+    assert absent("may_have:make") == ""
+    (tmp_path / "may_have.py").write_text("other = 1")
+    assert absent("may_have:make") == "module 'may_have' has no 'make'"
+    assert absent("os.path:join") == absent("math:sin") == absent("xml.dom.minidom:parse") == ""

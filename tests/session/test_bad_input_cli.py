@@ -170,8 +170,8 @@ def test_a_file_name_that_is_not_utf8(repo: Repo) -> None:
         ("def make(): raise ValueError('d must be 16')", "network factory 'bad_nets:make' raised ValueError: d must be 16"),
         ("def make(): return 3", "network factory 'bad_nets:make' returned int, not a torch.nn.Module"),
         ("make = 3", "network factory 'bad_nets:make' is int, not a function or class that can be called"),
-        ("other = 3", "network factory 'bad_nets:make': module 'bad_nets' has no 'make'"),
-        ("1/0", "network factory 'bad_nets:make': importing 'bad_nets' raised ZeroDivisionError: division by zero"),
+        ("def __getattr__(name): raise AttributeError", "network factory 'bad_nets:make': module 'bad_nets' has no 'make'"),
+        ("make = 1/0", "network factory 'bad_nets:make': importing 'bad_nets' raised ZeroDivisionError: division by zero"),
     ],
 )
 def test_a_factory_that_does_not_do_its_work(repo: Repo, source: str, message: str) -> None:
@@ -180,6 +180,19 @@ def test_a_factory_that_does_not_do_its_work(repo: Repo, source: str, message: s
     result.assert_outcomes(errors=4)
     result.stdout.fnmatch_lines([message])
     assert "Traceback" not in result.stdout.str()
+
+
+def test_a_factory_that_nothing_has_is_a_usage_error_before_anything_runs(repo: Repo) -> None:
+    repo.write("pack/__init__.py", "1/0  # nothing is imported to see that\n")
+    repo.write("pack/nets.py", "def build(): pass\n")
+    for spec, said in (
+        ("pack.nets:biuld", "module 'pack.nets' has no 'biuld'; did you mean 'build'?"),
+        ("pack.nests:build", "there is no module 'pack.nests'; is its folder on PYTHONPATH?"),
+        ("pakc.nets:build", "there is no module 'pakc.nets'; is its folder on PYTHONPATH?"),
+    ):
+        result = repo.run(BP, f"--fa-model={spec}")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: --fa-model '{spec}': {said}"])
 
 
 def test_a_checkpoint_that_does_not_fit_leaves_the_others(repo: Repo) -> None:

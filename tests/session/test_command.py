@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from repo import Repo
 
 from pytest_fadiag.command import COMMANDS, main, translate
 from pytest_fadiag.judge.errors import AuditError
+from pytest_fadiag.session.options import spoken
 
 
 def as_checkpoint(path: str) -> str:
@@ -87,6 +89,26 @@ def test_an_option_that_is_nearly_one_is_named_and_any_error_speaks_of_the_comma
     )
     said = called(repo, "audit", "runs/bp_s42.pt", "--wholly-unknown")
     assert "fadiag audit: error: unrecognized arguments: --wholly-unknown" in said and "pytest [" not in said
+
+
+def test_messages_name_the_options_as_they_are_typed(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of usage errors, of failures, skips and notes; another word that begins alike stays."""
+    results: list[pytest.RunResult] = []
+    monkeypatch.setattr(os, "execv", lambda path, command: results.append(repo.run(*command[3:])))
+    main(["audit", "runs/bp_s42.pt", "--data", "none.npz"])
+    results[-1].stderr.fnmatch_lines(["ERROR: --data: no such file or folder"])
+    main(["audit", "runs/bp_s42.pt", "-rs"])
+    results[-1].stdout.fnmatch_lines(["SKIPPED * supply one with --frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"])
+    repo.ini()
+    main(["audit", "runs/bp_s42.pt"])
+    results[-1].stdout.fnmatch_lines(["no test data: add --data=SPEC (or fa_data in the ini file)*"])
+    assert not any("--fa-" in text for result in results for text in (result.stdout.str(), result.stderr.str()))
+    repo.run("--fa-checkpoint=runs/bp_s42.pt").stdout.fnmatch_lines(["no test data: add --fa-data=SPEC *"])
+    assert main(["audit", "runs/bp_s42.pt", "--device", "gpu"]) == main(["control", "none.pt", "--device=x"]) == 4
+    assert "fadiag audit: --device: expected auto, cpu" in capsys.readouterr().err
+    assert spoken("--fa-data --fa-database --fa-log-batch=3 --fa-logs") == "--data --fa-database --log-batch=3 --fa-logs"
 
 
 def test_an_option_of_a_conftest_that_is_nearly_one_of_ours_is_left_to_pytest(repo: Repo) -> None:
