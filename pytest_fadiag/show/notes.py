@@ -9,7 +9,7 @@ from ..judge.reference import UNPROVEN
 from .audit import Audit, AuditRow
 from .changes import environment_notes
 from .status import LIKELY, Standing
-from .table import EXCUSED, Line
+from .table import EXCUSED, FIRST, Line
 
 EXCUSED_MEANS = "crosses its threshold, but is excused"
 
@@ -60,6 +60,8 @@ def legend(audit: Audit, table: Sequence[Line], width: int = 10_000) -> list[str
             status.standing is not Standing.WALK_BACK and set(status.passed) & set(status.likely) for status in statuses
         ),
         "no: not measured": any(status.reported and status.absent for status in statuses),
+        f"{FIRST} in brackets: not at the end": any(cell.text.strip() == FIRST for line in table for cell in line)
+        and any(set(row.first_fired) - set(row.fired) for row in audit.rows),
         f"{EXCUSED} {EXCUSED_MEANS}": any(cell.excused for line in table for cell in line),
     }
     return textwrap.wrap("; ".join(text for text, occurs in marks.items() if occurs), max(20, width))

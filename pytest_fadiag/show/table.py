@@ -20,7 +20,7 @@ LONGEST_METHOD = 24
 SHORTEST_METHOD = 8
 NARROWEST_VERDICT = 17
 EPOCHS_OUTLAST = 3
-FIRST = "first epoch"
+FIRST = "first fired"
 """The column of the epochs at which diagnostics first fired."""
 MEAN = "mean ± sd"
 EXCUSED = "^"
@@ -171,7 +171,8 @@ def _row(columns: Sequence[Column], row: AuditRow, label: str) -> Entry:
         move = moved.get(column.title)
         numbers.append(Cell(f"{text} ({move})" if move else text, decides and column.key in status.fired, excused=excused))
     verdict = Cell(one_line(in_words(status)), status.is_alarming, status.standing.colour, may_be_cut=not status.reported)
-    first = " ".join(f"{key}{':' * (len(key) > 1)}{epoch}" for key, epoch in row.first_fired.items())
+    epochs = ((key, f"{key}{':' * (len(key) > 1)}{epoch}") for key, epoch in row.first_fired.items())
+    first = " ".join(epoch if key in row.fired else f"({epoch})" for key, epoch in epochs)
     return Entry(label, "" if row.seed is None else str(row.seed), numbers, verdict, first or "-")
 
 

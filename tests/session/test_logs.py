@@ -63,10 +63,20 @@ def test_the_table_says_in_which_epoch_each_diagnostic_first_fired(repo: Repo) -
     log(repo, "dfa_s1.json", {}, {"acc_eval": 0.2}, exploding, {**exploding, "acc_eval": 0.1})
     result = repo.run("--fa-log=results", "--fa-frozen=0.5")
     result.stdout.re_match_lines(
-        [r"  first fired: \(d\) epoch 2, \(a\) epoch 3 of 4", r"method .* first epoch .*", r"dfa \(log\) +1 .* d2 a3 .*"]
+        [r"  first fired: \(d\) epoch 2, \(a\) epoch 3 of 4", r"method .* first fired .*", r"dfa \(log\) +1 .* d2 a3 .*"]
     )
+    result.stdout.no_fnmatch_line("*not at the end*")
     trajectory = repo.audit("--fa-log=results", "--fa-frozen=0.5")["reports"]["results/dfa_s1.json"]["trajectory"]
     assert trajectory["first_fired"] == {"d": 2, "a": 3}
+
+
+def test_what_fired_early_and_not_at_the_end_contradicts_no_verdict(repo: Repo) -> None:
+    log(repo, "dfa_s1.json", {"acc_eval": 0.2}, {"hidden_norms": [10.0, 11.0, 12e4]}, {"hidden_norms": [10.0, 11.0, 12e4]})
+    result = repo.run("--fa-log=results", "--fa-frozen=0.5", "--fa-report=markdown:audit.md")
+    result.stdout.re_match_lines(
+        [r"dfa \(log\) +1 .* \(d1\) a2 .*walk-back a.*", r".*first fired in brackets: not at the end.*"]
+    )
+    assert "first fired in brackets: not at the end" in (repo.path / "audit.md").read_text("utf-8")
 
 
 def test_several_seeds_give_a_mean_and_a_margin_of_their_own(repo: Repo) -> None:
