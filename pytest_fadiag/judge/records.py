@@ -23,6 +23,9 @@ BATCH = 128
 BATCHES = 10
 """How many disjoint batches the protocol measures."""
 
+AT_ONCE = 512
+"""How many samples of a file of data are forwarded at once; those of the probe, which are differentiated, are 128."""
+
 LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
 """What batches of named tensors and forward passes call the labels."""
 

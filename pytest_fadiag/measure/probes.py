@@ -106,15 +106,15 @@ class Probe:
         self.counts = like.new_zeros(0)
         self.solved: tuple[Tensor, Tensor] | None = None
 
-    def fit(self, z: Tensor, labels: Tensor) -> None:
-        """Take samples to fit to."""
-        more = int(labels.max()) + 1 - len(self.sums)
+    def fit(self, z: Tensor, labels: Tensor, counts: Tensor) -> None:
+        """Take samples to fit to, and how many of them each class has."""
+        more = len(counts) - len(self.sums)
         if more > 0:
             self.sums = torch.cat([self.sums, self.sums.new_zeros(more, self.sums.shape[1])])
             self.counts = torch.cat([self.counts, self.counts.new_zeros(more)])
         self.gram.addmm_(z.T, z)
         self.sums.index_add_(0, labels, z)
-        self.counts.index_add_(0, labels, torch.ones_like(labels, dtype=self.counts.dtype))
+        self.counts[: len(counts)] += counts
 
     def predict(self, z: Tensor) -> Tensor:
         """The classes of other samples."""
@@ -134,6 +134,17 @@ class Probe:
         return weights, share - mean @ weights
 
 
+class Part:
+    """The labels of some samples, and which of them probes are fitted to or read on, the same at every state."""
+
+    def __init__(self, labels: Tensor, fitted: Tensor) -> None:
+        some, all_of_them = bool(fitted.any()), bool(fitted.all())
+        self.fit = slice(None) if all_of_them else fitted if some else None
+        self.read = None if all_of_them else ~fitted if some else slice(None)
+        self.fit_labels, self.read_labels = (labels[:0] if part is None else labels[part] for part in (self.fit, self.read))
+        self.counts = torch.bincount(self.fit_labels)
+
+
 class Curve:
     """Probes at the states of one network, and which of the samples that they are read on each of them has right."""
 
@@ -145,7 +156,7 @@ class Curve:
         self.tokens = ""
         """Which tokens are read of h_0."""
 
-    def take(self, layer: int, value: Tensor, labels: Tensor, fitted: Tensor) -> None:
+    def take(self, layer: int, value: Tensor, part: Part) -> None:
         """A state of some samples, samples first; probes are fitted to some of them, and read on the others behind these."""
         z, broken = self.features(value)
         if layer not in self.probes:
@@ -153,12 +164,10 @@ class Curve:
             self.tokens = self.features.in_words(value) if layer == 0 else self.tokens
             self.broken[layer] = 0
         self.broken[layer] += broken
-        some, all_of_them = bool(fitted.any()), bool(fitted.all())
-        if some:
-            self.probes[layer].fit(z if all_of_them else z[fitted], labels if all_of_them else labels[fitted])
-        if not all_of_them:
-            others, theirs = (z[~fitted], labels[~fitted]) if some else (z, labels)
-            self.right[layer].add(self.probes[layer].predict(others) == theirs)
+        if part.fit is not None:
+            self.probes[layer].fit(z[part.fit], part.fit_labels, part.counts)
+        if part.read is not None:
+            self.right[layer].add(self.probes[layer].predict(z[part.read]) == part.read_labels)
 
     def outcomes(self) -> list[Tensor]:
         """Which images each probe has right, from h_0 on, as far as there are any."""

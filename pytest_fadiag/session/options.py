@@ -15,6 +15,7 @@ from ..judge.errors import AuditError
 from ..judge.inputs import Normalisation
 from ..judge.keys import Keys
 from ..judge.protocol import PROTOCOL_NAMES
+from ..judge.records import AT_ONCE
 from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
 from ..show.outputs import OUTPUTS
 
@@ -243,7 +244,13 @@ OPTIONS = (
         metavar="data|none|MEAN/STD",
     ),
     Option("batches", "How many batches of 128 test samples are probed (default: 10)", _count(2), 10, "N"),
-    Option("batch-size", "How many samples are forwarded at once; changes no number (default: 128)", _count(1), 128, "N"),
+    Option(
+        "batch-size",
+        "How many samples are forwarded at once at most; changes no number (default: 512, those of the probe 128)",
+        _count(1),
+        AT_ONCE,
+        "N",
+    ),
     Option(
         "frozen",
         "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or glob, matched by method and "

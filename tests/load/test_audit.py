@@ -70,6 +70,22 @@ def test_probes_are_read_of_a_control_as_of_a_network_and_of_one_without_blocks_
     assert shallow is not None and shallow.probes == ()
 
 
+def test_512_images_go_at_once_where_nothing_is_differentiated_and_no_more_than_are_allowed(
+    learned: Path, tmp_path: Path
+) -> None:
+    x, y = clustered(3000)
+    torch.save({"x": x, "y": y}, tmp_path / "more.pt")
+    at_once: dict[bool, set[int]] = {}
+    model = network()
+    model.register_forward_pre_hook(lambda _, args: at_once.setdefault(torch.is_grad_enabled(), set()).add(len(args[0])))
+    reports = []
+    for allowed in ({}, {"batch_size": 100}):
+        at_once.clear()
+        reports.append(audit(learned, data=str(tmp_path / "more.pt"), model=model, frozen=0.1, device="cpu", **allowed))
+        assert max(at_once[True]) == allowed.get("batch_size", 128) and max(at_once[False]) == allowed.get("batch_size", 512)
+    assert reports[0].headline_acc == reports[1].headline_acc
+
+
 def test_a_control_checkpoint_is_evaluated_on_the_same_images(learned: Path, archive: str, save: Save) -> None:
     control = save("frozen_dfa_s42.pt")
     report = audit(learned, data=archive, frozen=control)

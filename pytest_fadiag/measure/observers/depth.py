@@ -20,7 +20,7 @@ from ..as_initialised import as_initialised
 from ..evaluation import Evaluation, halves
 from ..features import Layout
 from ..inputs import Inputs, ModelInput, copied, rows
-from ..probes import Curve, Features
+from ..probes import Curve, Features, Part
 from ..readout import tokens_read
 from ..redraw import has_batch_statistics, redrawn_blocks, retake_statistics
 from ..vectors import median
@@ -49,6 +49,8 @@ class DepthProbes(Observer[EveryBatch | State]):
         self.change = _Change(info.batches * BATCH)
         self.first: EveryBatch | None = None
         self.probing: _Probing | None = None
+        self.part: Part | None = None
+        """Of the samples that pass, which are fitted to."""
         self.problem = ""
         self.fitted = self._fitted_in_passing()
 
@@ -64,8 +66,9 @@ class DepthProbes(Observer[EveryBatch | State]):
         if isinstance(seen, State):
             if seen.samples.in_probe:
                 self.change.take(seen)
-            if self.probing is not None:
-                self._try(lambda probing: probing.own.take(seen.layer, seen.value, seen.samples.labels, self._part(seen)))
+            if self.probing is not None and self.part is not None:
+                part = self.part
+                self._try(lambda probing: probing.own.take(seen.layer, seen.value, part))
             return
         self.labels.append(seen.samples.labels.cpu())
         if self.first is None:
@@ -75,12 +78,10 @@ class DepthProbes(Observer[EveryBatch | State]):
         if self.fitted is not None and seen.samples.start + len(seen.samples.labels) > len(self.fitted):
             self.probing = None  # more than the data said it has: it is read again
         if self.probing is not None:
-            self._try(lambda probing: probing.take_null(seen.x, seen.samples.labels, self._part(seen)))
-
-    def _part(self, seen: EveryBatch | State) -> Tensor:
-        """Which of the samples of a batch are fitted to."""
-        assert self.fitted is not None
-        return self.fitted[seen.samples.start : seen.samples.start + len(seen.samples.labels)]
+            assert self.fitted is not None
+            labels, start = seen.samples.labels, seen.samples.start
+            part = self.part = Part(labels, self.fitted[start : start + len(labels)])
+            self._try(lambda probing: probing.take_null(seen.x, part))
 
     def _begin_in_passing(self, first: EveryBatch) -> _Probing | None:
         if self.fitted is None or (self.evaluation.labels is None and has_batch_statistics(first.network)):
@@ -134,7 +135,8 @@ class DepthProbes(Observer[EveryBatch | State]):
             for x, y, numbers in self.evaluation.chosen(labels, half):
                 for start in range(0, len(y), self.batch_size):
                     part = slice(start, start + self.batch_size)
-                    self.probing.take(*inputs.moved(rows(x, part), y[part]), fitted[numbers[part]])
+                    moved, own = inputs.moved(rows(x, part), y[part])
+                    self.probing.take(moved, Part(own, fitted[numbers[part]]))
 
 
 class ControlProbes(DepthProbes):
@@ -157,7 +159,7 @@ class _Probing:
         self.null_problem = ""
         self.as_initialised: tuple[int, ...] = ()
         try:
-            self.as_initialised = as_initialised(self.network, self.stream)
+            self.as_initialised = as_initialised(self.network, self.stream) if draws else ()
             copies = []
             for seed in draws:
                 copy, self.undrawn = redrawn_blocks(self.network, self.stream, seed)
@@ -175,26 +177,26 @@ class _Probing:
         except Exception as error:
             self.null_problem = _said(error)
 
-    def take(self, x: ModelInput, labels: Tensor, fitted: Tensor) -> None:
+    def take(self, x: ModelInput, part: Part) -> None:
         """Some samples, through the network and its null."""
-        self.take_null(x, labels, fitted)
-        self._run(self.network, self.own, x, labels, fitted)
+        self.take_null(x, part)
+        self._run(self.network, self.own, x, part)
 
     @torch.no_grad()
-    def take_null(self, x: ModelInput, labels: Tensor, fitted: Tensor) -> None:
+    def take_null(self, x: ModelInput, part: Part) -> None:
         """The same through the null alone; h_0 is the network's own."""
         try:
             for network, curve in self.null:
-                self._run(network, curve, x, labels, fitted, begin=1)
+                self._run(network, curve, x, part, begin=1)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
             self.null, self.null_problem = [], _said(error)
 
-    def _run(self, network: nn.Module, curve: Curve, x: ModelInput, labels: Tensor, fitted: Tensor, begin: int = 0) -> None:
+    def _run(self, network: nn.Module, curve: Curve, x: ModelInput, part: Part, begin: int = 0) -> None:
         def on_state(layer: int, state: Tensor) -> None:
             if layer >= begin:
-                curve.take(layer, state.movedim(self.stream.batch_dims[layer], 0), labels, fitted)
+                curve.take(layer, state.movedim(self.stream.batch_dims[layer], 0), part)
 
         self.stream.run(network, copied(x), on_state)
 
