@@ -16,9 +16,8 @@ LONGEST_TEXT = 100_000
 
 def printable(text: str) -> str:
     """The text with control and other invisible characters as escapes; the line breaks stay."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in text)
+    lines = text.split("\n")
+    return "\n".join(line if line.isprintable() else "".join(map(_escape, line)) for line in lines)
 
 
 def one_line(text: str) -> str:
@@ -43,4 +42,4 @@ def as_text(text: Any, what: str) -> str:
 
 
 def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
+    return char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
