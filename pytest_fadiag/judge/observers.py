@@ -61,7 +61,7 @@ OUTPUT_ERROR: ObserverSpec[object] = ObserverSpec("output-error", 1, f"{_HOME}.o
 ACCURACY: ObserverSpec[object] = ObserverSpec("accuracy", 2, f"{_HOME}.accuracy:Classification", probe=False)
 REFERENCE: ObserverSpec[object] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
 PRECISION = ObserverSpec("precision", 1, f"{_HOME}.precision:GradientPrecision", result=Precision)
-DEPTH = ObserverSpec("depth", 5, f"{_HOME}.depth:DepthProbes", result=Depth)
+DEPTH = ObserverSpec("depth", 6, f"{_HOME}.depth:DepthProbes", result=Depth)
 CONTROL_PROBES = ObserverSpec("control-probes", DEPTH.version, f"{_HOME}.depth:ControlProbes", result=Depth)
 CREDIT = ObserverSpec("credit", 4, f"{_HOME}.credit:CreditAlignments", result=Credit)
 FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY, REFERENCE)

@@ -44,6 +44,21 @@ class Own(nn.Module):
         return torch.tanh(h @ self.matrix) * self.gain
 
 
+class Experts(nn.Module):
+    """Sends each sample to one of sixteen layers, more than there are test samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.experts = nn.Linear(D, 16), nn.ModuleList(nn.Linear(D, D) for _ in range(16))
+
+    def forward(self, h: Tensor) -> Tensor:
+        chosen, result = self.router(h).argmax(1), torch.zeros_like(h)
+        for number, expert in enumerate(self.experts):
+            if (chosen == number).any():
+                result[chosen == number] = expert(h[chosen == number])
+        return result
+
+
 def stream_of(model: nn.Module) -> Stream:
     """The stream on the usual data."""
     return find_stream(model.eval(), clustered(16)[0])
@@ -92,6 +107,17 @@ def test_own_parameters_keep_their_mean_and_spread() -> None:
     assert float(matrix.mean()) == pytest.approx(float(trained_matrix.mean()), abs=3 * 3 / D)
     assert float(matrix.std()) == pytest.approx(float(trained_matrix.std()), rel=0.3)
     assert torch.equal(model.blocks[0].gain, before.blocks[0].gain)  # a constant has no spread
+
+
+def test_experts_that_no_test_sample_was_sent_to_are_drawn_too() -> None:
+    model = Net(Experts(), Experts())
+    stream, before = stream_of(model), values(model, "")
+    assert reinitialise(model, stream, seed=0) == []
+    assert {name for name, value in values(model, "").items() if torch.equal(value, before[name])} == {
+        *values(model, "embed"),
+        *values(model, "head"),
+    }
+    assert all("embed.weight" not in block for block in stream.parameters), "whose shape alone the first block takes"
 
 
 def test_batch_statistics_are_those_of_a_new_module() -> None:

@@ -313,6 +313,11 @@ class Anatomy:
         nodes = [index for index in self.graph.useful if not any(block.start < index <= block.end for block in blocks)]
         return frozenset(name for index in nodes for name in self.graph.nodes[index].parameters)
 
+    def unread_in(self, block: Block) -> frozenset[str]:
+        """The parameters of a block's module that no test sample needed, such as those of experts that it was not sent to."""
+        read = frozenset(name for index in self.graph.useful for name in self.graph.nodes[index].parameters)
+        return frozenset(name for name in self.tape.sizes if name not in read and name.startswith(f"{block.name}."))
+
     def _unit(self, item: tuple[int, int]) -> Block:
         start, end = item
         alone = [span for span in self.spanning(start, end) if sum(span.holds(*other) for other in self.items) == 1]

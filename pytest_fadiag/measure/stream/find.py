@@ -114,7 +114,7 @@ class _Search:
 
     def _tested(self, anatomy: Anatomy, choice: Choice, source: str, named_by: str = "") -> Stream:
         states = States(anatomy, choice.blocks, choice.last)
-        parameters = tuple(block.parameters for block in choice.blocks)
+        parameters = tuple(block.parameters | anatomy.unread_in(block) for block in choice.blocks)
         outside = anatomy.parameters_outside(choice.blocks)
         stream = Stream(states.sites(), outputs=self.outputs, parameters=parameters, outside=outside)
         layout = Layout(self.network, stream)

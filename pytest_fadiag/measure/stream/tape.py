@@ -24,6 +24,10 @@ LEAVING = ("numpy", "tolist", "__array__", "item", "__dlpack__", "data_ptr")
 """Functions that give numbers to code that torch does not see."""
 OVERWRITING = ("copy", "fill", "zero", "normal", "uniform", "set")
 """Operations in place that leave nothing of what was there."""
+SHAPED = frozenset(
+    f"{before}{made}{behind}" for made in ("zeros", "ones", "empty", "full") for before, behind in (("", "_like"), ("new_", ""))
+)
+"""Operations that take the shape of a tensor and none of its numbers."""
 
 
 @dataclass
@@ -182,7 +186,7 @@ class Tape:
     def computed(self, op: str, read: list[Tensor], written: list[Tensor], results: list[Tensor]) -> None:
         """Take note of one operation, of what it read, and of what it wrote to or made anew."""
         time = self._tick()
-        values = [self._value(tensor) for tensor in read]
+        values = [CONSTANT if op in SHAPED else self._value(tensor) for tensor in read]
         for value in values:
             if value.node is not None and self.nodes[value.node].read is None:
                 self.nodes[value.node].read = time
