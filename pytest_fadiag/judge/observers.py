@@ -55,7 +55,7 @@ class Precision:
 
 _HOME = "pytest_fadiag.measure.observers"
 STATES: ObserverSpec[object] = ObserverSpec("states", 2, f"{_HOME}.states:StateNorms")
-GRADIENTS: ObserverSpec[object] = ObserverSpec("gradients", 3, f"{_HOME}.gradients:GradientNorms")
+GRADIENTS: ObserverSpec[object] = ObserverSpec("gradients", 4, f"{_HOME}.gradients:GradientNorms")
 DIRECTIONS: ObserverSpec[object] = ObserverSpec("directions", 3, f"{_HOME}.directions:GradientDirections")
 OUTPUT_ERROR: ObserverSpec[object] = ObserverSpec("output-error", 1, f"{_HOME}.output_error:OutputErrors")
 ACCURACY: ObserverSpec[object] = ObserverSpec("accuracy", 2, f"{_HOME}.accuracy:Classification", probe=False)

@@ -27,9 +27,20 @@ def tokens_read(network: nn.Module, stream: Stream, x: ModelInput) -> Tensor | N
     copy = redrawn(copy_of(network))
     taken = passed(copy, stream, x, lambda logits: (logits * drawn_like(logits, seed=0)).sum())
     last, gradient = taken.states[-1], taken.gradients[-1]
-    read = (gradient != 0).any(2).any(0)
-    moved = last.abs().amax() * drawn_like(last, seed=1) * (~read).view(1, -1, 1)
-    logits = Shifts(copy, stream, x, taken.logits).moved(x, lambda *_: None, taken.depth, moved)
-    if float((logits - taken.logits).abs().max()) > UNCHANGED * largest_difference(taken.logits) or not bool(read.any()):
+    of_each = (gradient != 0).any(2)
+    read = of_each.any(0)
+
+    def matter(tokens: Tensor) -> bool:
+        """Whether some logit changes when these tokens are moved, ``[samples, tokens]``."""
+        moved = last.abs().amax() * drawn_like(last, seed=1) * tokens.unsqueeze(2)
+        logits = Shifts(copy, stream, x, taken.logits).moved(x, lambda *_: None, taken.depth, moved)
+        return float((logits - taken.logits).abs().max()) > UNCHANGED * largest_difference(taken.logits)
+
+    if bool((of_each != read).any()) and not matter(~of_each):  # where they do matter, it is a maximum that is read
+        raise AuditError(
+            "the head reads other tokens of one sample than of another, as of padded sequences: no mean over the same tokens "
+            "of all samples is what it reads"
+        )
+    if matter((~read).expand_as(of_each)) or not bool(read.any()):
         raise AuditError("which tokens of h_L the head reads cannot be told: a gradient does not reach all that it depends on")
     return read

@@ -26,7 +26,12 @@ IMAGES = 1_300
 
 def depth_of(model: nn.Module, batches: Iterable[Any], **options: Any) -> Depth:
     """What is observed of a network's depth."""
-    return read(Depth, observe(model, batches, ["depth"], **options).results["depth"], "depth")
+    return read_depth(observe(model, batches, ["depth"], **options).results)
+
+
+def read_depth(results: Any) -> Depth:
+    """What is observed of depth among other things."""
+    return read(Depth, results["depth"], "depth")
 
 
 def states_of(model: Any, x: Tensor) -> list[Tensor]:
@@ -143,6 +148,35 @@ def test_tokens_are_pooled_as_the_head_reads_them(read: list[int] | None, tokens
     change = [np.median(np.linalg.norm(b - a, axis=2) / np.linalg.norm(a, axis=2)) for a, b in pairwise(probe)]
     assert seen.change == pytest.approx(change, rel=1e-6)  # over samples and tokens
     assert seen.tokens == {5: "", 1: "the class token", 2: "the 2 tokens that the head reads"}[len(pooled)]
+
+
+class LastOnes(Tokens):
+    """The head reads the last token of each sequence, behind which it is padded, or the largest of each feature."""
+
+    def forward(self, x: Tensor, last: Tensor) -> Tensor:  # type: ignore[override]
+        h = self.norm(self.states(x)[-1])
+        logits: Tensor = self.head(h.amax(1) if self.read else h[torch.arange(len(h)), last])
+        return logits
+
+
+def test_tokens_that_only_some_samples_read_are_no_zero_gradient_of_the_others() -> None:
+    torch.manual_seed(0)
+    model, (x, y) = LastOnes(None).eval(), rings(IMAGES)
+    last = torch.arange(IMAGES) % 4
+    data = [({"x": x[i : i + 100], "last": last[i : i + 100]}, y[i : i + 100]) for i in range(0, IMAGES, 100)]
+    seen = observe(model, data, ["gradients", "depth"]).results
+    wide = copy.deepcopy(model).double()
+    states = wide.states(x[:1280].double())
+    read = wide.norm(states[-1])[torch.arange(1280), last[:1280]]
+    losses = nn.functional.cross_entropy(wide.head(read), y[:1280], reduction="sum") / 128
+    norms = [gradient.norm(dim=2).flatten() for gradient in torch.autograd.grad(losses, states)]
+    assert int((norms[-1] != 0).sum()) == 1280
+    norms[-1] = norms[-1][norms[-1] != 0]
+    assert seen["gradients"]["bp_grad_norms"] == pytest.approx([float(own.quantile(0.5)) for own in norms], rel=1e-5)
+    assert seen["gradients"]["tokens_without_gradient"] == [0, 0, 1]  # nobody reads token 4
+    assert "reads other tokens of one sample than of another" in read_depth(seen).problem
+    maxima = read_depth(observe(LastOnes([0]).eval(), data, ["depth"]).results)
+    assert not maxima.problem and maxima.tokens == ""
 
 
 class Maps(nn.Module):

@@ -26,7 +26,7 @@ from ..redraw import has_batch_statistics, redrawn_blocks, retake_statistics
 from ..vectors import median
 from .base import EveryBatch, Observer, PassInfo, State
 
-LOOK = 4
+LOOK = 16
 """How many samples are looked at to tell which tokens the head reads."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...judge.observers import GRADIENTS
@@ -33,11 +34,13 @@ class GradientNorms(Observer[Gradient]):
 
     def compute(self) -> dict[str, Any]:
         norms = self.norms.by_layer()
-        read = [_read_tokens(layer) for layer in norms]
+        read = [*map(_read, norms[:-1]), _read(norms[-1], by_sample=True)]
         scale = self.error_norms.all() / BATCH
+        scaled = [layer * (scale if layer.ndim == 1 else scale.unsqueeze(1)) for layer in norms]
+        there = self.unit_norms.all() != 0
         return {
-            "bp_grad_norms": [median(layer * (scale if layer.ndim == 1 else scale.unsqueeze(1))) for layer in read],
-            "gradient_per_unit_error": median(read[-1][self.unit_norms.all() != 0]) / BATCH,
+            "bp_grad_norms": [median(layer[own]) for layer, own in zip(scaled, read, strict=True)],
+            "gradient_per_unit_error": median(norms[-1][there][read[-1][there]]) / BATCH,
             "nonfinite_gradients": self.norms.nonfinite(),
             "tokens": norms[-1].shape[1] if norms[-1].ndim == 2 else None,
             "tokens_without_gradient": _without(norms, read),
@@ -47,18 +50,20 @@ class GradientNorms(Observer[Gradient]):
 
 
 def _without(norms: Sequence[Tensor], read: Sequence[Tensor]) -> list[int]:
-    """How many tokens of every layer are left out; nothing where no state has tokens."""
+    """How many tokens of every layer are left out of all samples; nothing where no state has tokens."""
     if all(layer.ndim == 1 for layer in norms):
         return []
-    return [0 if layer.ndim == 1 else layer.shape[1] - own.shape[1] for layer, own in zip(norms, read, strict=True)]
+    return [0 if own.ndim == 1 else int((~own.any(0)).sum()) for own in read]
 
 
-def _read_tokens(norms: Tensor) -> Tensor:
-    """The norms without tokens that get no gradient in any sample, as all but the class token of a ViT at h_L.
+def _read(norms: Tensor, *, by_sample: bool = False) -> Tensor:
+    """Which norms count: those of tokens that get a gradient in some sample, as all do but at h_L.
 
-    Unless none gets any: an all-zero gradient stays one.
+    There the head reads the class token alone of a ViT, or of each sequence the last token before its padding: of a sample
+    that has a gradient, the tokens without one are those that it does not read. An all-zero gradient stays one.
     """
-    if norms.ndim == 1:
-        return norms
-    read = (norms != 0).any(0)
-    return norms[:, read] if bool(read.any()) else norms
+    there = norms != 0
+    if norms.ndim == 1 or not bool(there.any()):
+        return torch.ones_like(there)
+    read = there.any(0).expand_as(there)
+    return read & (there | ~there.any(1, keepdim=True)) if by_sample else read
