@@ -22,7 +22,7 @@ from .judge.inputs import NormalisedBy, StatedInputs
 from .judge.observers import ACCURACY, CONTROL_PROBES, CREDIT, REFERENCE, STATES, ObserverSpec
 from .judge.records import AT_ONCE, BATCHES, Measurement
 from .judge.reference import UNPROVEN
-from .judge.remarks import on_tensors_aside
+from .judge.remarks import on_activation, on_other_weights, on_tensors_aside
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds, ThresholdChanges
 from .judge.wording import count
@@ -184,7 +184,11 @@ class Bench:
             measurement=replace(measurement, environment={**environment, **facts["environment"]}),
             inputs=read(StatedInputs, facts["inputs"], "inputs"),
             available=self.registry.diagnostics,
-            caveats=tuple(on_tensors_aside(facts["left_aside"])),
+            caveats=(
+                *on_tensors_aside(facts["left_aside"]),
+                *on_activation(facts["activation"]),
+                *on_other_weights(facts["other_weights"]),
+            ),
             config=facts["config"],
             fingerprint=_fingerprint(facts, parts.get(self.keys.part(STATES), {}).get("blocks", ())),
         )
@@ -276,7 +280,7 @@ class Bench:
             credit = self.workshop.credit(checkpoint, given) if CREDIT in observers else None
             observations = self.workshop.observe(network, batches, observers, progress, digest, credit)
             self.workshop.release(path)
-        name = getattr(batches, "name", "")
+        name, tensors = getattr(batches, "name", ""), self.workshop.fingerprint(network)
         facts = {
             "method": checkpoint.method,
             "seed": checkpoint.seed,
@@ -285,12 +289,15 @@ class Bench:
             "note": getattr(batches, "note", ""),
             "inputs": getattr(batches, "inputs", None) or StatedInputs(name, NormalisedBy.CALLER),
             "left_aside": () if given.network is not None else self.workshop.left_aside(checkpoint, network),
+            "activation": None if given.network is not None else self.workshop.assumed_activation(checkpoint),
+            "other_weights": () if given.network is not None else checkpoint.other_weights,
             "config": plain_config(checkpoint.config),
             "untrained": checkpoint.content.get("untrained") is True,
-            "tensors": self.workshop.fingerprint(network),
+            "tensors": tensors,
             "environment": {
                 "feedback_saved": checkpoint.feedback is not None,
                 "checkpoint_sha256": file,
+                **({"weights_digest": tensors.digest} if tensors.weights else {}),
                 **({} if digest is None else {"data_sha256": digest}),
                 **({"not_cached": unkept} if (unkept := self.keys.unkept(given)) else {}),
             },
@@ -375,7 +382,10 @@ def audit(
 def _usable(name: str, part: Any) -> bool:
     """Whether a kept part has what a record is made from, and its code is what it was; another one is measured anew."""
     needed = (
-        ("method", "seed", "claimed", "title", "note", "config", "environment", "inputs", "left_aside", "untrained", "tensors")
+        (
+            *("method", "seed", "claimed", "title", "note", "config", "environment", "inputs", "left_aside", "untrained"),
+            *("tensors", "activation", "other_weights"),
+        )
         if name == FACTS
         else ("result", "environment", "stream")
     )

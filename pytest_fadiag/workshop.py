@@ -21,7 +21,7 @@ from .judge.observers import ObserverSpec
 from .load.checkpoints import Checkpoint, checkpoint_of
 from .load.data import DataSet, EvalBatches, as_data_set
 from .load.fingerprints import fingerprint
-from .load.networks import build_network, choose_device, left_aside, load_into, wants_flat
+from .load.networks import assumed_activation, build_network, choose_device, left_aside, load_into, wants_flat
 from .load.setup import NOTHING_GIVEN, Given, Setup
 from .load.sources import UnknownData
 from .load.specs import is_factory, named_function
@@ -103,6 +103,10 @@ class Workshop:
     def left_aside(self, checkpoint: Checkpoint, network: nn.Module) -> tuple[str, ...]:
         """The tensors of a checkpoint that its network lacks and no forward pass uses."""
         return () if self.setup.model is None and checkpoint.network else left_aside(network, checkpoint)
+
+    def assumed_activation(self, checkpoint: Checkpoint) -> str | None:
+        """The activation of a network that was rebuilt, where the checkpoint does not name it."""
+        return assumed_activation(checkpoint, self.setup.model)
 
     def batches(self, checkpoint: Checkpoint, network: nn.Module, given: Given) -> Iterable[Batch]:
         """The test split as a network wants it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -92,6 +93,11 @@ class Fingerprint:
     """Scales and shifts of normalisation layers whose entries differ, which no initialisation gives."""
     blocks: tuple[tuple[str, ...], ...] = ()
     """The parameters of each block, by name, where somebody looked for the stream."""
+
+    @property
+    def digest(self) -> str:
+        """One digest of all matrices: two trainings have no matrix in common."""
+        return hashlib.blake2b(repr(sorted(self.weights.items())).encode(), digest_size=16).hexdigest()
 
     def doubts(self, control: Fingerprint, *, shallow: bool) -> tuple[Doubt, ...]:
         """What a control's tensors tell against it.

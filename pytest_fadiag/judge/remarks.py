@@ -9,6 +9,7 @@ from .chance import at_chance
 from .diagnostics.depth_utility import draws_remark, idle_remark
 from .diagnostics.direction_drift import DirectionDrift, class_mix
 from .diagnostics.frozen_margin import FrozenMargin, doubts_about
+from .names import one_line
 from .scale import scaled_up, spread_growth
 from .wording import count, fraction
 
@@ -60,6 +61,21 @@ def on_tensors_aside(names: Sequence[str], most: int = 3) -> list[str]:
     return [
         f"{count(len(names), 'tensor')} of feedback or loss that the network lacks, left aside: {', '.join(names[:most])}{more}"
     ]
+
+
+def on_activation(assumed: str | None) -> list[str]:
+    """A sentence on the activation of a rebuilt network, where nobody named it."""
+    if assumed is None:
+        return []
+    said = f"no config names the activation of the network, and tensors do not tell it: {assumed} was taken"
+    return [f"{said}; name it as activation in the checkpoint's config, or give the network (--fa-model)"]
+
+
+def on_other_weights(keys: Sequence[str]) -> list[str]:
+    """A sentence on other weights of the same network in its file, where there are any."""
+    if not keys:
+        return []
+    return [f"the file holds other weights of this network too, which were not audited: {', '.join(map(one_line, keys[:3]))}"]
 
 
 def _with(report: DiagnosticReport) -> str:

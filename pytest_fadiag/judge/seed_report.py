@@ -104,6 +104,7 @@ class SeedReport:
 def _check_distinct(reports: Sequence[DiagnosticReport]) -> None:
     seeds: dict[object, DiagnosticReport] = {}
     files: dict[object, DiagnosticReport] = {}
+    networks: dict[object, DiagnosticReport] = {}
     for report in reports:
         digest = report.environment.get("checkpoint_sha256")
         if digest is not None and digest in files:
@@ -116,7 +117,13 @@ def _check_distinct(reports: Sequence[DiagnosticReport]) -> None:
                 f"{_named(seeds[report.seed])} and {_named(report)} are both of seed {report.seed} by their config or name, "
                 "and a margin over seeds needs distinct ones; leave out one of them, or correct the seed in its config"
             )
-        files[digest] = seeds[report.seed] = report
+        weights = report.environment.get("weights_digest")
+        if weights is not None and weights in networks:
+            raise AuditError(
+                f"{_named(networks[weights])} and {_named(report)} hold the same weights, and one training is no two seeds; "
+                "leave out the copy, or give the checkpoint of another seed"
+            )
+        files[digest] = seeds[report.seed] = networks[weights] = report
 
 
 def _named(report: DiagnosticReport) -> str:

@@ -40,6 +40,22 @@ class Checkpoint:
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """All that the file holds, under its own keys."""
 
+    @property
+    def other_weights(self) -> tuple[str, ...]:
+        """The keys under which the file holds tensors of the same names that are others, such as an average over steps."""
+        held = {key: value for key, value in self.content.items() if isinstance(value, Mapping)}
+        return tuple(str(key) for key, value in held.items() if self._differs(value))
+
+    def _differs(self, held: Mapping[Any, Any]) -> bool:
+        tensors = {unprefixed(str(name)): value for name, value in held.items() if isinstance(value, Tensor)}
+        if not self.state_dict.keys() <= tensors.keys():
+            return False
+        pairs = ((value, tensors[name]) for name, value in self.state_dict.items())
+        return any(
+            one is not other and (one.shape != other.shape or one.dtype != other.dtype or not bool((one == other).all()))
+            for one, other in pairs
+        )
+
 
 def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
     """Read a checkpoint on the CPU; only ``unsafe`` lets its pickle run code."""

@@ -21,6 +21,7 @@ from .residual_mlp import ACTIVATIONS, ResidualMLP
 from .specs import call_factory, is_factory
 from .vision import import_torchvision
 
+ASSUMED_ACTIVATION = "gelu"
 KINDS = "package.module:factory, torchvision:NAME, or nothing for the reference ResidualMLP"
 
 
@@ -74,6 +75,12 @@ def _bare(checkpoint: Checkpoint, spec: str | nn.Module | None) -> nn.Module:
     return network
 
 
+def assumed_activation(checkpoint: Checkpoint, spec: str | nn.Module | None) -> str | None:
+    """The activation that the reference network has because nothing names another; nothing where that is known."""
+    rebuilt = spec is None and checkpoint.network is None
+    return ASSUMED_ACTIVATION if rebuilt and "activation" not in checkpoint.config else None
+
+
 def residual_mlp_for(checkpoint: Checkpoint) -> ResidualMLP:
     """The reference network whose tensors have these shapes; only the activation is not in them (``config``, else GELU)."""
     state, where = _unwrapped(checkpoint.state_dict), checkpoint.path
@@ -93,7 +100,7 @@ def residual_mlp_for(checkpoint: Checkpoint) -> ResidualMLP:
         some = ", ".join(map(str, sorted(numbers)[:8])) + (" …" if len(numbers) > 8 else "")
         raise AuditError(f"{where}: block {gap} is missing: the file has tensors of blocks {some}")
     widths = state.get("blocks.0.fc1.weight")
-    activation = str(checkpoint.config.get("activation", "gelu"))
+    activation = str(checkpoint.config.get("activation", ASSUMED_ACTIVATION))
     if activation not in ACTIVATIONS:
         raise AuditError(f"{where}: config names the activation {activation!r}; known: {', '.join(ACTIVATIONS)}")
     if widths is not None and not widths.ndim:

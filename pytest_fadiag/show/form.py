@@ -38,7 +38,7 @@ ENVIRONMENT = {
     "data_sha256": "test data, SHA-256",
 }
 """What the environment is called in the form; what is not named here is given under its own name."""
-APART = ("checkpoint_sha256", "feedback_saved", "not_cached")
+APART = ("checkpoint_sha256", "weights_digest", "feedback_saved", "not_cached")
 """What of it is said of each file, in the checklist, or among the remarks."""
 
 

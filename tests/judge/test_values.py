@@ -268,7 +268,7 @@ def seeded(seed: int | None, own: float, theirs: float, **changes: Any) -> Diagn
         "headline_acc": own,
         "control": Control(Accuracy(theirs, 1000), f"frozen_s{seed}.pt", "bp", seed),
         "frozen_baseline_acc": theirs,
-        "environment": {**ENVIRONMENT, "checkpoint_sha256": f"digest of {seed}"},
+        "environment": {**ENVIRONMENT, "checkpoint_sha256": f"digest of {seed}", "weights_digest": f"{seed}"},
     }
     return audited(BP, "bp", seed, **{**numbers, **changes})
 
@@ -324,6 +324,7 @@ def test_what_is_noted_of_the_controls_and_of_the_images() -> None:
         ({"frozen_baseline_acc": None, "control": None}, "seed 2 of bp has no frozen-random control"),
         ({"seed": 1}, "are both of seed 1"),
         ({"environment": {"checkpoint_sha256": "digest of 1"}}, "are the same file under two names"),
+        ({"environment": {"weights_digest": "1"}}, "hold the same weights, and one training is no two seeds"),
     ],
 )
 def test_seeds_that_make_no_margin(changes: dict[str, Any], said: str) -> None:

@@ -112,6 +112,25 @@ def test_a_block_that_the_network_lacks_is_never_left_aside(save: Save) -> None:
         build_network(load_checkpoint(path), network(blocks=4))
 
 
+# --- what a file does not tell, and what else it holds ----------------------------------------------------------------
+
+
+def test_an_activation_that_nothing_names_is_said_to_be_taken(save: Save, archive: str) -> None:
+    said = "no config names the activation of the network, and tensors do not tell it: gelu was taken"
+    assert any(said in remark for remark in audit(save(), data=archive).remarks)
+    for known in (audit(save(config={"activation": "relu"}), data=archive), audit(save(), data=archive, model=network())):
+        assert not any("activation" in remark for remark in known.remarks)
+
+
+def test_other_weights_of_the_network_in_its_file_are_named(save: Save, archive: str) -> None:
+    state = network().state_dict()
+    average = {f"module.{name}": value * 0.9 for name, value in state.items()}
+    path = save(content={"model": state, "ema": {**average, "n_averaged": torch.tensor(3)}, "copy": dict(state), "config": {}})
+    (remark,) = [remark for remark in audit(path, data=archive).remarks if "other weights" in remark]
+    assert remark.endswith("which were not audited: ema")
+    assert not any("other weights" in remark for remark in audit(save(), data=archive).remarks)
+
+
 # --- whole networks --------------------------------------------------------------------------------------------------
 
 

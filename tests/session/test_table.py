@@ -23,8 +23,9 @@ def test_the_table_of_a_run(repo: Repo) -> None:
     table = lines_of_the_table(repo.run("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt"))
     assert [line.split()[:2] for line in table[2:6]] == [["bp", "42"], ["bp", "123"], ["bp", "n=2"], ["dfa", "42"]]
     assert table[6] == "^ crosses its threshold, but is excused"
-    assert table[7] == "note: runs/bp_s123.pt: control of another seed: 42"
-    assert table[8] == "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1 d:1)"
+    assert table[7].startswith("note: runs/bp_s42.pt and 2 more: no config names the activation of the network")
+    assert table[9] == "note: runs/bp_s123.pt: control of another seed: 42"
+    assert table[10] == "FA audit of 3 checkpoints: 2 trustworthy, 1 walk-back (a:1 b:1 d:1)"
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
