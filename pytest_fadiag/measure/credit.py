@@ -134,6 +134,8 @@ class NoCredit(AuditError):
             )
             held = f"the checkpoint's Bs are {count(len(Bs), 'matrix', 'matrices')} (the first {first}), not {wanted}"
         own = (
-            f"a backward of the network's own was not seen: {problem}" if problem else "the network has no backward of its own"
+            f"a backward of the network's own was not seen: {problem}"
+            if problem
+            else "the network has no backward of its own (one that reads targets which a training loop sets is not seen here)"
         )
         super().__init__(f"no credit to compare: no credit function is given, {held}, and {own}; {WAYS}")

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from repo import ALONE
 from support import network
 from test_docs import FENCED, PAGES, PASTED, ROOT
 
-from pytest_fadiag import Recorder
+from pytest_fadiag import Recorder, diagnose
 from pytest_fadiag.command import COMMANDS, main
 
 NEEDS = {
@@ -207,3 +208,63 @@ def test_the_python_of_a_page_runs(lab: pytest.Pytester, page: str) -> None:
     for code in _python(page):
         if "integrations" not in code:  # those are in tests/integrations
             exec(code.replace("guard.record(epoch,", "guard.record(epoch + 1,"), space)
+
+
+class Projected(torch.autograd.Function):
+    """DRTP: the identity, and on the way back targets through a fixed matrix in the place of the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, h: torch.Tensor, targets: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(targets, B)
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        targets, B = ctx.saved_tensors
+        return -targets @ B, None, None
+
+
+class Block(torch.nn.Module):
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.LayerNorm(d), torch.nn.Linear(d, d), torch.nn.GELU(), torch.nn.Linear(d, d))
+        self.register_buffer("B", torch.randn(10, d))
+
+
+class DRTP(torch.nn.Module):
+    """Keeps the one-hot targets of a batch in an attribute, which nothing but its training loop sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.blocks = torch.nn.Linear(20, 16), torch.nn.ModuleList(Block(16) for _ in range(3))
+        self.out_ln, self.out_head = torch.nn.LayerNorm(16), torch.nn.Linear(16, 10)
+        self.targets: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.embed(x)
+        for block in self.blocks:
+            h = h + block.inner(h)
+            h = h if self.targets is None else Projected.apply(h, self.targets, block.B)  # type: ignore[no-untyped-call]
+        logits: torch.Tensor = self.out_head(self.out_ln(h))
+        return logits
+
+
+def test_the_credit_of_the_page_is_what_drtp_sends_back_to_its_states() -> None:
+    torch.manual_seed(0)
+    net, x, y = DRTP().double(), torch.randn(128, 20, dtype=torch.float64), torch.arange(128) % 10
+    space: dict[str, Any] = {}
+    exec(_python("own-backward.md")[0].replace(".float()", ".double()"), space)
+    seen: list[torch.Tensor] = []
+    for block in net.blocks:  # the credit of a block output acts on what the block adds: its last layer gets it as it is
+        block.inner.register_full_backward_hook(lambda module, into, out: seen.insert(0, out[0]))
+    net.targets = torch.nn.functional.one_hot(y, 10).double()
+    torch.nn.functional.cross_entropy(net(x), y, reduction="sum").backward()
+    for given, sent in zip(space["credit"](net, x, y, {}), seen, strict=True):
+        torch.testing.assert_close(given, sent)
+    net.targets = None
+    report = diagnose(
+        model=net.float(),
+        eval_batches=[(x.float(), y)] * 2,
+        credit=lambda model, x, y: [-torch.nn.functional.one_hot(y, 10).float() @ block.B for block in model.blocks],
+    )
+    assert report.credit is not None and report.credit.sites == ("h_1", "h_2", "h_3")
