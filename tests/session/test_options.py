@@ -34,8 +34,8 @@ def test_help_names_the_default_of_what_has_one(repo: Repo) -> None:
     text = re.sub(r"\s+", " ", repo.run("--help").stdout.str()).replace("- ", "-")  # pytest folds lines behind a hyphen
     for option in OPTIONS:
         if option.default is not None or option.name == "diagnostics":
-            shown = "abcd, e without a control, f with" if option.name == "diagnostics" else str(option.default)
-            about = re.search(rf"--fa-{option.name}=.*?(?= --fa-|\[pytest\])", text)
+            shown = "abcd, e without a control;" if option.name == "diagnostics" else str(option.default)
+            about = re.search(rf"--fa-{option.name}=.*?(?= --fa-[\w-]+=|\[pytest\])", text)
             assert about and f"(default: {shown}" in about[0], option.name
     for name, value in DiagnosticThresholds().by_name().items():
         assert f"{name} (default: {value})" in text or f"(default: {value})" in text
