@@ -51,7 +51,7 @@ def log_of(out):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_learns_and_its_checkpoint_loads(run, method):
-    checkpoint = load_checkpoint(run(method, "--epochs", "30"))
+    checkpoint = load_checkpoint(run(method, "--epochs", "20"))
     build_network(checkpoint)
     assert checkpoint.test_acc > 0.7
     assert (checkpoint.method, checkpoint.seed) == (method, 42)
@@ -274,7 +274,7 @@ def test_a_new_training_replaces_the_log_of_the_old(run):
 
 def test_a_shallow_control_has_no_blocks(run):
     for method in METHODS:
-        content = torch.load(run(method, "--shallow", "--epochs", "30"), weights_only=True)
+        content = torch.load(run(method, "--shallow", "--epochs", "20"), weights_only=True)
         assert content["config"]["shallow"] is True
         assert content["config"]["blocks"] == 0
         assert not [name for name in content["state_dict"] if name.startswith("blocks")]

@@ -75,7 +75,7 @@ def found(net: nn.Module, x: Tensor) -> tuple[int, ...]:
 @pytest.mark.parametrize("make", [mlp, attention, convolutions])
 @pytest.mark.parametrize("still", [set(), {0, 1, 2}, {1, 2}])
 def test_the_blocks_that_did_not_learn_are_told(make: Callable[[], nn.Sequential], still: set[int]) -> None:
-    for seed in range(3):
+    for seed in range(2):
         assert found(*trained(make, seed, still)) == tuple(sorted(still))
 
 

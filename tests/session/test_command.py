@@ -15,6 +15,13 @@ from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.session.options import spoken
 
 
+@pytest.fixture
+def repo(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> Repo:
+    """The repo without plugins of the suite's own, in the processes that the command starts too."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:randomly -p no:xdist")
+    return repo
+
+
 def as_checkpoint(path: str) -> str:
     return "checkpoint"
 
