@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .load.checkpoints import Checkpoint
 
-RECORD_VERSION = 7
+RECORD_VERSION = 8
 """Raised when a kept record gains something that a run relies on."""
 
 

@@ -132,16 +132,16 @@ def _true(truth: Stream, model: nn.Module, x: Inputs) -> _Seen:
     values: list[Tensor] = []
     gradients: dict[int, Tensor] = {}
 
-    def take(tensor: Tensor) -> None:
+    def take(tensor: Tensor, value: Tensor) -> None:
         number = len(tensors)
         tensors.append(tensor)
-        values.append(tensor.detach().clone())  # what comes after may write to it
+        values.append(value.detach().clone())  # what comes after may write to it
         tensor.register_hook(lambda gradient: gradients.__setitem__(number, gradient.detach().clone()))
 
     if truth.by_hand is not None:
         logits, states = truth.by_hand(plain, x)
         for state in states:
-            take(state)
+            take(state, state)
     else:
         logits = _watched(plain, x, truth, take)
     _loss(logits).backward()
@@ -151,20 +151,34 @@ def _true(truth: Stream, model: nn.Module, x: Inputs) -> _Seen:
     return _Seen(*([value.movedim(truth.batch_dim, 0) for value in taken] for taken in (values, arrived)))
 
 
-def _watched(plain: nn.Module, x: Inputs, truth: Stream, take: Callable[[Tensor], None]) -> Tensor:
+def _watched(plain: nn.Module, x: Inputs, truth: Stream, take: Callable[[Tensor, Tensor], None]) -> Tensor:
     modules = dict(plain.named_modules(remove_duplicate=False))
     handles = []
     remaining = [0]
+    left: list[tuple[Tensor, Tensor]] = []
+    worked: list[nn.Module] = []
 
     def enter(_module: nn.Module, args: Any, kwargs: Any) -> None:
-        take(_first((args, kwargs)))
+        state = _first((args, kwargs))
+        before, value = left.pop() if left else (state, state)
+        between_stages = bool(worked) and before.numel() != state.numel()
+        take(*((before, value) if between_stages else (state, state)))
+
+    def work(module: nn.Module, _args: Any, _output: Any) -> None:
+        worked.append(module)
 
     def leave(_module: nn.Module, _args: Any, output: Any) -> None:
         remaining[0] -= 1
+        worked.clear()
+        if not truth.last:
+            left[:] = [(_first(output), _first(output).detach().clone())]
         if not remaining[0] and not truth.last:
-            take(_first(output))
+            take(*left.pop())
 
     try:
+        for module in modules.values():
+            if next(module.parameters(recurse=False), None) is not None:
+                handles.append(module.register_forward_hook(work))
         for name in dict.fromkeys(truth.blocks):
             handles.append(modules[name].register_forward_pre_hook(enter, with_kwargs=True))
             handles.append(modules[name].register_forward_hook(leave))

@@ -18,7 +18,10 @@ States = Callable[[nn.Module, Inputs], tuple[Tensor, list[Tensor]]]
 
 @dataclass(frozen=True)
 class Stream:
-    """Which modules are the blocks: what enters each of them is a state, and what the last one returns is h_L."""
+    """Which modules are the blocks: what enters each of them is a state, and what the last one returns is h_L.
+
+    Between two stages, where layers make another size of it for the next block, the state is what the block before returned.
+    """
 
     blocks: tuple[str, ...] = ()
     last: str = ""

@@ -16,7 +16,7 @@ Place = tuple[str | int, ...]
 
 
 class Outputs:
-    """Reads the logits: what is called so, else the one tensor that has a column for every class.
+    """Reads the logits: what is called so, else the one tensor that has a column for every class; two such are refused.
 
     ``classes`` is how many the labels have at least; which tensor it is, is decided once.
     """
@@ -47,8 +47,7 @@ class Outputs:
         if self.checked or logits.ndim != 2 or logits.shape[1] < 2 or not len(logits):
             return
         self.checked = True
-        values = logits.detach().double()
-        if bool((values >= 0).all()) and bool(((values.sum(1) - 1).abs() < 1e-4).all()):
+        if _are_probabilities(logits):
             raise AuditError(
                 "the network returns probabilities: every row is non-negative and sums to 1, as after a softmax. The loss "
                 "takes its softmax again, so every gradient would be too small; let forward return the logits (or log-softmax)"
@@ -65,17 +64,19 @@ class Outputs:
             return first
         exact = [place for place, tensor in candidates.items() if tensor.shape[1] == self.classes]
         enough = [place for place, tensor in candidates.items() if tensor.shape[1] >= self.classes]
-        if first in exact or enough == [first]:
-            return first
-        if len(exact) == 1:
-            return exact[0]
-        if not exact and len(enough) == 1:
-            return enough[0]
+        fitting = [place for place in exact or enough if not _are_probabilities(candidates[place])]
+        if len(fitting) == 1:
+            return fitting[0]
         shapes = ", ".join(f"{_named(place)} {tuple(tensor.shape)}" for place, tensor in candidates.items())
         raise AuditError(
             f"the network returned {type(output).__name__} with {shapes}: which of them are the logits cannot be told by the "
             f"labels, which have {self.classes} classes; let forward return the logits alone, or under the name 'logits'"
         )
+
+
+def _are_probabilities(rows: Tensor) -> bool:
+    values = rows.detach().double()
+    return bool((values >= 0).all()) and bool(((values.sum(1) - 1).abs() < 1e-4).all())
 
 
 def _tensors(values: Any, place: Place = ()) -> Iterator[tuple[Place, Tensor]]:

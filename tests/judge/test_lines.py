@@ -196,7 +196,12 @@ def test_gradients_of_a_network() -> None:
     assert lines("b", BP, form=True) == [shown.replace("  ", ", ")]
     seen = AuxiliaryStatistics(gradient_per_unit_error=0.02, tokens_without_gradient=(0, 0, 0, 1, 15), tokens=16)
     judged = report(companions=seen)
-    says(lines("b", judged), shown, "‖e‖): 0.02    median output error ‖e‖: undefined", "15 of 16 tokens have no gradient")
+    says(
+        lines("b", judged),
+        shown,
+        "‖e‖): 0.02    median output error ‖e‖: undefined",
+        "15 of 16 tokens of a sample (the median) have no gradient",
+    )
     assert lines("b", judged, form=True)[1:] == ["per unit error 0.02"]
     known = report(companions=AuxiliaryStatistics(gradient_per_unit_error=0.02, output_error_norm=0.5))
     says(lines("b", known), shown, "median output error ‖e‖: 0.5")

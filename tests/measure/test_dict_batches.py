@@ -86,6 +86,43 @@ def test_dict_batches_give_what_the_network_gives_by_hand(
     assert measured.accuracy.value == pytest.approx(float((predicted == text["labels"]).double().mean()))
 
 
+@pytest.mark.parametrize("most", [12, 4])
+def test_padding_has_no_gradient_and_counts_for_none(most: int) -> None:
+    class Tokens(nn.Module):
+        """Each token by itself; the head reads the mean of those that are no padding."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(30, 8), nn.Linear(8, CLASSES)
+            self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+        def states(self, ids: Tensor) -> list[Tensor]:
+            states = [self.embed(ids)]
+            for block in self.blocks:
+                states.append(states[-1] + torch.tanh(block(states[-1])))
+            return states
+
+        def read(self, h: Tensor, mask: Tensor) -> Tensor:
+            logits: Tensor = self.head((h * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
+            return logits
+
+        def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+            return self.read(self.states(ids)[-1], mask)
+
+    torch.manual_seed(0)
+    net, ids, labels = Tokens(), torch.randint(30, (256, 12)), torch.randint(CLASSES, (256,))
+    mask = (torch.arange(12) < torch.randint(1, most + 1, (256, 1))).long()
+    measured = measure(net, [{"ids": ids, "mask": mask, "labels": labels}], batches=2)
+    states = net.double().states(ids)
+    for state in states:
+        state.retain_grad()
+    nn.functional.cross_entropy(net.read(states[-1], mask), labels, reduction="sum").backward()
+    read = [state.grad.norm(dim=2)[mask.bool()].numpy() / 128 for state in states if state.grad is not None]
+    assert measured.bp_grad_norms == pytest.approx([float(np.median(norms)) for norms in read], rel=1e-5)
+    left_out = float(np.median((1 - mask).sum(1).numpy()))
+    assert measured.companions.tokens_without_gradient == tuple([int(left_out)] * 4)
+
+
 def test_the_mask_goes_with_its_samples(reader: Reader, text: dict[str, Tensor]) -> None:
     unmasked = {**text, "attention_mask": torch.ones_like(text["attention_mask"])}
     with_mask, without = (measure(reader, split(batch, 100), batches=2) for batch in (text, unmasked))

@@ -196,6 +196,37 @@ def test_without_residual_connections_every_layer_between_the_first_and_the_last
     assert_measured(net, at_blocks, *data, stream="blocks.* -> norm")
 
 
+def test_a_norm_between_two_stages_hides_no_block_that_explodes() -> None:
+    class Stages(nn.Module):
+        """As in Swin and ConvNeXt: a norm and a layer take what a stage leaves to the width of the next."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Linear(20, 16), nn.Linear(24, 5)
+            self.down, self.norm = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 24)), nn.LayerNorm(24)
+            self.stages = nn.ModuleList(nn.ModuleList(Whole(width) for _ in range(3)) for width in (16, 24))
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.embed(x)
+            for number, stage in enumerate(self.stages):
+                for block in stage:  # type: ignore[attr-defined]
+                    h = block(h)
+                h = self.norm(h) if number else self.down(h)
+            logits: Tensor = self.head(h)
+            return logits
+
+    net = Stages().eval()
+    x, y = clustered(256)
+    sound = measure(net, in_batches(x, y)).residual_norms
+    with torch.no_grad():
+        for parameter in net.stages[0][2].parameters():  # type: ignore[index]
+            parameter.mul_(100)
+    seen = measure(net, in_batches(x, y)).residual_norms
+    assert seen[:3] == sound[:3]
+    assert seen[3] > 1e3 * sound[3]
+    assert seen[4] < 10 * sound[4]
+
+
 def test_a_module_between_two_stages_is_not_taken_for_the_one_that_adds_the_residual(data: tuple[Tensor, Tensor]) -> None:
     class Staged(Net):
         """Two blocks with a layer between them; each residual is added by an operator."""
@@ -206,9 +237,10 @@ def test_a_module_between_two_stages_is_not_taken_for_the_one_that_adds_the_resi
     def staged(net: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         assert isinstance(net, Net)
         h = net.embed(x)
-        middle = net.mix(h + net.blocks[0](h))
+        left = h + net.blocks[0](h)
+        middle = net.mix(left)
         last = middle + net.blocks[1](middle)
-        return net.read(last), [h, middle, last]
+        return net.read(last), [h, left, last]
 
     assert_measured(Staged(STEPS["h + f"], blocks=2), staged, *data)
 
@@ -233,6 +265,25 @@ def test_networks_that_return_more_than_logits(data: tuple[Tensor, Tensor]) -> N
             return logits, {"confidence": logits.softmax(1)}
 
     assert_measured(Chatty(STEPS["h + f"]), stepped, *data)
+
+
+def test_two_tensors_that_could_both_be_the_logits_are_refused() -> None:
+    class Wide(nn.Module):
+        """Returns its features too, which are as wide as there are classes."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.blocks, self.head = nn.Linear(20, D), nn.ModuleList([Whole(), Whole()]), nn.Linear(D, D)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            h = self.embed(x)
+            for block in self.blocks:
+                h = block(h)
+            return h, self.head(h)
+
+    x = torch.randn(2 * D, 20)
+    with pytest.raises(AuditError, match=r"which of them are the logits cannot be told .* under the name 'logits'"):
+        measure(Wide(), [(x, torch.arange(2 * D) % D)])
 
 
 def test_inputs_of_whole_numbers(data: tuple[Tensor, Tensor]) -> None:

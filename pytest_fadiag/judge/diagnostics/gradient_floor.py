@@ -96,8 +96,8 @@ class GradientFloor(Diagnostic):
         if any(companions.tokens_without_gradient):
             without = companions.tokens_without_gradient[-1]
             lines.append(
-                f"medians over the tokens that the head reads: {without} of {companions.tokens} tokens "
-                "have no gradient at h_L in any sample and are left out"
+                f"medians over the tokens that the head reads: {without} of {companions.tokens} tokens of a sample "
+                "(the median) have no gradient at h_L and are left out"
             )
         precision = report.observed(PRECISION)
         lines += [] if precision is None else [_resolved(precision)]

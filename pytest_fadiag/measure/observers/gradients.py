@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,36 +33,40 @@ class GradientNorms(Observer[Gradient]):
 
     def compute(self) -> dict[str, Any]:
         norms = self.norms.by_layer()
-        read = [*map(_read, norms[:-1]), _read(norms[-1], by_sample=True)]
+        read = [_read_tokens(layer) for layer in norms]
         scale = self.error_norms.all() / BATCH
-        scaled = [layer * (scale if layer.ndim == 1 else scale.unsqueeze(1)) for layer in norms]
-        there = self.unit_norms.all() != 0
         return {
-            "bp_grad_norms": [median(layer[own]) for layer, own in zip(scaled, read, strict=True)],
-            "gradient_per_unit_error": median(norms[-1][there][read[-1][there]]) / BATCH,
+            "bp_grad_norms": [median(_times(layer, scale)[own]) for layer, own in zip(norms, read, strict=True)],
+            "gradient_per_unit_error": median(norms[-1][_of(read[-1], self.unit_norms.all() != 0)]) / BATCH,
             "nonfinite_gradients": self.norms.nonfinite(),
             "tokens": norms[-1].shape[1] if norms[-1].ndim == 2 else None,
-            "tokens_without_gradient": _without(norms, read),
+            "tokens_without_gradient": [] if all(layer.ndim == 1 for layer in norms) else [_without(own) for own in read],
             "batches": len(norms[0]) // BATCH,
             "samples": len(norms[0]),
         }
 
 
-def _without(norms: Sequence[Tensor], read: Sequence[Tensor]) -> list[int]:
-    """How many tokens of every layer are left out of all samples; nothing where no state has tokens."""
-    if all(layer.ndim == 1 for layer in norms):
-        return []
-    return [0 if own.ndim == 1 else int((~own.any(0)).sum()) for own in read]
+def _without(read: Tensor) -> int:
+    """How many tokens of a sample are left out, by the median."""
+    return 0 if read.ndim == 1 else int(median((~read).sum(1)))
 
 
-def _read(norms: Tensor, *, by_sample: bool = False) -> Tensor:
-    """Which norms count: those of tokens that get a gradient in some sample, as all do but at h_L.
+def _read_tokens(norms: Tensor) -> Tensor:
+    """Which norms count: of a sample with a gradient those of the tokens that get one.
 
-    There the head reads the class token alone of a ViT, or of each sequence the last token before its padding: of a sample
-    that has a gradient, the tokens without one are those that it does not read. An all-zero gradient stays one.
+    Padding gets none, nor at h_L all but the class token of a ViT. A sample without any gradient counts with a zero for every
+    token that another sample reads, and where none has any all are zeros.
     """
-    there = norms != 0
-    if norms.ndim == 1 or not bool(there.any()):
-        return torch.ones_like(there)
-    read = there.any(0).expand_as(there)
-    return read & (there | ~there.any(1, keepdim=True)) if by_sample else read
+    if norms.ndim == 1:
+        return torch.ones_like(norms, dtype=torch.bool)
+    read = norms != 0
+    some = read.any(0) if bool(read.any()) else torch.ones_like(read[0])
+    return torch.where(read.any(1, keepdim=True), read, some)
+
+
+def _times(norms: Tensor, scale: Tensor) -> Tensor:
+    return norms * (scale if norms.ndim == 1 else scale.unsqueeze(1))
+
+
+def _of(read: Tensor, samples: Tensor) -> Tensor:
+    return read & (samples if read.ndim == 1 else samples.unsqueeze(1))

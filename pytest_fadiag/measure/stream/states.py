@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -18,7 +19,11 @@ class AmbiguousSamples(AuditError):
 
 
 class States:
-    """h_0 … h_L of some blocks: what enters each block, and what the last one leaves behind."""
+    """h_0 … h_L of some blocks: what enters each block, and what the last one leaves behind.
+
+    Where layers stand between two blocks, as between the stages of a hierarchical network, what the first of them leaves: a
+    norm among those layers would hide that it explodes.
+    """
 
     def __init__(self, anatomy: Anatomy, blocks: Sequence[Block], last: int | None = None) -> None:
         self.anatomy, self.blocks, self.named_last = anatomy, blocks, last
@@ -26,9 +31,9 @@ class States:
 
     def nodes(self) -> list[Node]:
         """The values h_0 … h_L; an error where one of them cannot be seen, or does not tell the samples apart."""
-        ends = [self.graph.cuts[0], *(block.end for block in self.blocks)]
-        states = [self._seen(before, block.start) for before, block in zip(ends, self.blocks, strict=False)]
-        return [*states, self._last() if self.named_last is None else self._named(self.named_last)]
+        first = self._seen(self.graph.cuts[0], self.blocks[0].start)
+        between = [self._passed_on(before, after) for before, after in itertools.pairwise(self.blocks)]
+        return [first, *between, self._last() if self.named_last is None else self._named(self.named_last)]
 
     def sites(self) -> tuple[Site, ...]:
         """Where each of them can be seen."""
@@ -46,6 +51,13 @@ class States:
             )
         node = self.graph.nodes[last]
         return node if self.measurable(node) else own
+
+    def _passed_on(self, before: Block, after: Block) -> Node:
+        """The state between two blocks."""
+        behind = [cut for cut in self.graph.cuts if before.end < cut <= after.start]
+        if self._layered(before, after) and (self._resized(before, after) or self._ops(behind) not in self._steps()):
+            return self._left(before.end, behind)
+        return self._seen(before.end, after.start)
 
     def _seen(self, first: int, last: int) -> Node:
         """The last value that can be measured of those from one cut to another, between which no block lies."""
@@ -81,15 +93,22 @@ class States:
     def _last(self) -> Node:
         """h_L: what the last block leaves, and what is done to every state before the next block takes it."""
         end, head = self.blocks[-1].end, self.anatomy.items[-1][0]
-        behind = [cut for cut in self.graph.cuts if end < cut <= head]
+        return self._left(end, [cut for cut in self.graph.cuts if end < cut <= head])
+
+    def _left(self, end: int, behind: Sequence[int]) -> Node:
+        """What a block leaves, with what is done to most states before the next block takes them."""
         for steps in self._steps():
             reached = behind[: len(steps)]
-            if self._ops(reached) == steps:
+            resized = any(cut in self.graph.layers and self._size(cut) != self._size(end) for cut in reached)
+            if self._ops(reached) == steps and not resized:
                 return self._first_seen([end, *reached][::-1], behind[len(steps) :])
         # Of plain layers with pooling behind some: what all steps begin with. What a residual block leaves is h_L as it is.
         between = [] if self.anatomy.residual else [steps for steps, _ in self._between()]
         shared = len(_common_start([*between, self._ops(behind)])) if between else 0
         return self._first_seen([end, *behind[:shared]][::-1], behind[shared:])
+
+    def _size(self, cut: int) -> int:
+        return math.prod(self.graph.nodes[cut].shape)
 
     def _ops(self, cuts: Sequence[int]) -> list[str]:
         return [self.graph.nodes[cut].op for cut in cuts]
@@ -115,14 +134,25 @@ class States:
         return [list(steps) for _, _, steps in sorted(usual)]
 
     def _between(self) -> list[tuple[tuple[str, ...], bool]]:
-        """What is done to each state before the next block takes it, and whether a layer is among that."""
+        """What is done to each state before the next block takes it, and whether a layer is among that.
+
+        Layers that leave another size behind, as those between two stages, are done to none but this state.
+        """
         units = self.blocks if len(self.blocks) > 1 or self.anatomy.residual else [self._embedding(), *self.blocks]
         between = []
         for before, after in itertools.pairwise(units):
             cuts = [cut for cut in self.graph.cuts if before.end < cut <= after.start]
-            layered = any(cut in self.graph.layers for cut in cuts)
-            between.append((tuple(self.graph.nodes[cut].op for cut in cuts), layered))
+            layered = self._layered(before, after)
+            if not layered or not self._resized(before, after):
+                between.append((tuple(self._ops(cuts)), layered))
         return between
+
+    def _layered(self, before: Block, after: Block) -> bool:
+        """Whether layers with weights stand between two blocks."""
+        return any(before.end <= start and end <= after.start for start, end in self.anatomy.items)
+
+    def _resized(self, before: Block, after: Block) -> bool:
+        return self._size(before.end) != self._size(after.start)
 
     def _embedding(self) -> Block:
         start, end = self.anatomy.items[0]
