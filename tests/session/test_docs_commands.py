@@ -25,7 +25,7 @@ from pytest_fadiag.command import COMMANDS, main
 NEEDS = {
     "pip install pytest-fadiag": "a package index",
     "pytest -d --tx '2*ssh=gpu7": "another host; examples/recipes/try_ssh.sh tries it on one",
-    "make bench": "twenty minutes",
+    "make bench": "all benchmarks, one after the other",
     "make truth": "Debian's dataset-fashion-mnist, and an hour",
     "make zoo": "other packages, and 15 minutes",
     "make fuzz": "up to an hour",

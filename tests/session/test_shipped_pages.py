@@ -19,7 +19,7 @@ SEEDS = (42, 123, 456)
 METHODS = ("bp", "fa", "dfa", "dfa-lam", "ep", "state-bridge", "credit-bridge")
 CREDIT = "--fa-credit=examples.methods:credit"
 OF_ONE = "--fa-checkpoint=checkpoints/dfa_s42.pt"
-"""The credit of all of them takes half a minute."""
+"""The credit of one checkpoint, for that of all takes longer than the rest."""
 LINES = list(dict.fromkeys(line for _, line in PASTED if "checkpoints/" in line or "logs/dfa-lam" in line or CREDIT in line))
 
 
