@@ -274,8 +274,8 @@ HEADS = {
 @pytest.mark.parametrize("name", HEADS)
 def test_the_number_of_classes_is_that_of_the_checkpoint(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the order of the tensors: a safetensors file has them in that of the alphabet."""
-    for draw in ("normal_", "uniform_"):  # a hundred million weights, which the checkpoint's then replace
-        monkeypatch.setattr(torch.Tensor, draw, lambda tensor, *_, **__: tensor)
+    for draw in ("normal_", "uniform_"):  # a hundred million weights, which those of the checkpoint then replace
+        monkeypatch.setattr(torch.Tensor, draw, lambda tensor, *_, **__: tensor.zero_())
     models = import_torchvision().models
     with torch.device("cpu" if name.startswith("regnet") else "meta"):
         shapes = models.get_model(name, weights=None, num_classes=7).state_dict()
