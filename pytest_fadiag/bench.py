@@ -20,7 +20,7 @@ from .judge.doubts import Fingerprint
 from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
 from .judge.observers import ACCURACY, CONTROL_PROBES, CREDIT, REFERENCE, STATES, ObserverSpec
-from .judge.records import AT_ONCE, BATCHES, Measurement
+from .judge.records import BATCHES, Measurement
 from .judge.reference import UNPROVEN
 from .judge.remarks import on_activation, on_other_weights, on_tensors_aside
 from .judge.report import DiagnosticReport
@@ -348,7 +348,7 @@ def audit(
     model: str | nn.Module | None = None,
     stream: str | None = None,
     batches: int = BATCHES,
-    batch_size: int = AT_ONCE,
+    batch_size: int | None = None,
     device: str = "auto",
     threads: int | None = 1,
     unsafe: bool = False,

@@ -18,6 +18,7 @@ from .judge.errors import AuditError
 from .judge.files import write_atomically
 from .judge.late import named
 from .judge.observers import ObserverSpec
+from .judge.records import AT_ONCE
 from .load.checkpoints import Checkpoint, checkpoint_of
 from .load.data import DataSet, EvalBatches, as_data_set
 from .load.fingerprints import fingerprint
@@ -108,14 +109,14 @@ class Workshop:
         """The activation of a network that was rebuilt, where the checkpoint does not name it."""
         return assumed_activation(checkpoint, self.setup.model)
 
-    def batches(self, checkpoint: Checkpoint, network: nn.Module, given: Given) -> Iterable[Batch]:
-        """The test split as a network wants it."""
+    def batches(self, checkpoint: Checkpoint, network: nn.Module, given: Given, usual: int = AT_ONCE) -> Iterable[Batch]:
+        """The test split as a network wants it, in batches of the usual size unless the setup gives another."""
         if given.batches is not None:
             return given.batches()
         data = self.data if given.data is None else as_data_set(given.data(), "the fixture fa_test_data")
         data = data.for_checkpoint(checkpoint.config, self.setup.normalisation)
         flatten = isinstance(data.x, Tensor) and wants_flat(network, data.x[0])
-        return EvalBatches(data, self.setup.batch_size, flatten=flatten)
+        return EvalBatches(data, self.setup.batch_size or usual, flatten=flatten)
 
     @cached_property
     def credit_function(self) -> CreditFunction | None:
@@ -154,7 +155,7 @@ class Workshop:
             [named(observer.place) for observer in observers],
             stream=self.setup.stream,
             batches=self.setup.batches,
-            batch_size=self.setup.batch_size,
+            batch_size=self.setup.batch_size or AT_ONCE,
             threads=self.setup.threads,
             data_digest=data_digest,
             progress=lambda done: progress(done, total),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..judge.credit import CreditFunction
 from ..judge.inputs import Normalisation
-from ..judge.records import AT_ONCE, BATCHES
+from ..judge.records import BATCHES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,8 +28,8 @@ class Setup:
     stream: str | None = None
     batches: int = BATCHES
     """How many batches of 128 are probed."""
-    batch_size: int = AT_ONCE
-    """How many samples are forwarded at once at most; changes no number."""
+    batch_size: int | None = None
+    """How many samples are forwarded at once at most, by default 512, of the probe 128; changes no number."""
     device: str = "auto"
     threads: int | None = 1
     """CPU threads; another number may change last digits, so it does not follow the machine."""

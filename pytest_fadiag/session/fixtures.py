@@ -14,6 +14,7 @@ from ..judge.codec import to_plain
 from ..judge.diagnostics import CONTROLLED, DepthUtility, Diagnostic, Finding, Status
 from ..judge.errors import AuditError, AuditFailure
 from ..judge.keys import Keys
+from ..judge.records import BATCH
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..load.setup import Given
@@ -182,7 +183,7 @@ class Fixtures:
     def batches(self, request: pytest.FixtureRequest, checkpoint: object, network: nn.Module) -> Iterable[Batch]:
         """The batches that the network of a test is measured on."""
         contents = as_checkpoint(self.run, checkpoint).contents
-        return self.run.bench.workshop.batches(contents, network, given_by(request).without("batches"))
+        return self.run.bench.workshop.batches(contents, network, given_by(request).without("batches"), BATCH)
 
     def data(self) -> DataSet:
         """The test split of --fa-data."""

@@ -15,7 +15,6 @@ from ..judge.errors import AuditError
 from ..judge.inputs import Normalisation
 from ..judge.keys import Keys
 from ..judge.protocol import PROTOCOL_NAMES
-from ..judge.records import AT_ONCE
 from ..judge.thresholds import CONFOUND_RULES, GROWTH_FORMS, SHORT_NAMES, DiagnosticThresholds, threshold_names
 from ..show.outputs import OUTPUTS
 
@@ -246,10 +245,10 @@ OPTIONS = (
     Option("batches", "How many batches of 128 test samples are probed (default: 10)", _count(2), 10, "N"),
     Option(
         "batch-size",
-        "How many samples are forwarded at once at most; changes no number (default: 512, those of the probe 128)",
+        "How many samples are forwarded at once at most; changes no number (default: 128, and 512 where nothing is "
+        "differentiated)",
         _count(1),
-        AT_ONCE,
-        "N",
+        metavar="N",
     ),
     Option(
         "frozen",

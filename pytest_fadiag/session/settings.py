@@ -60,7 +60,7 @@ class Settings:
     data: str | None
     normalize: str | None
     batches: int
-    batch_size: int
+    batch_size: int | None
     frozen: tuple[str, ...]
     threshold: tuple[tuple[str, float], ...]
     growth: str | None

@@ -69,7 +69,7 @@ class Adds(nn.Module):
 
 
 class Staged(nn.Module):
-    """Every entry of h_0, h_1, h_2 and h_3 is 1, 2, 2 and 180; h_0 has 2 × 8 × 8 of them, the others 4 × 4 × 4."""
+    """Every entry of h_0, h_1, h_2 and h_3 is 1, 2, 2 and 180; h_0 and h_1 have 2 × 8 × 8 of them, the others 4 × 4 × 4."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,8 +93,8 @@ def test_a_network_of_known_norms_in_two_shapes(tmp_path: Path) -> None:
     batches = [(torch.randn(128, 1, 8, 8), torch.arange(128) % 3) for _ in range(2)]
     made = diagnose(model=Staged(), eval_batches=batches)
     assert made.stream is not None
-    assert made.stream.blocks == ("first", "second", "third") and made.stream.sizes == (128, 64, 64, 64)
-    assert made.residual_norms == pytest.approx([math.sqrt(128), 2 * 8, 2 * 8, 180 * 8], rel=1e-6)
+    assert made.stream.blocks == ("first", "second", "third") and made.stream.sizes == (128, 128, 64, 64)
+    assert made.residual_norms == pytest.approx([math.sqrt(128), 2 * math.sqrt(128), 2 * 8, 180 * 8], rel=1e-6)
     assert compared(made) == pytest.approx([1, 2, 2, 180], rel=1e-6)
     assert made.finding("a").value == pytest.approx(90, rel=1e-6)
     Recorder(tmp_path / "bp_s1.jsonl", batches).record(1, Staged())
