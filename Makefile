@@ -10,7 +10,7 @@ audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against t
 	cd fixtures && ../$(BIN)/python -m pytest
 
 test: $(VENV)/.ready    ## the test suite
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 900
 
 test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages
 	$(BIN)/python -m pytest tests/integrations
