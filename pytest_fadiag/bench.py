@@ -14,12 +14,11 @@ from .judge.codec import read, to_plain
 from .judge.config import Plain, plain_config
 from .judge.control import Control, ControlKind
 from .judge.credit import Credit, CreditFunction
-from .judge.depth import Depth
 from .judge.diagnostics import DIAGNOSTICS, CreditAlignment, DepthUtility, Diagnostic, Diagnostics, unasked
 from .judge.doubts import Fingerprint
 from .judge.errors import AuditError
 from .judge.inputs import NormalisedBy, StatedInputs
-from .judge.observers import ACCURACY, CONTROL_PROBES, CREDIT, REFERENCE, STATES, ObserverSpec
+from .judge.observers import ACCURACY, CONTROL_PROBES, CONTROL_READOUT, CREDIT, REFERENCE, STATES, ControlReads, ObserverSpec
 from .judge.records import BATCHES, Measurement
 from .judge.reference import UNPROVEN
 from .judge.remarks import on_activation, on_other_weights, on_tensors_aside
@@ -198,22 +197,26 @@ class Bench:
         chosen: Control | ControlFile | None,
         given: Given = NOTHING_GIVEN,
         network: Fingerprint | None = None,
+        *,
+        beside: Iterable[Diagnostic] = (),
     ) -> Control | None:
-        """A control with its accuracy, and what linear probes read of it, by which one that was hardly trained is told.
+        """A control with its accuracy, and what a linear probe reads of its h_0: one that was hardly trained is told by it.
 
-        A control checkpoint is evaluated once, on the images of the audited network.
-        With the fingerprint of that network it is questioned: whether it is of the same shape, and was left as it was drawn.
+        Beside (e), of which it is a null, probes read all its states. A control checkpoint is evaluated once, on the images of
+        the audited network. With the fingerprint of that network it is questioned: whether it is of the same shape, and was
+        left as it was drawn.
         """
         if not isinstance(chosen, ControlFile):
             return chosen
-        control, own = self._once(chosen, chosen.path, given, lambda: self._control(chosen, given))
+        probes = CONTROL_PROBES if DepthUtility.key in {diagnostic.key for diagnostic in beside} else CONTROL_READOUT
+        control, own = self._once((chosen, probes), chosen.path, given, lambda: self._control(chosen, given, probes))
         doubts = () if network is None else network.doubts(own, shallow=control.kind is ControlKind.SHALLOW)
         known = {doubt.kind for doubt in control.doubts}
         return replace(control, doubts=(*control.doubts, *(doubt for doubt in doubts if doubt.kind not in known)))
 
-    def _control(self, chosen: ControlFile, given: Given) -> tuple[Control, Fingerprint]:
+    def _control(self, chosen: ControlFile, given: Given, spec: ObserverSpec[ControlReads]) -> tuple[Control, Fingerprint]:
         """A control checkpoint with its accuracy, and its tensors."""
-        probes = self._probes_of(chosen.path, given)
+        probes = self._probes_of(chosen.path, given, spec)
         parts = self._parts(chosen.path, [ACCURACY], given, control=True)
         measurement = Measurement.of({ACCURACY.name: parts[self.keys.part(ACCURACY)]["result"]}, {})
         broken = measurement.companions.nonfinite_logits
@@ -227,13 +230,13 @@ class Bench:
         inputs = read(StatedInputs, facts["inputs"], "inputs")
         return replace(control, inputs=inputs, probes=probes), _fingerprint(facts)
 
-    def _probes_of(self, path: Path, given: Given) -> tuple[float, ...]:
+    def _probes_of(self, path: Path, given: Given, spec: ObserverSpec[ControlReads]) -> tuple[float, ...]:
         """What linear probes read of a control, from the pass that gives its accuracy; nothing where it has no stream."""
         try:
-            parts = self._parts(path, [ACCURACY, CONTROL_PROBES], given, control=True)
+            parts = self._parts(path, [ACCURACY, spec], given, control=True)
         except AuditError:
             return ()
-        return read(Depth, parts[self.keys.part(CONTROL_PROBES)]["result"], "control-probes").probes
+        return read(ControlReads, parts[self.keys.part(spec)]["result"], spec.name).probes
 
     def _parts(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
@@ -371,7 +374,7 @@ def audit(
     if record.credit is not None and record.credit.problem:
         raise AuditError(f"{path}: {record.credit.problem}")
     chosen = frozen if isinstance(frozen, Control) else controls.choose_for(record.method, record.seed)
-    control = bench.control(chosen, network=record.fingerprint)
+    control = bench.control(chosen, network=record.fingerprint, beside=asked)
     report = record.judge(control, thresholds, asked)
     if not report.lacks_usable_control or report.asks_for(DepthUtility.key):
         return report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from .credit import Credit
@@ -53,6 +53,13 @@ class Precision:
     dtypes: tuple[Resolution, ...]
 
 
+@dataclass(frozen=True)
+class ControlReads:
+    """What linear probes read of a control, from h_0 on; nothing where it has no stream, or too few images to read."""
+
+    probes: tuple[float, ...]
+
+
 _HOME = "pytest_fadiag.measure.observers"
 STATES: ObserverSpec[object] = ObserverSpec("states", 2, f"{_HOME}.states:StateNorms")
 GRADIENTS: ObserverSpec[object] = ObserverSpec("gradients", 4, f"{_HOME}.gradients:GradientNorms")
@@ -62,7 +69,8 @@ ACCURACY: ObserverSpec[object] = ObserverSpec("accuracy", 2, f"{_HOME}.accuracy:
 REFERENCE: ObserverSpec[object] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
 PRECISION = ObserverSpec("precision", 1, f"{_HOME}.precision:GradientPrecision", result=Precision)
 DEPTH = ObserverSpec("depth", 6, f"{_HOME}.depth:DepthProbes", result=Depth)
-CONTROL_PROBES = ObserverSpec("control-probes", DEPTH.version, f"{_HOME}.depth:ControlProbes", result=Depth)
+CONTROL_PROBES = ObserverSpec("control-probes", DEPTH.version + 1, f"{_HOME}.depth:ControlProbes", result=ControlReads)
+CONTROL_READOUT = replace(CONTROL_PROBES, name="control-readout", place=f"{_HOME}.depth:ControlReadout")
 CREDIT = ObserverSpec("credit", 4, f"{_HOME}.credit:CreditAlignments", result=Credit)
 FIELD_OBSERVERS = (STATES, GRADIENTS, DIRECTIONS, OUTPUT_ERROR, ACCURACY, REFERENCE)
 """Those whose results are fields of a measurement."""

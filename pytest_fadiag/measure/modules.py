@@ -7,6 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+_PLAIN = (bool, int, float, str, type(None))
+"""What most attributes are, and holds no module."""
+
 
 def named_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Every module once, by its first name; ``blocks.0`` also where ``blocks`` is a list that torch knows nothing of."""
@@ -45,7 +48,7 @@ def named_parameters(model: nn.Module) -> dict[str, Tensor]:
 def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     yield from ((name, child) for name, child in module._modules.items() if child is not None)
     for name, value in vars(module).items():
-        if not name.startswith("_"):
+        if name[:1] != "_" and not isinstance(value, _PLAIN):
             yield from _held(name, value)
 
 

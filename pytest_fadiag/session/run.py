@@ -161,7 +161,7 @@ class Run:
         asked = {diagnostic.key for diagnostic in diagnostics}
         problems = {key: problem for key, problem in evidence.problems.items() if key in asked}
         try:
-            control = self.control(evidence, overrides) if CONTROLLED in asked else None
+            control = self.control(evidence, overrides, diagnostics) if CONTROLLED in asked else None
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             problems[CONTROLLED] = error  # it concerns one diagnostic; the others are judged
         if expected is None:
@@ -207,15 +207,16 @@ class Run:
         alignment = self.settings.available.select(CreditAlignment.key)
         return alignment if self._form(diagnostics) and given and alignment[0] not in diagnostics else ()
 
-    def control(self, evidence: Evidence, overrides: Overrides) -> Control | None:
+    def control(self, evidence: Evidence, overrides: Overrides, beside: Sequence[Diagnostic]) -> Control | None:
         """The control of what is known: a fixture's, one of --fa-frozen, or that which a recorded row was compared with."""
         if overrides.control is not None:
             control = as_control(overrides.control())
         elif evidence.control is None:
             chosen = self.controls.choose_for(evidence.method, evidence.seed)
-            control = self.bench.control(chosen, overrides.given, evidence.fingerprint)
+            control = self.bench.control(chosen, overrides.given, evidence.fingerprint, beside=beside)
         else:
-            control = self.bench.control(self.controls.choose(evidence.method, evidence.seed), overrides.given)
+            chosen = self.controls.choose(evidence.method, evidence.seed)
+            control = self.bench.control(chosen, overrides.given, beside=beside)
         return evidence.control if control is None else control
 
     def control_for(self, method: str, seed: int | None, given: Given) -> Control | None:

@@ -6,6 +6,7 @@ import json
 import re
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,10 @@ def test_probes_are_read_of_a_control_as_of_a_network_and_of_one_without_blocks_
     frozen = save("frozen_dfa_s42.pt", {"state_dict": trained(60, samples=300, seed=1).state_dict()})
     asked = bench.registry.diagnostics.select("abcde")
     own = bench.record(frozen, asked).judge(None, None, asked).probe_accuracies
-    control = bench.control(ControlFile.named(frozen))
+    control = bench.control(ControlFile.named(frozen), beside=asked)
     assert control is not None and len(control.probes) == 5 and control.probes == own
+    without_depth = bench.control(ControlFile.named(frozen), beside=asked[:4])
+    assert without_depth == replace(control, probes=control.probes[:1]), "h_0 alone, which tells one that was hardly trained"
     assert len(set(control.probes)) > 1
     report = bench.record(learned, asked).judge(control, None, asked)
     assert "of the control: h_0 " in str(report) and DiagnosticReport.from_dict(report.to_dict()).control == report.control

@@ -77,7 +77,7 @@ def test_thresholds_are_not_part_of_the_key(cold: Repo, measured: list[str]) -> 
 def test_a_control_checkpoint_is_evaluated_once(cold: Repo, measured: list[str]) -> None:
     for _ in range(2):
         cold.run("--fa-checkpoint=runs/bp_*.pt", "--fa-frozen=controls/frozen_bp_s42.pt").assert_outcomes(passed=9)
-    assert measured.count("accuracy control-probes") == 1 and len(measured) == 3
+    assert measured.count("accuracy control-readout") == 1 and len(measured) == 3
 
 
 def test_another_diagnostic_does_not_measure_the_old_numbers_again(cold: Repo, measured: list[str]) -> None:

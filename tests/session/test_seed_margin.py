@@ -121,7 +121,7 @@ def test_without_a_control_it_is_skipped(repo: Repo) -> None:
 def test_it_measures_what_is_not_measured_yet_and_waits_for_nothing(repo: Repo, measured: list[str]) -> None:
     repo.forget()
     repo.run(BP, CONTROL, TEST).assert_outcomes(passed=1)
-    assert sorted(measured) == ["accuracy"] * 2 + ["accuracy control-probes"], "two checkpoints and their control"
+    assert sorted(measured) == ["accuracy"] * 2 + ["accuracy control-readout"], "two checkpoints and their control"
     repo.run(BP, CONTROL).assert_outcomes(passed=9)
     assert measured[3:] == ["states gradients output-error reference precision directions"] * 2, "the rest, on the probe alone"
 

@@ -57,7 +57,7 @@ def test_workers_measure_each_checkpoint_once_even_if_its_tests_are_spread_and_g
     )
     assert repo.audit(*OPTIONS, "-n2", "--dist=load", "--maxschedchunk=1", run=repo.spawn)["reports"] == alone
     seen = Counter(name for file in repo.path.glob("measured-*.txt") for name in file.read_text().splitlines())
-    assert (seen.pop("accuracy"), seen.pop("control-probes")) == (5, 2), "three checkpoints and two controls"
+    assert (seen.pop("accuracy"), seen.pop("control-readout")) == (5, 2), "three checkpoints and two controls"
     assert seen == dict.fromkeys(("states", "gradients", "output-error", "reference", "precision", "directions"), 3)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...judge.depth import LEAST_IMAGES, Bounds, Depth, paired_mean
 from ...judge.errors import AuditError
-from ...judge.observers import CONTROL_PROBES, DEPTH
+from ...judge.observers import CONTROL_PROBES, CONTROL_READOUT, DEPTH, ObserverSpec
 from ...judge.records import BATCH
 from ...judge.wording import count
 from ..accumulators import Rows, per_sample_norms
@@ -37,11 +37,13 @@ class DepthProbes(Observer[EveryBatch | State]):
     it from being measured is part of the result: it is no reason not to measure the rest.
     """
 
-    spec = DEPTH
+    spec: ClassVar[ObserverSpec[object]] = DEPTH
     watches = (EveryBatch, State)
     every_batch = True
     draws: ClassVar[tuple[int, ...]] = (0, 1)
     """The seeds of the null."""
+    states: ClassVar[int | None] = None
+    """How many states are probed, from h_0 on; all where it says nothing."""
 
     def __init__(self, info: PassInfo) -> None:
         self.evaluation, self.batch_size = info.evaluation, info.batch_size
@@ -66,7 +68,8 @@ class DepthProbes(Observer[EveryBatch | State]):
         if isinstance(seen, State):
             if seen.samples.in_probe:
                 self.change.take(seen)
-            if self.probing is not None and self.part is not None:
+            wanted = self.states is None or seen.layer < self.states
+            if wanted and self.probing is not None and self.part is not None:
                 part = self.part
                 self._try(lambda probing: probing.own.take(seen.layer, seen.value, part))
             return
@@ -119,7 +122,10 @@ class DepthProbes(Observer[EveryBatch | State]):
                 self.problem = str(error)
         if self.problem or self.probing is None:
             return asdict(Depth(problem=self.problem))
-        return asdict(self.probing.result(dealt=dealt, change=self.change.medians()))
+        return self._result(self.probing, dealt)
+
+    def _result(self, probing: _Probing, dealt: bool) -> dict[str, Any]:
+        return asdict(probing.result(dealt=dealt, change=self.change.medians()))
 
     def _read_again(self, labels: Tensor, fitted: Tensor) -> None:
         """Read the images to fit to, then those to read the probes on."""
@@ -140,10 +146,23 @@ class DepthProbes(Observer[EveryBatch | State]):
 
 
 class ControlProbes(DepthProbes):
-    """The same of a control, which is a null itself."""
+    """What probes read of a control, which is a null itself."""
 
     spec = CONTROL_PROBES
     draws = ()
+
+    def compute(self) -> dict[str, Any]:
+        return {"probes": super().compute()["probes"]}
+
+    def _result(self, probing: _Probing, dealt: bool) -> dict[str, Any]:
+        return {"probes": _means(probing.own.outcomes()[: self.states])}
+
+
+class ControlReadout(ControlProbes):
+    """The same of h_0 alone, by which a control that was hardly trained is told."""
+
+    spec = CONTROL_READOUT
+    states = 1
 
 
 class _Probing:
