@@ -29,6 +29,7 @@ from workers.small_repo import forget, hear_interrupts, make_repo
 HANG = 600.0
 """Seconds after which a run that takes half a minute on an idle machine is called hanging."""
 KINDS = {"worker killed": 200, "SIGINT": 40, "SIGTERM": 40}
+"""How often each thing must have happened; workers are killed one to four in a run, replacements among them."""
 REASONS = ("its worker died", "not tried again")
 PROBLEMS = (
     "hangs",
@@ -43,8 +44,8 @@ PROBLEMS = (
 )
 
 
-def one_run(kind: str, number: int, root: Path) -> tuple[list[str], str]:
-    """One run that something happens to: what is wrong afterwards, and when it happened."""
+def one_run(kind: str, number: int, root: Path) -> tuple[list[str], list[float]]:
+    """One run that something happens to: what is wrong afterwards, and the moments at which it happened."""
     rng = random.Random(f"{kind} {number}")
     if rng.random() < 0.5:
         forget(root)
@@ -66,14 +67,15 @@ def one_run(kind: str, number: int, root: Path) -> tuple[list[str], str]:
             preexec_fn=hear_interrupts,  # noqa: PLW1509
         )
     began = time.monotonic()
-    moment = rng.uniform(0.2, 12.0) if rng.random() < 0.6 else rng.uniform(0.2, 3.0)
+    times = rng.randint(1, 4) if kind == "worker killed" else 1
+    moments = sorted(rng.uniform(0.2, 8.0 if rng.random() < 0.6 else 3.0) for _ in range(times))
     workers: dict[int, psutil.Process] = {}
-    happened = ""
+    happened: list[float] = []
     while process.poll() is None and time.monotonic() - began < HANG:
         with contextlib.suppress(psutil.NoSuchProcess):
             workers |= {child.pid: child for child in psutil.Process(process.pid).children(recursive=True)}
-        if not happened and time.monotonic() - began >= moment:
-            happened = _strike(kind, process, list(workers.values()), rng)
+        if moments and time.monotonic() - began >= moments[0] and _strike(kind, process, list(workers.values()), rng):
+            happened.append(round(moments.pop(0), 1))
         time.sleep(0.02)
     hangs = process.poll() is None
     if hangs:
@@ -85,28 +87,27 @@ def one_run(kind: str, number: int, root: Path) -> tuple[list[str], str]:
     for orphan in orphans:
         orphan.kill()
     if not happened:
-        return [], "over before"
-    found = _problems(kind, root, process.returncode)
+        return [], []
+    found = _problems(kind, len(happened), root, process.returncode)
     found += ["hangs"] * hangs + ["orphans"] * bool(orphans) + ["left over"] * bool(list(temporary.glob("fadiag-*")))
-    return sorted(set(found)), f"{moment:.1f} s"
+    return sorted(set(found)), happened
 
 
-def _strike(kind: str, process: subprocess.Popen[bytes], workers: list[psutil.Process], rng: random.Random) -> str:
-    alive = [worker for worker in workers if worker.is_running()]
+def _strike(kind: str, process: subprocess.Popen[bytes], workers: list[psutil.Process], rng: random.Random) -> bool:
     if kind != "worker killed":
         process.send_signal(signal.Signals[kind])
-        return kind
+        return True
+    alive = [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
     if not alive:
-        return ""  # none has started yet, or all have ended: a moment later then
-    victim = rng.choice(alive)
+        return False  # none has started yet, or all have ended: a moment later then
     try:
-        victim.kill()
+        rng.choice(alive).kill()
     except psutil.NoSuchProcess:
-        return ""
-    return f"killed {victim.pid}"
+        return False
+    return True
 
 
-def _problems(kind: str, root: Path, code: int) -> list[str]:
+def _problems(kind: str, times: int, root: Path, code: int) -> list[str]:
     text = (root / "out.txt").read_text(errors="replace")
     if "INTERNALERROR" in text or code == 3:
         return ["internal error"]
@@ -132,7 +133,9 @@ def _problems(kind: str, root: Path, code: int) -> list[str]:
         unexplained = [row for row in rows.values() if "error" in row["outcomes"].values() and not row["reason"]]
         odd = [row for row in rows.values() if row["reason"] and not any(reason in row["reason"] for reason in REASONS)]
         missing = [row for row in rows.values() if {"not run", "failed"} & set(row["outcomes"].values())]
-        found += ["wrong test blamed"] * bool(wrong or unexplained or odd or len(blamed) > 1) + ["rows lost"] * bool(missing)
+        found += ["wrong test blamed"] * bool(wrong or unexplained or odd or len(blamed) > times) + ["rows lost"] * bool(
+            missing
+        )
         found += ["green"] * bool(errors and code == 0)
     elif code == 0 and any("not run" in row["outcomes"].values() for row in rows.values()):
         found.append("green")
@@ -147,13 +150,13 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=Path(".random_table.jsonl"))
     options = parser.parse_args()
     lines = options.state.read_text().splitlines() if options.state.exists() else []
-    done = {(kind, number): (found, when) for kind, number, found, when in map(json.loads, lines)}
+    done = {(kind, number): (found, moments) for kind, number, found, moments in map(json.loads, lines)}
     deadline = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as folder, options.state.open("a") as state:
         root = make_repo(Path(folder))
         for kind, total in KINDS.items():
             number = 0
-            while sum(k == kind and when != "over before" for (k, _), (_, when) in done.items()) < options.share * total:
+            while sum(len(moments) for (k, _), (_, moments) in done.items() if k == kind) < options.share * total:
                 if time.monotonic() > deadline:
                     break
                 if (kind, number) not in done:
@@ -163,13 +166,16 @@ def main() -> None:
                     if done[kind, number][0]:
                         print(kind, number, *done[kind, number], flush=True)
                 number += 1
-    print(f"{'':16}{'runs':>6}" + "".join(f"{name:>{len(name) + 2}}" for name in PROBLEMS))
+    print(f"{'':16}{'times':>6}{'runs':>6}" + "".join(f"{name:>{len(name) + 2}}" for name in PROBLEMS))
     failed = False
     for kind in KINDS:
-        seen = [found for (k, _), (found, when) in done.items() if k == kind and when != "over before"]
-        counts = Counter(problem for found in seen for problem in found)
+        seen = [(found, moments) for (k, _), (found, moments) in done.items() if k == kind and moments]
+        counts = Counter(problem for found, _ in seen for problem in found)
         failed |= bool(counts)
-        print(f"{kind:16}{len(seen):6}" + "".join(f"{counts[name]:>{len(name) + 2}}" for name in PROBLEMS))
+        print(
+            f"{kind:16}{sum(len(moments) for _, moments in seen):6}{len(seen):6}"
+            + "".join(f"{counts[name]:>{len(name) + 2}}" for name in PROBLEMS)
+        )
     sys.exit(failed)
 
 
