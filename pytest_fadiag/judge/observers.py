@@ -68,7 +68,7 @@ OUTPUT_ERROR: ObserverSpec[object] = ObserverSpec("output-error", 1, f"{_HOME}.o
 ACCURACY: ObserverSpec[object] = ObserverSpec("accuracy", 2, f"{_HOME}.accuracy:Classification", probe=False)
 REFERENCE: ObserverSpec[object] = ObserverSpec("reference", 1, f"{_HOME}.reference:ReferenceProof")
 PRECISION = ObserverSpec("precision", 1, f"{_HOME}.precision:GradientPrecision", result=Precision)
-DEPTH = ObserverSpec("depth", 6, f"{_HOME}.depth:DepthProbes", result=Depth)
+DEPTH = ObserverSpec("depth", 7, f"{_HOME}.depth:DepthProbes", result=Depth)
 CONTROL_PROBES = ObserverSpec("control-probes", DEPTH.version + 1, f"{_HOME}.depth:ControlProbes", result=ControlReads)
 CONTROL_READOUT = replace(CONTROL_PROBES, name="control-readout", place=f"{_HOME}.depth:ControlReadout")
 CREDIT = ObserverSpec("credit", 4, f"{_HOME}.credit:CreditAlignments", result=Credit)

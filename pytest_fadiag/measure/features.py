@@ -42,6 +42,10 @@ class Layout:
             return values.flatten(2).transpose(1, 2)
         return values.flatten(1, -2)
 
+    def shaped(self, by_feature: Tensor, like: Tensor) -> Tensor:
+        """``[N, tokens, features]`` in the shape that states have."""
+        return by_feature.transpose(1, 2).reshape(like.shape) if self.is_map(like) else by_feature.reshape(like.shape)
+
     def is_map(self, values: Tensor) -> bool:
         """Whether the second dimension counts the features, as in what convolutions make, and not the last."""
         return self._channels_first(values.shape[1:])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from ..judge.errors import AuditError
 from ..judge.wording import count
@@ -17,6 +20,8 @@ WIDEST = 2_048
 """States with more features are projected to so many."""
 
 
+GRID = 1_024
+"""As many features at most has a state of which the places count: more cells would cost more than the network."""
 FLAT = 2.0**40
 """How many times as large as the spread of its entries the mean of a vector of float32 is only if they are all the same."""
 
@@ -24,11 +29,12 @@ FLAT = 2.0**40
 class Features:
     """What probes see of a state: a vector of mean 0 and variance 1 for each sample.
 
-    A feature map is pooled over space, a sequence of tokens over those that the head reads (all, where nobody knows).
+    A feature map is pooled over space, a sequence of tokens over those that the head reads (all, where nobody knows). Where
+    the head tells places apart, the mean over all of them is not what it reads: that of each cell of a grid is taken.
     """
 
-    def __init__(self, layout: Layout, tokens: Tensor | None = None) -> None:
-        self.layout, self.tokens = layout, tokens
+    def __init__(self, layout: Layout, tokens: Tensor | None = None, *, places: bool = False) -> None:
+        self.layout, self.tokens, self.places = layout, tokens, places
         self.projections: dict[int, Tensor] = {}
 
     def __call__(self, value: Tensor) -> tuple[Tensor, int]:
@@ -55,13 +61,27 @@ class Features:
         dtype = wide_dtype(value)
         if value.ndim == 2:
             return value.to(dtype)
+        if self.places:
+            by_channel = self._by_channel(value).to(dtype)
+            pool: Any = getattr(functional, f"adaptive_avg_pool{by_channel.ndim - 2}d")
+            cells: Tensor = pool(by_channel, _cells(by_channel))
+            return cells.flatten(1)
         tokens = self._tokens_of(value)
         read = self.layout.by_feature(value) if tokens is None else self._read(value, tokens)
         pooled: Tensor = read.mean(1, dtype=dtype)
         return pooled
 
+    def _by_channel(self, value: Tensor) -> Tensor:
+        """What the head reads of a state, features in the second dimension, places behind."""
+        tokens = self._tokens_of(value)
+        if tokens is not None:
+            return self._read(value, tokens).transpose(1, 2)
+        return value if self.layout.is_map(value) else value.movedim(-1, 1)
+
     def in_words(self, value: Tensor) -> str:
-        """Which tokens of a state are read, where these are not all."""
+        """Which tokens or places of a state are read, where these are not all of them together."""
+        if self.places and value.ndim > 2:
+            return f"the {' × '.join(map(str, _cells(self._by_channel(value))))} cells"
         tokens = self._tokens_of(value)
         if tokens is None or bool(tokens.all()):
             return ""
@@ -95,6 +115,13 @@ class Features:
             drawn = torch.randn(width, WIDEST, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
             self.projections[width] = (drawn / WIDEST**0.5).to(z)
         return z @ self.projections[width]
+
+
+def _cells(by_channel: Tensor) -> list[int]:
+    """How many cells a grid has in each direction, for at most so many features in all."""
+    channels, *sizes = by_channel.shape[1:]
+    most = max(1, int((GRID / channels) ** (1 / len(sizes)) + 1e-9))
+    return [min(most, size) for size in sizes]
 
 
 class Probe:

@@ -1,11 +1,13 @@
-"""Which tokens of the last state the head reads: the class token alone, or all of them, or others."""
+"""What the head reads of the last state: which of its tokens, and whether it tells places apart."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from ..judge.errors import AuditError
-from .inputs import ModelInput
+from .features import Layout
+from .inputs import ModelInput, copied
 from .outputs import largest_difference
 from .reference import passed
 from .shifts import Shifts, drawn_like
@@ -14,6 +16,8 @@ from .wide import copy_of, redrawn
 
 UNCHANGED = 1e-6
 """How far logits may differ that do not depend on what was changed, by the largest difference of two samples."""
+REORDERED = 1e-3
+"""The same where sums are taken in another order."""
 
 
 def tokens_read(network: nn.Module, stream: Stream, x: ModelInput) -> Tensor | None:
@@ -44,3 +48,20 @@ def tokens_read(network: nn.Module, stream: Stream, x: ModelInput) -> Tensor | N
     if matter((~read).expand_as(of_each)) or not bool(read.any()):
         raise AuditError("which tokens of h_L the head reads cannot be told: a gradient does not reach all that it depends on")
     return read
+
+
+@torch.no_grad()
+def tells_places(network: nn.Module, stream: Stream, x: ModelInput, layout: Layout, tokens: Tensor | None) -> bool:
+    """Whether logits change where the positions of h_L that the head reads are dealt anew: it reads no mean over them then."""
+    copy, states = redrawn(copy_of(network)), dict[int, Tensor]()
+    logits = stream.run(copy, copied(x), lambda layer, state: states.update({layer: state.clone()}))
+    depth = len(stream.sites) - 1
+    last = states[depth].movedim(stream.batch_dims[depth], 0)
+    if last.ndim < 3:
+        return False
+    by_place = layout.by_feature(last)
+    read = torch.arange(by_place.shape[1]) if tokens is None else tokens.nonzero().flatten().cpu()
+    dealt = by_place.clone()
+    dealt[:, read] = by_place[:, read[torch.randperm(len(read), generator=torch.Generator().manual_seed(0))]]
+    moved = Shifts(copy, stream, x, logits).moved(x, lambda *_: None, depth, layout.shaped(dealt, last) - last)
+    return float((moved - logits).abs().max()) > REORDERED * largest_difference(logits)

@@ -250,6 +250,56 @@ def test_feature_maps_of_several_shapes_and_batch_statistics_of_the_fitted_half(
         assert again.probes == seen.probes and again.null == seen.null
 
 
+class Places(nn.Module):
+    """One residual block of wide maps, or of tokens, and a head that reads where something is, or only what."""
+
+    def __init__(self, kind: str, *, flat: bool, features: int = 40) -> None:
+        super().__init__()
+        self.kind, self.flat = kind, flat
+        self.embed: nn.Module = (
+            nn.Conv2d(1, features, 3, padding=1, padding_mode="circular") if kind == "map" else nn.Linear(1, features)
+        )
+        self.mix: nn.Module = nn.Conv2d(features, features, 1) if kind == "map" else nn.Linear(features, features)
+        self.head = nn.Linear(64 * features if flat else features, 4)
+
+    def states(self, x: Tensor) -> list[Tensor]:
+        h = self.embed(x if self.kind == "map" else x.flatten(1).unsqueeze(2))
+        return [h, h + torch.relu(self.mix(h))]
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = self.states(x)[-1]
+        logits: Tensor = self.head(last.flatten(1) if self.flat else last.mean((2, 3) if self.kind == "map" else 1))
+        return logits
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("kind", ["map", "tokens"])
+def test_a_head_that_tells_places_apart_is_not_measured_by_the_mean_over_them(kind: str, flat: bool) -> None:
+    torch.manual_seed(0)
+    y = torch.arange(IMAGES) % 4
+    x = torch.randn(IMAGES, 1, 8, 8).double()
+    for corner, (row, column) in enumerate([(0, 0), (0, 4), (4, 0), (4, 4)]):
+        x[y == corner, :, row : row + 4, column : column + 4] += 1.0  # the class is where it is, and nothing else
+    model = Places(kind, flat=flat).double().eval()
+    seen = depth_of(model, in_batches(x, y))
+    # 40 features in 5 x 5 cells, which overlap as 8 is no multiple of 5; or in 25 groups of 64 tokens.
+    ends = [(8 * cell // 5, -(-8 * (cell + 1) // 5)) for cell in range(5)]
+    groups = [(64 * cell // 25, -(-64 * (cell + 1) // 25)) for cell in range(25)]
+
+    def averaged(state: Tensor) -> Tensor:
+        if kind == "map":
+            cells = [state[:, :, a:b, c:d].mean((2, 3)) for a, b in ends for c, d in ends]
+        else:
+            cells = [state[:, a:b].mean(1) for a, b in groups]
+        return torch.stack(cells, 2).flatten(1)
+
+    states = model.states(x)
+    of_places, of_means = ([right.mean() for right in probes(own, y)] for own in (list(map(averaged, states)), states))
+    assert seen.probes == pytest.approx(of_places if flat else of_means, abs=1e-6)
+    assert min(of_places) > max(of_means) + 0.3, "another pooling would be seen"
+    assert seen.tokens == ({"map": "the 5 × 5 cells", "tokens": "the 25 cells"}[kind] if flat else "")
+
+
 def test_sorted_data_is_dealt_by_a_fixed_shuffle_whether_it_can_be_indexed_or_not(
     learnt: tuple[nn.Module, Tensor, Tensor],
 ) -> None:

@@ -21,7 +21,7 @@ from ..evaluation import Evaluation, halves
 from ..features import Layout
 from ..inputs import Inputs, ModelInput, copied, rows
 from ..probes import Curve, Features, Part
-from ..readout import tokens_read
+from ..readout import tells_places, tokens_read
 from ..redraw import has_batch_statistics, redrawn_blocks, retake_statistics
 from ..vectors import median
 from .base import EveryBatch, Observer, PassInfo, State
@@ -171,7 +171,9 @@ class _Probing:
     def __init__(self, first: EveryBatch, draws: Sequence[int], labels: Tensor, fitted: Tensor, evaluation: Evaluation) -> None:
         self.network, self.stream = first.network, first.stream
         self.fitted, self.read = int(fitted.sum()), int((~fitted).sum())
-        features = Features(Layout(self.network, self.stream), tokens_read(self.network, self.stream, first.x))
+        layout, tokens = Layout(self.network, self.stream), tokens_read(self.network, self.stream, first.x)
+        places = tells_places(self.network, self.stream, first.x, layout, tokens)
+        features = Features(layout, tokens, places=places)
         self.own = Curve(features, self.read)
         self.null: list[tuple[nn.Module, Curve]] = []
         self.undrawn: list[str] = []
