@@ -12,10 +12,10 @@ WRAPPERS = (*PREFIXES, "model.", "net.", "network.")
 """What wrappers such as a LightningModule put there too, and what a network may call a part of its own."""
 _WHAT = r"(?:weights?|bias(?:es)?|matri(?:x|ces)|params?|layers?|kernels?)"
 _FEEDBACK = re.compile(
-    rf"Bs|B_?(?:fb|fa|dfa)|(?:fixed_|random_)?(?:fb|feedbacks?)(?:_?{_WHAT})*(?:_?\d+)?"
+    rf"Bs|B_?(?:fb|fa|dfa|\d+)|(?:fixed_|random_)?(?:fb|feedbacks?)(?:_?{_WHAT})*(?:_?\d+)?"
     rf"|{_WHAT}_(?:backward|feedback|fb|fa|dfa)|(?:backward|fa|dfa)_{_WHAT}"
 )
-"""A part of a dotted name that says «feedback»: Bs, weight_backward, fixed_fb_weights, feedback.0."""
+"""A part of a dotted name that says «feedback»: Bs, B0, weight_backward, fixed_fb_weights, feedback.0."""
 _LOSS = re.compile(r"(?:criterion|loss|loss_fn|loss_func|loss_function)\.")
 """The weights of classes in a loss, which a LightningModule keeps beside its network."""
 
@@ -73,11 +73,13 @@ def _matched(
 
 
 def is_aside(name: str, own: Collection[str]) -> bool:
-    """Whether a tensor that a network lacks belongs to feedback or to a loss: by its name, and beside what the network has."""
+    """Whether a tensor that a network lacks belongs to feedback or to a loss: by its name, and below what the network has."""
     *path, last = name.split(".")
     if _LOSS.match(name):
         return True
     if any(_FEEDBACK.fullmatch(part) for part in path):
         return True
-    beside = not path or any(other.startswith(f"{'.'.join(path)}.") for other in own)
-    return beside and _FEEDBACK.fullmatch(last) is not None
+    # Its module, or where that only holds feedback the one around it.
+    around = tuple(f"{'.'.join(parts)}." for parts in (path, path[:-1]) if parts)
+    within = not path or any(other.startswith(around) for other in own)
+    return within and _FEEDBACK.fullmatch(last) is not None

@@ -69,7 +69,7 @@ def _bare(checkpoint: Checkpoint, spec: str | nn.Module | None) -> nn.Module:
         return _torchvision(spec, _unwrapped(checkpoint.state_dict))
     if not is_factory(spec):
         raise AuditError(f"unknown network {spec!r}; accepted: {KINDS}")
-    network = call_factory(spec, "network factory", dict(checkpoint.config))
+    network = call_factory(spec, "network factory", checkpoint.config)
     if not isinstance(network, nn.Module):
         raise AuditError(f"network factory {spec!r} returned {type(network).__name__}, not a torch.nn.Module")
     return network

@@ -9,7 +9,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,13 @@ def is_factory(spec: str) -> bool:
     return _FACTORY.fullmatch(spec) is not None
 
 
-def call_factory(spec: str, what: str, *arguments: Any) -> Any:
-    """What the factory returns; it is called with the argument, if there is one and it takes one."""
+def call_factory(spec: str, what: str, config: Mapping[str, Any] | None = None) -> Any:
+    """What the factory returns; it is called with the config if it takes it whole, else with what it takes of it by name."""
     with watched(spec):
         factory = _imported(spec, what)
-        taken = arguments if _takes_config(factory) else ()
+        arguments, named = ((), {}) if config is None else _taken(factory, config)
         try:
-            return factory(*taken)
+            return factory(*arguments, **named)
         except Exception as error:
             raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
 
@@ -152,14 +152,21 @@ def factory_digest(spec: str, what: str) -> str | None:
     return own
 
 
-def _takes_config(factory: Any) -> bool:
-    """Whether the first parameter must be given or is called ``config``; an optional width or number of classes is neither."""
+def _taken(factory: Any, config: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A config as the arguments of a factory: whole, where a parameter is called so or must be given and is not in it.
+
+    A class such as a LightningModule takes its width and depth by name, as its ``hyper_parameters`` have them.
+    """
     try:
         parameters = list(inspect.signature(factory).parameters.values())
     except (TypeError, ValueError):
-        return False
+        return (), {}
     first = next((p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), None)
-    return first is not None and (first.default is first.empty or first.name in CONFIG_NAMES)
+    asked = first is not None and first.default is first.empty and first.name not in config
+    if first is not None and (asked or first.name in CONFIG_NAMES):
+        return (dict(config),), {}
+    by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return (), {name: config[name] for name in by_name if name in config}
 
 
 def _imported(spec: str, what: str) -> Any:

@@ -42,6 +42,7 @@ def test_a_name_of_a_tied_tensor_stands_for_the_others() -> None:
     "name",
     [
         *("Bs.0", "Bs", "feedback.0.weight", "feedback_weights", "fixed_fb_weights", "blocks.0.fc1.fixed_fb_weights", "fb.3"),
+        *("blocks.0.hook.fixed_fb_weights", "B0", "B_3", "embed.B1"),
         *(
             "blocks.0.fc1.weight_backward",
             "blocks.0.fc1.bias_backward",

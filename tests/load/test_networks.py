@@ -209,6 +209,17 @@ def test_a_class_is_a_factory_too(package: Callable[[str], str]) -> None:
     assert type(built).__name__ == "Net"
 
 
+@pytest.mark.parametrize("signature", ["width", "width=4", "*, width", "width=4, lr=1.0, method=None", "depth=1, width=4"])
+def test_a_class_takes_by_name_what_the_hyperparameters_have(signature: str, package: Callable[[str], str]) -> None:
+    module = package(f"""
+        class Net(nn.Sequential):
+            def __init__(self, {signature}):
+                super().__init__(nn.Linear(width, 2))
+    """)
+    built = build_network(checkpoint(nn.Sequential(nn.Linear(9, 2)), width=9, lr=0.1), f"{module}:Net")
+    assert isinstance(built, nn.Sequential) and isinstance(built[0], nn.Linear) and built[0].in_features == 9
+
+
 def test_a_factory_may_wrap_its_network_or_name_a_part_module(package: Callable[[str], str], save: Save) -> None:
     module = package("""
         class Net(nn.Module):
