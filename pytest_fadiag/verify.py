@@ -61,11 +61,15 @@ class Files:
 
     def problem(self, path: str) -> str:
         """Why a file was not found."""
-        changed = next((root / path for root in self.roots if (root / path).is_file()), None)
-        if changed is None:
-            places = ", ".join(map(str, self.roots))
-            return f"no file with SHA-256 {self.origin.files[path][:12]}… under {places}; name its folder with --root"
-        return f"changed: SHA-256 {file_digest(changed)[:12]}…, recorded {self.origin.files[path][:12]}…"
+        recorded = f"{self.origin.files[path][:12]}…"
+        if (changed := next((root / path for root in self.roots if (root / path).is_file()), None)) is not None:
+            return f"changed: SHA-256 {file_digest(changed)[:12]}…, recorded {recorded}"
+        nothing = f"no file with SHA-256 {recorded} under {', '.join(map(str, self.roots))}"
+        files = itertools.chain.from_iterable(map(_walk, self.roots))
+        namesake = next((file for file in files if file.name == Path(path).name and file.is_file()), None)
+        if namesake is None:
+            return f"{nothing}; name its folder with --root"
+        return f"{nothing}: {namesake} is another ({file_digest(namesake)[:12]}…), or was changed"
 
 
 def verify(certificate: Path, roots: Sequence[Path]) -> int:
@@ -123,6 +127,11 @@ class Comparison:
     elsewhere: str = ""
     """In what the two were measured differently."""
 
+    @property
+    def compared(self) -> bool:
+        """Whether it was measured again."""
+        return bool(self.number)
+
     @classmethod
     def of(cls, path: str, then: DiagnosticReport, now: DiagnosticReport) -> Comparison:
         """The two reports, number by number."""
@@ -150,11 +159,9 @@ def _say(comparisons: Sequence[Comparison], lost: Sequence[str]) -> int:
     for text in elsewhere:
         print(f"note: measured elsewhere ({text}): numbers may differ by {ELSEWHERE:g}")
     good = [result for result in comparisons if not result.problem]
-    largest = max((result.difference for result in good), default=0.0)
-    print(
-        f"{len(good)} of {len(comparisons)} results reproduce"
-        + (f"; largest relative difference {largest:.0e}" if good else "")
-    )
+    compared = [result.difference for result in comparisons if result.compared]
+    largest = f"; largest relative difference {max(compared):.0e}" if compared else ""
+    print(f"{len(good)} of {len(comparisons)} results reproduce{largest}")
     return 0 if len(good) == len(comparisons) and not lost else 1
 
 
@@ -241,8 +248,8 @@ def find_data(text: str, roots: Sequence[Path], digest: str | None) -> str:
     if there:
         return f"{prefix}{there[0]}"
     raise AuditError(
-        f"the test data is not there: neither at {recorded.path} nor by its digest under {', '.join(map(str, roots))}; "
-        "name its folder with --root"
+        f"the test data is not there, or was changed: neither at {recorded.path} nor by its digest under "
+        f"{', '.join(map(str, roots))}; name its folder with --root"
     )
 
 

@@ -87,7 +87,9 @@ def test_changed_data_at_its_path_is_taken_where_there_is_no_other(tmp_path: Pat
     (tmp_path / "data.npz").write_text("changed")
     assert find_data("data.npz", [tmp_path], "0" * 64) == str(tmp_path / "data.npz")
     assert find_data("mylab.data:test", [tmp_path], None) == "mylab.data:test"
-    with pytest.raises(AuditError, match=r"the test data is not there: neither at /no/data.npz nor by its digest under"):
+    with pytest.raises(
+        AuditError, match=r"the test data is not there, or was changed: neither at /no/data.npz nor by its digest"
+    ):
         find_data("/no/data.npz", [tmp_path], "0" * 64)
 
 
