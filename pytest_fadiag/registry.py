@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,7 +57,9 @@ class Registry:
     def default_destination(self, kind: str) -> str:
         """Where a report goes if nobody says; a kind that nobody writes is an error that lists those that there are."""
         if kind not in self.report_kinds:
-            raise AuditError(f"unknown report type {kind!r}; known: {', '.join(self.report_kinds)}")
+            close = difflib.get_close_matches(kind, self.report_kinds, 1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            raise AuditError(f"--fa-report: unknown report type {kind!r}{meant} (known: {', '.join(self.report_kinds)})")
         return self.report_kinds[kind]
 
     def write_report(self, kind: str, audit: Audit, destination: Path) -> list[str]:

@@ -198,7 +198,8 @@ def _known(name: str, value: Any, registry: Registry) -> Any:
     if name == "threshold":
         available.thresholds().replace(**dict(value))
         return value
-    return tuple((kind, destination or registry.default_destination(kind)) for kind, destination in value)
+    defaults = {kind: registry.default_destination(kind) for kind, _ in value}
+    return tuple((kind, destination or defaults[kind]) for kind, destination in value)
 
 
 def _one_way_to_choose(values: dict[str, Any], given: set[str], typed: set[str]) -> None:
