@@ -51,7 +51,13 @@ class Command:
         others = "\n\nEverything else goes to pytest: -n 2, -q, -x, -k, --junitxml=FILE …"
         parser = argparse.ArgumentParser(
             prog=f"fadiag {self.name}",
-            usage=f"fadiag {self.name} {self.files} [OPTIONS]{' [OPTIONS OF PYTEST]' if self.of_pytest else ''}",
+            usage=" ".join(
+                [
+                    *("fadiag", self.name, self.files),
+                    *["[OPTIONS]"] * (self.options != ()),
+                    *["[OPTIONS OF PYTEST]"] * self.of_pytest,
+                ]
+            ),
             description=self.summary,
             epilog=f"example:\n  {self.example}{others if self.of_pytest else ''}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -201,7 +207,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     command = next((command for command in COMMANDS if command.name == name), None)
     if command is None:
-        print(f"fadiag: no command {name!r}\n\n{_overview()}", file=sys.stderr)
+        close = difflib.get_close_matches(name, [command.name for command in COMMANDS], 1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        print(f"fadiag: no command {name!r}{meant}\n\n{_overview()}", file=sys.stderr)
         return int(pytest.ExitCode.USAGE_ERROR)
     if "-h" in rest or "--help" in rest:
         print(command.help())
@@ -249,7 +257,7 @@ def _known_to_pytest(name: str) -> bool:
 
 def translate(arguments: Sequence[str], option_of: Callable[[str], str]) -> list[str]:
     """The arguments of pytest: a file becomes the value of an option, ``--data X`` is ``--fa-data=X``, the rest stays."""
-    options = {f"--{option.name}": option for option in OPTIONS}
+    options = {f"--{prefix}{option.name}": option for prefix in ("", "fa-") for option in OPTIONS}
     translated: list[str] = []
     words = iter(arguments)
     for word in words:
