@@ -78,13 +78,17 @@ class Entry:
     """The verdict without the interval of a margin over seeds, where there is one."""
 
 
-def layouts(columns: Sequence[Column], marked: Set[int] = frozenset()) -> Iterator[Layout]:
+def layouts(columns: Sequence[Column], marked: Set[int] = frozenset(), empty: Set[int] = frozenset()) -> Iterator[Layout]:
     """From everything to less: first the deviations of norms go, then white space, columns by priority, and long names.
 
-    The columns in which something fired or is excused go last: without its number nobody sees that it was.
+    The columns in which something fired or is excused go last, for without its number nobody sees that it was, and those that
+    hold no number go first.
     """
     first = [index for index in marked if columns[index] is not ACCURACY]
-    ranked = sorted(range(len(columns)), key=lambda index: (index not in first, index not in marked, columns[index].priority))
+    ranked = sorted(
+        range(len(columns)),
+        key=lambda index: (index not in first, index not in marked, index in empty, columns[index].priority),
+    )
     everything = tuple(range(len(columns)))
     yield Layout(everything)
     yield Layout(everything, spread=False)
@@ -104,7 +108,8 @@ def render(audit: Audit, width: int, *, ascii_only: bool = False) -> list[Line]:
     entries = [entry for group in method_groups(audit) for entry in _entries(group)]
     has_epochs = any(row.first_fired for row in audit.rows)
     lines: list[Line] = []
-    for layout in layouts(columns, _marked(columns, entries)):
+    empty = {n for n in range(len(columns)) if all(entry.numbers[n].text == NONE.text for entry in entries)}
+    for layout in layouts(columns, _marked(columns, entries), empty):
         shown = layout.shown
         if not audit.rows:  # of margins over seeds alone the other columns would be dashes
             shown = tuple(index for index in shown if _is_margin(columns[index]))

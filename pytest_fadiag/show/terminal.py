@@ -60,7 +60,8 @@ def _write_notes(writer: Writer, audit: Audit, marks: Sequence[str], more: Seque
     for mark in marks:
         writer.line(mark)
     for note in (*notes_of(audit.rows), *more):
-        writer.line(textwrap.fill(f"note: {printable(note)}", max(20, writer.fullwidth - 1), subsequent_indent="  "))
+        text, width = f"note: {printable(note)}", max(20, writer.fullwidth - 1)
+        writer.line(textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False))
     writer.line(one_line(audit, writer.fullwidth))
 
 
