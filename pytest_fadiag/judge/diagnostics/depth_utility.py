@@ -229,7 +229,10 @@ def _block_lines(depth: Depth) -> list[str]:
             f"initialisation leaves {'them' if several else 'it'}"
         )
     lines.append(f"‖f_l‖/‖h_l‖: {'  '.join(figure(change) for change in depth.change)}")
-    return [*lines, f"{_idle(depth)}, by the 95 % interval of each step" if depth.idle else "every block adds something"]
+    if not depth.idle:
+        return [*lines, "every block adds something"]
+    beyond = " beyond what random blocks add" if depth.null_steps_pp else ""
+    return [*lines, f"{_idle(depth)}{beyond}, as far as the 95 % interval of each step can tell"]
 
 
 def _idle(depth: Depth) -> str:
