@@ -5,8 +5,9 @@ python tests/mutants.py --sample 200 margins.py scale.py   some of those of two 
 python tests/mutants.py --again FILE --tests tests/judge   those that FILE lists as they were printed, by these tests alone
 
 The tests are collected once; each mutant is a process forked from there, in which the code of one function, or one constant of
-a module, is replaced, and which runs the tests that reach its line, the quick ones first. What is read while a class is made
-cannot be replaced so, and is counted as not tried. Strings are left alone: their wording is no behaviour.
+a module, is replaced, and which runs the tests that reach its line: first those that noticed another change of the same
+function, then the quick ones. What is read while a class is made cannot be replaced so, and is counted as not tried. Strings
+are left alone: their wording is no behaviour.
 """
 
 from __future__ import annotations
@@ -204,12 +205,12 @@ def forked(work: Callable[[], int]) -> int:
         os._exit(result)
 
 
-def fails(items: Sequence[pytest.Item]) -> bool:
-    """Whether one of the tests fails."""
+def first_to_fail(items: Sequence[pytest.Item]) -> pytest.Item | None:
+    """The first of the tests that fails, if one does."""
     for item, after in zip(items, [*items[1:], None], strict=True):
         if any(report.failed for report in runtestprotocol(item, log=False, nextitem=after)):
-            return True
-    return False
+            return item
+    return None
 
 
 class Trials:
@@ -218,6 +219,8 @@ class Trials:
     def __init__(self, chosen: Sequence[Mutant], workers: int, slowest: float) -> None:
         self.chosen, self.workers, self.slowest = chosen, workers, slowest
         self.results: list[tuple[Mutant, str]] = []
+        self.noticing: dict[tuple[Path, str], dict[str, None]] = defaultdict(dict)
+        """The tests that noticed a change of a function, the last one at the end."""
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Find out which tests reach which lines, and try each mutant by those of its line; unchanged code must survive."""
@@ -225,11 +228,11 @@ class Trials:
         reached, seconds = self._reached(session.items)
         quick = sorted((name for name in items if seconds[name] < self.slowest), key=seconds.__getitem__)
         order = {name: number for number, name in enumerate(quick)}
-        process = forked(lambda: int(fails([items[name] for name in quick])))
+        process = forked(lambda: int(first_to_fail([items[name] for name in quick]) is not None))
         if os.waitpid(process, 0)[1]:
             raise pytest.UsageError("the tests fail without any change, so that no mutant can be told from none")
         print(f"{len(self.chosen)} mutants, {len(quick)} tests, which pass as the code is", flush=True)
-        waiting, running = [*self.chosen[::-1]], dict[int, Mutant]()
+        waiting, running = [*self.chosen[::-1]], dict[int, tuple[Mutant, int]]()
         while waiting or running:
             while waiting and len(running) < self.workers:
                 mutant = waiting.pop()
@@ -237,15 +240,22 @@ class Trials:
                 if not mutant.owner or not names:
                     self._tell(mutant, "not reached" if mutant.owner else "not tried")
                     continue
-                tests = [items[name] for name in sorted(names, key=order.__getitem__)]
-                running[forked(lambda mutant=mutant, tests=tests: self._trial(mutant, tests))] = mutant  # type: ignore[misc]
+                noticing = [name for name in reversed(self.noticing[mutant.path, mutant.owner]) if name in names]
+                quickest = sorted(names.difference(noticing), key=order.__getitem__)
+                tests = [items[name] for name in (*noticing, *quickest)]
+                source, target = os.pipe()
+                running[forked(lambda: self._trial(mutant, tests, target))] = mutant, source  # noqa: B023
+                os.close(target)
             if running:
                 process, status = os.wait()
+                mutant, source = running.pop(process)
+                with os.fdopen(source, "rb") as file:
+                    name = file.read().decode()
+                if name:
+                    self.noticing[mutant.path, mutant.owner].pop(name, None)
+                    self.noticing[mutant.path, mutant.owner][name] = None
                 ended = {0: "survived", 1: "killed", BROKEN: "broken"}
-                self._tell(
-                    running.pop(process),
-                    "timed out" if os.WIFSIGNALED(status) else ended.get(os.WEXITSTATUS(status), "broken"),
-                )
+                self._tell(mutant, "timed out" if os.WIFSIGNALED(status) else ended.get(os.WEXITSTATUS(status), "broken"))
         return True
 
     def _tell(self, mutant: Mutant, what: str) -> None:
@@ -253,10 +263,14 @@ class Trials:
         if what not in ("killed", "not tried"):
             print(f"{what}: {mutant}", flush=True)
 
-    def _trial(self, mutant: Mutant, items: Sequence[pytest.Item]) -> int:
+    def _trial(self, mutant: Mutant, items: Sequence[pytest.Item], target: int) -> int:
+        """Whether a test notices the change; its name goes into a pipe."""
         signal.alarm(SECONDS)
         mutant.make()
-        return int(fails(items))
+        item = first_to_fail(items)
+        if item is not None:
+            os.write(target, item.nodeid.encode())
+        return int(item is not None)
 
     def _reached(self, items: Sequence[pytest.Item]) -> tuple[dict[tuple[str, int], set[str]], dict[str, float]]:
         """The tests that reach each line of the judge, and how long each takes; all of them must pass."""
