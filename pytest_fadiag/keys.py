@@ -142,7 +142,7 @@ def checkpoint_digest(path: Path) -> str:
         files = files_of(path)
         return file_digest(path) if files == [path] else joined(f"{file.name} {file_digest(file)}" for file in files)
     except FileNotFoundError as error:
-        raise AuditError(f"{path}: no such file; was it moved or deleted since the run began?") from error
+        raise AuditError(f"{path}: no such file, or it was moved or deleted since the run began") from error
     except IsADirectoryError as error:
         raise AuditError(f"{path}: is a directory, not a file") from error
     except OSError as error:

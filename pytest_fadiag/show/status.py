@@ -114,6 +114,7 @@ class RowStatus:
             compared = Keys.of(key for key in fired if outcomes.get(key) is not Outcome.SKIPPED)  # what no record knows is
             same = compared == Keys.of(key for key in expected if key in ran)
             tested = bool(fired or passed) and compared == fired  # no record expects what fired beside what it knows
+            tested &= not any(outcomes.get(key) is Outcome.FAILED for key in fired)  # nor did another test of the row
             as_expected = None if same and not tested else same
         return cls(
             standing=standing,

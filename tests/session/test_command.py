@@ -35,6 +35,7 @@ def as_checkpoint(path: str) -> str:
         (["-n", "2", "a.pt", "-k", "dfa", "-q"], ["-n", "2", "--fa-checkpoint=a.pt", "-k", "dfa", "-q"]),
         (["--junitxml=x.xml", "--report", "html:a b.html"], ["--junitxml=x.xml", "--fa-report=html:a b.html"]),
         (["--frozen", "-0.5"], ["--fa-frozen=-0.5"]),
+        (["a.pt", "--fa-data", "x.npz", "--fa-no-cache"], ["--fa-checkpoint=a.pt", "--fa-data=x.npz", "--fa-no-cache"]),
     ],
 )
 def test_files_and_options_become_those_of_the_plugin(words: list[str], arguments: list[str]) -> None:

@@ -151,7 +151,7 @@ def test_it_survives_workers_and_a_merge_and_leaves_no_trace_when_it_is_gone(
     unknown = extended.run(*RUNS, "--fa-diagnostics=abcd,effective-rank")
     unknown.stderr.fnmatch_lines(["ERROR: --fa-diagnostics: * unknown key 'effective-rank'; known: a (residual-growth), *"])
     unknown = extended.run(*RUNS, "--fa-report=csv")
-    unknown.stderr.fnmatch_lines(["ERROR: --fa-report: unknown report type 'csv'; known: json, *"])
+    unknown.stderr.fnmatch_lines(["ERROR: --fa-report: unknown report type 'csv' (known: json, *"])
 
 
 def test_it_reads_checkpoints_and_data_that_only_it_knows(extended: Repo) -> None:

@@ -147,7 +147,7 @@ def test_a_checkpoint_that_disappears_after_collection_is_an_error(repo: Repo) -
     )
     result = repo.run(*BOTH)
     result.assert_outcomes(passed=3, skipped=1, errors=4)
-    result.stdout.fnmatch_lines(["*dfa_s42.pt: no such file; was it moved or deleted since the run began?"])
+    result.stdout.fnmatch_lines(["*dfa_s42.pt: no such file, or it was moved or deleted since the run began"])
 
 
 def test_k_selects_by_checkpoint_and_by_diagnostic(repo: Repo) -> None:

@@ -136,7 +136,7 @@ def test_checkpoints_outside_of_the_root_are_found_at_their_paths_and_else_under
     monkeypatch.chdir(away)
     assert main(["verify", "certificate", f"--root={repo.path}"]) == 1
     said = capsys.readouterr().out
-    assert "✗ ../two/net.pt: no file with SHA-256" in said and "name its folder with --root" in said
+    assert "✗ ../two/net.pt: no file with SHA-256" in said and "one/net.pt is another (" in said
     assert "1 of 3 results reproduce" in said
 
 

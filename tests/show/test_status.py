@@ -30,6 +30,10 @@ INCOMPLETE = "incomplete: "
         (row(exploded()), Standing.WALK_BACK, "walk-back a b d", "needs walk-back: residual stream exploded; BP grad at "
          "numerical floor; deep blocks fail to beat frozen-random baseline"),
         (row(exploded(), expected="abd"), Standing.WALK_BACK, "walk-back a b d*", None),
+        (row(exploded(), expected="abd", outcomes={"a": "xfailed", "b": "xfailed", "c": "passed", "d": "failed"}),
+         Standing.WALK_BACK, "walk-back a b d", None),
+        (row(exploded(), expected="abd", outcomes={"a": "xfailed", "b": "xfailed", "c": "passed", "d": "xfailed"}),
+         Standing.WALK_BACK, "walk-back a b d*", None),
         (row(exploded(), expected="a"), Standing.WALK_BACK, "walk-back a b d (expected a)", None),
         (row(exploded(), expected=""), Standing.WALK_BACK, "walk-back a b d (expected none)", None),
         (row(healthy(), expected=""), Standing.TRUSTWORTHY, "trustworthy*", "trustworthy"),
