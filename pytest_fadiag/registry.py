@@ -59,7 +59,7 @@ class Registry:
         if kind not in self.report_kinds:
             close = difflib.get_close_matches(kind, self.report_kinds, 1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
-            raise AuditError(f"--fa-report: unknown report type {kind!r}{meant} (known: {', '.join(self.report_kinds)})")
+            raise AuditError(f"unknown report type {kind!r}{meant} (known: {', '.join(self.report_kinds)})")
         return self.report_kinds[kind]
 
     def write_report(self, kind: str, audit: Audit, destination: Path) -> list[str]:
