@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import in_batches
+from support import clustered, in_batches
 from torch import Tensor, nn
 
 from pytest_fadiag import AuditError, Guard, GuardStopped, Recorder, ResidualMLP, diagnose, read_log
@@ -29,9 +29,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "bp_s1.jsonl"
 
 
-@pytest.fixture
-def batches(data: tuple[Tensor, Tensor]) -> list[Batch]:
-    return in_batches(*data)
+@pytest.fixture(scope="module")
+def batches() -> list[Batch]:
+    return in_batches(*clustered(1300))
 
 
 class Dying:
@@ -45,8 +45,9 @@ class Dying:
         return [*g[1:-1], g[-1] if self.epoch < 3 else -g[-1]]
 
 
-@pytest.fixture
-def recorded(path: Path, batches: list[Batch], trained_network: Trained) -> Path:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, batches: list[Batch], trained_network: Trained) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "bp_s1.jsonl"
     credit, model = Dying(), trained_network()
     recorder = Recorder(path, batches[:3], credit=credit)
     for credit.epoch in range(1, 5):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,15 +72,6 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _measure_once(repo: Repo) -> None:
-    """Leave a warm cache beside the files, so that a test measures only where it is about measuring."""
-    repo.run("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt")
-    kept = repo.path / ".pytest_cache" / "d" / "fadiag"
-    assert len(list(kept.glob("*.json"))) == 5, "three checkpoints and two controls"
-    shutil.copytree(kept, repo.zoo / ".pytest_cache" / "d" / "fadiag")
-    shutil.rmtree(repo.path / ".pytest_cache")  # what failed there is no test's business
-
-
 @pytest.fixture
 def repo(pytester: pytest.Pytester, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
     for name in ("GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS", "CI", "FORCE_COLOR", "NO_COLOR"):
@@ -89,7 +79,7 @@ def repo(pytester: pytest.Pytester, zoo: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     if not (zoo / ".pytest_cache").exists():
-        _measure_once(Repo(pytester, zoo))
+        Repo(pytester, zoo).measure_once("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt", files=5)
     return Repo(pytester, zoo)
 
 

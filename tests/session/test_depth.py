@@ -41,8 +41,11 @@ def deep_and_hollow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def deep(pytester: pytest.Pytester, deep_and_hollow: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    repo = Repo(pytester, deep_and_hollow)
-    repo.ini(None, fa_data="rings.npz")
+    for warm in (False, True):
+        repo = Repo(pytester, deep_and_hollow)
+        repo.ini(None, fa_data="rings.npz")
+        if not warm and not (deep_and_hollow / ".pytest_cache").exists():
+            repo.measure_once(BOTH, files=2)
     return repo
 
 
@@ -166,6 +169,7 @@ def test_a_merge_keeps_it(deep: Repo) -> None:
 
 
 def test_it_is_measured_once_and_kept(deep: Repo, measured: list[str]) -> None:
+    deep.forget()
     deep.run(BOTH)
     assert len(measured) == 2 and all("depth" in own for own in measured)
     deep.run(BOTH, "--fa-threshold=depth_utility_minimum_pp=99").assert_outcomes(passed=6, failed=2, skipped=2)
@@ -179,9 +183,9 @@ def test_a_log_has_no_test_of_it(deep: Repo) -> None:
 
 
 def test_with_a_worker_it_is_the_same(deep: Repo) -> None:
-    alone = deep.summary(BOTH)
+    alone = deep.summary(DEEP)
     deep.forget()
-    document = deep.audit(BOTH, "-n", "1", run=deep.spawn)
+    document = deep.audit(DEEP, "-n", "1", run=deep.spawn)
     assert {row["checkpoint"]: row["outcomes"] for row in document["summary"]} == {
         name: row["outcomes"] for name, row in alone.items()
     }
