@@ -42,7 +42,7 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/xdist.py
 	$(BIN)/python benchmarks/scale.py
 
-zoo: $(VENV)-zoo/.ready ## the stream of 247 architectures of other packages and by hand, against what was written down; 15 minutes
+zoo: $(VENV)-zoo/.ready ## the stream of 247 architectures of other packages and by hand, against what was written down; 3 minutes
 	$(VENV)-zoo/bin/python -m benchmarks.zoo
 
 truth: $(VENV)/.ready   ## the audit against 150 networks whose verdict is known; needs Debian's dataset-fashion-mnist
