@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import glob
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..judge.codec import parse_json
 from ..judge.control import Control, ControlKind
 from ..judge.doubts import Doubt, DoubtKind
 from ..judge.errors import AuditError
@@ -214,7 +214,7 @@ def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]
     A report gives its own control, else its accuracy; a log its final accuracy.
     """
     try:
-        content = json.loads(read_bytes(path, LARGEST_JSON))
+        content = parse_json(read_bytes(path, LARGEST_JSON))
     except (OSError, ValueError, RecursionError) as error:
         raise AuditError(f"control {path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):

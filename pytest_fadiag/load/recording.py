@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..judge.codec import to_plain
+from ..judge.codec import parse_json, to_plain
 from ..judge.errors import AuditError
 from ..judge.files import write_atomically
 from ..judge.records import BATCH
@@ -77,7 +77,7 @@ class Recording:
         self.found = lines[0] if lines else b""
         try:
             ours = content.startswith(BEGINNING) or BEGINNING.startswith(content)  # the latter: cut while it began
-            self.entries = [(int(json.loads(line)["epoch"]), line) for line in lines[1:]]
+            self.entries = [(int(parse_json(line)["epoch"]), line) for line in lines[1:]]
         except (ValueError, KeyError, TypeError):
             ours = False
         if not ours:
@@ -87,7 +87,7 @@ class Recording:
 
     def _check_same_run(self) -> None:
         """Epochs of one run do not continue those of another; a config may change on the way, as with more epochs to train."""
-        theirs, ours = (_identity(json.loads(header)) for header in (self.found, self.header))
+        theirs, ours = (_identity(parse_json(header)) for header in (self.found, self.header))
         if theirs != ours:
             raise AuditError(
                 f"the log is of {_named(theirs)}, and this is {_named(ours)}; record from its first epoch on to replace it, or "

@@ -254,6 +254,7 @@ def test_an_audit_gives_a_control_for_each_of_its_networks(arrange: Callable[[li
     ("content", "message"),
     [
         ("{", "cannot be read as JSON"),
+        ('{"hol": 0.80, "hol": 0.30}', "controls.json: cannot be read as JSON: the key 'hol' is there twice"),
         ([0.3], "expected an object, found list"),
         ({"dfa": 34.9}, "controls.json: dfa is 34.9.*percentage"),
         ({"dfa": {"acc": 0.3}}, "controls.json: dfa must be a number"),

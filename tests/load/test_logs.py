@@ -446,6 +446,9 @@ def one(**entry: Any) -> dict[str, Any]:
         ([{"recorder": "pytest-fadiag", "format_version": 9}, {"epoch": 1}], "format 9; this version reads"),
         ([{"epoch": 1}, {"recorder": "pytest-fadiag", "format_version": 1}], "line 2: a second header"),
         ("[" * 100_000, "not JSON: RecursionError"),
+        ('{"log": [{"epoch": 1, "acc_eval": 0.9, "acc_eval": 0.1}]}', "the key 'acc_eval' is there twice in one object"),
+        ('{"epoch": 1}\n{"epoch": 2, "acc_eval": 0.9, "acc_eval": 0.1}', "line 2: the key 'acc_eval' is there twice"),
+        ({"log": [{"epoch": 1}], "b_log": [{"epoch": 1}]}, "holds 'log' and 'b_log', and nobody says whose 'log' is"),
     ],
 )  # fmt: skip
 def test_bad_input_says_what_is_wrong_where(content: Any, words: str, write: Write) -> None:

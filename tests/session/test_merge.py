@@ -212,6 +212,7 @@ def test_an_audit_of_the_first_version_is_still_read(repo: Repo) -> None:
     ("text", "said"),
     [
         ("not json", "not JSON"),
+        ('{"reports": {}, "reports": {}}', "the key 'reports' is there twice"),
         ("[]", "not an audit"),
         ('{"reports": {}, "summary": []}', "no audit has a row"),
         ('{"reports": {}, "summary": [], "format_version": 99}', "format version 99"),
