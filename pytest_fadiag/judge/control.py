@@ -11,6 +11,7 @@ from .doubts import Doubt, DoubtKind
 from .errors import AuditError
 from .inputs import StatedInputs
 from .names import LONGEST_NAME, as_name
+from .ranges import hold
 from .records import Accuracy
 
 UNMARKED = "nothing in its name or config says that its blocks are frozen"
@@ -61,6 +62,7 @@ class Control:
             object.__setattr__(self, "kind", ControlKind(self.kind))
         except ValueError:
             raise AuditError(f"the kind of a control is {', '.join(ControlKind)}, not {self.kind!r}") from None
+        hold(self, "probes", high=1)
         object.__setattr__(self, "config", plain_config(self.config))
         object.__setattr__(self, "source", as_name(self.source, "the source of a control", LONGEST_NAME))
         if self.method is not None:
