@@ -68,6 +68,18 @@ class Control:
         if self.method is not None:
             object.__setattr__(self, "method", as_name(self.method, "the method of a control"))
 
+    @property
+    def unmarked(self) -> Doubt | None:
+        """That nothing calls it a control; of a log there are no tensors either that would tell."""
+        return Doubt(DoubtKind.UNMARKED, self.source) if self.kind is ControlKind.UNMARKED else None
+
+    def other_data(self, audited: str | None) -> Doubt | None:
+        """That it was measured on other test data; nothing where the digest of one of the two is not known."""
+        own = self.accuracy.data
+        if own is None or audited is None or own == audited:
+            return None
+        return Doubt(DoubtKind.OTHER_DATA, f"SHA-256 {own[:12]}… there and {audited[:12]}… here")
+
     def another_method(self, audited: str) -> Doubt | None:
         """That it controls another method; nothing where it is a control of the audited one or of none."""
         return None if self.method in (None, audited) else Doubt(DoubtKind.OTHER_METHOD, str(self.method))
