@@ -100,7 +100,7 @@ def audit_of(values: Any, available: Diagnostics = DIAGNOSTICS) -> Audit:
         report, expected = reports.get(row.checkpoint), None if row.expected is None else Keys.parse(row.expected)
         rows.append(AuditRow(row.checkpoint, row.method, row.seed, report, row.outcomes, row.reason, expected, recorded, group))
     code = audit.checklist
-    checklist = None if code is None else Checklist(code.files, [_shown(finding) for finding in code.findings])
+    checklist = None if code is None else Checklist(code.files, [_shown(finding) for finding in code.findings], code.notebooks)
     shard = None if audit.shard is None else (audit.shard[0], audit.shard[1])
     division = None if audit.division is None else Division(**fields_of(audit.division))
     origin = None if audit.origin is None else Origin(**fields_of(audit.origin))

@@ -363,7 +363,7 @@ def test_a_log_is_a_control(content: Any, name: str, who: tuple[Any, ...], write
 def test_the_log_of_the_audited_network_is_no_control_of_it(write: Write) -> None:
     lines = [{"config": {"method": "hol", "seed": 42}}, {"epoch": 1, "acc_eval": 0.5}]
     controls = parse_controls([str(write(lines, "hol_s42.jsonl"))])
-    with pytest.raises(AuditError, match="control hol_s42.jsonl: by its method and seed it is the log of the audited network"):
+    with pytest.raises(AuditError, match=r"control hol_s42\.jsonl: by its method and seed it is the log of the audited"):
         controls.choose_for("hol", 42)
     assert controls.choose_for("hol", 7) is not None
     lines[0]["config"]["frozen"] = True
