@@ -199,7 +199,8 @@ class Summary:
 
     def _run_notes(self, audit: Audit) -> list[str]:
         """What is said of the run as a whole, below the notes on its rows."""
-        return [*self._gone(audit.rows), *self._left_out(), *self._unused()]
+        merged = () if self.run.merged is None else self.run.merged.notes
+        return [*self._gone(audit.rows), *merged, *self._left_out(), *self._unused()]
 
     def _left_out(self) -> list[str]:
         """A note on files that a glob matches and that are no networks by their names: one of them may be one all the same."""
