@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import json
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
@@ -20,6 +22,19 @@ Prepare = Callable[[Any, str], Any]
 
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """How non-finite floats are written, which JSON has no numbers for."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text; one key twice in an object is an error, since of two values nobody knows which is meant."""
+    return json.loads(text, object_pairs_hook=_each_key_once)
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise AuditError(f"the key {twice!r:.60} is there twice in one object, and nobody knows which value is meant")
+    return values
 
 
 def to_plain(value: Any) -> Any:

@@ -11,6 +11,7 @@ from .doubts import Doubt, DoubtKind
 from .errors import AuditError
 from .inputs import StatedInputs
 from .names import LONGEST_NAME, as_name
+from .ranges import hold
 from .records import Accuracy
 
 UNMARKED = "nothing in its name or config says that its blocks are frozen"
@@ -61,10 +62,23 @@ class Control:
             object.__setattr__(self, "kind", ControlKind(self.kind))
         except ValueError:
             raise AuditError(f"the kind of a control is {', '.join(ControlKind)}, not {self.kind!r}") from None
+        hold(self, "probes", high=1)
         object.__setattr__(self, "config", plain_config(self.config))
         object.__setattr__(self, "source", as_name(self.source, "the source of a control", LONGEST_NAME))
         if self.method is not None:
             object.__setattr__(self, "method", as_name(self.method, "the method of a control"))
+
+    @property
+    def unmarked(self) -> Doubt | None:
+        """That nothing calls it a control; of a log there are no tensors either that would tell."""
+        return Doubt(DoubtKind.UNMARKED, self.source) if self.kind is ControlKind.UNMARKED else None
+
+    def other_data(self, audited: str | None) -> Doubt | None:
+        """That it was measured on other test data; nothing where the digest of one of the two is not known."""
+        own = self.accuracy.data
+        if own is None or audited is None or own == audited:
+            return None
+        return Doubt(DoubtKind.OTHER_DATA, f"SHA-256 {own[:12]}… there and {audited[:12]}… here")
 
     def another_method(self, audited: str) -> Doubt | None:
         """That it controls another method; nothing where it is a control of the audited one or of none."""

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .errors import AuditError
+from .ranges import hold, hold_cosines
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -49,6 +52,17 @@ class Credit:
     """Why nothing of it was measured; empty where it was."""
     absent: bool = False
     """Whether that is for want of any credit, which is no fault where nobody asked for it in particular."""
+
+    def __post_init__(self) -> None:
+        hold(self, "undefined", "samples")
+        hold(self, "null_sd", "magnitude", undefined=True)
+        hold_cosines(self, "gamma", "null_mean", "null_low", "null_high")
+        lists = ("gamma", "null_mean", "null_sd", "null_low", "null_high", "nudge", "random_nudge", "magnitude", "undefined")
+        for name in lists:
+            if len(getattr(self, name)) != len(self.sites):
+                raise AuditError(
+                    f"{name} must have an entry for each of {len(self.sites)} sites, not {len(getattr(self, name))}"
+                )
 
     @property
     def state(self) -> tuple[SiteState, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .errors import AuditError
+from .ranges import hold, hold_bounds
 from .student_t import Z95
 
 LEAST_IMAGES = 1_000
@@ -50,6 +51,10 @@ class Depth:
     def __post_init__(self) -> None:
         blocks = len(self.probes) - 1
         lists = {"null": self.null, "probes": (self.probes,), "nonfinite": (self.nonfinite,)}
+        hold(self, "fitted", "read", "nonfinite")
+        hold(self, "change", undefined=True)
+        for bounds in (self.interval, *self.step_intervals):
+            hold_bounds("depth: an interval", bounds)
         if self.problem:
             return
         if blocks < 1:
@@ -60,6 +65,8 @@ class Depth:
             raise AuditError(f"depth: step_intervals and change must have an entry for each of {blocks} blocks")
         if not all(0 <= accuracy <= 1 for own in (self.probes, *self.null) for accuracy in own):
             raise AuditError("depth: what a probe reads must be fractions in [0, 1]; did you pass percentages?")
+        if len({*self.as_initialised} & {*range(blocks)}) != len(self.as_initialised):
+            raise AuditError(f"depth: as_initialised must be blocks from 0 to {blocks - 1}, each once: {self.as_initialised}")
 
     @property
     def gain_pp(self) -> float:

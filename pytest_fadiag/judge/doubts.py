@@ -19,11 +19,13 @@ class DoubtKind(str, enum.Enum):
 
     AT_CHANCE = "at chance"
     UNTRAINED = "untrained"
+    OTHER_DATA = "other data"
     HARDLY_TRAINED = "hardly trained"
     OTHER_SHAPES = "other shapes"
     TRAINED = "trained"
     SAME_BLOCKS = "same blocks"
     BELOW_READOUT = "below the readout of h_0"
+    UNMARKED = "unmarked"
     OTHER_METHOD = "other method"
     OTHER_SEED = "other seed"
 
@@ -34,12 +36,14 @@ class DoubtKind(str, enum.Enum):
 _WORDS = {
     DoubtKind.AT_CHANCE: "the control is at chance, {}: it is no control",
     DoubtKind.UNTRAINED: "the control was never trained, {}: it is no control",
+    DoubtKind.OTHER_DATA: "the control was measured on other test data, {}: it is no control",
     DoubtKind.HARDLY_TRAINED: "the control was hardly trained: {} is as it begins, and the network's is not",
     DoubtKind.OTHER_SHAPES: "control of another architecture: {}",
     DoubtKind.TRAINED: "the control's blocks were trained: {}",
     DoubtKind.SAME_BLOCKS: "network and control have the same weights in {}: either the network's were never trained, or the "
     "control's were not drawn at random",
     DoubtKind.BELOW_READOUT: "the control is weaker than a linear readout of h_0, {}: it was trained too little",
+    DoubtKind.UNMARKED: "the control {}: nothing in its name or config says that its blocks are frozen",
     DoubtKind.OTHER_METHOD: "control of another method: {}",
     DoubtKind.OTHER_SEED: "control of another seed: {}",
 }
@@ -63,7 +67,7 @@ class Doubt:
     @property
     def voids(self) -> bool:
         """Whether there is no control left to compare with."""
-        return self.kind in (DoubtKind.AT_CHANCE, DoubtKind.UNTRAINED)
+        return self.kind in (DoubtKind.AT_CHANCE, DoubtKind.UNTRAINED, DoubtKind.OTHER_DATA)
 
     @property
     def weighs(self) -> bool:
@@ -78,7 +82,8 @@ class Doubt:
     @property
     def compares_otherwise(self) -> bool:
         """Whether what is compared is something else than this network with random blocks, trained by the same rule."""
-        return self.kind in (DoubtKind.OTHER_SHAPES, DoubtKind.TRAINED, DoubtKind.SAME_BLOCKS, DoubtKind.OTHER_METHOD)
+        others = (DoubtKind.OTHER_SHAPES, DoubtKind.TRAINED, DoubtKind.SAME_BLOCKS, DoubtKind.UNMARKED, DoubtKind.OTHER_METHOD)
+        return self.kind in others
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from .credit import Credit
 from .depth import Depth
+from .ranges import hold, hold_cosines
 
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -43,6 +44,10 @@ class Resolution:
     """How many samples have a gradient that is zero or not finite in it."""
     problem: str = ""
 
+    def __post_init__(self) -> None:
+        hold(self, "lost")
+        hold_cosines(self, "cosine")
+
 
 @dataclass(frozen=True)
 class Precision:
@@ -51,6 +56,9 @@ class Precision:
     samples: int
     """How many samples have a gradient in float64."""
     dtypes: tuple[Resolution, ...]
+
+    def __post_init__(self) -> None:
+        hold(self, "samples")
 
 
 @dataclass(frozen=True)

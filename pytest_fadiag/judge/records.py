@@ -12,6 +12,7 @@ from .codec import read, to_plain
 from .errors import AuditError
 from .limits import MOST_LAYERS
 from .observers import FIELD_OBSERVERS
+from .ranges import hold, hold_cosines
 from .stream import ResidualStream
 
 PROTOCOL_VERSION = 1
@@ -62,6 +63,13 @@ class AuxiliaryStatistics:
     """How many of them are of the most frequent class."""
     predicted_class_share: float | None = None
     largest_logit: float | None = None
+
+    def __post_init__(self) -> None:
+        hold(self, "batches", "samples", "zero_gradient_samples", "probe_classes", "tokens", "classes", "label_classes")
+        hold(self, "nonfinite_states", "nonfinite_gradients", "nonfinite_logits", "tokens_without_gradient")
+        hold(self, "largest_class_share", "largest_label_share", "predicted_class_share", high=1)
+        hold(self, "gradient_per_unit_error", "output_error_norm", "largest_logit", undefined=True)
+        hold_cosines(self, "sample_invariance", "invariance_between_samples", "output_error_drift")
 
 
 _NAMES_BEFORE = {"directionless_samples": "zero_gradient_samples", "unread_tokens": "tokens_without_gradient"}

@@ -5,6 +5,7 @@ What follows is written for readers of the file; whoever reads the values back t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from .errors import AuditError
 from .inputs import StatedInputs
 from .margins import Interval, SeedMargin, SeedVerdict, Variance
 from .protocol import ProtocolName
+from .ranges import hold, hold_bounds
 from .records import Accuracy, AuxiliaryStatistics, Reference, with_present_names
 from .stream import ResidualStream
 from .thresholds import DiagnosticThresholds
@@ -87,7 +89,7 @@ class CreditValues:
 class TrajectoryValues:
     """What a training log says epoch by epoch: lists of one length; null was not logged."""
 
-    epochs: Annotated[tuple[int, ...], Meta(min_length=1)]
+    epochs: Annotated[tuple[Count, ...], Meta(min_length=1)]
     accuracy: tuple[Fraction | None, ...]
     residual_norm: Annotated[Norms, Meta(description="‖h_L‖ of every epoch.")] = ()
     gradient_layer: Count | None = None
@@ -115,6 +117,8 @@ class TrajectoryValues:
         for name, column in {**lists, **{f"companions.{name}": column for name, column in self.companions.items()}}.items():
             if len(column) != len(self.epochs):
                 raise AuditError(f"{name} must have an entry for each of {len(self.epochs)} epochs, not {len(column)}")
+        if list(self.epochs) != sorted({*self.epochs}):
+            raise AuditError("epochs must rise from one to the next")
         for name in ("residual_norms", "bp_grad_norms"):
             if len({len(norms) for norms in lists[name]}) > 1:
                 raise AuditError(f"{name} must have the same layers in every epoch")
@@ -270,6 +274,10 @@ class SeedMarginValues:
     verdict: SeedVerdict | None = None
     needed: str = ""
     seed_sd: Annotated[float | None, Meta(description="The sample standard deviation of the margin from seed to seed.")] = None
+
+    def __post_init__(self) -> None:
+        hold(self.variance, "over_seeds", "over_images", high=sys.float_info.max)
+        hold_bounds("interval", (self.interval.low, self.interval.high))
 
     @classmethod
     def of(cls, margin: SeedMargin) -> SeedMarginValues:

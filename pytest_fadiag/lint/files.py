@@ -7,6 +7,7 @@ import os
 import tokenize
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 from ..judge.errors import AuditError
 
@@ -18,8 +19,19 @@ class Unreadable(Exception):
 _NOT_SOURCES = {"__pycache__", "site-packages", "build", "dist", "node_modules"}
 
 
-def python_files(root: Path) -> tuple[list[Path], list[str]]:
-    """The Python files at or below a path, sorted, and the folders that could not be listed."""
+class Sources(NamedTuple):
+    """What lies at or below a path."""
+
+    files: list[Path]
+    """The Python files, sorted."""
+    problems: list[str]
+    """The folders that could not be listed."""
+    notebooks: int = 0
+    """How many notebooks there are, which are not read."""
+
+
+def python_files(root: Path) -> Sources:
+    """The Python files at or below a path; a folder behind links is read once, so that a circle of them ends."""
     if not _exists(root):
         raise AuditError(
             f"the checklist was given a path that does not exist:\n  {root}\ngive a Python file or a folder of them"
@@ -29,11 +41,16 @@ def python_files(root: Path) -> tuple[list[Path], list[str]]:
             raise AuditError(
                 f"the checklist reads Python files, and this is none:\n  {root}\ngive a .py file or a folder of them"
             )
-        return [root], []
+        return Sources([root], [])
     files: list[Path] = []
     problems: list[str] = []
-    for folder, below, names in os.walk(root, onerror=lambda error: problems.append(_unlisted(root, error))):
-        below[:] = [name for name in below if _is_source(Path(folder, name))]
+    notebooks, seen = 0, {os.path.realpath(root)}
+    walk = os.walk(root, onerror=lambda error: problems.append(_unlisted(root, error)), followlinks=True)
+    for folder, below, names in walk:
+        # Those that are no links first: a folder and a link to it beside each other are named by the folder.
+        sources = [path for name in sorted(below) if _is_source(path := Path(folder, name))]
+        below[:] = [path.name for path in sorted(sources, key=Path.is_symlink) if _is_new(os.path.realpath(path), seen)]
+        notebooks += sum(name.endswith(".ipynb") for name in names)
         files += [path for name in names if name.endswith(".py") and _is_file(path := Path(folder, name))]
     if not files and not problems:
         raise AuditError(
@@ -41,7 +58,7 @@ def python_files(root: Path) -> tuple[list[Path], list[str]]:
             "give the folder of the evaluation code; hidden folders, virtual environments, site-packages, build and dist "
             "below it are passed over"
         )
-    return sorted(files), problems
+    return Sources(sorted(files), problems, notebooks)
 
 
 def parsed(path: Path) -> tuple[str, ast.Module]:
@@ -82,6 +99,12 @@ def _is_file(path: Path) -> bool:
 def _is_source(folder: Path) -> bool:
     name = folder.name
     return not (name.startswith(".") or name in _NOT_SOURCES or name.endswith(".egg-info") or (folder / "pyvenv.cfg").exists())
+
+
+def _is_new(folder: str, seen: set[str]) -> bool:
+    new = folder not in seen
+    seen.add(folder)
+    return new
 
 
 def _unlisted(root: Path, error: OSError) -> str:

@@ -33,6 +33,8 @@ class Scan:
     findings: list[Pitfall]
     files: list[str]
     problems: list[str]
+    notebooks: int = 0
+    """How many lie there too, and are not read."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from .tree import Tree
 
 def scan(path: Path) -> Scan:
     """The pitfalls in a Python file or in a folder of them."""
-    paths, problems = python_files(path)
+    paths, problems, notebooks = python_files(path)
     findings: list[Pitfall] = []
     files = []
     for source in paths:
@@ -29,7 +29,7 @@ def scan(path: Path) -> Scan:
             problems.append(f"{name}: is nested too deeply to check")
         else:
             files.append(name)
-    return Scan(findings, sorted(files), problems)
+    return Scan(findings, sorted(files), problems, notebooks)
 
 
 def _findings(text: str, tree: Tree, file: str) -> Iterator[Pitfall]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import glob
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..judge.codec import parse_json
 from ..judge.control import Control, ControlKind
 from ..judge.doubts import Doubt, DoubtKind
 from ..judge.errors import AuditError
@@ -95,6 +95,16 @@ class Reported:
         """What an error calls it."""
         return f"{self.control.source} ({self.control.accuracy.value:g})"
 
+    def check_not_of(self, method: str, seed: int | None) -> None:
+        """Refuse the log of the audited network itself: unlike a checkpoint it has no weights that would tell."""
+        if self.log is not None and self.control.kind is ControlKind.UNMARKED and (self.method, self.seed) == (method, seed):
+            of = method if seed is None else f"{method}, seed {seed}"
+            raise AuditError(
+                f"control {self.log.name}: by its method and seed it is the log of the audited network ({of}), and nothing in "
+                "its name or config says that its blocks are frozen; if they are, put frozen: true into its config\n"
+                f"  {self.log}"
+            )
+
 
 @dataclass(frozen=True)
 class Controls:
@@ -116,6 +126,8 @@ class Controls:
     def choose(self, method: str, seed: int | None) -> Control | ControlFile | None:
         """The most specific control of a network: a checkpoint, a report or log, its method's number, the number."""
         closest = _closest(self.files, method, seed) or _closest(self.reported, method, seed)
+        if isinstance(closest, Reported):
+            closest.check_not_of(method, seed)
         if closest is not None:
             return closest.control if isinstance(closest, Reported) else closest
         named = _base(method, self.by_method)
@@ -214,7 +226,7 @@ def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]
     A report gives its own control, else its accuracy; a log its final accuracy.
     """
     try:
-        content = json.loads(read_bytes(path, LARGEST_JSON))
+        content = parse_json(read_bytes(path, LARGEST_JSON))
     except (OSError, ValueError, RecursionError) as error:
         raise AuditError(f"control {path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
@@ -241,18 +253,26 @@ def _read_json(path: Path, by_method: dict[str, float], reported: list[Reported]
 
 def _from_report(report: DiagnosticReport, path: Path) -> Reported | None:
     """The control in a report, or of a report on a control network that network; a trained one without control gives none."""
+    data = str(report.environment.get("data_sha256") or "") or None
     if report.control is not None:
-        return Reported(report.control, report.method_name, report.seed)
+        return Reported(_on(report.control, data), report.method_name, report.seed)
     method, kind = method_and_kind(report.method_name)
     source = f"earlier report {path.name}"
     if report.frozen_baseline_acc is not None:
-        return Reported(Control(Accuracy(report.frozen_baseline_acc), source, method, report.seed), method, report.seed)
+        stated = Control(Accuracy(report.frozen_baseline_acc), source, method, report.seed)
+        return Reported(_on(stated, data), method, report.seed)
     if kind is None:
         return None
     if report.headline_acc is None:
         raise AuditError(f"control {path}: the report on {report.method_name} has no accuracy")
     accuracy = report.accuracy or Accuracy(report.headline_acc)
-    return Reported(Control(accuracy, source, method, report.seed, kind), method, report.seed)
+    return Reported(_on(Control(accuracy, source, method, report.seed, kind), data), method, report.seed)
+
+
+def _on(control: Control, data: str | None) -> Control:
+    """A control of a report with the digest of the test data of that report, where it does not have its own."""
+    accuracy = control.accuracy
+    return control if accuracy.data or data is None else replace(control, accuracy=replace(accuracy, data=data))
 
 
 def _from_logs(path: Path) -> list[Reported]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..judge.codec import parse_json
 from ..judge.errors import AuditError
 from ..judge.limits import read_bytes
 
@@ -71,7 +71,7 @@ def advice(path: Path, config: Mapping[str, Any]) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_bytes(path, LARGEST))
+        content = parse_json(read_bytes(path, LARGEST))
     except (OSError, ValueError, RecursionError) as error:
         raise AuditError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):

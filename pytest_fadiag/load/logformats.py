@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..judge.codec import parse_json
 from ..judge.errors import AuditError
 from ..judge.limits import LARGEST_LOG, MOST_ENTRIES, read_bytes
 from ..judge.wording import count
@@ -59,7 +60,9 @@ def read_raw(path: Path) -> list[RawLog]:
     first_line, _ = _parsed(text.lstrip().partition("\n")[0])  # an object too where another of several lines is broken
     if isinstance(content, dict) and not {"epoch", "recorder"} & set(content):
         logs = _document(path, content)
-    elif isinstance(content, dict) or (content is None and isinstance(first_line, dict)):
+    elif isinstance(content, dict) or (
+        problem is not None and not isinstance(problem, AuditError) and isinstance(first_line, dict)
+    ):
         logs = [_lines(path, text)]
     elif problem is not None:
         raise log_error(path, _not_json(problem, text))
@@ -91,7 +94,7 @@ def _text(path: Path) -> str:
 
 def _parsed(text: str) -> tuple[Any, Exception | None]:
     try:
-        return json.loads(text), None
+        return parse_json(text), None
     except (ValueError, RecursionError) as error:  # ValueError: also a number with thousands of digits
         return None, error
 
@@ -109,14 +112,23 @@ def _not_json(problem: Exception, text: str) -> str:
 
 def _document(path: Path, content: dict[str, Any]) -> list[RawLog]:
     config = _config(path, content)
+    methods = [key.removesuffix("_log") for key in content if key.endswith("_log") and key != "_log"]
+    others = [key for key in content if key.endswith("_log") and _is_log(content[key])]
+    if "log" in content and others:
+        advice = "name it <method>_log too, or keep one log in a file"
+        raise log_error(path, f"holds 'log' and {others[0]!r:.60}, and nobody says whose 'log' is; {advice}")
     if "log" in content:
         return [RawLog(path, _entries(path, content["log"], "log"), config, top=content)]
-    methods = [key.removesuffix("_log") for key in content if key.endswith("_log") and key != "_log"]
     if not methods:
         keys = ", ".join(map(repr, list(content)[:6])) or "nothing"
         raise log_error(path, f"unknown format: an object with {keys}\n{ACCEPTED}")
     logs = {method: _entries(path, content[f"{method}_log"], f"{method}_log") for method in methods}
     return [RawLog(path, logs[method], config, method, _top_of(content, method, len(methods))) for method in methods]
+
+
+def _is_log(value: Any) -> bool:
+    """Whether a list holds epochs, and not the losses or times that others keep beside them."""
+    return isinstance(value, list) and any(isinstance(item, dict) for item in value)
 
 
 def _top_of(content: dict[str, Any], method: str, methods: int) -> dict[str, Any]:
@@ -189,6 +201,8 @@ def _lines(path: Path, text: str) -> RawLog:
             before = check_epoch(path, f"line {number}", value, before)
             if number % step and number < filled:
                 continue
+        if isinstance(problem, AuditError):  # whole JSON that says two things, wherever it stands
+            raise log_error(path, str(problem), f"line {number}")
         if problem is not None and number == len(lines):  # no line end after it: the writer was stopped while it wrote
             epochs = sum("epoch" in entry for _, entry in objects)
             caveats = (f"the last line of the log is cut in the middle; {count(epochs, 'epoch')} before it are used",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,14 @@ def read_table(path: Path, columns: Columns | None = None) -> RawLog:
 
 def as_log(path: Path, rows: Iterable[Row], columns: Columns | None = None) -> RawLog:
     """Rows under canonical keys, those of one epoch as one entry: other tools write a row for each metric, or each step."""
+    rows = list(rows)
+    metrics: dict[str, str] = {}
+    for name in dict.fromkeys(name for row in rows for name in row if name):
+        other = metrics.setdefault(_metric(name), name)
+        if other != name:
+            raise log_error(
+                path, f"{other!r:.60} and {name!r:.60} are one metric of two runs; keep each run in a file of its own"
+            )
     rows = [{_metric(name): value for name, value in row.items() if name} for row in rows]
     if not rows:
         raise log_error(path, "the table holds no epoch; was the training stopped before its first ended?")
@@ -90,7 +99,11 @@ def _csv(path: Path) -> Iterator[Row]:
     except (OSError, UnicodeDecodeError) as error:
         raise log_error(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:
-        for row in csv.DictReader(io.StringIO(text), strict=True):
+        table = csv.DictReader(io.StringIO(text), strict=True)
+        twice = [name for name, times in Counter(table.fieldnames or ()).items() if name.strip() and times > 1]
+        if twice:
+            raise log_error(path, f"two columns are named {twice[0]!r:.60}, and nobody knows which is meant; leave one out")
+        for row in table:
             if None in row:
                 raise log_error(path, f"more cells than the header has columns: {row[None]!r:.60}")
             yield {name: _cell(value) for name, value in row.items()}

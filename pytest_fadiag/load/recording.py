@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..judge.codec import to_plain
+from ..judge.codec import parse_json, to_plain
 from ..judge.errors import AuditError
 from ..judge.files import write_atomically
 from ..judge.records import BATCH
@@ -17,6 +17,7 @@ from .logformats import FORMAT_VERSION, RECORDER
 
 BEGINNING = f'{{"recorder":"{RECORDER}"'.encode()
 
+NO_FILE = (0, 0, 0)
 LAST = 1 << 16
 """How many bytes at the end of a log are looked at to see what its last line has."""
 
@@ -26,7 +27,7 @@ class Recording:
 
     def __init__(self, path: Path, config: dict[str, Any], method: str | None, seed: int | None, digits: int | None) -> None:
         self.path, self.digits = path, digits
-        self.size, self.whole, self.found = 0, True, b""
+        self.left, self.cut, self.found = NO_FILE, b"", b""
         self.entries: list[tuple[int, bytes]] = []
         self.written: int | None = None
         head = {"recorder": RECORDER, "format_version": FORMAT_VERSION, "config": config, "method": method, "seed": seed}
@@ -38,20 +39,19 @@ class Recording:
         self.check_forward(entry["epoch"])
         line, epoch = _line(_rounded(to_plain(entry), self.digits)), entry["epoch"]
         try:
-            if self._size_on_disk() != self.size:
-                self._look()
+            self._check_unchanged()
             kept = [(earlier, text) for earlier, text in self.entries if earlier < epoch]
             if kept:
                 self._check_same_run()
             later = [earlier for earlier, _ in self.entries if earlier > epoch]
-            if self.whole and self.found == self.header and len(kept) == len(self.entries):
+            if not self.cut and self.found == self.header and len(kept) == len(self.entries):
                 self._append(line)
             else:
                 self._replace(self.header + b"".join(text for _, text in kept) + line)
         except OSError as error:
             raise AuditError(f"the log cannot be written: {error.strerror or error}\n  {self.path}") from error
-        self.found, self.whole, self.entries = self.header, True, [*kept, (epoch, line)]
-        self.size = self._size_on_disk()
+        self.found, self.cut, self.entries = self.header, b"", [*kept, (epoch, line)]
+        self.left = self._on_disk()
         self.written = epoch
         if later:
             span = f"epoch {later[0]} is" if len(later) == 1 else f"epochs {later[0]} to {later[-1]} ({len(later)}) are"
@@ -69,15 +69,16 @@ class Recording:
     def _look(self) -> None:
         """Take note of what is there; a file that no recorder wrote is left alone."""
         try:
+            self.left = self._on_disk()  # before its content: what changes in between is noticed
             content = self.path.read_bytes() if self.path.exists() else b""
         except OSError as error:
             raise AuditError(f"the log cannot be read: {error.strerror or error}\n  {self.path}") from error
         lines = [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
-        self.size, self.whole = len(content), sum(map(len, lines)) == len(content)
+        self.cut = content[sum(map(len, lines)) :]
         self.found = lines[0] if lines else b""
         try:
             ours = content.startswith(BEGINNING) or BEGINNING.startswith(content)  # the latter: cut while it began
-            self.entries = [(int(json.loads(line)["epoch"]), line) for line in lines[1:]]
+            self.entries = [(int(parse_json(line)["epoch"]), line) for line in lines[1:]]
         except (ValueError, KeyError, TypeError):
             ours = False
         if not ours:
@@ -87,15 +88,35 @@ class Recording:
 
     def _check_same_run(self) -> None:
         """Epochs of one run do not continue those of another; a config may change on the way, as with more epochs to train."""
-        theirs, ours = (_identity(json.loads(header)) for header in (self.found, self.header))
+        theirs, ours = (_identity(parse_json(header)) for header in (self.found, self.header))
         if theirs != ours:
             raise AuditError(
                 f"the log is of {_named(theirs)}, and this is {_named(ours)}; record from its first epoch on to replace it, or "
                 f"name another file\n  {self.path}"
             )
 
-    def _size_on_disk(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
+    def _check_unchanged(self) -> None:
+        """Two recorders on one file would each drop what the other recorded; a file that was removed is begun anew."""
+        if self._on_disk() == self.left:
+            return
+        known, own = self._content(), dict(vars(self))
+        self._look()
+        if self._content() not in (known, b""):
+            vars(self).update(own)  # trying once more is refused too
+            raise AuditError(
+                "the log was changed while this recorder was at work: another recorder, or another program, writes to the same "
+                f"file; give each training a log of its own\n  {self.path}"
+            )
+
+    def _content(self) -> bytes:
+        return b"".join([self.found, *(text for _, text in self.entries), self.cut])
+
+    def _on_disk(self) -> tuple[int, int, int]:
+        """What tells whether somebody else wrote to the file: its size, its time and which file it is."""
+        if not self.path.exists():
+            return NO_FILE
+        status = self.path.stat()
+        return status.st_size, status.st_mtime_ns, status.st_ino
 
     def _append(self, line: bytes) -> None:
         """One write of the whole line, on the disk when this returns: a crash leaves it or leaves it out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,10 @@ from .settings import MARKER, Settings
 if TYPE_CHECKING:
     from ..lint import Pitfall, Scan
     from .run import Run
+
+
+MOST_SHOWN = 20
+"""Findings whose tests did not run that are shown below the summary line."""
 
 
 class Readings:
@@ -68,7 +72,9 @@ class Readings:
     def checklist(self) -> Checklist:
         """The findings as plain values, for the summary and the files."""
         findings = [{**asdict(pitfall), "file": file} for file, pitfall in self.findings()]
-        return Checklist(sum(len(reading.files) for reading in self.scans.values()), tuple(findings))
+        readings = self.scans.values()
+        files, notebooks = sum(len(reading.files) for reading in readings), sum(reading.notebooks for reading in readings)
+        return Checklist(files, tuple(findings), notebooks)
 
 
 def collectors(session: pytest.Session, run: Run) -> list[PitfallCollector]:
@@ -154,9 +160,27 @@ def summary_line(checklist: Checklist) -> str:
     """The checklist in one line."""
     let_stand = sum(finding["silenced"] is not None for finding in checklist.findings)
     silenced = f", {let_stand} let stand" if let_stand else ""
-    return (
-        f"FA checklist of {count(checklist.files, 'file')}: {count(len(checklist.findings) - let_stand, 'pitfall')}{silenced}"
-    )
+    pitfalls = count(len(checklist.findings) - let_stand, "pitfall")
+    unread = f"; {count(checklist.notebooks, 'notebook')} not read" if checklist.notebooks else ""
+    return f"FA checklist of {count(checklist.files, 'file')}: {pitfalls}{silenced}{unread}"
+
+
+def summary_lines(checklist: Checklist, readings: Readings | None, ran: Set[str]) -> list[str]:
+    """The checklist in one line, and each finding whose test did not run, which no failure shows."""
+    if readings is None:  # of merged audits, whose findings are no tests of this run
+        waiting = [(f"{finding['file']}:{finding['line']}", finding) for finding in checklist.findings]
+        places = [f"{place}: {_in_short(f['number'], f['title'])}" for place, f in waiting if f["silenced"] is None]
+    else:
+        tests = [test for test in readings.tests() if _id(*test[:2]) not in ran]
+        found = [(place, pitfall) for place, _, _, pitfall in tests if pitfall is not None and not isinstance(pitfall, str)]
+        places = [f"{place}: {_in_short(p.number, p.title)}" for place, p in found if p.silenced is None]
+        places += [pitfall for _, _, _, pitfall in tests if isinstance(pitfall, str)]
+    more = [f"  and {len(places) - MOST_SHOWN} more"] if len(places) > MOST_SHOWN else []
+    return [summary_line(checklist), *(f"  not run: {one_line(place)}" for place in places[:MOST_SHOWN]), *more]
+
+
+def _in_short(number: int, title: str) -> str:
+    return f"pitfall {number}, {title}"
 
 
 def _shown(root: Path, path: Path) -> str:

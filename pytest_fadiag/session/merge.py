@@ -56,6 +56,8 @@ class Merged:
     checklist: Checklist | None = None
     origin: Origin | None = None
     """Where the one file that is rendered again comes from; of several, each has its own."""
+    notes: Sequence[str] = ()
+    """What is said below the table: which parts are absent."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,17 @@ def merge(settings: Settings) -> Merged:
             checklists.append(audit.checklist)
     if not sources and not checklists:
         raise AuditError("--fa-merge: nothing to merge: no audit has a row\n  " + "\n  ".join(settings.merge))
-    check_parts(audits, settings.missing)
+    notes = check_parts(audits, settings.missing)
     _check_thresholds(sources, settings)
     kept = _each_once(sources, settings)
+    _check_asked(kept.values(), settings)
     rows = {f"{source.file}#{source.row.checkpoint}": source.row for source in kept.values()}
     targets = [_target(path, row) for path, row in rows.items()]
     findings = {(f["file"], f["line"], f["column"], f["number"]): f for c in checklists for f in c.findings}
-    checklist = Checklist(max(c.files for c in checklists), tuple(findings.values())) if checklists else None
+    files, notebooks = (max((getattr(c, name) for c in checklists), default=0) for name in ("files", "notebooks"))
+    checklist = Checklist(files, tuple(findings.values()), notebooks) if checklists else None
     origin = next(iter(audits.values())).origin if len(audits) == 1 else None
-    return Merged(rows, sorted(targets, key=lambda target: target.id), margins, checklist, origin)
+    return Merged(rows, sorted(targets, key=lambda target: target.id), margins, checklist, origin, notes)
 
 
 def merged_files(settings: Settings) -> list[Path]:
@@ -266,11 +270,25 @@ def _shown(name: str, value: object) -> str:
     return str(value)
 
 
-def check_parts(audits: Mapping[Path, Audit], missing: str) -> None:
-    """Refuse parts of different audits, and a part that is absent unless that is meant."""
+def _check_asked(sources: Iterable[_Source], settings: Settings) -> None:
+    """Refuse a diagnostic that the command names and that a row was never measured for: no merge can measure it."""
+    if "diagnostics" not in settings.typed or settings.everything:
+        return
+    for diagnostic in settings.available.select(settings.named):
+        judged = [(s.row, s.row.report) for s in sources if s.row.report is not None]
+        lacking = [row.checkpoint for row, report in judged if not report.asks_for(diagnostic.key)]
+        if lacking:
+            raise AuditError(
+                f"--fa-diagnostics: {diagnostic.name} was not measured for {_some(lacking)}, and a merge measures nothing; "
+                "audit it with that diagnostic, or leave it out here"
+            )
+
+
+def check_parts(audits: Mapping[Path, Audit], missing: str) -> list[str]:
+    """Refuse parts of different audits, and a part that is absent; where that is meant, a note says which and what with it."""
     parts = {path: audit for path, audit in audits.items() if audit.shard is not None}
     if not parts:
-        return
+        return []
     files = "".join(f"\n  {path}" for path in parts)
     divisions = {path: audit.division for path, audit in parts.items() if audit.division is not None}
     for path in parts:
@@ -290,19 +308,21 @@ def check_parts(audits: Mapping[Path, Audit], missing: str) -> None:
     if counts[0] > len(division.checkpoints):
         raise AuditError(f"--fa-merge: {counts[0]} parts of {len(division.checkpoints)} checkpoints: no such division{files}")
     _check_data(parts)
-    if missing == "skip":
-        return
     there = {audit.shard[0] for audit in parts.values() if audit.shard is not None}
     absent = [number for number in range(1, counts[0] + 1) if number not in there]
+    rows = {row.checkpoint for audit in parts.values() for row in audit.rows}
+    lost = [name for name in division.checkpoints if name not in rows]
+    if missing == "skip":
+        gone = f"part {', '.join(map(str, absent))} of {counts[0]} is absent" if absent else "a row is absent"
+        return [f"{gone}, and with it {_some(lost) if lost else 'no checkpoint'}"] if absent or lost else []
     if absent:
         raise AuditError(
             f"--fa-merge: part {', '.join(map(str, absent))} of {counts[0]} is missing; audit it with "
             f"--fa-shard={absent[0]}/{counts[0]}, or go without it by --fa-missing=skip{files}"
         )
-    rows = {row.checkpoint for audit in parts.values() for row in audit.rows}
-    lost = [name for name in division.checkpoints if name not in rows]
     if lost:
         raise AuditError(f"--fa-merge: no part has a row of {_some(lost)}, which they were divided from{files}")
+    return []
 
 
 def _difference(one: Division, other: Division) -> str:

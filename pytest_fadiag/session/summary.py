@@ -23,7 +23,7 @@ from ..show.document import margin_row
 from ..show.printable import printable
 from ..show.status import Outcome
 from ..show.terminal import one_line, write_brief, write_table
-from .checklist import summary_line
+from .checklist import summary_lines
 from .expect import renew
 from .files import destination, origin_of, unset_variable
 from .merge import division_of
@@ -199,7 +199,8 @@ class Summary:
 
     def _run_notes(self, audit: Audit) -> list[str]:
         """What is said of the run as a whole, below the notes on its rows."""
-        return [*self._gone(audit.rows), *self._left_out(), *self._unused()]
+        merged = () if self.run.merged is None else self.run.merged.notes
+        return [*self._gone(audit.rows), *merged, *self._left_out(), *self._unused()]
 
     def _left_out(self) -> list[str]:
         """A note on files that a glob matches and that are no networks by their names: one of them may be one all the same."""
@@ -230,7 +231,10 @@ class Summary:
             terminalreporter.write_sep("=", "FA audit")
             write_table(terminalreporter._tw, audit, self._run_notes(audit))
         if audit and audit.checklist:
-            terminalreporter.write_line(summary_line(audit.checklist))
+            reports = (report for reports in terminalreporter.stats.values() for report in reports)
+            ran = {report.nodeid for report in reports if isinstance(report, pytest.TestReport)}
+            for line in summary_lines(audit.checklist, self.run.readings, ran):
+                terminalreporter.write_line(line)
         for note in self.notes:
             terminalreporter.write_line(note, red=note.startswith("ERROR"))
 

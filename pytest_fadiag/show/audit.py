@@ -113,6 +113,8 @@ class Checklist:
     """How many were read."""
     findings: Sequence[Mapping[str, Any]] = ()
     """Each with number, title, file, line, code, message, fix and silenced: the reason given for letting it stand."""
+    notebooks: int = 0
+    """How many lie beside these files, and were not read."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..judge.codec import read, to_plain
+from ..judge.codec import parse_json, read, to_plain
 from ..judge.diagnostics import DIAGNOSTICS, Diagnostics
 from ..judge.errors import AuditError
 from ..judge.keys import Keys, labelled
@@ -73,11 +73,13 @@ def read_audit(path: Path, available: Diagnostics = DIAGNOSTICS) -> Audit:
 def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     try:
-        return json.loads(read_bytes(path, LARGEST_JSON))
+        content = read_bytes(path, LARGEST_JSON)
     except OSError as error:
         raise AuditError(f"cannot be read: {error.strerror or error}\n  {path}") from None
-    except AuditError:
-        raise
+    try:
+        return parse_json(content)
+    except AuditError as error:
+        raise AuditError(f"{error}\n  {path}") from None
     except (ValueError, RecursionError) as error:
         raise AuditError(f"not JSON: {error}\n  {path}") from None
 
@@ -98,7 +100,7 @@ def audit_of(values: Any, available: Diagnostics = DIAGNOSTICS) -> Audit:
         report, expected = reports.get(row.checkpoint), None if row.expected is None else Keys.parse(row.expected)
         rows.append(AuditRow(row.checkpoint, row.method, row.seed, report, row.outcomes, row.reason, expected, recorded, group))
     code = audit.checklist
-    checklist = None if code is None else Checklist(code.files, [_shown(finding) for finding in code.findings])
+    checklist = None if code is None else Checklist(code.files, [_shown(finding) for finding in code.findings], code.notebooks)
     shard = None if audit.shard is None else (audit.shard[0], audit.shard[1])
     division = None if audit.division is None else Division(**fields_of(audit.division))
     origin = None if audit.origin is None else Origin(**fields_of(audit.origin))

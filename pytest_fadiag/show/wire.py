@@ -94,6 +94,7 @@ class ChecklistValues:
 
     files: Count
     findings: tuple[PitfallValues, ...] = ()
+    notebooks: Annotated[Count, Meta(description="How many lie beside these files, and were not read.")] = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -306,6 +306,12 @@ def test_depth_utility_that_passes_stands_in_for_a_margin_over_another_network()
     assert RowStatus.of(probed, {}, None, "").standing is Standing.TRUSTWORTHY
 
 
+def test_a_control_that_nothing_calls_one_is_questioned() -> None:
+    judged = report(controlled(0.5), control=Control(Accuracy(0.5, 10_000), "hol_s42.jsonl", "bp", 42, "unmarked"))
+    assert judged.finding("d").outcome == "pass (questioned control: unmarked)"
+    assert "the control hol_s42.jsonl: nothing in its name or config says that its blocks are frozen" in judged.remarks
+
+
 HARM = ("random blocks is better", "do harm", "The blocks add")
 
 

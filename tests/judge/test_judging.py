@@ -401,14 +401,15 @@ def test_the_kind_of_a_control_is_one_of_three() -> None:
 norms = st.lists(
     st.one_of(st.floats(min_value=0, allow_nan=False), st.sampled_from([math.nan, math.inf, 0.0])), min_size=2, max_size=6
 )
-companion_numbers = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
+companion_norms = st.one_of(st.none(), st.floats(min_value=0), st.just(math.nan))
+companion_cosines = st.one_of(st.none(), st.floats(-1, 1), st.sampled_from([math.nan, math.inf, -math.inf]))
 companions = st.builds(
     AuxiliaryStatistics,
     batches=st.one_of(st.none(), st.integers(2, 20)),
-    gradient_per_unit_error=companion_numbers,
-    output_error_norm=companion_numbers,
-    sample_invariance=companion_numbers,
-    output_error_drift=companion_numbers,
+    gradient_per_unit_error=companion_norms,
+    output_error_norm=companion_norms,
+    sample_invariance=companion_cosines,
+    output_error_drift=companion_cosines,
     nonfinite_states=st.lists(st.integers(0, 3), max_size=3).map(tuple),
     nonfinite_gradients=st.lists(st.integers(0, 3), max_size=3).map(tuple),
     nonfinite_logits=st.integers(0, 2),

@@ -198,7 +198,7 @@ def test_the_batch_size_of_the_training_is_an_assumption() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, -math.inf])
 def test_a_companion_that_is_not_finite_excuses_nothing(value: float) -> None:
-    companions = AuxiliaryStatistics(gradient_per_unit_error=value, sample_invariance=value)
+    companions = AuxiliaryStatistics(gradient_per_unit_error=abs(value), sample_invariance=value)
     judged = report(bp_grad_norms=(None, None, 7e-8), cross_batch_stability=0.9, companions=companions)
     assert judged.finding("b").status is Status.FIRE
     assert judged.finding("c").status is Status.FIRE

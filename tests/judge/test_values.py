@@ -17,12 +17,15 @@ from pytest_fadiag import DiagnosticReport
 from pytest_fadiag.judge.codec import read, to_plain
 from pytest_fadiag.judge.config import plain_config
 from pytest_fadiag.judge.control import Control, ControlKind
+from pytest_fadiag.judge.credit import Credit
+from pytest_fadiag.judge.depth import Depth
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.files import write_atomically
 from pytest_fadiag.judge.inputs import NormalisedBy, StatedInputs
 from pytest_fadiag.judge.keys import Keys, labelled
 from pytest_fadiag.judge.limits import read_bytes
 from pytest_fadiag.judge.names import as_name, as_text, one_line, printable
+from pytest_fadiag.judge.observers import Precision
 from pytest_fadiag.judge.records import Accuracy, AuxiliaryStatistics, Measurement, check_accuracy, check_norms
 from pytest_fadiag.judge.remarks import on_tensors_aside
 from pytest_fadiag.judge.seed_report import TWO_SEEDS, SeedReport
@@ -405,3 +408,48 @@ def test_a_margin_over_seeds_is_written_with_what_follows_from_it() -> None:
     written = SeedMarginValues.of(made)
     assert (written.verdict, written.needed, written.seed_sd) == (made.verdict, made.needed(), pytest.approx(math.sqrt(2)))
     assert written.margin_over_seeds() == made
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "said"),
+    [
+        (AuxiliaryStatistics, {"largest_label_share": -1}, r"largest_label_share must be a number in \[0, 1\], not -1"),
+        (AuxiliaryStatistics, {"predicted_class_share": "NaN"}, r"predicted_class_share must be a number in \[0, 1\], not nan"),
+        (AuxiliaryStatistics, {"label_classes": -2}, "label_classes must be a number from 0 on, not -2"),
+        (AuxiliaryStatistics, {"nonfinite_states": [0, -1]}, r"nonfinite_states\[1\] must be a number from 0 on"),
+        (AuxiliaryStatistics, {"output_error_norm": -0.5}, "output_error_norm must be a number from 0 on"),
+        (AuxiliaryStatistics, {"sample_invariance": -5}, r"sample_invariance must be a cosine in \[-1, 1\], not -5"),
+        (Control, {"accuracy": {"value": 0.5}, "probes": [1e30]}, r"probes\[0\] must be a number in \[0, 1\], not 1e\+30"),
+        (Control, {"accuracy": {"value": 0.5}, "probes": [0.5, -5]}, r"probes\[1\] must be a number in \[0, 1\], not -5"),
+        (Depth, {"read": -5, "problem": "none"}, "read must be a number from 0 on, not -5"),
+        (Depth, {"interval": [2.0, 1.0], "problem": "none"}, "an interval ends at 1, before it begins, at 2"),
+        (Credit, {**to_plain(CREDIT), "gamma": [7.0]}, r"gamma\[0\] must be a cosine in \[-1, 1\], not 7"),
+        (Credit, {**to_plain(CREDIT), "null_low": []}, "null_low must have an entry for each of 1 sites, not 0"),
+        (
+            Precision,
+            {"samples": 3, "dtypes": [{"dtype": "float16", "cosine": 1.0, "lost": -1}]},
+            "lost must be a number from 0",
+        ),
+    ],
+)
+def test_a_number_outside_of_its_range_is_refused_by_its_name(kind: type, values: dict[str, Any], said: str) -> None:
+    with pytest.raises(AuditError, match=said):
+        read(kind, values, "it")
+
+
+def test_a_margin_and_a_course_that_nothing_measures_are_refused() -> None:
+    plain = to_plain(SeedMarginValues.of(SeedReport.of([seeded(1, 0.6, 0.5), seeded(2, 0.6, 0.48)], 2.0).margin))
+    with pytest.raises(AuditError, match="over_seeds must be a number in"):
+        read(SeedMarginValues, {**plain, "variance": {**plain["variance"], "over_seeds": -1.0}}, "it")
+    with pytest.raises(AuditError, match="interval ends at 1, before it begins, at 4"):
+        read(SeedMarginValues, {**plain, "interval": {**plain["interval"], "low": 4.0, "high": 1.0}}, "it")
+    with pytest.raises(AuditError, match="epochs must rise from one to the next"):
+        read(TrajectoryValues, {**to_plain(TrajectoryValues.of(course())), "epochs": [2, 1]}, "it")
+
+
+def test_a_block_is_as_initialised_at_most_once() -> None:
+    plain = {"probes": [0.5, 0.6, 0.7], "nonfinite": [0, 0, 0], "step_intervals": [[0, 1], [0, 1]], "change": [1, 1]}
+    assert read(Depth, {**plain, "as_initialised": [1]}, "it").as_initialised == (1,)
+    for wrong in ([0, 0], [2], [-1]):
+        with pytest.raises(AuditError, match="as_initialised must be blocks from 0 to 1, each once"):
+            read(Depth, {**plain, "as_initialised": wrong}, "it")

@@ -206,6 +206,20 @@ def test_a_folder_is_read_with_all_below_it_in_order(tmp_path: Path) -> None:
     assert [finding.file for finding in result.findings] == result.files
 
 
+def test_a_linked_folder_is_read_once_and_a_circle_of_links_ends(tmp_path: Path) -> None:
+    put(tmp_path, "elsewhere/evaluate.py", "src/own.py", "src/real/a.py")
+    (tmp_path / "src" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "src" / "again").symlink_to(tmp_path / "src" / "real")
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "src")
+    assert scan(tmp_path / "src").files == ["linked/evaluate.py", "own.py", "real/a.py"]
+
+
+def test_notebooks_are_counted_and_not_read(tmp_path: Path) -> None:
+    put(tmp_path, "own.py", "a.ipynb", "more/b.ipynb")
+    result = scan(tmp_path)
+    assert (result.files, result.notebooks) == (["own.py"], 2)
+
+
 def test_what_is_not_the_authors_code_is_passed_over(tmp_path: Path) -> None:
     put(
         tmp_path, "own.py", ".git/a.py", "__pycache__/b.py", "env/lib/c.py", "lib/site-packages/d.py", "build/e.py", "dist/f.py"

@@ -227,6 +227,28 @@ def test_an_earlier_report_on_a_control_network_gives_its_accuracy(write: Write)
     assert control.describe("dfa", 42) == "earlier report controls.json, seed 42"
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"control": Control(Accuracy(0.5, 1000), "frozen_dfa_s42.pt", "dfa", 42), "frozen_baseline_acc": 0.5},
+        {"frozen_baseline_acc": 0.5},
+        {"method_name": "frozen_dfa"},
+    ],
+    ids=["its control", "a number", "of a control"],
+)
+def test_a_control_of_a_report_on_other_data_is_none(changes: dict[str, Any], write: Write) -> None:
+    path = write(report(DFA, environment={"data_sha256": "a" * 64}, **changes).to_dict())
+    control = chosen(parse_controls([path]), "dfa")
+    for data, measured in (("a", True), ("b", False)):
+        judged = report(DFA, control=control, frozen_baseline_acc=0.5, environment={"data_sha256": data * 64})
+        assert judged.finding("d").measured is measured
+        assert (
+            any("measured on other test data, SHA-256 aaaaaaaaaaaa… there" in text for text in judged.remarks) is not measured
+        )
+    unknown = report(DFA, control=control, frozen_baseline_acc=0.5, environment={})
+    assert unknown.finding("d").measured
+
+
 def test_a_report_written_by_hand_gives_the_control_that_it_states(write: Write) -> None:
     path = write(report(DFA, frozen_baseline_acc=0.5).to_dict())
     assert chosen(parse_controls([path]), "dfa").accuracy.value == 0.5
@@ -254,6 +276,7 @@ def test_an_audit_gives_a_control_for_each_of_its_networks(arrange: Callable[[li
     ("content", "message"),
     [
         ("{", "cannot be read as JSON"),
+        ('{"hol": 0.80, "hol": 0.30}', "controls.json: cannot be read as JSON: the key 'hol' is there twice"),
         ([0.3], "expected an object, found list"),
         ({"dfa": 34.9}, "controls.json: dfa is 34.9.*percentage"),
         ({"dfa": {"acc": 0.3}}, "controls.json: dfa must be a number"),

@@ -82,6 +82,8 @@ def test_the_history_of_wandb_reads_as_csv_of_a_panel_and_as_json_lines(tmp_path
         ("epoch,acc\n1,0.5\n", {"acc_eval": "accuracy"}, "no column 'accuracy' for acc_eval"),
         ("epoch,acc\n1,0.5,7\n", None, "more cells than the header has columns"),
         ("epoch,acc\n", None, "the table holds no epoch"),
+        ("epoch,acc,acc\n1,0.1,0.9\n", None, "two columns are named 'acc', and nobody knows which is meant"),
+        ("Step,a - acc,b - acc\n1,0.1,0.9\n", None, "'a - acc' and 'b - acc' are one metric of two runs"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_said(table: Path, text: str, columns: dict[str, str] | None, problem: str) -> None:

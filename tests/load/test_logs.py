@@ -360,6 +360,16 @@ def test_a_log_is_a_control(content: Any, name: str, who: tuple[Any, ...], write
     assert (control.accuracy.value, control.source) == (0.349, name)
 
 
+def test_the_log_of_the_audited_network_is_no_control_of_it(write: Write) -> None:
+    lines = [{"config": {"method": "hol", "seed": 42}}, {"epoch": 1, "acc_eval": 0.5}]
+    controls = parse_controls([str(write(lines, "hol_s42.jsonl"))])
+    with pytest.raises(AuditError, match=r"control hol_s42\.jsonl: by its method and seed it is the log of the audited"):
+        controls.choose_for("hol", 42)
+    assert controls.choose_for("hol", 7) is not None
+    lines[0]["config"]["frozen"] = True
+    assert parse_controls([str(write(lines, "hol_s42.jsonl"))]).choose_for("hol", 42) is not None
+
+
 def test_globs_of_logs_and_of_json_are_expanded() -> None:
     seen = []
 
@@ -446,6 +456,9 @@ def one(**entry: Any) -> dict[str, Any]:
         ([{"recorder": "pytest-fadiag", "format_version": 9}, {"epoch": 1}], "format 9; this version reads"),
         ([{"epoch": 1}, {"recorder": "pytest-fadiag", "format_version": 1}], "line 2: a second header"),
         ("[" * 100_000, "not JSON: RecursionError"),
+        ('{"log": [{"epoch": 1, "acc_eval": 0.9, "acc_eval": 0.1}]}', "the key 'acc_eval' is there twice in one object"),
+        ('{"epoch": 1}\n{"epoch": 2, "acc_eval": 0.9, "acc_eval": 0.1}', "line 2: the key 'acc_eval' is there twice"),
+        ({"log": [{"epoch": 1}], "b_log": [{"epoch": 1}]}, "holds 'log' and 'b_log', and nobody says whose 'log' is"),
     ],
 )  # fmt: skip
 def test_bad_input_says_what_is_wrong_where(content: Any, words: str, write: Write) -> None:

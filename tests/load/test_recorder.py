@@ -242,6 +242,22 @@ def test_a_header_that_was_cut_is_written_again(left: bytes, path: Path, batches
     assert len(lines(path)) == 2
 
 
+def test_two_recorders_on_one_file_do_not_drop_each_others_epochs(path: Path, batches: list[Batch]) -> None:
+    one, other = (Recorder(path, batches, config={"method": "x", "seed": 1}) for _ in range(2))
+    one.record(1, network())
+    before = path.read_bytes()
+    for _ in range(2):  # a loop that goes on after an error drops nothing either
+        with pytest.raises(AuditError, match="the log was changed while this recorder was at work") as raised:
+            other.record(1, network())
+    assert str(path) in str(raised.value) and path.read_bytes() == before
+    one.record(2, network())
+    os.utime(path, (1, 1))  # as a backup may: the content is what counts
+    one.record(3, network())
+    path.write_bytes(path.read_bytes().replace(b'"epoch":2', b'"epoch":1'))
+    with pytest.raises(AuditError, match="the log was changed"):
+        one.record(4, network())
+
+
 def test_a_log_that_was_removed_meanwhile_begins_anew(path: Path, batches: list[Batch]) -> None:
     recorder = Recorder(path, batches)
     recorder.record(1, network(), acc=0.5)

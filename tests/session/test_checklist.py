@@ -105,6 +105,28 @@ def test_a_path_that_is_not_there_is_refused(repo: Repo) -> None:
     result.stderr.fnmatch_lines(["ERROR: --fa-checklist: *", "  *nowhere*"])
 
 
+def test_findings_whose_tests_did_not_run_are_shown(repo: Repo) -> None:
+    repo.write("norms.py", NORM)
+    repo.write("silenced.py", NORM.replace("(-1)", "(-1)  # fadiag: ok the L₋₁ norm is meant"))
+    repo.write("test_broken.py", "import nothing_of_that_name\n")
+    said = ["FA checklist of 2 files: 1 pitfall, 1 let stand", "  not run: norms.py:3: pitfall 1, *"]
+    checklist = ("--fa-checklist=norms.py", "--fa-checklist=silenced.py")
+    broken = repo.run(*checklist)
+    assert broken.ret == pytest.ExitCode.INTERRUPTED
+    broken.stdout.fnmatch_lines(said, consecutive=True)
+    broken.stdout.no_fnmatch_line("*not run: silenced*")
+    repo.run(*checklist, "--fa-only").stdout.no_fnmatch_line("*not run: *")
+    repo.run(*checklist, "--fa-only", "-k", "pitfall-2").stdout.fnmatch_lines(said, consecutive=True)
+
+
+def test_findings_of_a_merged_audit_are_shown(repo: Repo) -> None:
+    repo.write("norms.py", NORM)
+    repo.write("more.ipynb", "{}")
+    repo.audit("--fa-checklist=.", "--fa-checkpoint=runs/bp_s42.pt", "--fa-only")
+    said = ["FA checklist of 1 file: 1 pitfall; 1 notebook not read", "  not run: norms.py:3: pitfall 1, *"]
+    repo.run("--fa-merge=audit.json", "--fa-only").stdout.fnmatch_lines(said, consecutive=True)
+
+
 def test_nothing_of_the_code_is_run(repo: Repo) -> None:
     repo.write("evil.py", "open('ran.txt', 'w').write('x')\n")
     repo.run("--fa-checklist=evil.py").assert_outcomes(passed=OTHERS + 1)

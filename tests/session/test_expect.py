@@ -135,6 +135,7 @@ def test_an_xfail_of_the_users_own_keeps_its_own_text(repo: Repo) -> None:
     ("content", "message"),
     [
         ("{", "--fa-expect: not JSON: *"),
+        ('{"dfa": "", "dfa": "abcd"}', "--fa-expect: the key 'dfa' is there twice in one object, *"),
         ("[]", "--fa-expect: expected a JSON object, found list"),
         ('{"dfa": "xyz"}', "--fa-expect: diagnostics 'xyz': unknown key 'x', 'y', 'z'; known: a (residual-growth), *"),
         (

@@ -212,6 +212,7 @@ def test_an_audit_of_the_first_version_is_still_read(repo: Repo) -> None:
     ("text", "said"),
     [
         ("not json", "not JSON"),
+        ('{"reports": {}, "reports": {}}', "the key 'reports' is there twice"),
         ("[]", "not an audit"),
         ('{"reports": {}, "summary": []}', "no audit has a row"),
         ('{"reports": {}, "summary": [], "format_version": 99}', "format version 99"),
@@ -281,10 +282,25 @@ def test_a_part_that_is_missing_is_missed(repo: Repo) -> None:
     result = repo.run(f"--fa-merge={names[0]}", f"--fa-merge={names[2]}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*part 2 of 3 is missing; audit it with --fa-shard=2/3, or go without*", "  *part1.json"])
-    assert repo.run(f"--fa-merge={names[0]}", "--fa-missing=skip").ret != pytest.ExitCode.USAGE_ERROR
+    without = repo.run(f"--fa-merge={names[0]}", f"--fa-merge={names[2]}", "--fa-missing=skip")
+    assert without.ret != pytest.ExitCode.USAGE_ERROR
+    lost = [row["checkpoint"] for row in json.loads((repo.path / names[1]).read_text("utf-8"))["summary"]]
+    said = " ".join(without.stdout.str().split())
+    assert "note: part 2 of 3 is absent, and with it" in said and all(name in said for name in lost[:3])
+    assert "is absent" not in repo.run(*(f"--fa-merge={name}" for name in names), "--fa-missing=skip").stdout.str()
     written(repo, "other.json", RUNS, CONTROLS, "--fa-shard=1/2")
     mixed = repo.run(f"--fa-merge={names[0]}", "--fa-merge=other.json")
     mixed.stderr.fnmatch_lines(["*parts of different divisions, into 2 and 3*"])
+
+
+def test_a_diagnostic_that_the_command_names_and_nothing_measured_is_refused(repo: Repo) -> None:
+    written(repo, "a.json", RUNS, CONTROLS)
+    result = repo.run("--fa-merge=a.json", "--fa-diagnostics=abcde")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: --fa-diagnostics: depth-utility was not measured for runs/*and a merge measures nothing*"]
+    )
+    assert repo.run("--fa-merge=a.json", "--fa-diagnostics=abd").ret == pytest.ExitCode.TESTS_FAILED
 
 
 def test_parts_are_not_cut_from_a_merge(repo: Repo) -> None:

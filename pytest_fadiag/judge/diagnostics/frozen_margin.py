@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..chance import by_outputs, no_better_than_chance
-from ..control import UNMARKED, ControlKind
+from ..control import ControlKind
 from ..depth import reads_less
 from ..doubts import Doubt, DoubtKind
 from ..margins import Interval, margin_interval
@@ -31,8 +31,14 @@ def doubts_about(report: DiagnosticReport) -> tuple[Doubt, ...]:
     seen = [_at_chance(report, accuracy), _below_readout(report, accuracy)]
     if control is None:
         return tuple(filter(None, seen))
-    whose = [control.another_method(report.method_name), control.another_seed(report.seed)]
-    return tuple(filter(None, [*seen, *control.doubts, *whose]))
+    whose = [control.unmarked, control.another_method(report.method_name), control.another_seed(report.seed)]
+    return tuple(filter(None, [control.other_data(_data(report)), *seen, *control.doubts, *whose]))
+
+
+def _data(report: DiagnosticReport) -> str | None:
+    """The digest of the test data that a report is measured on, where it is known."""
+    own = None if report.accuracy is None else report.accuracy.data
+    return own or str(report.environment.get("data_sha256") or "") or None
 
 
 def _at_chance(report: DiagnosticReport, accuracy: float) -> Doubt | None:
@@ -83,8 +89,7 @@ def interval(report: DiagnosticReport) -> Interval | None:
 
 def compared_otherwise(report: DiagnosticReport) -> str:
     """Why the control of a report may be something else than this network with random blocks; empty where nothing says so."""
-    unmarked = [UNMARKED] if _kind(report) is ControlKind.UNMARKED else []
-    return "; ".join([*(doubt.text for doubt in doubts_about(report) if doubt.compares_otherwise), *unmarked])
+    return "; ".join(doubt.text for doubt in doubts_about(report) if doubt.compares_otherwise)
 
 
 def in_words(value: float, bounds: Interval | None, minimum: float, without: str, otherwise: str = "") -> str:
