@@ -22,6 +22,8 @@ TARGET: pytest.StashKey[Target] = pytest.StashKey()
 KEY: pytest.StashKey[str] = pytest.StashKey()
 REPORT: pytest.StashKey[DiagnosticReport] = pytest.StashKey()
 FINDING: pytest.StashKey[Finding] = pytest.StashKey()
+CHANGE: pytest.StashKey[AuditChange] = pytest.StashKey()
+"""In what a finding is unlike its record beyond what fires, such as a number that is not measured any more."""
 TOLD: pytest.StashKey[dict[tuple[str, str], str]] = pytest.StashKey()
 """Which test told an error of a checkpoint in full."""
 ROW = "fa_row"
@@ -58,6 +60,14 @@ def changed(report: DiagnosticReport, finding: Finding) -> AuditChange:
     change = f"changed from {before} to {finding.status.value}: {finding.headline}"
     advice = "renew the record of --fa-expect (--fa-update-expect), or expect= of the marker, if that is right"
     return AuditChange(f"{report}\nCHANGED: {finding.name} {change}\n  {advice}", change)
+
+
+def unrecorded_fire(report: DiagnosticReport, finding: Finding, file: str) -> AuditChange:
+    """The failure of a diagnostic that fires and of which a record says nothing: that it is unknown there excuses nothing."""
+    change = f"fired, and is not in the record {file}: {finding.headline}"
+    return AuditChange(
+        f"{report}\nCHANGED: {finding.name} {change}\n  record it there (--fa-update-expect) if that is right", change
+    )
 
 
 class ReportText:
@@ -113,8 +123,11 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
         # A strict xfail that passed without check(): pytest's own text is «[XPASS(strict)]» and the reason, and with
         # --runxfail it is a pass to pytest.
         awaited = finding.key in (judged.expected or "") and finding.measured
-        if awaited and decide(finding, judged.expected) is Decision.CHANGED:
-            error, report.outcome = changed(judged, finding), "failed"
+        change = item.stash.get(CHANGE, None)
+        if change is None and awaited and decide(finding, judged.expected) is Decision.CHANGED:
+            change = changed(judged, finding)
+        if change is not None:
+            error, report.outcome = change, "failed"
     _put_text(item, report, _pointing(item, error))
     target = item.stash.get(TARGET, None)
     if target is None and report.skipped and "fa_report" in getattr(item, "fixturenames", ()):

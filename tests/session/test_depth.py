@@ -149,12 +149,40 @@ def test_audit_and_diagnose_follow_the_same_rule(deep: Repo) -> None:
 def test_a_record_from_before_says_nothing_of_it(deep: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)  # where a record is not renewed
     (deep.path / "expected.json").write_text(json.dumps({"deep": "", "hollow": ""}))
-    result = deep.run(BOTH, "--fa-expect=expected.json", "-rs")
-    result.assert_outcomes(passed=6, skipped=4)
-    result.stdout.fnmatch_lines(["*(e) of runs/hollow_s1.pt is not recorded in expected.json*"])
+    result = deep.run(BOTH, "--fa-expect=expected.json", "-rfs")
+    result.assert_outcomes(passed=6, skipped=3, failed=1)  # where it passes: a fired diagnostic is never a skip
+    result.stdout.fnmatch_lines(["*(e) of runs/deep_s1.pt is not recorded in expected.json*"])
+    result.stdout.fnmatch_lines(
+        [
+            "CHANGED: depth-utility fired, and is not in the record expected.json: *",
+            "FAILED runs/hollow_s1.pt::depth-utility - fired, and is not in the record expected.json*",
+        ]
+    )
     deep.run(BOTH, "--fa-expect=expected.json", "--fa-update-expect", "--fa-diagnostics=abcde")
     assert json.loads((deep.path / "expected.json").read_text()) == {"deep": "", "hollow": "", "runs/hollow_s1.pt": "e"}
     deep.run(BOTH, "--fa-expect=expected.json").assert_outcomes(passed=7, skipped=2, xfailed=1)
+
+
+@pytest.mark.parametrize("control", [(), (AT_CHANCE,)], ids=["none", "at-chance"])
+def test_where_a_record_does_not_know_it_no_test_is_green_that_sees_it_fire(deep: Repo, control: tuple[str, ...]) -> None:
+    (deep.path / "expected.json").write_text(json.dumps({"hollow": ""}))
+    deep.run(HOLLOW, *control, "--fa-expect=expected.json").assert_outcomes(passed=3, failed=1, skipped=0 if control else 1)
+    deep.write("test_own.py", "def test_report(fa_report): pass\n")
+    seen = deep.run("test_own.py", HOLLOW, *control, "--fa-expect=expected.json", "-k", "test_report")
+    seen.assert_outcomes(errors=1, deselected=4 if control else 5)
+    seen.stdout.fnmatch_lines(["ERROR *fired, and is not in the record expected.json*"])
+    deep.write("test_own.py", "def test_it(fa_diagnostic): pass\n")
+    alone = deep.run("test_own.py", HOLLOW, *control, "--fa-expect=expected.json", "-k", "test_it")
+    assert alone.parseoutcomes()["failed"] == 1
+
+
+def test_in_the_place_of_an_unusable_control_it_is_compared_with_its_record(deep: Repo) -> None:
+    deep.run(BOTH, AT_CHANCE, "--fa-report=json:record.json")
+    deep.run(BOTH, AT_CHANCE, "--fa-expect=record.json").assert_outcomes(passed=6, skipped=1, xfailed=1)
+    harder = ("--fa-threshold=depth_utility_minimum_pp=99", DEEP, AT_CHANCE)
+    changed = deep.run(*harder, "--fa-expect=record.json")
+    changed.assert_outcomes(passed=3, failed=1)
+    changed.stdout.fnmatch_lines(["CHANGED: depth-utility changed from pass to fire: *"])
 
 
 def test_a_merge_keeps_it(deep: Repo) -> None:
