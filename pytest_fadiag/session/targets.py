@@ -96,10 +96,11 @@ def expand(
         files = _files(pattern, base, kind)
         if not files and missing == "error":
             raise AuditError(_nothing(pattern, base, what, kind))
-        if not files:
-            files = [os.path.abspath(base / os.path.expanduser(pattern))]
-            absent.update(files)
+        files = files or [os.path.abspath(base / os.path.expanduser(pattern))]
         for path in files:
+            if not os.path.exists(path) and missing == "error":
+                raise AuditError(_gone(path, what))
+            absent.update([] if os.path.exists(path) else [path])
             seed_by_path.setdefault(path, seed)
     ids = _ids(list(seed_by_path), root)
     targets = [
@@ -137,7 +138,7 @@ def _seeded(patterns: list[str], seeds: Sequence[int] | None, what: str) -> list
 def _files(pattern: str, base: Path, kind: Kind) -> list[str]:
     """The file itself if it exists (so that brackets in its name are no glob), else those of the folder, else of the glob.
 
-    A folder of Hugging Face's is one network.
+    A folder of Hugging Face's is one network. A link to a file that is not there, as of git-annex, is named as any other.
     """
     path = base / os.path.expanduser(pattern)
     try:
@@ -146,12 +147,12 @@ def _files(pattern: str, base: Path, kind: Kind) -> list[str]:
         raise AuditError(f"{pattern[:80]}…: {error.strerror}") from None
     if path.is_dir():
         model = _model_in(path, kind)
-        files = [file for file in path.iterdir() if _is_of(kind, file) and file.is_file()]
+        files = [file for file in path.iterdir() if _is_of(kind, file) and _is_meant(file)]
         return sorted(map(os.path.abspath, files if model is None else [model]))
     if path.exists():
         return [os.path.abspath(path)]
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
-    files = [match for match in matches if match.is_file() and (kind is not Kind.CHECKPOINT or is_network(match))]
+    files = [match for match in matches if _is_meant(match) and (kind is not Kind.CHECKPOINT or is_network(match))]
     models = [model for match in matches if match.is_dir() and (model := _model_in(match, kind)) is not None]
     return sorted({os.path.abspath(file) for file in (*files, *models)})
 
@@ -167,6 +168,11 @@ def left_out(patterns: Iterable[str], base: Path) -> list[str]:
             matches = [] if path.exists() else [Path(match) for match in glob.glob(str(path), recursive=True)]
         found |= {os.path.abspath(match): None for match in sorted(matches) if not is_network(match) and match.is_file()}
     return list(found)
+
+
+def _is_meant(file: Path) -> bool:
+    """Whether this is a file, or a link to one that is not there: dropped without a word, it would be green."""
+    return file.is_file() or (file.is_symlink() and not file.exists())
 
 
 def _is_of(kind: Kind, file: Path) -> bool:
@@ -185,8 +191,16 @@ def _nothing(pattern: str, base: Path, what: str, kind: Kind) -> str:
     if path.is_dir():
         return f"{what}: no {kind.value} ({', '.join(SUFFIXES[kind])}) in the folder\n  {path}"
     problem = "the glob matches no file" if glob.has_magic(pattern) else "no such file"
-    hint = "\nIf it may be absent, add --fa-missing=skip" if "checkpoint" in what or "log" in what else ""
-    return f"{what}: {problem}\n  {path}{hint}"
+    return f"{what}: {problem}\n  {path}{_may_be_absent(what)}"
+
+
+def _gone(path: str, what: str) -> str:
+    to = f"a link to a file that does not exist: {os.readlink(path)}" if os.path.islink(path) else "no such file"
+    return f"{what}: {to}\n  {path}{_may_be_absent(what)}"
+
+
+def _may_be_absent(what: str) -> str:
+    return "\nIf it may be absent, add --fa-missing=skip" if "checkpoint" in what or "log" in what else ""
 
 
 def _ids(paths: Sequence[str], root: Path) -> dict[str, str]:

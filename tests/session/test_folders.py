@@ -80,6 +80,19 @@ def test_what_is_left_out_by_its_name_is_said_once(pattern: str, repo: Repo) -> 
     assert "left out by" not in named and "FA audit of 1 checkpoint" in named
 
 
+@pytest.mark.parametrize("pattern", ["runs/*.pt", "runs", "runs/dfa_s42.pt"])
+def test_a_link_to_a_file_that_is_not_there_is_a_missing_file(pattern: str, repo: Repo) -> None:
+    link = repo.path / "runs" / "dfa_s42.pt"
+    link.unlink()
+    link.symlink_to("/annex/gone.pt")  # as git-annex and DVC leave what was not fetched
+    result = repo.run(f"--fa-checkpoint={pattern}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*a link to a file that does not exist: /annex/gone.pt", "*runs/dfa_s42.pt", "*--fa-missing=*"])
+    others = repo.run("--fa-checkpoint=runs/bp_s42.pt", f"--fa-checkpoint={pattern}", "--fa-missing=skip", "-rs", "-k", "s42")
+    others.assert_outcomes(passed=3, skipped=5, deselected=5 if "dfa" not in pattern else 0)
+    others.stdout.fnmatch_lines(["SKIPPED *checkpoint does not exist: *runs/dfa_s42.pt"])
+
+
 def test_a_folder_of_plain_checkpoints_is_as_it_was(repo: Repo) -> None:
     save_file(torch.load(repo.path / "runs" / "bp_s42.pt")["state_dict"], repo.path / "runs" / "model.safetensors")
     torch.save({}, repo.path / "runs" / "scheduler.pt")
