@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 import glob
+import itertools
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -32,6 +34,9 @@ class Kind(str, enum.Enum):
     RECORDED = "recorded"
 
 
+_LOOKS_LIKE = re.compile(r"\.(pt|pth|ckpt|safetensors|bin|pkl)(\.(tar|gz|tgz|zip))?$", re.IGNORECASE)
+MOST_LOOKED_AT = 10_000
+"""Files below a folder that are looked at for a note: it may be a whole repo."""
 SUFFIXES = {Kind.CHECKPOINT: CHECKPOINTS, Kind.LOG: (".json", ".jsonl", ".csv")}
 
 
@@ -168,6 +173,25 @@ def left_out(patterns: Iterable[str], base: Path) -> list[str]:
             matches = [] if path.exists() else [Path(match) for match in glob.glob(str(path), recursive=True)]
         found |= {os.path.abspath(match): None for match in sorted(matches) if not is_network(match) and match.is_file()}
     return list(found)
+
+
+def passed_over(patterns: Iterable[str], base: Path) -> list[str]:
+    """The files of folders that look like checkpoints and are not taken: by another ending, or in a folder below."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        folder = base / os.path.expanduser(pattern)
+        if folder.is_dir() and model_file(folder) is None:
+            below = itertools.islice(_below(folder), MOST_LOOKED_AT)
+            alike = (file for file in below if _LOOKS_LIKE.search(file.name) and is_network(file) and _is_meant(file))
+            taken = (file for file in alike if file.parent != folder or not _is_of(Kind.CHECKPOINT, file))
+            found |= {os.path.abspath(file): None for file in sorted(taken)}
+    return list(found)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(place, name) for name in names)
 
 
 def _is_meant(file: Path) -> bool:
