@@ -198,7 +198,7 @@ class Summary:
 
     def _run_notes(self, audit: Audit) -> list[str]:
         """What is said of the run as a whole, below the notes on its rows."""
-        return [*self._gone(audit.rows), *self._left_out(), *self._unused()]
+        return [*self._gone(audit.rows), *self._left_out(), *self._of_no_network(audit.rows), *self._unused()]
 
     def _left_out(self) -> list[str]:
         """Notes on files beside those that are audited: by its name each may be no network, and be one all the same."""
@@ -213,6 +213,17 @@ class Summary:
         }
         names = {why: [os.path.relpath(p, settings.root) for p in paths if p not in known] for why, paths in found.items()}
         return [f"{why}: {_listed(there)}; name a file to audit it" for why, there in names.items() if there]
+
+    def _of_no_network(self, rows: Sequence[AuditRow]) -> list[str]:
+        """A note on files that are not audited, since they are controls, and are the control of nothing that is audited."""
+        run = self.run
+        runs = [(row.method, row.seed) for row in rows]
+        if run.settings.shard is not None:  # by their names, those of the other parts
+            runs += [target.identity for target in run.targets.named]
+        chosen = {str(path) for method, seed in runs if (path := run.controls.path_for(method, seed)) is not None}
+        idle = [os.path.relpath(path, run.settings.root) for path in run.targets.controls if path not in chosen]
+        why = "not audited, since --fa-frozen names them as controls, and the control of no network here"
+        return [f"{why}: {_listed(idle)}"] if idle else []
 
     def _unused(self) -> list[str]:
         """A note on a credit of the ini file that nothing looks at, since the command line says which diagnostics are run."""

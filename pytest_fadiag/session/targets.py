@@ -321,6 +321,8 @@ class Targets:
     """The ids of everything that was divided, where this is a part of it."""
     pitfalls: tuple[str, ...] | None = None
     """The tests of evaluation code that the arguments name; ``None`` for all."""
+    controls: tuple[str, ...] = ()
+    """The paths of what would be audited if it did not serve as a control; known to the controller alone."""
 
     def without(self, paths: Sequence[Path]) -> Targets:
         """These targets without the files that serve as controls: a folder often holds both."""
@@ -334,7 +336,8 @@ class Targets:
                 "everything to audit also serves as a control (--fa-frozen), so that nothing is left:\n  "
                 + "\n  ".join(target.path for target in self.generated[:5])
             )
-        return replace(self, written=written, generated=generated, named=named)
+        serving = tuple(target.path for target in self.generated if target.path in controls)
+        return replace(self, written=written, generated=generated, named=named, controls=serving)
 
     def check_some(self) -> None:
         """Some of the files may be absent where somebody said so; a run that audits none of them would be green."""

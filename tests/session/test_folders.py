@@ -103,6 +103,18 @@ def test_what_a_folder_holds_under_other_endings_or_in_folders_below_is_said(rep
     assert "left out" not in repo.run("--fa-checkpoint=runs/*.pt", *options).stdout.str()
 
 
+def test_a_control_in_the_folder_that_is_no_networks_control_is_named(repo: Repo) -> None:
+    runs = repo.path / "runs"
+    for name in ("bp_s42", "dfa_s42"):
+        (repo.path / "controls" / f"frozen_{name}.pt").rename(runs / f"frozen_{name}.pt")
+    folder = ("--fa-checkpoint=runs", "--fa-frozen=runs/frozen_*.pt")
+    assert "control of no network" not in repo.run(*folder).stdout.str()
+    shutil.copy(runs / "dfa_s42.pt", runs / "frozen_backbone_s1.pt")  # by its name a control, and by its content none
+    for more in ((), ("-q",), ("--fa-diagnostics=a",)):
+        output = " ".join(repo.run(*folder, *more).stdout.str().split())
+        assert "and the control of no network here: runs/frozen_backbone_s1.pt" in output
+
+
 @pytest.mark.parametrize("pattern", ["runs/*.pt", "runs", "runs/dfa_s42.pt"])
 def test_a_link_to_a_file_that_is_not_there_is_a_missing_file(pattern: str, repo: Repo) -> None:
     link = repo.path / "runs" / "dfa_s42.pt"
