@@ -16,6 +16,7 @@ from ..judge.keys import Keys
 from ..judge.report import DiagnosticReport
 from ..judge.verdict import INCOMPLETE, TRUSTWORTHY
 from ..show.printable import one_line, printable
+from .settings import marked
 from .targets import Target
 
 TARGET: pytest.StashKey[Target] = pytest.StashKey()
@@ -128,6 +129,11 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
             change = changed(judged, finding)
         if change is not None:
             error, report.outcome = change, "failed"
+    if report.when == "call" and report.passed and judged is not None and finding is None and "expect" in marked(item):
+        try:
+            judged.check()  # what a marker expects of a report is compared also where the test does not
+        except (AuditFailure, AuditError) as unlike:
+            error, report.outcome = unlike, "failed"
     _put_text(item, report, _pointing(item, error))
     target = item.stash.get(TARGET, None)
     if target is None and report.skipped and "fa_report" in getattr(item, "fixturenames", ()):
