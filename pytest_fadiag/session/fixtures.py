@@ -209,7 +209,9 @@ class Fixtures:
         if not isinstance(thresholds, DiagnosticThresholds):
             raise AuditError(f"the fixture fa_thresholds gave {type(thresholds).__name__}; expected DiagnosticThresholds(…)")
         asked = _asked(self.run, request)
-        report, own_problems = self.run.report(target, thresholds, asked, overrides_of(request), marked(node).get("expect"))
+        report, own_problems = self.run.report(
+            target, thresholds, asked, overrides_of(self.run, request), marked(node).get("expect")
+        )
         problems = {**_unmeasured(self.run, node, report, target), **own_problems}
         node.stash[ASKED] = Keys.of(diagnostic.key for diagnostic in asked)
         if "fa_diagnostic" not in request.fixturenames:
@@ -227,7 +229,8 @@ class Fixtures:
         finding = report.finding(getattr(request, "param", None) or item.stash[KEY])
         problems = item.stash.get(PROBLEMS, {})
         if finding.key == CONTROLLED and DepthUtility.key not in item.stash.get(ASKED, Keys()):
-            finding = _stand_in(report, finding, problems)
+            none_given = _depth_instead(self.run, item) and report.frozen_baseline_acc is None
+            finding = _stand_in(report, finding, problems) if report.lacks_usable_control or none_given else finding
         item.stash[FINDING] = finding
         properties = _properties(report, finding)
         item.user_properties += [(f"fa_{name}", value) for name, value in properties.items() if value is not None]
@@ -276,10 +279,17 @@ def given_by(request: pytest.FixtureRequest) -> Given:
     return Given(**makers, identity=identity)
 
 
-def overrides_of(request: pytest.FixtureRequest) -> Overrides:
+def overrides_of(run: Run, request: pytest.FixtureRequest) -> Overrides:
     """What the fixtures of a repo give, its control included."""
     own_control = override_of(request.node, CONTROL_FIXTURE) is not None
-    return Overrides(given_by(request), _maker(request, CONTROL_FIXTURE) if own_control else None)
+    control = _maker(request, CONTROL_FIXTURE) if own_control else None
+    return Overrides(given_by(request), control, _depth_instead(run, request.node))
+
+
+def _depth_instead(run: Run, node: pytest.Item) -> bool:
+    """Whether (e) stands in where the control of a fixture is none; who says which diagnostics are run asks for it by name."""
+    chosen = run.settings.chooses or "diagnostics" in marked(node)
+    return not chosen and override_of(node, CONTROL_FIXTURE) is not None
 
 
 def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], Any]:
@@ -314,7 +324,7 @@ def _stand_in(report: DiagnosticReport, finding: Finding, problems: Mapping[str,
     depth = report.finding(DepthUtility.key)
     changes = depth.fired or isinstance(problems.get(depth.key), AuditChange)
     recorded = report.expected is None or depth.key in report.expected or changes
-    if not (report.lacks_usable_control and report.asks_for(depth.key) and recorded):
+    if not (report.asks_for(depth.key) and recorded):
         return finding
     return replace(depth, headline=f"{finding.headline}; {depth.label} in its place: {depth.headline}")
 

@@ -193,10 +193,12 @@ def _row(
     item: pytest.Item, target: Target, report: pytest.TestReport, judged: DiagnosticReport | None, finding: Finding | None
 ) -> dict[str, Any]:
     outcome = outcome_of(report, judged=report.when == "call")
+    instead = finding is not None and judged is not None and item.stash.get(KEY, finding.key) != finding.key
     return {
         "checkpoint": target.id,
         "path": target.path,
         "diagnostic": item.stash.get(KEY, None) or (finding.key if finding else _parameter(item, "fa_diagnostic")),
+        "instead": finding.key if instead and finding and judged and not judged.lacks_usable_control else None,
         "outcome": outcome,
         "reason": reason_of(report, outcome),
         "report": None if judged is None else judged.plain,

@@ -103,6 +103,8 @@ class Overrides:
 
     given: Given = NOTHING_GIVEN
     control: Callable[[], Control | float | None] | None = None
+    depth_instead: bool = False
+    """Whether (e) stands in where that control turns out to be none: until its test runs, nobody knows."""
 
 
 NO_OVERRIDES = Overrides()
@@ -169,11 +171,12 @@ class Run:
         if expected is None:
             expected = self._expected(target, evidence)
         # The tests of a checkpoint share one report, and with it what is computed from it.
-        key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected)
+        key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected, overrides.depth_instead)
         if key not in self._reports:
             judged = evidence.judge(control, thresholds, diagnostics)
             stands_in = target.kind is Kind.CHECKPOINT and self.settings.form is None and not judged.asks_for(DepthUtility.key)
-            if stands_in and judged.lacks_usable_control:
+            none_given = overrides.depth_instead and control is None and CONTROLLED in asked and CONTROLLED not in problems
+            if stands_in and (judged.lacks_usable_control or none_given):
                 judged = self._with_depth(target, control, thresholds, diagnostics, overrides) or judged
             self._reports[key] = replace(
                 judged,

@@ -74,10 +74,10 @@ def over_seeds(request: pytest.FixtureRequest) -> None:
     """The body of every seed-margin test; what is not in the cache is measured here, so that it waits for no other test."""
     __tracebackhide__ = True
     item: SeedItem = request.node
-    overrides = overrides_of(request)
+    overrides = overrides_of(item.run, request)
     # A fixture gives one value a test, and a margin over seeds would need one for each of its checkpoints.
     given = replace(overrides.given, at_hand=not overrides.given.identity)
-    item.judged = report = _judged(item, replace(overrides, given=given))
+    item.judged = report = _judged(item, replace(overrides, given=given, depth_instead=False))
     margin = report.margin
     values = {"method": report.method, "status": margin.verdict.value, "value": margin.margin, "threshold": margin.minimum}
     item.user_properties += [(f"fa_{name}", value) for name, value in (values | {"seeds": margin.seeds}).items()]

@@ -94,8 +94,9 @@ class Summary:
         if row["reason"] and row["outcome"] == "error":
             kept["reason"] = kept["reason"] or row["reason"]  # the first tells it in full
         if row["diagnostic"] is not None:
-            before = kept["outcomes"].get(row["diagnostic"], "not run")
-            kept["outcomes"][row["diagnostic"]] = max(before, row["outcome"], key=WORSE.index)
+            for key in filter(None, (row["diagnostic"], row["instead"])):
+                before = kept["outcomes"].get(key, "not run")
+                kept["outcomes"][key] = max(before, row["outcome"], key=WORSE.index)
         elif row["outcome"] == "error":
             kept["outcomes"].update({diagnostic.key: "error" for diagnostic in self.run.settings.selected})
 

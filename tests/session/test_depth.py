@@ -130,6 +130,34 @@ def test_a_control_that_is_none_is_replaced_by_it_in_the_test_of_the_margin(deep
     }
 
 
+NO_CONTROL = "import pytest\n@pytest.fixture\ndef fa_frozen_baseline(): return None\n"
+
+
+def test_a_fixture_that_gives_no_control_is_replaced_by_it_too(deep: Repo) -> None:
+    deep.write("conftest.py", NO_CONTROL)
+    rows = deep.summary(BOTH)
+    (deep.path / "audit.json").rename(deep.path / "whole.json")
+    good, bad = rows["runs/deep_s1.pt"], rows["runs/hollow_s1.pt"]
+    assert good["outcomes"] == {"a": "passed", "b": "passed", "c": "passed", "d": "passed", "e": "passed"}
+    assert good["verdict"] == "trustworthy"
+    assert bad["outcomes"]["d"] == bad["outcomes"]["e"] == "failed" and bad["fired"] == "e"
+    deep.run(HOLLOW).stdout.fnmatch_lines(
+        ["FAILED runs/hollow_s1.pt::frozen-margin - no frozen-random control*; (e) depth-utility i*"]
+    )
+    deep.write("test_own.py", "def test_own(fa_report): fa_report.check()\n")
+    deep.run("test_own.py", HOLLOW, "-k", "test_own").assert_outcomes(failed=1, deselected=4)
+    merged = deep.summary("--fa-merge=whole.json")
+    assert merged["runs/hollow_s1.pt"]["fired"] == "e" and merged["runs/deep_s1.pt"]["verdict"] == "trustworthy"
+
+
+def test_where_it_is_not_asked_for_no_fixture_brings_it(deep: Repo) -> None:
+    deep.write("conftest.py", NO_CONTROL)
+    deep.run(HOLLOW, "--fa-diagnostics=abcd").assert_outcomes(passed=3, skipped=1)
+    deep.write("conftest.py", NO_CONTROL.replace("None", "0.9"))
+    rows = deep.summary(HOLLOW)
+    assert rows["runs/hollow_s1.pt"]["fired"] == "d" and "e" not in rows["runs/hollow_s1.pt"]["outcomes"]
+
+
 def test_audit_and_diagnose_follow_the_same_rule(deep: Repo) -> None:
     path, data = deep.path / "runs" / "hollow_s1.pt", str(deep.path / "rings.npz")
     assert audit(path, data=data).fired == "e"
