@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from . import hookspecs
-from .session import audit_of, workers_of
+from .session import HOOKS, audit_of, workers_of
 from .session.options import declare, is_asked_for, is_command, spoken
 
 if TYPE_CHECKING:
@@ -69,6 +69,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests that ask for a checkpoint or a diagnostic over all of them."""
     if "fa_checkpoint" in metafunc.fixturenames or metafunc.definition.get_closest_marker("fa_protocol"):
         audit_of(metafunc.config).parametrize(metafunc)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Check markers on unittest's classes too, of which pytest generates no tests, where nothing else began an audit."""
+    if HOOKS not in config.stash and any(
+        type(item).__name__ == "TestCaseFunction" and item.get_closest_marker("fa_protocol") for item in items
+    ):
+        audit_of(config).pytest_collection_modifyitems(config, items)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

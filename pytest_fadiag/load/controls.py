@@ -135,6 +135,16 @@ class Controls:
             return Control(Accuracy(self.by_method[named]), method=named)
         return None if self.number is None else Control(Accuracy(self.number))
 
+    def path_for(self, method: str, seed: int | None) -> Path | None:
+        """The file that the control of a network is read from, if it is one, and it is clear which."""
+        try:
+            chosen = self.choose(method, seed)
+        except AuditError:
+            return None
+        if isinstance(chosen, ControlFile):
+            return chosen.path
+        return next((reported.log for reported in self.reported if reported.control is chosen), None)
+
     def choose_for(self, method: str, seed: int | None) -> Control | ControlFile | None:
         """The control of a network, none where none was supplied; that somebody supplied some and none fits is an error."""
         chosen = self.choose(method, seed)

@@ -12,13 +12,13 @@ import pytest
 
 from ..judge.codec import to_plain
 from ..judge.diagnostics import CONTROLLED, DepthUtility, Diagnostic, Finding, Status
-from ..judge.errors import AuditError, AuditFailure
+from ..judge.errors import AuditChange, AuditError, AuditFailure
 from ..judge.keys import Keys
 from ..judge.records import BATCH
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..load.setup import Given
-from .outcome import FINDING, KEY, REPORT, TARGET, Decision, changed, decide
+from .outcome import CHANGE, FINDING, KEY, REPORT, TARGET, Decision, changed, decide
 from .run import NO_OVERRIDES, Overrides, Run
 from .selection import CONTROL_FIXTURE, CREDIT_FIXTURE, asked_keys, is_named, override_of, unasked_keys
 from .settings import MARKER, marked
@@ -94,6 +94,8 @@ class DiagnosticUnderTest:
 
     report: DiagnosticReport
     finding: Finding
+    change: AuditChange | None = None
+    """In what it is unlike its record beyond what fires."""
 
     @property
     def key(self) -> str:
@@ -133,7 +135,7 @@ class DiagnosticUnderTest:
     @property
     def decision(self) -> Decision:
         """What becomes of a test of this finding, by what is expected of it."""
-        return decide(self.finding, self.report.expected)
+        return decide(self.finding, self.report.expected) if self.change is None else Decision.CHANGED
 
     def check(self) -> None:
         """Raise an ``AssertionError`` whose text is the report if the diagnostic fired; skip if it was not measured."""
@@ -144,7 +146,7 @@ class DiagnosticUnderTest:
             lacks_control = self.finding.key == CONTROLLED and self.report.frozen_baseline_acc is None
             pytest.skip(f"{self.finding.headline}{advice if lacks_control else ''}")
         if decision is Decision.CHANGED:
-            raise changed(self.report, self.finding)
+            raise self.change or changed(self.report, self.finding)
         if decision in (Decision.FAIL, Decision.EXPECTED):
             raise AuditFailure(str(self.report), self.finding.headline)
 
@@ -207,7 +209,9 @@ class Fixtures:
         if not isinstance(thresholds, DiagnosticThresholds):
             raise AuditError(f"the fixture fa_thresholds gave {type(thresholds).__name__}; expected DiagnosticThresholds(…)")
         asked = _asked(self.run, request)
-        report, own_problems = self.run.report(target, thresholds, asked, overrides_of(request), marked(node).get("expect"))
+        report, own_problems = self.run.report(
+            target, thresholds, asked, overrides_of(self.run, request), marked(node).get("expect")
+        )
         problems = {**_unmeasured(self.run, node, report, target), **own_problems}
         node.stash[ASKED] = Keys.of(diagnostic.key for diagnostic in asked)
         if "fa_diagnostic" not in request.fixturenames:
@@ -223,12 +227,17 @@ class Fixtures:
         """One diagnostic of a report; if it is expected to fire, its test becomes a strict xfail."""
         item = request.node
         finding = report.finding(getattr(request, "param", None) or item.stash[KEY])
+        problems = item.stash.get(PROBLEMS, {})
         if finding.key == CONTROLLED and DepthUtility.key not in item.stash.get(ASKED, Keys()):
-            finding = _stand_in(report, finding)
+            none_given = _depth_instead(self.run, item) and report.frozen_baseline_acc is None
+            finding = _stand_in(report, finding, problems) if report.lacks_usable_control or none_given else finding
         item.stash[FINDING] = finding
         properties = _properties(report, finding)
         item.user_properties += [(f"fa_{name}", value) for name, value in properties.items() if value is not None]
-        problem = item.stash.get(PROBLEMS, {}).get(finding.key)
+        problem = problems.get(finding.key)
+        if isinstance(problem, AuditChange):
+            item.stash[CHANGE] = problem
+            return DiagnosticUnderTest(report, finding, problem)
         if problem is not None:
             raise problem
         if finding.key in (report.expected or Keys()) and finding.measured:
@@ -270,10 +279,17 @@ def given_by(request: pytest.FixtureRequest) -> Given:
     return Given(**makers, identity=identity)
 
 
-def overrides_of(request: pytest.FixtureRequest) -> Overrides:
+def overrides_of(run: Run, request: pytest.FixtureRequest) -> Overrides:
     """What the fixtures of a repo give, its control included."""
     own_control = override_of(request.node, CONTROL_FIXTURE) is not None
-    return Overrides(given_by(request), _maker(request, CONTROL_FIXTURE) if own_control else None)
+    control = _maker(request, CONTROL_FIXTURE) if own_control else None
+    return Overrides(given_by(request), control, _depth_instead(run, request.node))
+
+
+def _depth_instead(run: Run, node: pytest.Item) -> bool:
+    """Whether (e) stands in where the control of a fixture is none; who says which diagnostics are run asks for it by name."""
+    chosen = run.settings.chooses or "diagnostics" in marked(node)
+    return not chosen and override_of(node, CONTROL_FIXTURE) is not None
 
 
 def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], Any]:
@@ -300,15 +316,16 @@ def _asked(run: Run, request: pytest.FixtureRequest) -> tuple[Diagnostic, ...]:
     return run.settings.available.select(Keys.of([*keys, *([] if own is None else [own])]))
 
 
-def _stand_in(report: DiagnosticReport, finding: Finding) -> Finding:
+def _stand_in(report: DiagnosticReport, finding: Finding, problems: Mapping[str, BaseException]) -> Finding:
     """What the test of (d) is about: where the control that was supplied is none, (e), which has no test of its own then.
 
-    A record that says nothing of (e) is compared with what it says of (d).
+    A record that says nothing of (e) is compared with what it says of (d), unless (e) is not as recorded.
     """
-    recorded = report.expected is None or DepthUtility.key in report.expected
-    if not (report.lacks_usable_control and report.asks_for(DepthUtility.key) and recorded):
-        return finding
     depth = report.finding(DepthUtility.key)
+    changes = depth.fired or isinstance(problems.get(depth.key), AuditChange)
+    recorded = report.expected is None or depth.key in report.expected or changes
+    if not (report.asks_for(depth.key) and recorded):
+        return finding
     return replace(depth, headline=f"{finding.headline}; {depth.label} in its place: {depth.headline}")
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ..judge.diagnostics import Diagnostic
 from ..judge.errors import AuditError
+from ..judge.thresholds import SHORT_NAMES
 from ..show.printable import printable
 from . import checklist, seeds
 from .outcome import KEY, TARGET, failure_text
@@ -26,6 +28,10 @@ BROKEN: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 IDLE: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """Modules and classes whose marker names checkpoints, with the first test below; one is taken out when a test asks for them."""
 ASKING = "asks for a fixture such as fa_report or fa_diagnostic: add one, or remove the marker"
+NONE_EXISTS = (
+    "none of the checkpoints that tests name exists; --fa-missing=skip lets some files be absent, and not all: every test that "
+    "audits one would be skipped, and the run green"
+)
 SEEDS_USED: pytest.StashKey[bool] = pytest.StashKey()
 """Whether a marker's path has a {seed} for which --fa-seeds stands."""
 
@@ -94,11 +100,10 @@ def prepare(metafunc: pytest.Metafunc, run: Run) -> None:
     """Run a written test over its checkpoints; what is wrong with its marker is kept, and is an error of the test."""
     definition = metafunc.definition
     idle = metafunc.config.stash.setdefault(IDLE, {})
-    for node in definition.listchain()[:-1]:
-        if any(mark.name == MARKER and mark.kwargs.get("checkpoint") is not None for mark in node.own_markers):
-            idle.setdefault(node.nodeid, definition.nodeid)
-            if _asks(metafunc.fixturenames):
-                idle[node.nodeid] = ""
+    for node in _naming(definition):
+        idle.setdefault(node.nodeid, definition.nodeid)
+        if "fa_checkpoint" in metafunc.fixturenames:
+            idle[node.nodeid] = ""
     try:
         _parametrize(metafunc, run)
     except AuditError as error:
@@ -107,19 +112,21 @@ def prepare(metafunc: pytest.Metafunc, run: Run) -> None:
 
 def check_tests(config: pytest.Config, items: Iterable[pytest.Item], run: Run) -> None:
     """Look for what is wrong with markers, also with those that a conftest gave to generated tests, before anything runs."""
+    items = list(items)
     seeds_used = bool(run.settings.checkpoint or run.settings.log) or config.stash.get(SEEDS_USED, False)
     if "seeds" in run.settings.typed and not seeds_used and not hasattr(config, "workerinput"):
         raise pytest.UsageError("--fa-seeds is given, but no --fa-checkpoint, --fa-log or marker has a {seed} in it")
     broken = config.stash.setdefault(BROKEN, {})
     if not any("::" in str(argument) for argument in config.args):  # else tests that ask may not have been collected
-        for node, first in config.stash.get(IDLE, {}).items():
-            if first:
-                broken.setdefault(first, f"@pytest.mark.{MARKER} on {node} names checkpoints, and no test below it {ASKING}")
+        for place, first in _idle(config, items).items():
+            broken.setdefault(first, f"@pytest.mark.{MARKER} on {place} names checkpoints, and no test below it {ASKING}")
     for item in items:
         try:
             _check_marker(item)
         except AuditError as error:
             broken.setdefault(_bare_id(item), str(error))
+    for item in _skipped_all(items, run):
+        broken.setdefault(_bare_id(item), NONE_EXISTS)
     if broken and config.getoption("collectonly", False):
         raise pytest.UsageError("\n".join(printable(f"{nodeid}: {text}") for nodeid, text in broken.items()))
 
@@ -136,18 +143,94 @@ def _check_marker(item: pytest.Item) -> None:
     if item.get_closest_marker(MARKER) is None:
         return
     marked(item)
+    for node in item.listchain():
+        _check_once(node)
+    _check_late(item)
     function = getattr(item, "obj", None)
-    own = any(mark.name == MARKER for mark in getattr(function, "pytestmark", ()))
+    own = _marks_on(function)
     ours = str(getattr(function, "__module__", "")).startswith("pytest_fadiag.")
-    if own and not ours and not _asks(getattr(item, "fixturenames", ())):
+    if own and not ours and not _asks(getattr(item, "fixturenames", ()), {name for mark in own for name in mark.kwargs}):
         raise AuditError(
             f"@pytest.mark.{MARKER} on a test that audits nothing, since it {ASKING.replace('asks', 'does not ask')}"
         )
 
 
-def _asks(fixtures: Iterable[str]) -> bool:
-    """Whether one of the plugin's fixtures is asked for."""
-    return any(name.startswith("fa_") for name in fixtures)
+def _asks(fixtures: Iterable[str], keywords: Set[str]) -> bool:
+    """Whether a fixture is asked for that looks at what a marker says; the others of the plugin need a checkpoint each."""
+    asked = set(fixtures)
+    if {"expect", "diagnostics"} & keywords:
+        return "fa_report" in asked
+    return "fa_checkpoint" in asked or ("fa_thresholds" in asked and not {"checkpoint", "seeds"} & keywords)
+
+
+def _check_once(node: Any) -> None:
+    """Of two markers on one function, class or module that say the same keyword, one would be dropped."""
+    marks = [] if isinstance(node, DiagnosticItem) else _marks_on(getattr(node, "obj", None))
+    names = [SHORT_NAMES.get(name, name) for mark in marks for name in mark.kwargs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise AuditError(f"@pytest.mark.{MARKER} says {twice}= twice on {node.name}; say it once, paths as a list")
+
+
+def _check_late(item: pytest.Item) -> None:
+    """What says which checkpoints a test runs over comes too late in pytest.param(marks=…), or by add_marker."""
+    own = _marks_on(getattr(item, "obj", None))
+    late = [mark for mark in item.own_markers if mark.name == MARKER and mark not in own]
+    fixed = {"checkpoint", "seeds"}
+    if "fa_diagnostic" in getattr(item, "fixturenames", ()) and not isinstance(item, DiagnosticItem):
+        fixed.add("diagnostics")
+    ignored = sorted(fixed.intersection(name for mark in late for name in mark.kwargs))
+    if ignored:
+        raise AuditError(
+            f"@pytest.mark.{MARKER}({ignored[0]}=…) in pytest.param(marks=…), or added to a test that is already collected, is "
+            "not looked at: put it on the function, or parametrize fa_checkpoint with the paths"
+        )
+
+
+def _marks_on(thing: object) -> list[pytest.Mark]:
+    """The markers of this plugin that stand on a function, class or module itself, not on what it inherits from."""
+    own: Any = getattr(thing, "__dict__", {}).get("pytestmark", ())
+    marks = [
+        mark.mark if isinstance(mark, pytest.MarkDecorator) else mark
+        for mark in (own if isinstance(own, (list, tuple)) else [own])
+    ]
+    return [mark for mark in marks if mark.name == MARKER]
+
+
+def _naming(node: pytest.Item) -> list[Any]:
+    """The classes and modules above a test whose marker names checkpoints."""
+    return [
+        above
+        for above in node.listchain()[:-1]
+        if any(mark.name == MARKER and mark.kwargs.get("checkpoint") is not None for mark in above.own_markers)
+    ]
+
+
+def _idle(config: pytest.Config, items: Iterable[pytest.Item]) -> dict[str, str]:
+    """The modules and classes whose marker names checkpoints for nobody, each with the first test below."""
+    idle = config.stash.setdefault(IDLE, {})
+    for item in filter(_is_unittest, items):  # pytest does not parametrize it, so that nothing told of its class yet
+        for node in _naming(item):
+            idle.setdefault(node.nodeid, _bare_id(item))
+    return {place: first for place, first in idle.items() if first}
+
+
+def _is_unittest(item: pytest.Item) -> bool:
+    of = getattr(item, "cls", None)
+    return "unittest" in sys.modules and isinstance(of, type) and issubclass(of, sys.modules["unittest"].TestCase)
+
+
+def _skipped_all(items: Iterable[pytest.Item], run: Run) -> list[pytest.Item]:
+    """The written tests of checkpoints, where none of these exists; a merge, or a part of an audit, need not have them."""
+    if run.settings.missing != "skip" or run.settings.merge or run.settings.shard is not None:
+        return []
+    generated = [item.stash[TARGET] for item in items if TARGET in item.stash]
+    written = {item: target for item in items if isinstance(target := _written_target(item), Target)}
+    return list(written) if all(target.skip for target in (*generated, *written.values())) else []
+
+
+def _written_target(item: pytest.Item) -> Any:
+    return getattr(getattr(item, "callspec", None), "params", {}).get("fa_checkpoint")
 
 
 def _bare_id(item: pytest.Item) -> str:

@@ -16,12 +16,15 @@ from ..judge.keys import Keys
 from ..judge.report import DiagnosticReport
 from ..judge.verdict import INCOMPLETE, TRUSTWORTHY
 from ..show.printable import one_line, printable
+from .settings import marked
 from .targets import Target
 
 TARGET: pytest.StashKey[Target] = pytest.StashKey()
 KEY: pytest.StashKey[str] = pytest.StashKey()
 REPORT: pytest.StashKey[DiagnosticReport] = pytest.StashKey()
 FINDING: pytest.StashKey[Finding] = pytest.StashKey()
+CHANGE: pytest.StashKey[AuditChange] = pytest.StashKey()
+"""In what a finding is unlike its record beyond what fires, such as a number that is not measured any more."""
 TOLD: pytest.StashKey[dict[tuple[str, str], str]] = pytest.StashKey()
 """Which test told an error of a checkpoint in full."""
 ROW = "fa_row"
@@ -58,6 +61,14 @@ def changed(report: DiagnosticReport, finding: Finding) -> AuditChange:
     change = f"changed from {before} to {finding.status.value}: {finding.headline}"
     advice = "renew the record of --fa-expect (--fa-update-expect), or expect= of the marker, if that is right"
     return AuditChange(f"{report}\nCHANGED: {finding.name} {change}\n  {advice}", change)
+
+
+def unrecorded_fire(report: DiagnosticReport, finding: Finding, file: str) -> AuditChange:
+    """The failure of a diagnostic that fires and of which a record says nothing: that it is unknown there excuses nothing."""
+    change = f"fired, and is not in the record {file}: {finding.headline}"
+    return AuditChange(
+        f"{report}\nCHANGED: {finding.name} {change}\n  record it there (--fa-update-expect) if that is right", change
+    )
 
 
 class ReportText:
@@ -113,8 +124,16 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
         # A strict xfail that passed without check(): pytest's own text is «[XPASS(strict)]» and the reason, and with
         # --runxfail it is a pass to pytest.
         awaited = finding.key in (judged.expected or "") and finding.measured
-        if awaited and decide(finding, judged.expected) is Decision.CHANGED:
-            error, report.outcome = changed(judged, finding), "failed"
+        change = item.stash.get(CHANGE, None)
+        if change is None and awaited and decide(finding, judged.expected) is Decision.CHANGED:
+            change = changed(judged, finding)
+        if change is not None:
+            error, report.outcome = change, "failed"
+    if report.when == "call" and report.passed and judged is not None and finding is None and "expect" in marked(item):
+        try:
+            judged.check()  # what a marker expects of a report is compared also where the test does not
+        except (AuditFailure, AuditError) as unlike:
+            error, report.outcome = unlike, "failed"
     _put_text(item, report, _pointing(item, error))
     target = item.stash.get(TARGET, None)
     if target is None and report.skipped and "fa_report" in getattr(item, "fixturenames", ()):
@@ -174,10 +193,12 @@ def _row(
     item: pytest.Item, target: Target, report: pytest.TestReport, judged: DiagnosticReport | None, finding: Finding | None
 ) -> dict[str, Any]:
     outcome = outcome_of(report, judged=report.when == "call")
+    instead = finding is not None and judged is not None and item.stash.get(KEY, finding.key) != finding.key
     return {
         "checkpoint": target.id,
         "path": target.path,
         "diagnostic": item.stash.get(KEY, None) or (finding.key if finding else _parameter(item, "fa_diagnostic")),
+        "instead": finding.key if instead and finding and judged and not judged.lacks_usable_control else None,
         "outcome": outcome,
         "reason": reason_of(report, outcome),
         "report": None if judged is None else judged.plain,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from .checklist import Readings
 from .expect import Expectations, check_update
 from .files import check_destinations
 from .merge import Merged, merge
+from .outcome import changed, unrecorded_fire
 from .selection import find_controls, find_targets
 from .settings import Settings
 from .targets import Kind, Target, Targets
@@ -102,6 +103,8 @@ class Overrides:
 
     given: Given = NOTHING_GIVEN
     control: Callable[[], Control | float | None] | None = None
+    depth_instead: bool = False
+    """Whether (e) stands in where that control turns out to be none: until its test runs, nobody knows."""
 
 
 NO_OVERRIDES = Overrides()
@@ -164,22 +167,28 @@ class Run:
             control = self.control(evidence, overrides, diagnostics) if CONTROLLED in asked else None
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             problems[CONTROLLED] = error  # it concerns one diagnostic; the others are judged
+        by_record = expected is None
         if expected is None:
             expected = self._expected(target, evidence)
-            problems = self._unrecorded(target, evidence, diagnostics) | problems  # what cannot be judged is said first
         # The tests of a checkpoint share one report, and with it what is computed from it.
-        key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected)
+        key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected, overrides.depth_instead)
         if key not in self._reports:
             judged = evidence.judge(control, thresholds, diagnostics)
             stands_in = target.kind is Kind.CHECKPOINT and self.settings.form is None and not judged.asks_for(DepthUtility.key)
-            if stands_in and judged.lacks_usable_control:
+            none_given = overrides.depth_instead and control is None and CONTROLLED in asked and CONTROLLED not in problems
+            if stands_in and (judged.lacks_usable_control or none_given):
                 judged = self._with_depth(target, control, thresholds, diagnostics, overrides) or judged
             self._reports[key] = replace(
                 judged,
                 expected=judged.fired if self.settings.updates_expect else expected,
                 protocol=self._form(diagnostics) or judged.protocol,
             )
-        return self._reports[key], problems
+        report = self._reports[key]
+        if by_record:
+            problems = (
+                self._unlike_the_record(target, evidence, report, asked) | problems
+            )  # what cannot be judged is said first
+        return report, problems
 
     def _with_depth(
         self,
@@ -223,33 +232,46 @@ class Run:
         """The control of --fa-frozen that belongs to a method and seed."""
         return self.bench.control(self.controls.choose_for(method, seed), given)
 
-    def _unrecorded(self, target: Target, evidence: Evidence, diagnostics: Sequence[Diagnostic]) -> dict[str, BaseException]:
-        """A diagnostic of which the record says nothing is not «recorded to pass»: its test says so.
+    def _unlike_the_record(
+        self, target: Target, evidence: Evidence, report: DiagnosticReport, asked: Set[str]
+    ) -> dict[str, BaseException]:
+        """By key what a test says where the record says nothing of its diagnostic, or has a number that this run has not.
 
-        A record that was made before a diagnostic was there cannot know it: unless somebody asked for it, its test is skipped.
+        A record that was made before a diagnostic was there cannot know it: unless somebody asked for it, its test is skipped,
+        but never where it fired.
         """
         if self.expectations is None:
             return {}
-        keys = self.expectations.unrecorded(target.id, evidence.method, evidence.seed)
-        file = self.expectations.path.name
+        place = target.id, evidence.method, evidence.seed
+        unrecorded, recorded = self.expectations.unrecorded(*place), self.expectations.recorded(*place)
         said: dict[str, BaseException] = {}
-        for diagnostic in (diagnostic for diagnostic in diagnostics if diagnostic.key in keys):
-            later = diagnostic not in DIAGNOSTICS.by_default and diagnostic.key not in self.settings.named
-            text = f"{labelled(diagnostic.key)} of {target.id} is not recorded in {file}"
-            said[diagnostic.key] = (
-                pytest.skip.Exception(f"{text}: record it there (--fa-update-expect)")
-                if later
-                else AuditError(
-                    f"{text}, so that its verdict cannot be compared: record it there (--fa-update-expect), or leave it out of "
-                    "this run (--fa-diagnostics)"
-                )
-            )
+        for diagnostic in self.settings.available.select(Keys.of(finding.key for finding in report.findings)):
+            key, finding = diagnostic.key, report.finding(diagnostic.key)
+            if key in unrecorded:
+                later = diagnostic not in DIAGNOSTICS.by_default and key not in self.settings.named
+                if finding.fired and later:
+                    said[key] = unrecorded_fire(report, finding, self.expectations.path.name)
+                elif key in asked:
+                    said[key] = _unrecorded(f"{labelled(key)} of {target.id}", self.expectations.path.name, later=later)
+            elif recorded is not None and recorded.finding(key).measured and not finding.measured:
+                said[key] = changed(report, finding)
         return said
 
     def _expected(self, target: Target, evidence: Evidence) -> Keys | None:
         if self.expectations is not None:
             return self.expectations.of(target.id, evidence.method, evidence.seed)
         return evidence.expected
+
+
+def _unrecorded(what: str, file: str, *, later: bool) -> BaseException:
+    """That a record says nothing of a diagnostic is not «recorded to pass»."""
+    text = f"{what} is not recorded in {file}"
+    if later:
+        return pytest.skip.Exception(f"{text}: record it there (--fa-update-expect)")
+    return AuditError(
+        f"{text}, so that its verdict cannot be compared: record it there (--fa-update-expect), or leave it out of this run "
+        "(--fa-diagnostics)"
+    )
 
 
 def as_control(given: Control | float | None) -> Control | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -31,6 +32,9 @@ NOT_AT_HAND = (
     "a conftest replaces what networks are measured with, so that only the tests of single checkpoints measure, and their "
     "numbers are not in this process: run them in one (-n 0), or leave the margin over seeds out (--deselect)"
 )
+
+
+RENEW = "renew the record of --fa-expect (--fa-update-expect) if that is right"
 
 
 class SeedCollector(pytest.Collector):
@@ -70,10 +74,10 @@ def over_seeds(request: pytest.FixtureRequest) -> None:
     """The body of every seed-margin test; what is not in the cache is measured here, so that it waits for no other test."""
     __tracebackhide__ = True
     item: SeedItem = request.node
-    overrides = overrides_of(request)
+    overrides = overrides_of(item.run, request)
     # A fixture gives one value a test, and a margin over seeds would need one for each of its checkpoints.
     given = replace(overrides.given, at_hand=not overrides.given.identity)
-    item.judged = report = _judged(item, replace(overrides, given=given))
+    item.judged = report = _judged(item, replace(overrides, given=given, depth_instead=False))
     margin = report.margin
     values = {"method": report.method, "status": margin.verdict.value, "value": margin.margin, "threshold": margin.minimum}
     item.user_properties += [(f"fa_{name}", value) for name, value in (values | {"seeds": margin.seeds}).items()]
@@ -107,18 +111,28 @@ def _judged(item: SeedItem, overrides: Overrides) -> SeedReport:
         except AuditError as error:
             named = target.path in str(error) or target.id in str(error)
             raise AuditError(str(error) if named else f"{target.id}: {error}") from error
-        if CONTROLLED in problems:
-            raise problems[CONTROLLED]
+        problem = problems.get(CONTROLLED)
+        if problem is not None and not isinstance(problem, AuditChange):  # a change of a seed's margin is its own test's
+            raise problem
         if report.companions.nonfinite_logits:
             raise AuditError(f"{target.id}: its logits are not finite, so that this seed has no margin")
         if report.frozen_baseline_acc is None:
-            pytest.skip(NO_CONTROL)
+            _not_measured(item, NO_CONTROL)
         if (none := void(report)) is not None:
-            pytest.skip(f"{target.id}: {none.text}")
+            _not_measured(item, f"{target.id}: {none.text}")
         if report.headline_acc is None:
-            pytest.skip(f"{target.id} has no accuracy")
+            _not_measured(item, f"{target.id} has no accuracy")
         reports.append(report)
     return SeedReport.of(reports, reports[0].thresholds.frozen_acc_margin_pp)
+
+
+def _not_measured(item: SeedItem, why: str) -> NoReturn:
+    """Skip a margin that cannot be told; where one is recorded, that is a change."""
+    item.expected = None if item.run.settings.updates_expect else _recorded(item)
+    if item.expected is None:
+        pytest.skip(why)
+    change = f"changed from {item.expected} to not measured: {why}"
+    raise AuditChange(f"CHANGED: {SEED_MARGIN} {change}\n  {RENEW}", change)
 
 
 def decide(verdict: SeedVerdict, expected: str | None) -> Decision:
@@ -139,8 +153,7 @@ def check(item: SeedItem, report: SeedReport) -> None:
     decision = decide(verdict, item.expected)
     if decision is Decision.CHANGED:
         change = f"changed from {item.expected} to {report.headline}"
-        advice = "renew the record of --fa-expect (--fa-update-expect) if that is right"
-        raise AuditChange(f"{report}\nCHANGED: {SEED_MARGIN} {change}\n  {advice}", change)
+        raise AuditChange(f"{report}\nCHANGED: {SEED_MARGIN} {change}\n  {RENEW}", change)
     if decision is Decision.EXPECTED:
         reason = f"expected: {report.headline}"
         item.add_marker(pytest.mark.xfail(strict=True, raises=AuditFailure, reason=reason), append=False)
@@ -155,10 +168,15 @@ def _expected(item: SeedItem, report: SeedReport) -> str | None:
     run = item.run
     if run.settings.updates_expect:
         return report.margin.verdict.value
-    recorded = run.merged if run.expectations is None else run.expectations
-    if recorded is None:
+    if run.merged is None and run.expectations is None:
         return None
-    return recorded.margins.get(item.group.name) or short_by_letters([seed.expected for seed in report.reports])
+    return _recorded(item) or short_by_letters([seed.expected for seed in report.reports])
+
+
+def _recorded(item: SeedItem) -> str | None:
+    """The recorded verdict of a margin by its name."""
+    recorded = item.run.merged if item.run.expectations is None else item.run.expectations
+    return None if recorded is None else recorded.margins.get(item.group.name)
 
 
 def annotate(item: SeedItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

@@ -30,16 +30,26 @@ CONTROL_FIXTURE = "fa_frozen_baseline"
 def find_targets(
     config: pytest.Config, settings: Settings, recorded: Sequence[Target], pitfalls: Set[str] = frozenset()
 ) -> Targets:
-    """What to audit, expanded once; what is named among the arguments wins, and is taken out of them."""
+    """What to audit, expanded once; what is named among the arguments is taken out of them.
+
+    It selects among what the options name, and stands beside what is typed where it is none of that: a shell that expands
+    «--fa-checkpoint runs/*.pt» gives the first file to the option.
+    """
     written = _named_by(settings, "checkpoint", Kind.CHECKPOINT)
     fresh = [*written, *_named_by(settings, "log", Kind.LOG)]
     ids = {target.id for target in fresh}
     named = tuple(_as_recorded(with_groups([*fresh, *(target for target in recorded if target.id not in ids)]), recorded))
     asked = Arguments.parse(config, named, pitfalls)
+    typed = not settings.typed.isdisjoint(NAMING)
     if asked:
         config.args = list(asked.rest)
-        return asked.targets(tuple(written), named)
-    typed = not settings.typed.isdisjoint(NAMING)
+        paths = {target.path for target in named}
+        beside = [target for target in asked.picked.values() if target.path not in paths]
+        if not (typed and named and beside):
+            return asked.targets(tuple(written), named)
+        every = tuple(_as_recorded(with_groups([*named, *beside]), recorded))
+        only = {target.path: asked.only[target.path] for target in beside}
+        return Targets((*written, *beside), every, every, only=only, pitfalls=asked.pitfalls or None)
     generated = named
     if not typed and config.args_source is pytest.Config.ArgsSource.ARGS:
         # The ini file's checkpoints belong to a run of everything, as testpaths do: «pytest tests/test_x.py» means that file,

@@ -29,7 +29,7 @@ from .files import destination, origin_of, unset_variable
 from .merge import division_of
 from .outcome import HEADLINE, MARGIN, ROW, revive
 from .run import Run
-from .targets import SEED_MARGIN, left_out, seed_groups
+from .targets import SEED_MARGIN, left_out, passed_over, seed_groups
 
 WORSE = ("not run", "passed", "skipped", "xfailed", "failed", "error")
 """Outcomes of one diagnostic in several tests or phases: the later in this list stays."""
@@ -94,8 +94,9 @@ class Summary:
         if row["reason"] and row["outcome"] == "error":
             kept["reason"] = kept["reason"] or row["reason"]  # the first tells it in full
         if row["diagnostic"] is not None:
-            before = kept["outcomes"].get(row["diagnostic"], "not run")
-            kept["outcomes"][row["diagnostic"]] = max(before, row["outcome"], key=WORSE.index)
+            for key in filter(None, (row["diagnostic"], row["instead"])):
+                before = kept["outcomes"].get(key, "not run")
+                kept["outcomes"][key] = max(before, row["outcome"], key=WORSE.index)
         elif row["outcome"] == "error":
             kept["outcomes"].update({diagnostic.key: "error" for diagnostic in self.run.settings.selected})
 
@@ -192,26 +193,39 @@ class Summary:
         gone = run.expectations.absent(
             [*((row.checkpoint, row.method, row.seed) for row in rows), *((t.id, *t.identity) for t in run.targets.generated)]
         )
-        more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
         file = run.expectations.path.name
-        notes = [f"recorded in {file} and not in this run: {', '.join(gone[:3])}{more}"] if gone else []
+        notes = [f"recorded in {file} and not in this run: {_listed(gone)}"] if gone else []
         return notes + ([f"not in the record {file}: {', '.join(new)}"] if (new := _unrecorded(rows)) else [])
 
     def _run_notes(self, audit: Audit) -> list[str]:
         """What is said of the run as a whole, below the notes on its rows."""
         merged = () if self.run.merged is None else self.run.merged.notes
-        return [*self._gone(audit.rows), *merged, *self._left_out(), *self._unused()]
+        return [*self._gone(audit.rows), *merged, *self._left_out(), *self._of_no_network(audit.rows), *self._unused()]
 
     def _left_out(self) -> list[str]:
-        """A note on files that a glob matches and that are no networks by their names: one of them may be one all the same."""
+        """Notes on files beside those that are audited: by its name each may be no network, and be one all the same."""
         settings, targets = self.run.settings, self.run.targets
         if not targets.written or targets.only is not None:
             return []
-        named = {target.path for target in targets.named}
-        paths = [path for path in left_out(settings.checkpoint, settings.base("checkpoint")) if path not in named]
-        names = [os.path.relpath(path, settings.root) for path in paths]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return [f"left out by their names: {', '.join(names[:3])}{more}; name a file to audit it"] if names else []
+        known = {target.path for target in targets.named}.union(map(str, self.run.controls.paths))
+        base = settings.base("checkpoint")
+        found = {
+            "left out by their names": left_out(settings.checkpoint, base),
+            "left out by their endings or in folders below": passed_over(settings.checkpoint, base),
+        }
+        names = {why: [os.path.relpath(p, settings.root) for p in paths if p not in known] for why, paths in found.items()}
+        return [f"{why}: {_listed(there)}; name a file to audit it" for why, there in names.items() if there]
+
+    def _of_no_network(self, rows: Sequence[AuditRow]) -> list[str]:
+        """A note on files that are not audited, since they are controls, and are the control of nothing that is audited."""
+        run = self.run
+        runs = [(row.method, row.seed) for row in rows]
+        if run.settings.shard is not None:  # by their names, those of the other parts
+            runs += [target.identity for target in run.targets.named]
+        chosen = {str(path) for method, seed in runs if (path := run.controls.path_for(method, seed)) is not None}
+        idle = [os.path.relpath(path, run.settings.root) for path in run.targets.controls if path not in chosen]
+        why = "not audited, since --fa-frozen names them as controls, and the control of no network here"
+        return [f"{why}: {_listed(idle)}"] if idle else []
 
     def _unused(self) -> list[str]:
         """A note on a credit of the ini file that nothing looks at, since the command line says which diagnostics are run."""
@@ -291,6 +305,11 @@ def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
     """Whether tests were only listed, or the command was refused."""
     listed = any(config.getoption(name, False) for name in ("collectonly", "show_fixtures_per_test", "setupplan"))
     return listed or exitstatus == pytest.ExitCode.USAGE_ERROR
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _unrecorded(rows: Iterable[AuditRow]) -> list[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 import glob
+import itertools
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -32,6 +34,9 @@ class Kind(str, enum.Enum):
     RECORDED = "recorded"
 
 
+_LOOKS_LIKE = re.compile(r"\.(pt|pth|ckpt|safetensors|bin|pkl)(\.(tar|gz|tgz|zip))?$", re.IGNORECASE)
+MOST_LOOKED_AT = 10_000
+"""Files below a folder that are looked at for a note: it may be a whole repo."""
 SUFFIXES = {Kind.CHECKPOINT: CHECKPOINTS, Kind.LOG: (".json", ".jsonl", ".csv")}
 
 
@@ -96,10 +101,11 @@ def expand(
         files = _files(pattern, base, kind)
         if not files and missing == "error":
             raise AuditError(_nothing(pattern, base, what, kind))
-        if not files:
-            files = [os.path.abspath(base / os.path.expanduser(pattern))]
-            absent.update(files)
+        files = files or [os.path.abspath(base / os.path.expanduser(pattern))]
         for path in files:
+            if not os.path.exists(path) and missing == "error":
+                raise AuditError(_gone(path, what))
+            absent.update([] if os.path.exists(path) else [path])
             seed_by_path.setdefault(path, seed)
     ids = _ids(list(seed_by_path), root)
     targets = [
@@ -137,7 +143,7 @@ def _seeded(patterns: list[str], seeds: Sequence[int] | None, what: str) -> list
 def _files(pattern: str, base: Path, kind: Kind) -> list[str]:
     """The file itself if it exists (so that brackets in its name are no glob), else those of the folder, else of the glob.
 
-    A folder of Hugging Face's is one network.
+    A folder of Hugging Face's is one network. A link to a file that is not there, as of git-annex, is named as any other.
     """
     path = base / os.path.expanduser(pattern)
     try:
@@ -146,12 +152,12 @@ def _files(pattern: str, base: Path, kind: Kind) -> list[str]:
         raise AuditError(f"{pattern[:80]}…: {error.strerror}") from None
     if path.is_dir():
         model = _model_in(path, kind)
-        files = [file for file in path.iterdir() if _is_of(kind, file) and file.is_file()]
+        files = [file for file in path.iterdir() if _is_of(kind, file) and _is_meant(file)]
         return sorted(map(os.path.abspath, files if model is None else [model]))
     if path.exists():
         return [os.path.abspath(path)]
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
-    files = [match for match in matches if match.is_file() and (kind is not Kind.CHECKPOINT or is_network(match))]
+    files = [match for match in matches if _is_meant(match) and (kind is not Kind.CHECKPOINT or is_network(match))]
     models = [model for match in matches if match.is_dir() and (model := _model_in(match, kind)) is not None]
     return sorted({os.path.abspath(file) for file in (*files, *models)})
 
@@ -167,6 +173,30 @@ def left_out(patterns: Iterable[str], base: Path) -> list[str]:
             matches = [] if path.exists() else [Path(match) for match in glob.glob(str(path), recursive=True)]
         found |= {os.path.abspath(match): None for match in sorted(matches) if not is_network(match) and match.is_file()}
     return list(found)
+
+
+def passed_over(patterns: Iterable[str], base: Path) -> list[str]:
+    """The files of folders that look like checkpoints and are not taken: by another ending, or in a folder below."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        folder = base / os.path.expanduser(pattern)
+        if folder.is_dir() and model_file(folder) is None:
+            below = itertools.islice(_below(folder), MOST_LOOKED_AT)
+            alike = (file for file in below if _LOOKS_LIKE.search(file.name) and is_network(file) and _is_meant(file))
+            taken = (file for file in alike if file.parent != folder or not _is_of(Kind.CHECKPOINT, file))
+            found |= {os.path.abspath(file): None for file in sorted(taken)}
+    return list(found)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(place, name) for name in names)
+
+
+def _is_meant(file: Path) -> bool:
+    """Whether this is a file, or a link to one that is not there: dropped without a word, it would be green."""
+    return file.is_file() or (file.is_symlink() and not file.exists())
 
 
 def _is_of(kind: Kind, file: Path) -> bool:
@@ -185,8 +215,16 @@ def _nothing(pattern: str, base: Path, what: str, kind: Kind) -> str:
     if path.is_dir():
         return f"{what}: no {kind.value} ({', '.join(SUFFIXES[kind])}) in the folder\n  {path}"
     problem = "the glob matches no file" if glob.has_magic(pattern) else "no such file"
-    hint = "\nIf it may be absent, add --fa-missing=skip" if "checkpoint" in what or "log" in what else ""
-    return f"{what}: {problem}\n  {path}{hint}"
+    return f"{what}: {problem}\n  {path}{_may_be_absent(what)}"
+
+
+def _gone(path: str, what: str) -> str:
+    to = f"a link to a file that does not exist: {os.readlink(path)}" if os.path.islink(path) else "no such file"
+    return f"{what}: {to}\n  {path}{_may_be_absent(what)}"
+
+
+def _may_be_absent(what: str) -> str:
+    return "\nIf it may be absent, add --fa-missing=skip" if "checkpoint" in what or "log" in what else ""
 
 
 def _ids(paths: Sequence[str], root: Path) -> dict[str, str]:
@@ -283,6 +321,8 @@ class Targets:
     """The ids of everything that was divided, where this is a part of it."""
     pitfalls: tuple[str, ...] | None = None
     """The tests of evaluation code that the arguments name; ``None`` for all."""
+    controls: tuple[str, ...] = ()
+    """The paths of what would be audited if it did not serve as a control; known to the controller alone."""
 
     def without(self, paths: Sequence[Path]) -> Targets:
         """These targets without the files that serve as controls: a folder often holds both."""
@@ -296,7 +336,8 @@ class Targets:
                 "everything to audit also serves as a control (--fa-frozen), so that nothing is left:\n  "
                 + "\n  ".join(target.path for target in self.generated[:5])
             )
-        return replace(self, written=written, generated=generated, named=named)
+        serving = tuple(target.path for target in self.generated if target.path in controls)
+        return replace(self, written=written, generated=generated, named=named, controls=serving)
 
     def check_some(self) -> None:
         """Some of the files may be absent where somebody said so; a run that audits none of them would be green."""

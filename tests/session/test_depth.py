@@ -133,6 +133,34 @@ def test_a_control_that_is_none_is_replaced_by_it_in_the_test_of_the_margin(deep
     }
 
 
+NO_CONTROL = "import pytest\n@pytest.fixture\ndef fa_frozen_baseline(): return None\n"
+
+
+def test_a_fixture_that_gives_no_control_is_replaced_by_it_too(deep: Repo) -> None:
+    deep.write("conftest.py", NO_CONTROL)
+    rows = deep.summary(BOTH)
+    (deep.path / "audit.json").rename(deep.path / "whole.json")
+    good, bad = rows["runs/deep_s1.pt"], rows["runs/hollow_s1.pt"]
+    assert good["outcomes"] == {"a": "passed", "b": "passed", "c": "passed", "d": "passed", "e": "passed"}
+    assert good["verdict"] == "trustworthy"
+    assert bad["outcomes"]["d"] == bad["outcomes"]["e"] == "failed" and bad["fired"] == "e"
+    deep.run(HOLLOW).stdout.fnmatch_lines(
+        ["FAILED runs/hollow_s1.pt::frozen-margin - no frozen-random control*; (e) depth-utility i*"]
+    )
+    deep.write("test_own.py", "def test_own(fa_report): fa_report.check()\n")
+    deep.run("test_own.py", HOLLOW, "-k", "test_own").assert_outcomes(failed=1, deselected=4)
+    merged = deep.summary("--fa-merge=whole.json")
+    assert merged["runs/hollow_s1.pt"]["fired"] == "e" and merged["runs/deep_s1.pt"]["verdict"] == "trustworthy"
+
+
+def test_where_it_is_not_asked_for_no_fixture_brings_it(deep: Repo) -> None:
+    deep.write("conftest.py", NO_CONTROL)
+    deep.run(HOLLOW, "--fa-diagnostics=abcd").assert_outcomes(passed=3, skipped=1)
+    deep.write("conftest.py", NO_CONTROL.replace("None", "0.9"))
+    rows = deep.summary(HOLLOW)
+    assert rows["runs/hollow_s1.pt"]["fired"] == "d" and "e" not in rows["runs/hollow_s1.pt"]["outcomes"]
+
+
 def test_audit_and_diagnose_follow_the_same_rule(deep: Repo) -> None:
     path, data = deep.path / "runs" / "hollow_s1.pt", str(deep.path / "rings.npz")
     assert audit(path, data=data).fired == "e"
@@ -152,12 +180,40 @@ def test_audit_and_diagnose_follow_the_same_rule(deep: Repo) -> None:
 def test_a_record_from_before_says_nothing_of_it(deep: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)  # where a record is not renewed
     (deep.path / "expected.json").write_text(json.dumps({"deep": "", "hollow": ""}))
-    result = deep.run(BOTH, "--fa-expect=expected.json", "-rs")
-    result.assert_outcomes(passed=6, skipped=4)
-    result.stdout.fnmatch_lines(["*(e) of runs/hollow_s1.pt is not recorded in expected.json*"])
+    result = deep.run(BOTH, "--fa-expect=expected.json", "-rfs")
+    result.assert_outcomes(passed=6, skipped=3, failed=1)  # where it passes: a fired diagnostic is never a skip
+    result.stdout.fnmatch_lines(["*(e) of runs/deep_s1.pt is not recorded in expected.json*"])
+    result.stdout.fnmatch_lines(
+        [
+            "CHANGED: depth-utility fired, and is not in the record expected.json: *",
+            "FAILED runs/hollow_s1.pt::depth-utility - fired, and is not in the record expected.json*",
+        ]
+    )
     deep.run(BOTH, "--fa-expect=expected.json", "--fa-update-expect", "--fa-diagnostics=abcde")
     assert json.loads((deep.path / "expected.json").read_text()) == {"deep": "", "hollow": "", "runs/hollow_s1.pt": "e"}
     deep.run(BOTH, "--fa-expect=expected.json").assert_outcomes(passed=7, skipped=2, xfailed=1)
+
+
+@pytest.mark.parametrize("control", [(), (AT_CHANCE,)], ids=["none", "at-chance"])
+def test_where_a_record_does_not_know_it_no_test_is_green_that_sees_it_fire(deep: Repo, control: tuple[str, ...]) -> None:
+    (deep.path / "expected.json").write_text(json.dumps({"hollow": ""}))
+    deep.run(HOLLOW, *control, "--fa-expect=expected.json").assert_outcomes(passed=3, failed=1, skipped=0 if control else 1)
+    deep.write("test_own.py", "def test_report(fa_report): pass\n")
+    seen = deep.run("test_own.py", HOLLOW, *control, "--fa-expect=expected.json", "-k", "test_report")
+    seen.assert_outcomes(errors=1, deselected=4 if control else 5)
+    seen.stdout.fnmatch_lines(["ERROR *fired, and is not in the record expected.json*"])
+    deep.write("test_own.py", "def test_it(fa_diagnostic): pass\n")
+    alone = deep.run("test_own.py", HOLLOW, *control, "--fa-expect=expected.json", "-k", "test_it")
+    assert alone.parseoutcomes()["failed"] == 1
+
+
+def test_in_the_place_of_an_unusable_control_it_is_compared_with_its_record(deep: Repo) -> None:
+    deep.run(BOTH, AT_CHANCE, "--fa-report=json:record.json")
+    deep.run(BOTH, AT_CHANCE, "--fa-expect=record.json").assert_outcomes(passed=6, skipped=1, xfailed=1)
+    harder = ("--fa-threshold=depth_utility_minimum_pp=99", DEEP, AT_CHANCE)
+    changed = deep.run(*harder, "--fa-expect=record.json")
+    changed.assert_outcomes(passed=3, failed=1)
+    changed.stdout.fnmatch_lines(["CHANGED: depth-utility changed from pass to fire: *"])
 
 
 def test_a_merge_keeps_it(deep: Repo) -> None:

@@ -78,6 +78,17 @@ def test_a_finding_that_is_not_measured_any_more_has_changed_too(repo: Repo) -> 
     result.stdout.fnmatch_lines(["CHANGED: frozen-margin changed from fire to not measured: no frozen-random control*"])
 
 
+def test_a_recorded_pass_that_is_not_measured_any_more_has_changed_too(repo: Repo) -> None:
+    repo.run(BP, CONTROLS, "--fa-report=json:record.json")
+    result = repo.run(BP, "--fa-expect=record.json")
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["CHANGED: frozen-margin changed from pass to not measured: no frozen-random control*"])
+    repo.write("test_own.py", "def test_own(fa_diagnostic): pass\ndef test_report(fa_report): pass\n")
+    repo.run("test_own.py", BP, "--fa-expect=record.json", "-k", "test_").assert_outcomes(
+        passed=3, failed=1, errors=1, deselected=4
+    )
+
+
 def test_an_error_where_a_finding_was_expected_is_an_error(repo: Repo) -> None:
     (repo.path / "controls" / "frozen_dfa_s42.pt").write_bytes(b"")
     result = repo.run(DFA, CONTROLS, expect(repo, {"dfa": "abd"}))

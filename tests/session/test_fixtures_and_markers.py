@@ -434,14 +434,90 @@ def test_a_wrong_marker_is_one_error_at_any_number_of_workers(repo: Repo, worker
         "pytestmark = pytest.mark.fa_protocol(checkpoint='runs/bp_s42.pt')\ndef test_claim(): pass\n",
         "import unittest\nclass TestAll(unittest.TestCase):\n    @pytest.mark.fa_protocol(margin_pp=3)\n"
         "    def test_claim(self): pass\n",
+        "import unittest\n@pytest.mark.fa_protocol(checkpoint='missing.pt')\nclass TestAll(unittest.TestCase):\n"
+        "    def test_claim(self): pass\n",
+        "@pytest.mark.fa_protocol(checkpoint='missing.pt')\ndef test_claim(fa_device): pass\n",
+        "@pytest.fixture\ndef fa_mine(): pass\n@pytest.mark.fa_protocol(checkpoint='missing.pt')\n"
+        "def test_claim(fa_mine): pass\n",
+        "@pytest.mark.fa_protocol(checkpoint='missing.pt')\ndef test_claim(fa_thresholds): pass\n",
+        "@pytest.mark.fa_protocol(expect='a')\ndef test_claim(fa_checkpoint): pass\n",
+        "@pytest.mark.fa_protocol(checkpoint='runs/bp_s42.pt')\nclass TestAll:\n    def test_claim(self, fa_device): pass\n",
     ],
-    ids=["function", "bare", "class", "module", "unittest"],
+    ids=[
+        *("function", "bare", "class", "module", "unittest", "unittest-class", "device", "own-fixture", "thresholds"),
+        *("expect", "class-of-device"),
+    ],
 )
 def test_a_marker_that_audits_nothing_is_refused(repo: Repo, text: str) -> None:
     repo.write("test_own.py", f"import pytest\n{text}")
     result = repo.run(BP, "--fa-diagnostics=a")
     result.assert_outcomes(errors=1, passed=1)
-    result.stdout.fnmatch_lines(["ERROR test_own.py::*test_claim - @pytest.mark.fa_protocol on *"])
+    result.stdout.fnmatch_lines(["ERROR test_own.py::*test_claim* - @pytest.mark.fa_protocol on *"])
+
+
+def test_a_marker_on_a_unittest_class_is_refused_also_where_nothing_else_is_audited(repo: Repo) -> None:
+    repo.ini(None)
+    repo.write(
+        "test_own.py",
+        "import pytest, unittest\n@pytest.mark.fa_protocol(checkpoint='missing.pt')\nclass TestAll(unittest.TestCase):\n"
+        "    def test_claim(self): pass\n",
+    )
+    repo.run().assert_outcomes(errors=1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@pytest.mark.parametrize('n', [pytest.param(1, marks=P(checkpoint='runs/dfa_s42.pt'))])\n"
+        "def test_claim(n, fa_report): pass\n",
+        "@pytest.mark.parametrize('n', [pytest.param(1, marks=P(diagnostics='a'))])\ndef test_claim(n, fa_diagnostic): pass\n",
+        "@P(checkpoint='runs/bp_s42.pt')\n@P(checkpoint='runs/dfa_s42.pt')\ndef test_claim(fa_report): pass\n",
+        "@P(margin_pp=1)\n@P(frozen_acc_margin_pp=2)\ndef test_claim(fa_report): pass\n",
+        "pytestmark = [P(checkpoint='runs/bp_s42.pt'), P(checkpoint='runs/dfa_s42.pt')]\ndef test_claim(fa_report): pass\n",
+        "@P(checkpoint='runs/bp_s42.pt')\n@P(checkpoint='runs/dfa_s42.pt')\nclass TestAll:\n"
+        "    def test_claim(self, fa_report): pass\n",
+    ],
+    ids=["param", "param-diagnostics", "twice", "twice-by-short-name", "twice-on-module", "twice-on-class"],
+)
+def test_what_of_a_marker_would_be_dropped_is_refused(repo: Repo, text: str) -> None:
+    repo.write("test_own.py", f"import pytest\nP = pytest.mark.fa_protocol\n{text}")
+    result = repo.run("test_own.py", "--fa-checkpoint=runs/bp_s42.pt", "-k", "test_claim")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED and "passed" not in result.parseoutcomes()
+    result.stdout.fnmatch_lines(["ERROR test_own.py::*test_claim* - @pytest.mark.fa_protocol*"])
+
+
+def test_a_marker_of_pytest_param_may_change_what_is_looked_at_later(repo: Repo) -> None:
+    repo.write(
+        "test_own.py",
+        "import pytest\nP = pytest.mark.fa_protocol\n"
+        "@pytest.mark.parametrize('n', [pytest.param(3, marks=P(margin_pp=3, diagnostics='ab', expect='ab'))])\n"
+        "@P(checkpoint='runs/dfa_s42.pt')\ndef test_claim(n, fa_report):\n"
+        "    assert fa_report.thresholds.frozen_acc_margin_pp == n\n    fa_report.check()\n"
+        "@P(margin_pp=4)\nclass Base: pass\n"
+        "@P(margin_pp=5, checkpoint='runs/bp_s42.pt')\nclass TestInherits(Base):\n    def test_it(self, fa_checkpoint): pass\n",
+    )
+    repo.run("test_own.py").assert_outcomes(passed=2)
+
+
+def test_where_no_file_of_a_marker_exists_nothing_is_green(repo: Repo) -> None:
+    gone = claim("@pytest.mark.fa_protocol(checkpoint='runs/gone.pt')")
+    repo.write("test_own.py", gone)
+    result = repo.run("--fa-missing=skip")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["ERROR test_own.py::test_claim* - none of the checkpoints that tests name exists*"])
+    repo.run("--fa-missing=skip", BP, "--fa-diagnostics=a").assert_outcomes(passed=1, skipped=1)
+    repo.write("test_own.py", claim("@pytest.mark.fa_protocol(checkpoint=['runs/gone.pt', 'runs/bp_s42.pt'])"))
+    repo.run("--fa-missing=skip").assert_outcomes(passed=1, skipped=1)
+
+
+@pytest.mark.parametrize(("expected", "outcome"), [("a", "failed"), ("", "passed")])
+def test_what_a_marker_expects_of_a_report_is_compared_where_the_test_does_not(repo: Repo, expected: str, outcome: str) -> None:
+    marker = f"@pytest.mark.fa_protocol(checkpoint='runs/bp_s42.pt', expect='{expected}')"
+    repo.write("test_own.py", claim(marker, "    assert fa_report.headline_acc > 0.1\n"))
+    result = repo.run("test_own.py")
+    result.assert_outcomes(**{outcome: 1})
+    if expected:
+        result.stdout.fnmatch_lines(["CHANGED: residual-growth was expected to fire and does not: *"])
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,56 @@ def test_what_is_left_out_by_its_name_is_said_once(pattern: str, repo: Repo) -> 
     assert "left out by" not in named and "FA audit of 1 checkpoint" in named
 
 
+def test_what_a_folder_holds_under_other_endings_or_in_folders_below_is_said(repo: Repo) -> None:
+    runs = repo.path / "runs"
+    (runs / "below" / ".hidden").mkdir(parents=True)
+    content = (runs / "dfa_s42.pt").read_bytes()
+    for name in (
+        "dfa_s42.pth.tar",
+        "x_s1.bin",
+        "y_s1.PT",
+        "below/dfa_s43.pt",
+        "below/.hidden/z.pt",
+        "below/optimizer.pt",
+        "a.txt",
+    ):
+        (runs / name).write_bytes(content)
+    (runs / "controls").mkdir()
+    (repo.path / "controls" / "frozen_bp_s42.pt").rename(runs / "controls" / "frozen_s42.pt")  # serves as a control
+    options = ("--fa-frozen=runs/controls/*.pt", "--fa-diagnostics=d")
+    output = " ".join(repo.run("--fa-checkpoint=runs", *options).stdout.str().split())
+    left = "runs/below/dfa_s43.pt, runs/dfa_s42.pth.tar, runs/x_s1.bin and 1 more"
+    assert f"note: left out by their endings or in folders below: {left}; name a file to audit it" in output
+    assert "left out" not in repo.run("--fa-checkpoint=runs/*.pt", *options).stdout.str()
+
+
+def test_a_control_in_the_folder_that_is_no_networks_control_is_named(repo: Repo) -> None:
+    runs = repo.path / "runs"
+    for name in ("bp_s42", "dfa_s42"):
+        (repo.path / "controls" / f"frozen_{name}.pt").rename(runs / f"frozen_{name}.pt")
+    folder = ("--fa-checkpoint=runs", "--fa-frozen=runs/frozen_*.pt")
+    assert "control of no network" not in repo.run(*folder).stdout.str()
+    shutil.copy(runs / "dfa_s42.pt", runs / "frozen_backbone_s1.pt")  # by its name a control, and by its content none
+    for more in ((), ("-q",), ("--fa-diagnostics=a",)):
+        output = " ".join(repo.run(*folder, *more).stdout.str().split())
+        assert "and the control of no network here: runs/frozen_backbone_s1.pt" in output
+
+
+@pytest.mark.parametrize("pattern", ["runs/*.pt", "runs", "runs/dfa_s42.pt"])
+def test_a_link_to_a_file_that_is_not_there_is_a_missing_file(pattern: str, repo: Repo) -> None:
+    link = repo.path / "runs" / "dfa_s42.pt"
+    link.unlink()
+    link.symlink_to("/annex/gone.pt")  # as git-annex and DVC leave what was not fetched
+    result = repo.run(f"--fa-checkpoint={pattern}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*a link to a file that does not exist: /annex/gone.pt", "*runs/dfa_s42.pt", "*--fa-missing=*"]
+    )
+    others = repo.run("--fa-checkpoint=runs/bp_s42.pt", f"--fa-checkpoint={pattern}", "--fa-missing=skip", "-rs", "-k", "s42")
+    others.assert_outcomes(passed=3, skipped=5, deselected=5 if "dfa" not in pattern else 0)
+    others.stdout.fnmatch_lines(["SKIPPED *checkpoint does not exist: *runs/dfa_s42.pt"])
+
+
 def test_a_folder_of_plain_checkpoints_is_as_it_was(repo: Repo) -> None:
     save_file(torch.load(repo.path / "runs" / "bp_s42.pt")["state_dict"], repo.path / "runs" / "model.safetensors")
     torch.save({}, repo.path / "runs" / "scheduler.pt")

@@ -282,6 +282,18 @@ def test_a_checkpoint_named_like_a_test_file_runs_all_its_diagnostics(repo: Repo
     repo.run("runs/bp_s42.pt", PASTED, "runs/dfa_s42.pt::residual-growth").assert_outcomes(passed=3, skipped=2, failed=1)
 
 
+def test_a_checkpoint_beside_those_of_the_option_is_audited_with_them(repo: Repo) -> None:
+    repo.run("--fa-checkpoint=runs/dfa_s42.pt", "runs/bp_s42.pt").assert_outcomes(passed=4, failed=2, skipped=2)
+    # As a shell expands «--fa-checkpoint runs/*.pt»; the two seeds of bp are tested together.
+    spread = ("runs/bp_s123.pt", "runs/bp_s42.pt", "runs/dfa_s42.pt")
+    repo.run("--fa-checkpoint", *spread, "--fa-frozen=0.3").assert_outcomes(passed=11, failed=2)
+    alone = repo.run("--fa-checkpoint=runs/dfa_s42.pt", "runs/bp_s42.pt::residual-growth", "--fa-diagnostics=ac")
+    alone.assert_outcomes(passed=2, failed=1)
+    repo.run("--fa-checkpoint=runs", "runs/bp_s42.pt::residual-growth").assert_outcomes(passed=1)
+    repo.ini(fa_data="data.npz", fa_checkpoint="runs/dfa_s42.pt")  # that of a run of everything
+    repo.run("runs/bp_s42.pt").assert_outcomes(passed=3, skipped=1)
+
+
 def test_a_pasted_id_with_an_unknown_diagnostic_names_the_known_ones(repo: Repo) -> None:
     result = repo.run("runs/dfa_s42.pt::growth")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -211,6 +211,14 @@ def test_a_margin_that_recovers_is_red_too(repo: Repo) -> None:
     result.stdout.fnmatch_lines(["CHANGED: seed-margin changed from FIRE to PASS: margin *"])
 
 
+@pytest.mark.parametrize("control", [(), ("--fa-frozen=0.1",)], ids=["none", "at-chance"])
+def test_a_recorded_margin_that_is_not_measured_any_more_has_changed(repo: Repo, control: tuple[str, ...]) -> None:
+    repo.run(BP, CONTROL, "--fa-report=json:record.json")
+    result = repo.run(BP, *control, "--fa-expect=record.json", TEST)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["CHANGED: seed-margin changed from PASS to not measured: *"])
+
+
 def test_a_record_with_an_unknown_verdict_is_refused(repo: Repo) -> None:
     (repo.path / "expected.json").write_text('{"bp": "", "bp::seed-margin": "maybe"}')
     result = repo.run(BP, CONTROL, "--fa-expect=expected.json")
