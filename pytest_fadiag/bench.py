@@ -25,9 +25,10 @@ from .judge.remarks import on_activation, on_other_weights, on_tensors_aside
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds, ThresholdChanges
 from .judge.wording import count
-from .keys import Keys, checkpoint_digest
+from .keys import Keys
 from .load.closure import is_current
 from .load.controls import ControlFile, Controls, control_of
+from .load.digests import checkpoint_digest
 from .load.setup import NOTHING_GIVEN, Given, Setup
 from .registry import Registry, installed
 
@@ -240,14 +241,15 @@ class Bench:
 
     def _parts(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
-        memory = key_of({"path": str(path), "file": checkpoint_digest(path), "given": given.identity, "control": control})
+        file = checkpoint_digest(path)
+        memory = key_of({"path": str(path), "file": file, "given": given.identity, "control": control})
         wanted = [FACTS, *map(self.keys.part, observers)]
 
         def make(absent: Sequence[str]) -> Parts:
             failing = (memory, *absent)
             if failing not in self._errors:
                 try:
-                    return self._measure(path, [o for o in observers if self.keys.part(o) in absent], given, control)
+                    return self._measure(path, file, [o for o in observers if self.keys.part(o) in absent], given, control)
                 except AuditError as error:
                     named = not control or str(error).startswith("control ")
                     self._errors[failing] = error if named else AuditError(f"control {error}")
@@ -255,7 +257,7 @@ class Bench:
 
         if given.identity:
             return self._supplied(memory, wanted, make)
-        key = self.keys.record(path, observers)
+        key = self.keys.record(path, file, observers)
         return self.cache.parts(key or memory, wanted, make, keep=key is not None, usable=_usable)
 
     def _supplied(self, memory: str, wanted: Sequence[str], make: Callable[[Sequence[str]], Parts]) -> Parts:
@@ -270,11 +272,10 @@ class Bench:
         records.append(make(wanted))
         return records[-1]
 
-    def _measure(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, control: bool) -> Parts:
-        """What these observers see of a file, from one pass, and what the file itself tells."""
+    def _measure(self, path: Path, file: str, observers: Sequence[ObserverSpec[object]], given: Given, control: bool) -> Parts:
+        """What these observers see of a file of this digest, from one pass, and what the file itself tells."""
         if not given.at_hand:
             raise NotAtHand
-        file = checkpoint_digest(path)
         with self.cache.attempt(path, file), self._said_of(path, given), self.progress(path.name) as progress:
             checkpoint = self.workshop.checkpoint(path)
             network = (self.workshop.control_network if control else self.workshop.network)(checkpoint, given)
@@ -283,6 +284,9 @@ class Bench:
             credit = self.workshop.credit(checkpoint, given) if CREDIT in observers else None
             observations = self.workshop.observe(network, batches, observers, progress, digest, credit)
             self.workshop.release(path)
+            if checkpoint_digest(path) != file:
+                # These numbers may be another content's, and would be kept under this one's digest.
+                raise AuditError(f"{path}: this file changed while it was measured; run again when it is whole")
         name, tensors = getattr(batches, "name", ""), self.workshop.fingerprint(network)
         facts = {
             "method": checkpoint.method,

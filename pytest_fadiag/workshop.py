@@ -22,6 +22,7 @@ from .judge.observers import ObserverSpec
 from .judge.records import AT_ONCE
 from .load.checkpoints import Checkpoint, checkpoint_of
 from .load.data import DataSet, EvalBatches, as_data_set
+from .load.digests import checkpoint_digest
 from .load.fingerprints import fingerprint
 from .load.networks import assumed_activation, build_network, choose_device, left_aside, load_into, wants_flat
 from .load.setup import NOTHING_GIVEN, Given, Setup
@@ -56,7 +57,7 @@ class Workshop:
 
     def __init__(self, setup: Setup, registry: Registry) -> None:
         self.setup, self.registry = setup, registry
-        self._checkpoints: dict[Path, Checkpoint] = {}
+        self._checkpoints: dict[Path, tuple[str, Checkpoint]] = {}
         self._images: dict[object, Tensor] = {}
 
     @cached_property
@@ -72,10 +73,14 @@ class Workshop:
 
     def checkpoint(self, path: Path) -> Checkpoint:
         """The file, read without running code from it unless that was allowed."""
-        if path not in self._checkpoints:
-            content = self.registry.load_checkpoint(path, unsafe=self.setup.unsafe)
-            self._checkpoints[path] = checkpoint_of(content, path)
-        return self._checkpoints[path]
+        digest = checkpoint_digest(path)
+        known, checkpoint = self._checkpoints.get(path, ("", None))
+        if checkpoint is None or known != digest:  # a file may be replaced by another during a run
+            checkpoint = checkpoint_of(self.registry.load_checkpoint(path, unsafe=self.setup.unsafe), path)
+            if checkpoint_digest(path) != digest:
+                raise AuditError(f"{path}: this file changed while it was read; run again when it is whole")
+            self._checkpoints[path] = digest, checkpoint
+        return checkpoint
 
     def release(self, path: Path) -> None:
         """Let the tensors of a file go; whoever asks for them reads it again."""

@@ -167,8 +167,8 @@ class Run:
         if expected is None:
             expected = self._expected(target, evidence)
             problems = self._unrecorded(target, evidence, diagnostics) | problems  # what cannot be judged is said first
-        # The tests of a checkpoint share one report, and with it what is computed from it.
-        key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected)
+        # The tests of a checkpoint share one report, and with it what is computed from it, as long as it is the same record.
+        key = (target, tuple(diagnostics), evidence.judge, thresholds, control, expected)
         if key not in self._reports:
             judged = evidence.judge(control, thresholds, diagnostics)
             stands_in = target.kind is Kind.CHECKPOINT and self.settings.form is None and not judged.asks_for(DepthUtility.key)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from repo import Repo
 
 import pytest_fadiag
+from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.load.closure import is_current
+from pytest_fadiag.load.digests import file_digest
+from pytest_fadiag.load.setup import Setup
 from pytest_fadiag.load.sources import DataSpec
+from pytest_fadiag.registry import Registry, installed
+from pytest_fadiag.workshop import Workshop
 
 BP = "--fa-checkpoint=runs/bp_s42.pt"
 MODEL = "--fa-model=stale_net.nets:make"
@@ -154,3 +161,84 @@ def test_this_package_is_not_the_users_by_whatever_path_it_was_found() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root / "tests")
     assert done.stdout.strip() == "False"
+
+
+REPLACED = """
+import pytest, shutil
+P = pytest.mark.fa_protocol(checkpoint="runs/bp_s42.pt")
+@P
+def test_before({fixture}):
+    assert {fixture}.{attribute}
+    shutil.copy("runs/dfa_s42.pt", "runs/bp_s42.pt")
+@P
+def test_after(fa_report):
+    assert fa_report.fired == "ab"
+"""
+
+
+@pytest.mark.parametrize(("fixture", "attribute"), [("fa_checkpoint", "state_dict"), ("fa_report", "method_name")])
+def test_a_checkpoint_that_is_replaced_during_a_run_is_read_again(repo: Repo, fixture: str, attribute: str) -> None:
+    """The tensors of the old file were measured, and kept under the digest of the new one."""
+    repo.forget()
+    repo.write("test_own.py", REPLACED.format(fixture=fixture, attribute=attribute))
+    repo.run("test_own.py").assert_outcomes(passed=2)
+    repo.run("test_own.py::test_after").assert_outcomes(passed=1)
+
+
+def test_a_checkpoint_that_changes_while_it_is_measured_is_an_error_and_not_kept(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.forget()
+    original = Workshop.observe
+
+    def slow(self: Workshop, *args: Any) -> Any:
+        shutil.copy(repo.path / "runs" / "dfa_s42.pt", repo.path / "runs" / "bp_s42.pt")
+        return original(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Workshop, "observe", slow)
+        result = repo.run(BP, "--fa-diagnostics=a")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*bp_s42.pt: this file changed while it was measured; run again when it is whole"])
+    assert not list((repo.path / ".pytest_cache" / "d" / "fadiag").glob("*.json"))
+
+
+def test_a_checkpoint_that_changes_while_it_is_read_is_an_error(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Registry.load_checkpoint
+
+    def slow(self: Registry, path: Path, *, unsafe: bool) -> object:
+        content = original(self, path, unsafe=unsafe)
+        path.write_bytes(path.read_bytes() + b"0")
+        return content
+
+    monkeypatch.setattr(Registry, "load_checkpoint", slow)
+    with pytest.raises(AuditError, match="changed while it was read"):
+        Workshop(Setup(), installed()).checkpoint(repo.path / "runs" / "bp_s42.pt")
+
+
+def test_data_that_change_while_they_are_read_are_an_error_and_nothing_is_kept(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.forget()
+    original = DataSpec.load
+
+    def slow(self: DataSpec, split: str = "test") -> Any:
+        data = np.load(repo.path / "data.npz")
+        np.savez(repo.path / "data.npz", x=data["x"] * 1.01, y=data["y"])
+        return original(self, split)
+
+    monkeypatch.setattr(DataSpec, "load", slow)
+    result = repo.run(BP, "--fa-diagnostics=a")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*data.npz: these data changed while they were read; run again when they are whole"])
+    assert not list((repo.path / ".pytest_cache" / "d" / "fadiag").glob("*.json"))
+
+
+def test_a_file_of_the_same_size_and_time_has_its_own_digest(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    digests = set()
+    for content in ("1", "2"):
+        file.write_text(content)
+        os.utime(file, (1, 1))
+        digests.add(file_digest(file))
+    assert len(digests) == 2
