@@ -242,3 +242,16 @@ def test_a_file_of_the_same_size_and_time_has_its_own_digest(tmp_path: Path) -> 
         os.utime(file, (1, 1))
         digests.add(file_digest(file))
     assert len(digests) == 2
+
+
+def test_images_of_the_same_size_and_time_that_change_their_places_count(tmp_path: Path) -> None:
+    """Two folders that change their names leave every file's size and time as they were."""
+    images(tmp_path, 1)
+    for path in tmp_path.rglob("*.png"):
+        os.utime(path, (1, 1))
+    data = DataSpec.parse(f"folder:{tmp_path}")
+    before = data.stamp()
+    (tmp_path / "cat").rename(tmp_path / "emu")
+    (tmp_path / "dog").rename(tmp_path / "cat")
+    (tmp_path / "emu").rename(tmp_path / "dog")
+    assert data.stamp() != before
