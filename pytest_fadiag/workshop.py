@@ -28,6 +28,7 @@ from .load.networks import assumed_activation, build_network, choose_device, lef
 from .load.setup import NOTHING_GIVEN, Given, Setup
 from .load.sources import UnknownData
 from .load.specs import is_factory, named_function
+from .load.supplied import supplied_digest
 from .measure.batches import Batch
 from .measure.control import frozen_parameters, make_control
 from .measure.credit import CreditSource, function_name
@@ -105,6 +106,14 @@ class Workshop:
         network = copy.deepcopy(given.network())
         load_into(network, checkpoint)
         return network
+
+    def supplied(self, given: Given, *, credit: bool) -> str:
+        """What tells the values that a caller supplies for a measurement from others: their content, else the test."""
+        network = given.device if given.network is None else given.network
+        data = given.data if given.batches is None else given.batches
+        makers = (network, data, given.credit if credit else None)
+        digest = supplied_digest([None if maker is None else maker() for maker in makers])
+        return given.test if digest is None or given.patched() else digest
 
     def fingerprint(self, network: nn.Module) -> Fingerprint:
         """What tells the tensors of a network from another's."""

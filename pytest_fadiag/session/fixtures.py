@@ -45,6 +45,8 @@ GIVEN_BY = {
     "credit": CREDIT_FIXTURE,
 }
 """The fixtures whose override changes what is measured, or on what."""
+PATCHING = {"monkeypatch", "mocker"}
+"""The fixtures by which a test changes code for itself alone."""
 
 
 class CheckpointUnderTest:
@@ -267,7 +269,12 @@ def given_by(request: pytest.FixtureRequest) -> Given:
     params = getattr(getattr(request.node, "callspec", None), "params", {})
     parameters = sorted(f"{name}={value!r}" for name, value in params.items() if name not in ("fa_checkpoint", "fa_diagnostic"))
     identity = (*(str(id(definition)) for definition in definitions.values() if definition is not None), *parameters)
-    return Given(**makers, identity=identity)
+    return Given(
+        **makers,
+        identity=identity,
+        test=request.node.nodeid,
+        patched=lambda: not PATCHING.isdisjoint(request.fixturenames),
+    )
 
 
 def overrides_of(request: pytest.FixtureRequest) -> Overrides:

@@ -19,6 +19,7 @@ from pytest_fadiag.load.closure import is_current
 from pytest_fadiag.load.digests import file_digest
 from pytest_fadiag.load.setup import Setup
 from pytest_fadiag.load.sources import DataSpec
+from pytest_fadiag.load.supplied import supplied_digest
 from pytest_fadiag.registry import Registry, installed
 from pytest_fadiag.workshop import Workshop
 
@@ -255,3 +256,121 @@ def test_images_of_the_same_size_and_time_that_change_their_places_count(tmp_pat
     (tmp_path / "dog").rename(tmp_path / "cat")
     (tmp_path / "emu").rename(tmp_path / "dog")
     assert data.stamp() != before
+
+
+SCALED = """
+import pytest, torch
+from dataclasses import dataclass, field
+from pytest_fadiag import ResidualMLP
+def scaled(checkpoint, scale):
+    model = ResidualMLP(20, 16, 4, 5)
+    model.load_state_dict(checkpoint.state_dict)
+    with torch.no_grad():
+        model.blocks[0].fc2.weight.mul_(scale)
+    return model
+"""
+BY_MARKER = """
+def pytest_configure(config): config.addinivalue_line("markers", "net(scale)")
+@pytest.fixture
+def fa_model(request, fa_checkpoint): return scaled(fa_checkpoint, request.node.get_closest_marker("net").args[0])
+"""
+MARKED = """
+import pytest
+@pytest.mark.net(1)
+def test_one(fa_report): assert fa_report.fired == ""
+@pytest.mark.net(1)
+def test_again(fa_report): assert fa_report.fired == ""
+@pytest.mark.net(1e6)
+def test_other(fa_report): assert fa_report.fired == "ab"
+"""
+BY_VALUE = """
+@dataclass
+class Config:
+    name: str
+    scale: float = field(repr=False)
+@pytest.fixture(params=[Config("a", 1), Config("a", 1e6)])
+def config(request): return request.param
+@pytest.fixture
+def fa_model(config, fa_checkpoint): return scaled(fa_checkpoint, config.scale)
+"""
+VALUED = """
+def test_one(config, fa_report): assert fa_report.fired == ("" if config.scale == 1 else "ab")
+def test_again(config, fa_report): assert fa_report.fired == ("" if config.scale == 1 else "ab")
+"""
+
+
+@pytest.mark.parametrize(("conftest", "tests"), [(BY_MARKER, MARKED), (BY_VALUE, VALUED)], ids=["marker", "repr"])
+def test_two_values_of_a_fixture_are_two_networks(repo: Repo, measured: list[str], conftest: str, tests: str) -> None:
+    repo.write("conftest.py", SCALED + conftest)
+    repo.write("test_own.py", tests)
+    result = repo.run("test_own.py", BP, "-k", "test_")
+    assert result.parseoutcomes()["passed"] == (3 if conftest is BY_MARKER else 4)
+    assert len(measured) == 2, "once for each network, not for each test"
+
+
+PLAIN_ATTRIBUTE = """
+import pytest
+from pytest_fadiag import ResidualMLP
+class Own(ResidualMLP):
+    roll = 0
+    def forward(self, x, return_hidden=False):
+        made = super().forward(x, return_hidden)
+        return (made[0].roll(self.roll, -1), made[1]) if return_hidden else made.roll(self.roll, -1)
+@pytest.fixture
+def fa_model(request, fa_checkpoint):
+    model = Own(20, 16, 4, 5)
+    model.load_state_dict(fa_checkpoint.state_dict)
+    {change}
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "model.roll = int(request.node.originalname == 'test_b')",
+        "request.getfixturevalue('monkeypatch').setattr(Own, 'roll', int(request.node.originalname == 'test_b'))",
+    ],
+)
+def test_what_no_weight_tells_is_told_by_an_attribute_or_by_the_test(repo: Repo, change: str) -> None:
+    repo.write("conftest.py", PLAIN_ATTRIBUTE.format(change=change))
+    own = "def test_a(fa_report): seen.append(fa_report.headline_acc)\n"
+    repo.write("test_own.py", f"seen = []\n{own}{own.replace('_a', '_b', 1)}def test_z(): assert len(set(seen)) == 2\n")
+    repo.run("test_own.py", BP, "-k", "test_").assert_outcomes(passed=3, deselected=4)
+
+
+@pytest.mark.parametrize("scope", ["function", "session"])
+def test_the_diagnostics_of_one_supplied_network_share_one_measurement(repo: Repo, measured: list[str], scope: str) -> None:
+    made = "network(20, 16, 4, 5, seed=0)"
+    repo.write(
+        "conftest.py",
+        f"import pytest\nfrom support import network\n@pytest.fixture(scope={scope!r})\ndef fa_model(): return {made}\n",
+    )
+    repo.run(BP, "--fa-diagnostics=abc")
+    assert len(measured) == 1
+
+
+def test_batches_that_can_be_gone_through_once_are_those_of_their_test(repo: Repo, measured: list[str]) -> None:
+    repo.write(
+        "conftest.py",
+        "import pytest\n@pytest.fixture\ndef fa_eval_batches(fa_eval_batches): return (own for own in list(fa_eval_batches))\n",
+    )
+    repo.run(BP, "--fa-diagnostics=ac").assert_outcomes(passed=2)
+    assert len(measured) == 2
+
+
+def test_a_supplied_value_is_known_by_all_that_it_holds() -> None:
+    import torch
+
+    assert supplied_digest([torch.ones(2), {"a": 1}, len]) == supplied_digest([torch.ones(2), {"a": 1}, len])
+    told = [
+        torch.ones(2),
+        torch.ones(2, 1),
+        torch.ones(2, dtype=torch.float64),
+        torch.nn.Linear(1, 2),
+        torch.nn.Bilinear(1, 1, 2),
+    ]
+    assert len({supplied_digest(value) for value in told}) == len(told)
+    functions = [lambda: scale for scale in (1, 2)]  # noqa: B023
+    assert len({supplied_digest(function) for function in functions}) == 2
+    assert supplied_digest(value for value in told) is None
