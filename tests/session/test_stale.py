@@ -374,3 +374,25 @@ def test_a_supplied_value_is_known_by_all_that_it_holds() -> None:
     functions = [lambda: scale for scale in (1, 2)]  # noqa: B023
     assert len({supplied_digest(function) for function in functions}) == 2
     assert supplied_digest(value for value in told) is None
+
+
+def test_a_generated_test_audits_the_checkpoint_that_its_id_names(repo: Repo) -> None:
+    repo.write("conftest.py", "import pytest\n@pytest.fixture\ndef fa_checkpoint(): return 'runs/bp_s42.pt'\n")
+    result = repo.run("--fa-checkpoint=runs/dfa_s42.pt")
+    result.assert_outcomes(errors=4)
+    result.stdout.fnmatch_lines(["the fixture fa_checkpoint gave runs/bp_s42.pt to a test of runs/dfa_s42.pt, whose verdict *"])
+    (repo.path / "copies").mkdir()
+    shutil.copy(repo.path / "runs" / "bp_s42.pt", repo.path / "copies" / "bp_s42.pt")
+    repo.run(BP).assert_outcomes(passed=3, skipped=1)
+    repo.run("--fa-checkpoint=copies/bp_s42.pt").assert_outcomes(passed=3, skipped=1)
+
+
+def test_a_parametrised_test_audits_the_checkpoint_that_its_id_names(repo: Repo) -> None:
+    repo.write("conftest.py", "import pytest\n@pytest.fixture\ndef fa_checkpoint(request): return 'runs/bp_s42.pt'\n")
+    repo.write(
+        "test_own.py",
+        "import pytest\n@pytest.mark.fa_protocol(checkpoint='runs/dfa_s42.pt')\ndef test_own(fa_report): fa_report.check()\n",
+    )
+    result = repo.run("test_own.py")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["the fixture fa_checkpoint gave runs/bp_s42.pt to a test of runs/dfa_s42.pt, whose verdict *"])
