@@ -25,9 +25,10 @@ from .judge.remarks import on_activation, on_other_weights, on_tensors_aside
 from .judge.report import DiagnosticReport
 from .judge.thresholds import DiagnosticThresholds, ThresholdChanges
 from .judge.wording import count
-from .keys import Keys, checkpoint_digest
+from .keys import Keys
 from .load.closure import is_current
 from .load.controls import ControlFile, Controls, control_of
+from .load.digests import checkpoint_digest
 from .load.setup import NOTHING_GIVEN, Given, Setup
 from .registry import Registry, installed
 
@@ -132,7 +133,7 @@ class Bench:
         self.cache = cache or ResultCache()
         self.progress = progress or (lambda name: nullcontext(lambda done, total: None))
         self._errors: dict[tuple[str, ...], AuditError] = {}
-        self._supplied_parts: dict[str, list[Parts]] = {}
+        self._supplied_parts: dict[str, dict[str, list[Parts]]] = {}
         self._made: dict[object, Any] = {}
 
     @cached_property
@@ -240,41 +241,52 @@ class Bench:
 
     def _parts(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, *, control: bool) -> Parts:
         """The parts of a file's record; an input error is remembered too, and costs each of its tests no time."""
-        memory = key_of({"path": str(path), "file": checkpoint_digest(path), "given": given.identity, "control": control})
+        file = checkpoint_digest(path)
+        memory = key_of({"path": str(path), "file": file, "given": given.identity, "control": control})
         wanted = [FACTS, *map(self.keys.part, observers)]
+        supplied = self._supplied(path, file, observers, given) if given.identity and given.at_hand else ""
 
         def make(absent: Sequence[str]) -> Parts:
-            failing = (memory, *absent)
+            failing = (memory, supplied, *absent)
             if failing not in self._errors:
                 try:
-                    return self._measure(path, [o for o in observers if self.keys.part(o) in absent], given, control)
+                    return self._measure(path, file, [o for o in observers if self.keys.part(o) in absent], given, control)
                 except AuditError as error:
                     named = not control or str(error).startswith("control ")
                     self._errors[failing] = error if named else AuditError(f"control {error}")
             raise AuditError(str(self._errors[failing])) from self._errors[failing]
 
         if given.identity:
-            return self._supplied(memory, wanted, make)
-        key = self.keys.record(path, observers)
+            return self._of_supplied(self._supplied_parts.setdefault(memory, {}), supplied, wanted, make)
+        key = self.keys.record(path, file, observers)
         return self.cache.parts(key or memory, wanted, make, keep=key is not None, usable=_usable)
 
-    def _supplied(self, memory: str, wanted: Sequence[str], make: Callable[[Sequence[str]], Parts]) -> Parts:
-        """What was measured with what a caller supplies: for this process only, since that has no digest.
+    def _supplied(self, path: Path, file: str, observers: Sequence[ObserverSpec[object]], given: Given) -> str:
+        """What tells the values that are supplied for a file from others; they are made for it."""
+        with self.cache.attempt(path, file), self._said_of(path, given):
+            return self.workshop.supplied(given, credit=CREDIT in observers)
 
-        A record of it is never extended: two values of a fixture may be two networks, and a report has the numbers of one.
+    def _of_supplied(
+        self, known: dict[str, list[Parts]], supplied: str, wanted: Sequence[str], make: Callable[[Sequence[str]], Parts]
+    ) -> Parts:
+        """What was measured with what a caller supplies: for this process only, since nothing tells what else it depends on.
+
+        A record of it is never extended: a report has the numbers of one network. Where the values are not at hand, the
+        numbers of all that were measured must be the same.
         """
-        records = self._supplied_parts.setdefault(memory, [])
-        for record in records:
-            if all(name in record for name in wanted):
-                return record
-        records.append(make(wanted))
-        return records[-1]
+        records = known.setdefault(supplied, []) if supplied else [record for some in known.values() for record in some]
+        whole = [record for record in records if all(name in record for name in wanted)]
+        if not supplied and any(record[name]["result"] != whole[0][name]["result"] for record in whole for name in wanted[1:]):
+            raise NotAtHand
+        if not whole:
+            whole = [make(wanted)]
+            records += whole
+        return whole[0]
 
-    def _measure(self, path: Path, observers: Sequence[ObserverSpec[object]], given: Given, control: bool) -> Parts:
-        """What these observers see of a file, from one pass, and what the file itself tells."""
+    def _measure(self, path: Path, file: str, observers: Sequence[ObserverSpec[object]], given: Given, control: bool) -> Parts:
+        """What these observers see of a file of this digest, from one pass, and what the file itself tells."""
         if not given.at_hand:
             raise NotAtHand
-        file = checkpoint_digest(path)
         with self.cache.attempt(path, file), self._said_of(path, given), self.progress(path.name) as progress:
             checkpoint = self.workshop.checkpoint(path)
             network = (self.workshop.control_network if control else self.workshop.network)(checkpoint, given)
@@ -283,6 +295,9 @@ class Bench:
             credit = self.workshop.credit(checkpoint, given) if CREDIT in observers else None
             observations = self.workshop.observe(network, batches, observers, progress, digest, credit)
             self.workshop.release(path)
+            if checkpoint_digest(path) != file:
+                # These numbers may be another content's, and would be kept under this one's digest.
+                raise AuditError(f"{path}: this file changed while it was measured; run again when it is whole")
         name, tensors = getattr(batches, "name", ""), self.workshop.fingerprint(network)
         facts = {
             "method": checkpoint.method,

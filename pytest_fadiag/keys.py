@@ -12,8 +12,7 @@ from .cache import key_of
 from .judge.errors import AuditError
 from .judge.observers import CREDIT, ObserverSpec
 from .load.closure import sources_of
-from .load.digests import code_digest, file_digest, installed_version, joined
-from .load.huggingface import files_of
+from .load.digests import code_digest, installed_version
 from .load.identity import identify
 from .load.setup import Given, Setup
 from .load.sources import DataSpec
@@ -38,7 +37,7 @@ class Keys:
         self._ask_data = own_digest
         self._probe = key_of({"stream": setup.stream, "batches": setup.batches})[:8]
 
-    def record(self, path: Path, observers: Sequence[ObserverSpec[object]]) -> str | None:
+    def record(self, path: Path, file: str, observers: Sequence[ObserverSpec[object]]) -> str | None:
         """The key of what every number of a file depends on, thresholds not among it; none where something has no digest."""
         if CREDIT in observers and self.setup.credit is not None and self._credit is None:
             return None
@@ -49,7 +48,7 @@ class Keys:
         return key_of(
             {
                 "record": RECORD_VERSION,
-                "file": checkpoint_digest(path),
+                "file": file,
                 "name": path.name,
                 "identity": identify(path),
                 "data": data,
@@ -95,11 +94,15 @@ class Keys:
         credit = self.setup.credit
         return {"credit_sources": sources_of(credit)} if isinstance(credit, str) else {}
 
-    @property
+    @cached_property
     def data_digest(self) -> str | None:
-        """The digest of the images and labels, if they have one."""
+        """The digest of the images and labels, if they have one; asked for when they were decoded, which is once."""
         with _readable():
-            return self._identified(self._data.digest())
+            digest = self._identified(self._data.digest())
+            if self._data.kind is not None and self._data.stamp() != self._data_stamp:
+                # The results would be kept under what identified the data before.
+                raise AuditError(f"{self._data.text}: these data changed while they were read; run again when they are whole")
+        return digest
 
     @cached_property
     def _data(self) -> DataSpec:
@@ -134,19 +137,6 @@ class Keys:
         """What tells one credit function from another; nothing where none is given, or one that has no name."""
         credit = self.setup.credit
         return network_identity(credit) if isinstance(credit, str) else None
-
-
-def checkpoint_digest(path: Path) -> str:
-    """The digest of a checkpoint: a file, or a folder of files."""
-    try:
-        files = files_of(path)
-        return file_digest(path) if files == [path] else joined(f"{file.name} {file_digest(file)}" for file in files)
-    except FileNotFoundError as error:
-        raise AuditError(f"{path}: no such file, or it was moved or deleted since the run began") from error
-    except IsADirectoryError as error:
-        raise AuditError(f"{path}: is a directory, not a file") from error
-    except OSError as error:
-        raise AuditError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 @contextmanager

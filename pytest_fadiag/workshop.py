@@ -22,11 +22,13 @@ from .judge.observers import ObserverSpec
 from .judge.records import AT_ONCE
 from .load.checkpoints import Checkpoint, checkpoint_of
 from .load.data import DataSet, EvalBatches, as_data_set
+from .load.digests import checkpoint_digest
 from .load.fingerprints import fingerprint
 from .load.networks import assumed_activation, build_network, choose_device, left_aside, load_into, wants_flat
 from .load.setup import NOTHING_GIVEN, Given, Setup
 from .load.sources import UnknownData
 from .load.specs import is_factory, named_function
+from .load.supplied import supplied_digest
 from .measure.batches import Batch
 from .measure.control import frozen_parameters, make_control
 from .measure.credit import CreditSource, function_name
@@ -56,7 +58,7 @@ class Workshop:
 
     def __init__(self, setup: Setup, registry: Registry) -> None:
         self.setup, self.registry = setup, registry
-        self._checkpoints: dict[Path, Checkpoint] = {}
+        self._checkpoints: dict[Path, tuple[str, Checkpoint]] = {}
         self._images: dict[object, Tensor] = {}
 
     @cached_property
@@ -72,10 +74,14 @@ class Workshop:
 
     def checkpoint(self, path: Path) -> Checkpoint:
         """The file, read without running code from it unless that was allowed."""
-        if path not in self._checkpoints:
-            content = self.registry.load_checkpoint(path, unsafe=self.setup.unsafe)
-            self._checkpoints[path] = checkpoint_of(content, path)
-        return self._checkpoints[path]
+        digest = checkpoint_digest(path)
+        known, checkpoint = self._checkpoints.get(path, ("", None))
+        if checkpoint is None or known != digest:  # a file may be replaced by another during a run
+            checkpoint = checkpoint_of(self.registry.load_checkpoint(path, unsafe=self.setup.unsafe), path)
+            if checkpoint_digest(path) != digest:
+                raise AuditError(f"{path}: this file changed while it was read; run again when it is whole")
+            self._checkpoints[path] = digest, checkpoint
+        return checkpoint
 
     def release(self, path: Path) -> None:
         """Let the tensors of a file go; whoever asks for them reads it again."""
@@ -100,6 +106,14 @@ class Workshop:
         network = copy.deepcopy(given.network())
         load_into(network, checkpoint)
         return network
+
+    def supplied(self, given: Given, *, credit: bool) -> str:
+        """What tells the values that a caller supplies for a measurement from others: their content, else the test."""
+        network = given.device if given.network is None else given.network
+        data = given.data if given.batches is None else given.batches
+        makers = (network, data, given.credit if credit else None)
+        digest = supplied_digest([None if maker is None else maker() for maker in makers])
+        return given.test if digest is None or given.patched() else digest
 
     def fingerprint(self, network: nn.Module) -> Fingerprint:
         """What tells the tensors of a network from another's."""

@@ -9,11 +9,32 @@ from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ..judge.errors import AuditError
+from .huggingface import files_of
+
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file's bytes, computed once as long as its size and time stay the same."""
+    """The SHA-256 of a file's bytes, computed once as long as its stamp stays the same."""
+    return _digest(str(path), *file_stamp(path))
+
+
+def file_stamp(path: Path) -> tuple[int, int, int, int]:
+    """What changes with the content of a file: its size and time can be set to what they were, inode and ctime cannot."""
     status = path.stat()
-    return _digest(str(path), status.st_size, status.st_mtime_ns)
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
+
+
+def checkpoint_digest(path: Path) -> str:
+    """The digest of a checkpoint: a file, or a folder of files."""
+    try:
+        files = files_of(path)
+        return file_digest(path) if files == [path] else joined(f"{file.name} {file_digest(file)}" for file in files)
+    except FileNotFoundError as error:
+        raise AuditError(f"{path}: no such file, or it was moved or deleted since the run began") from error
+    except IsADirectoryError as error:
+        raise AuditError(f"{path}: is a directory, not a file") from error
+    except OSError as error:
+        raise AuditError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 @cache
@@ -45,7 +66,7 @@ def joined(parts: Iterable[str]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _digest(path: str, size: int, modified: int) -> str:
+def _digest(path: str, *stamp: int) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(1 << 20):

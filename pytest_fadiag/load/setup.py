@@ -62,7 +62,14 @@ class Given:
     device: Callable[[], str] | None = None
     credit: Callable[[], CreditFunction | None] | None = None
     identity: tuple[str, ...] = ()
-    """What tells one set of supplied values from another, within one process; empty where nothing is supplied."""
+    """Who supplies these, within one process; empty where nothing is supplied. Two values of one fixture have one."""
+    test: str = ""
+    """The test that they are for, where nothing but that tells its values from another's."""
+    patched: Callable[[], bool] = lambda: False
+    """Whether the test may change what their code does, as ``monkeypatch`` can: then no value tells what is measured.
+
+    Asked when they were made, for only then it is known which fixtures took part.
+    """
     at_hand: bool = True
     """Whether these can be made now; a test over several checkpoints has a fixture's value for none of them."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..judge.errors import AuditError
-from .digests import file_digest, joined
+from .digests import file_digest, file_stamp, joined
 from .places import cifar10_files, fashion_mnist_files, image_files, the_file
 from .specs import factory_digest, is_factory
 
@@ -110,10 +110,10 @@ class DataSpec:
         return joined(f"{name} {file_digest(path)}" for name, path in files) if files else None
 
     def stamp(self, split: str = "test") -> str | None:
-        """As :meth:`digest`, of many files by name, size and time: changes whenever the content may have changed."""
+        """As :meth:`digest`, of many files by name, size, times and inode: changes whenever the content may have changed."""
         if self.kind is None or not self.kind.many:
             return self.digest(split)
-        stamps = [(name, path.stat().st_size, path.stat().st_mtime_ns) for name, path in self._files(split)]
+        stamps = [(name, *file_stamp(path)) for name, path in self._files(split)]
         return joined(map(str, stamps)) if stamps else None
 
     def _files(self, split: str) -> list[tuple[str, Path]]:

@@ -17,6 +17,7 @@ from ..judge.keys import Keys
 from ..judge.records import BATCH
 from ..judge.report import DiagnosticReport
 from ..judge.thresholds import DiagnosticThresholds
+from ..load.digests import checkpoint_digest
 from ..load.setup import Given
 from .outcome import CHANGE, FINDING, KEY, REPORT, TARGET, Decision, changed, decide
 from .run import NO_OVERRIDES, Overrides, Run
@@ -45,6 +46,8 @@ GIVEN_BY = {
     "credit": CREDIT_FIXTURE,
 }
 """The fixtures whose override changes what is measured, or on what."""
+PATCHING = {"monkeypatch", "mocker"}
+"""The fixtures by which a test changes code for itself alone."""
 
 
 class CheckpointUnderTest:
@@ -205,6 +208,7 @@ class Fixtures:
     def report(self, request: pytest.FixtureRequest, value: object, thresholds: DiagnosticThresholds) -> DiagnosticReport:
         """The report of a test's checkpoint, with what is expected of it."""
         node, target = request.node, as_checkpoint(self.run, value).target
+        _check_own(node, target)
         node.stash.setdefault(TARGET, target)
         if not isinstance(thresholds, DiagnosticThresholds):
             raise AuditError(f"the fixture fa_thresholds gave {type(thresholds).__name__}; expected DiagnosticThresholds(…)")
@@ -265,6 +269,27 @@ def as_checkpoint(run: Run, value: object) -> CheckpointUnderTest:
     )
 
 
+def _check_own(node: pytest.Item, target: Target) -> None:
+    """Refuse what an overriding ``fa_checkpoint`` gives to a test whose id and row name another checkpoint."""
+    own = getattr(getattr(node, "callspec", None), "params", {}).get("fa_checkpoint", node.stash.get(TARGET, None))
+    if not isinstance(own, Target) or own == target or _is_same(own.path, target.path):
+        return
+    raise AuditError(
+        f"the fixture fa_checkpoint gave {target.id} to a test of {own.id}, whose verdict would be another file's: return the "
+        "plugin's own fa_checkpoint, or name the other file by --fa-checkpoint or a marker"
+    )
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two paths are one file, or two of the same content."""
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return checkpoint_digest(Path(one)) == checkpoint_digest(Path(other))
+    except AuditError:
+        return False
+
+
 def given_by(request: pytest.FixtureRequest) -> Given:
     """What the fixtures of a repo give in the place of the plugin's own, each made when it is needed."""
     definitions = {part: override_of(request.node, fixture) for part, fixture in GIVEN_BY.items()}
@@ -276,7 +301,12 @@ def given_by(request: pytest.FixtureRequest) -> Given:
     params = getattr(getattr(request.node, "callspec", None), "params", {})
     parameters = sorted(f"{name}={value!r}" for name, value in params.items() if name not in ("fa_checkpoint", "fa_diagnostic"))
     identity = (*(str(id(definition)) for definition in definitions.values() if definition is not None), *parameters)
-    return Given(**makers, identity=identity)
+    return Given(
+        **makers,
+        identity=identity,
+        test=request.node.nodeid,
+        patched=lambda: not PATCHING.isdisjoint(request.fixturenames),
+    )
 
 
 def overrides_of(run: Run, request: pytest.FixtureRequest) -> Overrides:

@@ -170,8 +170,8 @@ class Run:
         by_record = expected is None
         if expected is None:
             expected = self._expected(target, evidence)
-        # The tests of a checkpoint share one report, and with it what is computed from it.
-        key = (target, tuple(diagnostics), overrides.given.identity, thresholds, control, expected, overrides.depth_instead)
+        # The tests of a checkpoint share one report, and with it what is computed from it, as long as it is the same record.
+        key = (target, tuple(diagnostics), evidence.judge, thresholds, control, expected, overrides.depth_instead)
         if key not in self._reports:
             judged = evidence.judge(control, thresholds, diagnostics)
             stands_in = target.kind is Kind.CHECKPOINT and self.settings.form is None and not judged.asks_for(DepthUtility.key)
@@ -185,9 +185,8 @@ class Run:
             )
         report = self._reports[key]
         if by_record:
-            problems = (
-                self._unlike_the_record(target, evidence, report, asked) | problems
-            )  # what cannot be judged is said first
+            # What cannot be judged is said first.
+            problems = self._unlike_the_record(target, evidence, report, asked) | problems
         return report, problems
 
     def _with_depth(

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from repo import Repo
 
 import pytest_fadiag
+from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.load.closure import is_current
+from pytest_fadiag.load.digests import file_digest
+from pytest_fadiag.load.setup import Setup
 from pytest_fadiag.load.sources import DataSpec
+from pytest_fadiag.load.supplied import supplied_digest
+from pytest_fadiag.registry import Registry, installed
+from pytest_fadiag.workshop import Workshop
 
 BP = "--fa-checkpoint=runs/bp_s42.pt"
 MODEL = "--fa-model=stale_net.nets:make"
@@ -154,3 +162,237 @@ def test_this_package_is_not_the_users_by_whatever_path_it_was_found() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root / "tests")
     assert done.stdout.strip() == "False"
+
+
+REPLACED = """
+import pytest, shutil
+P = pytest.mark.fa_protocol(checkpoint="runs/bp_s42.pt")
+@P
+def test_before({fixture}):
+    assert {fixture}.{attribute}
+    shutil.copy("runs/dfa_s42.pt", "runs/bp_s42.pt")
+@P
+def test_after(fa_report):
+    assert fa_report.fired == "ab"
+"""
+
+
+@pytest.mark.parametrize(("fixture", "attribute"), [("fa_checkpoint", "state_dict"), ("fa_report", "method_name")])
+def test_a_checkpoint_that_is_replaced_during_a_run_is_read_again(repo: Repo, fixture: str, attribute: str) -> None:
+    """The tensors of the old file were measured, and kept under the digest of the new one."""
+    repo.forget()
+    repo.write("test_own.py", REPLACED.format(fixture=fixture, attribute=attribute))
+    repo.run("test_own.py").assert_outcomes(passed=2)
+    repo.run("test_own.py::test_after").assert_outcomes(passed=1)
+
+
+def test_a_checkpoint_that_changes_while_it_is_measured_is_an_error_and_not_kept(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.forget()
+    original = Workshop.observe
+
+    def slow(self: Workshop, *args: Any) -> Any:
+        shutil.copy(repo.path / "runs" / "dfa_s42.pt", repo.path / "runs" / "bp_s42.pt")
+        return original(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Workshop, "observe", slow)
+        result = repo.run(BP, "--fa-diagnostics=a")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*bp_s42.pt: this file changed while it was measured; run again when it is whole"])
+    assert not list((repo.path / ".pytest_cache" / "d" / "fadiag").glob("*.json"))
+
+
+def test_a_checkpoint_that_changes_while_it_is_read_is_an_error(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Registry.load_checkpoint
+
+    def slow(self: Registry, path: Path, *, unsafe: bool) -> object:
+        content = original(self, path, unsafe=unsafe)
+        path.write_bytes(path.read_bytes() + b"0")
+        return content
+
+    monkeypatch.setattr(Registry, "load_checkpoint", slow)
+    with pytest.raises(AuditError, match="changed while it was read"):
+        Workshop(Setup(), installed()).checkpoint(repo.path / "runs" / "bp_s42.pt")
+
+
+def test_data_that_change_while_they_are_read_are_an_error_and_nothing_is_kept(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.forget()
+    original = DataSpec.load
+
+    def slow(self: DataSpec, split: str = "test") -> Any:
+        data = np.load(repo.path / "data.npz")
+        np.savez(repo.path / "data.npz", x=data["x"] * 1.01, y=data["y"])
+        return original(self, split)
+
+    monkeypatch.setattr(DataSpec, "load", slow)
+    result = repo.run(BP, "--fa-diagnostics=a")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*data.npz: these data changed while they were read; run again when they are whole"])
+    assert not list((repo.path / ".pytest_cache" / "d" / "fadiag").glob("*.json"))
+
+
+def test_a_file_of_the_same_size_and_time_has_its_own_digest(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    digests = set()
+    for content in ("1", "2"):
+        file.write_text(content)
+        os.utime(file, (1, 1))
+        digests.add(file_digest(file))
+    assert len(digests) == 2
+
+
+def test_images_of_the_same_size_and_time_that_change_their_places_count(tmp_path: Path) -> None:
+    """Two folders that change their names leave every file's size and time as they were."""
+    images(tmp_path, 1)
+    for path in tmp_path.rglob("*.png"):
+        os.utime(path, (1, 1))
+    data = DataSpec.parse(f"folder:{tmp_path}")
+    before = data.stamp()
+    (tmp_path / "cat").rename(tmp_path / "emu")
+    (tmp_path / "dog").rename(tmp_path / "cat")
+    (tmp_path / "emu").rename(tmp_path / "dog")
+    assert data.stamp() != before
+
+
+SCALED = """
+import pytest, torch
+from dataclasses import dataclass, field
+from pytest_fadiag import ResidualMLP
+def scaled(checkpoint, scale):
+    model = ResidualMLP(20, 16, 4, 5)
+    model.load_state_dict(checkpoint.state_dict)
+    with torch.no_grad():
+        model.blocks[0].fc2.weight.mul_(scale)
+    return model
+"""
+BY_MARKER = """
+def pytest_configure(config): config.addinivalue_line("markers", "net(scale)")
+@pytest.fixture
+def fa_model(request, fa_checkpoint): return scaled(fa_checkpoint, request.node.get_closest_marker("net").args[0])
+"""
+MARKED = """
+import pytest
+@pytest.mark.net(1)
+def test_one(fa_report): assert fa_report.fired == ""
+@pytest.mark.net(1)
+def test_again(fa_report): assert fa_report.fired == ""
+@pytest.mark.net(1e6)
+def test_other(fa_report): assert fa_report.fired == "ab"
+"""
+BY_VALUE = """
+@dataclass
+class Config:
+    name: str
+    scale: float = field(repr=False)
+@pytest.fixture(params=[Config("a", 1), Config("a", 1e6)])
+def config(request): return request.param
+@pytest.fixture
+def fa_model(config, fa_checkpoint): return scaled(fa_checkpoint, config.scale)
+"""
+VALUED = """
+def test_one(config, fa_report): assert fa_report.fired == ("" if config.scale == 1 else "ab")
+def test_again(config, fa_report): assert fa_report.fired == ("" if config.scale == 1 else "ab")
+"""
+
+
+@pytest.mark.parametrize(("conftest", "tests"), [(BY_MARKER, MARKED), (BY_VALUE, VALUED)], ids=["marker", "repr"])
+def test_two_values_of_a_fixture_are_two_networks(repo: Repo, measured: list[str], conftest: str, tests: str) -> None:
+    repo.write("conftest.py", SCALED + conftest)
+    repo.write("test_own.py", tests)
+    result = repo.run("test_own.py", BP, "-k", "test_")
+    assert result.parseoutcomes()["passed"] == (3 if conftest is BY_MARKER else 4)
+    assert len(measured) == 2, "once for each network, not for each test"
+
+
+PLAIN_ATTRIBUTE = """
+import pytest
+from pytest_fadiag import ResidualMLP
+class Own(ResidualMLP):
+    roll = 0
+    def forward(self, x, return_hidden=False):
+        made = super().forward(x, return_hidden)
+        return (made[0].roll(self.roll, -1), made[1]) if return_hidden else made.roll(self.roll, -1)
+@pytest.fixture
+def fa_model(request, fa_checkpoint):
+    model = Own(20, 16, 4, 5)
+    model.load_state_dict(fa_checkpoint.state_dict)
+    {change}
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "model.roll = int(request.node.originalname == 'test_b')",
+        "request.getfixturevalue('monkeypatch').setattr(Own, 'roll', int(request.node.originalname == 'test_b'))",
+    ],
+)
+def test_what_no_weight_tells_is_told_by_an_attribute_or_by_the_test(repo: Repo, change: str) -> None:
+    repo.write("conftest.py", PLAIN_ATTRIBUTE.format(change=change))
+    own = "def test_a(fa_report): seen.append(fa_report.headline_acc)\n"
+    repo.write("test_own.py", f"seen = []\n{own}{own.replace('_a', '_b', 1)}def test_z(): assert len(set(seen)) == 2\n")
+    repo.run("test_own.py", BP, "-k", "test_").assert_outcomes(passed=3, deselected=4)
+
+
+@pytest.mark.parametrize("scope", ["function", "session"])
+def test_the_diagnostics_of_one_supplied_network_share_one_measurement(repo: Repo, measured: list[str], scope: str) -> None:
+    made = "network(20, 16, 4, 5, seed=0)"
+    repo.write(
+        "conftest.py",
+        f"import pytest\nfrom support import network\n@pytest.fixture(scope={scope!r})\ndef fa_model(): return {made}\n",
+    )
+    repo.run(BP, "--fa-diagnostics=abc")
+    assert len(measured) == 1
+
+
+def test_batches_that_can_be_gone_through_once_are_those_of_their_test(repo: Repo, measured: list[str]) -> None:
+    repo.write(
+        "conftest.py",
+        "import pytest\n@pytest.fixture\ndef fa_eval_batches(fa_eval_batches): return (own for own in list(fa_eval_batches))\n",
+    )
+    repo.run(BP, "--fa-diagnostics=ac").assert_outcomes(passed=2)
+    assert len(measured) == 2
+
+
+def test_a_supplied_value_is_known_by_all_that_it_holds() -> None:
+    import torch
+
+    assert supplied_digest([torch.ones(2), {"a": 1}, len]) == supplied_digest([torch.ones(2), {"a": 1}, len])
+    told = [
+        torch.ones(2),
+        torch.ones(2, 1),
+        torch.ones(2, dtype=torch.float64),
+        torch.nn.Linear(1, 2),
+        torch.nn.Bilinear(1, 1, 2),
+    ]
+    assert len({supplied_digest(value) for value in told}) == len(told)
+    functions = [lambda: scale for scale in (1, 2)]  # noqa: B023
+    assert len({supplied_digest(function) for function in functions}) == 2
+    assert supplied_digest(value for value in told) is None
+
+
+def test_a_generated_test_audits_the_checkpoint_that_its_id_names(repo: Repo) -> None:
+    repo.write("conftest.py", "import pytest\n@pytest.fixture\ndef fa_checkpoint(): return 'runs/bp_s42.pt'\n")
+    result = repo.run("--fa-checkpoint=runs/dfa_s42.pt")
+    result.assert_outcomes(errors=4)
+    result.stdout.fnmatch_lines(["the fixture fa_checkpoint gave runs/bp_s42.pt to a test of runs/dfa_s42.pt, whose verdict *"])
+    (repo.path / "copies").mkdir()
+    shutil.copy(repo.path / "runs" / "bp_s42.pt", repo.path / "copies" / "bp_s42.pt")
+    repo.run(BP).assert_outcomes(passed=3, skipped=1)
+    repo.run("--fa-checkpoint=copies/bp_s42.pt").assert_outcomes(passed=3, skipped=1)
+
+
+def test_a_parametrised_test_audits_the_checkpoint_that_its_id_names(repo: Repo) -> None:
+    repo.write("conftest.py", "import pytest\n@pytest.fixture\ndef fa_checkpoint(request): return 'runs/bp_s42.pt'\n")
+    repo.write(
+        "test_own.py",
+        "import pytest\n@pytest.mark.fa_protocol(checkpoint='runs/dfa_s42.pt')\ndef test_own(fa_report): fa_report.check()\n",
+    )
+    result = repo.run("test_own.py")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["the fixture fa_checkpoint gave runs/bp_s42.pt to a test of runs/dfa_s42.pt, whose verdict *"])
