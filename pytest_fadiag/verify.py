@@ -10,19 +10,26 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .judge.codec import NON_FINITE, to_plain
 from .judge.errors import AuditError
+from .judge.keys import labelled
+from .judge.margins import SeedVerdict
 from .judge.report import DiagnosticReport
+from .judge.seed_report import SeedReport
+from .judge.thresholds import DiagnosticThresholds
 from .judge.wording import count
 from .load.digests import file_digest
 from .load.huggingface import MODELS
 from .load.sources import FILES, DataSpec
 from .registry import read_audit
-from .show.audit import Audit, AuditRow, Origin
+from .show.audit import Audit, AuditRow, MarginRow, Origin
 from .show.printable import plain_id
+from .show.status import Outcome
 
 TOLERANCE = 1e-5
 """How far a number may lie from the recorded one: a share of it, or absolutely where it is a cosine or a fraction."""
@@ -30,6 +37,8 @@ ELSEWHERE = 1e-2
 """The same on another device, with another torch or another number of threads, which sum in another order."""
 ABSOLUTE = ("stability", "drift", "invariance", "acc", "share", "gamma", "null", "nudge", "probe", "_pp", "cosine")
 """Parts of the names of numbers whose zero means something: of these the difference counts, not its share."""
+LEAST_SEEDS = 2
+"""Rows below which there is no margin over seeds."""
 AROUND = 2
 """How many folders lie between the root of a data set and its files, which --root may name too."""
 WITH_IT = ("torch", "device", "device_name", "dtype", "threads", "tf32")
@@ -83,6 +92,8 @@ def verify(certificate: Path, roots: Sequence[Path]) -> int:
     measured = {path: row.report for path, row in then.items() if row.report is not None}
     if not measured:
         raise AuditError(f"none of its rows was measured from a file of its own\n  {certificate}")
+    found = [row.checkpoint for row in then.values()]
+    unlisted = [row.checkpoint for row in audit.rows if row.report is not None and row.checkpoint not in found]
     present = [path for path in measured if path in files.places]
     print(f"measuring {count(len(present), 'result')} of {audit.origin.created} again …", file=sys.stderr, flush=True)
     digests = (report.environment.get("data_sha256") for report in measured.values())
@@ -90,16 +101,21 @@ def verify(certificate: Path, roots: Sequence[Path]) -> int:
     again = _measured(audit.origin, files, present, digest) if present else Audit([])
     now = _by_file(again, audit.origin.files)
     comparisons = []
-    for path, report in measured.items():
+    for path in measured:
         row = now.get(path)
         if path not in files.places:
             comparisons.append(Comparison(path, problem=files.problem(path)))
         elif row is None or row.report is None:
             comparisons.append(Comparison(path, problem=(row.reason if row is not None else "") or "could not be measured"))
         else:
-            comparisons.append(Comparison.of(path, report, row.report))
+            comparisons.append(Comparison.of(path, then[path], row))
+    nowhere = "no file of the certificate is its own, so it cannot be verified"
+    comparisons += [Comparison(name, problem=nowhere) for name in unlisted]
     lost = [path for path in audit.origin.files if path not in files.places and path not in measured]
-    return _say(comparisons, [f"{path}: {files.problem(path)}" for path in lost])
+    wrong = [f"{path}: {files.problem(path)}" for path in lost]
+    wrong += [f"{path}: listed and not among the results" for path in _without_row(audit.origin, then)]
+    wrong += [f"{margin.name}: {problem}" for margin in audit.margins if (problem := _margin_problem(margin, audit.rows))]
+    return _say(comparisons, wrong, _notes(audit, again))
 
 
 def _by_file(audit: Audit, files: Mapping[str, str]) -> dict[str, AuditRow]:
@@ -111,8 +127,58 @@ def _by_file(audit: Audit, files: Mapping[str, str]) -> dict[str, AuditRow]:
         same = [path for path in ending if files[path] == digest]  # a control may have the same name
         paths = [row.checkpoint] if row.checkpoint in files else same or ending
         if len(paths) == 1:
-            rows[paths[0]] = row
+            rows.setdefault(paths[0], row)  # a second row of one file has none of its own
     return rows
+
+
+def _without_row(origin: Origin, rows: Mapping[str, AuditRow]) -> list[str]:
+    """The listed files that were to be audited and have no row; controls are listed too, and what lies beside a network."""
+    controls = [text.rpartition("=")[2] for text in origin.options.get("frozen", ())]
+    folders = {Path(path).parent for path in origin.files if Path(path).name in MODELS}
+    return [
+        path
+        for path in origin.files
+        if path not in rows
+        and not any(fnmatch(path, text) or Path(path).is_relative_to(text) for text in controls)
+        and (Path(path).parent not in folders or Path(path).name in MODELS)
+    ]
+
+
+def _margin_problem(margin: MarginRow, rows: Sequence[AuditRow]) -> str:
+    """In what a margin over seeds is not what the rows of its seeds give; empty where it is."""
+    if margin.margin is None:
+        return "passed, and has no margin" if margin.outcome is Outcome.PASSED else ""
+    reports = [row.report for row in rows if row.group == margin.name and row.report is not None]
+    if len(reports) < LEAST_SEEDS:
+        return f"a margin over seeds, of which there is {count(len(reports), 'row')}"
+    try:
+        now = SeedReport.of(reports, reports[0].thresholds.frozen_acc_margin_pp).margin
+    except AuditError as error:
+        return f"its rows have no margin over seeds: {error}"
+    recorded = margin.margin
+    if now.verdict is not recorded.verdict:
+        return f"the margin over seeds is {recorded.verdict.value}, and by its rows {now.verdict.value}"
+    if margin.outcome is Outcome.PASSED and now.verdict is not SeedVerdict.PASS:
+        return f"passed, and by its rows the margin over seeds is {now.verdict.value}"
+    difference, number = max(_differences(to_plain(recorded), to_plain(now)), default=(0.0, ""))
+    return f"{number} of its margin over seeds is not what its rows give" if difference > TOLERANCE else ""
+
+
+def _notes(audit: Audit, again: Audit) -> list[str]:
+    """What a reader of the certificate must know beside what reproduces."""
+    published = DiagnosticThresholds().by_name()
+    reports = [row.report for row in audit.rows if row.report is not None]
+    changed = {
+        f"{name} {value} (published: {published[name]})": None
+        for report in reports
+        for name, value in report.thresholds.by_name().items()
+        if name in published and value != published[name]
+    }
+    notes = [f"judged by other thresholds than the published ones: {', '.join(changed)}"] if changed else []
+    names = {margin.name for margin in audit.margins}
+    absent = [margin for margin in again.margins if margin.name not in names]
+    said = "its margin over seeds is not among the results; measured again it is"
+    return notes + [f"{margin.name}: {said} {margin.margin.verdict.value}" for margin in absent if margin.margin is not None]
 
 
 @dataclass(frozen=True)
@@ -133,10 +199,12 @@ class Comparison:
         return bool(self.number)
 
     @classmethod
-    def of(cls, path: str, then: DiagnosticReport, now: DiagnosticReport) -> Comparison:
-        """The two reports, number by number."""
-        pairs = {name: (then.environment.get(name), now.environment.get(name)) for name in WITH_IT}
-        other = [f"{name} {before} → {after}" for name, (before, after) in pairs.items() if before != after]
+    def of(cls, path: str, before: AuditRow, after: AuditRow) -> Comparison:
+        """The two reports, number by number, and what follows from them."""
+        then, now = before.report, after.report
+        assert then is not None and now is not None
+        environments = {name: (then.environment.get(name), now.environment.get(name)) for name in WITH_IT}
+        other = [f"{name} {before} → {after}" for name, (before, after) in environments.items() if before != after]
         elsewhere, tolerance = ", ".join(other), ELSEWHERE if other else TOLERANCE
         difference, number = max(_differences(then.to_dict(), now.to_dict()), default=(0.0, ""))
         problem = ""
@@ -144,12 +212,40 @@ class Comparison:
             problem = "the test data is not what was measured on"
         elif difference > tolerance:
             problem = f"{number} differs by {difference:.1e}, more than {tolerance:g}"
-        elif then.fired != now.fired:
-            problem = f"fires {now.fired or 'nothing'}, recorded {then.fired or 'nothing'}"
+        else:
+            problem = _judged_otherwise(before, after)
         return cls(path, difference, number, problem, elsewhere)
 
 
-def _say(comparisons: Sequence[Comparison], lost: Sequence[str]) -> int:
+def _judged_otherwise(before: AuditRow, after: AuditRow) -> str:
+    """In what two rows of the same numbers are judged differently; empty where they are not."""
+    then, now = before.report, after.report
+    assert then is not None and now is not None
+    facts = {
+        "its method": (then.method_name, now.method_name),
+        "the digest of its file": tuple(report.environment.get("checkpoint_sha256") for report in (then, now)),
+        "its thresholds": (then.thresholds, now.thresholds),
+        "what is asked of it": (set(then.diagnostics), set(now.diagnostics)),
+        "its control": (_control(then), _control(now)),
+    }
+    other = next((name for name, (one, two) in facts.items() if one != two), None)
+    if then.fired != now.fired:
+        return f"fires {now.fired or 'nothing'}, recorded {then.fired or 'nothing'}"
+    if then.verdict != now.verdict:
+        return f"the verdict is «{now.verdict}», recorded «{then.verdict}»"
+    passed = [key for key, outcome in before.outcomes.items() if outcome is Outcome.PASSED and key in now.fired]
+    if passed:
+        return f"{labelled(passed[0])} passed by the certificate, and fires"
+    return f"{other} is not what is recorded" if other is not None else ""
+
+
+def _control(report: DiagnosticReport) -> tuple[object, ...]:
+    """Which control it was compared with, and what that one is doubted for."""
+    control = report.control
+    return () if control is None else (control.kind, control.method, control.seed, {doubt.kind for doubt in control.doubts})
+
+
+def _say(comparisons: Sequence[Comparison], lost: Sequence[str], notes: Sequence[str]) -> int:
     for result in comparisons:
         if result.problem:
             print(f"  ✗ {result.path}: {result.problem}")
@@ -158,6 +254,8 @@ def _say(comparisons: Sequence[Comparison], lost: Sequence[str]) -> int:
     elsewhere = sorted({result.elsewhere for result in comparisons if result.elsewhere})
     for text in elsewhere:
         print(f"note: measured elsewhere ({text}): numbers may differ by {ELSEWHERE:g}")
+    for text in notes:
+        print(f"note: {text}")
     good = [result for result in comparisons if not result.problem]
     compared = [result.difference for result in comparisons if result.compared]
     largest = f"; largest relative difference {max(compared):.0e}" if compared else ""
@@ -169,16 +267,23 @@ def _differences(one: Any, other: Any, name: str = "") -> Iterator[tuple[float, 
     """How far each number of a report lies from the other's."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in one:
-            if key not in ("environment", "thresholds", "findings", "notes", "remarks", "accuracy", "control", "trajectory"):
+            if key not in ("environment", "thresholds", "findings", "notes", "remarks", "doubts"):
                 yield from _differences(one[key], other.get(key), f"{name}.{key}" if name else key)
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (a, b) in enumerate(zip(one, other, strict=True)):
+    elif isinstance(one, list) and isinstance(other, list):
+        if len(one) != len(other):
+            yield math.inf, name
+        for index, (a, b) in enumerate(zip(one, other, strict=False)):
             yield from _differences(a, b, f"{name}[{index}]")
     elif _is_number(one) and _is_number(other):
         scale = 1.0 if any(part in name for part in ABSOLUTE) else max(abs(one), abs(other))
         yield (abs(one - other) / scale if scale else 0.0), name
-    elif (one is None or _is_number(one)) and one != other:
+    elif one != other and (_counts(one) or _counts(other)):
         yield math.inf, name
+
+
+def _counts(value: Any) -> bool:
+    """Whether a value is measured; words and truth values follow from what is, and are compared as verdicts."""
+    return _is_number(value) or isinstance(value, (list, Mapping)) or (isinstance(value, str) and value in NON_FINITE)
 
 
 def _is_number(value: Any) -> bool:

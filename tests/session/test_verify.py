@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from pytest_fadiag.command import main
 from pytest_fadiag.load.sources import DataSpec
 from pytest_fadiag.verify import _differences, find_data, verify
 
+BP, DFA = "runs/bp_s42.pt", "runs/dfa_s42.pt"
 REPRODUCED = "2 of 2 results reproduce; largest relative difference 0e+00"
 
 
@@ -172,6 +176,90 @@ def test_an_audit_that_does_not_say_what_it_was_measured_from_is_refused(certifi
         verify(document, [])
 
 
+def _added(content: dict[str, Any]) -> None:
+    """A row of a file that is nowhere."""
+    row = copy.deepcopy(next(row for row in content["summary"] if row["checkpoint"] == BP))
+    content["reports"]["runs/bp_s99.pt"] = {**copy.deepcopy(content["reports"][BP]), "seed": 99, "headline_acc": 0.99}
+    content["summary"].append({**row, "checkpoint": "runs/bp_s99.pt", "seed": 99})
+
+
+def _renamed(content: dict[str, Any]) -> None:
+    content["reports"]["runs/dfa_.pt"] = content["reports"].pop(DFA)
+    next(row for row in content["summary"] if row["checkpoint"] == DFA)["checkpoint"] = "runs/dfa_.pt"
+
+
+def _removed(content: dict[str, Any]) -> None:
+    del content["reports"][DFA]
+    content["summary"] = [row for row in content["summary"] if row["checkpoint"] != DFA]
+
+
+def _passed(content: dict[str, Any]) -> None:
+    row = next(row for row in content["summary"] if row["checkpoint"] == DFA)
+    row["outcomes"] = dict.fromkeys(row["outcomes"], "passed")
+
+
+@pytest.mark.usefixtures("verify_here")
+@pytest.mark.parametrize(
+    ("forge", "said"),
+    [
+        (_added, ["✗ runs/bp_s99.pt: no file of the certificate is its own, so it cannot be verified", "2 of 3 results"]),
+        (_renamed, ["✗ runs/dfa_.pt: no file of the certificate", "✗ runs/dfa_s42.pt: listed and not among the results"]),
+        (_removed, ["✗ runs/dfa_s42.pt: listed and not among the results", "1 of 1 results"]),
+        (_passed, ["✗ runs/dfa_s42.pt: (a) passed by the certificate, and fires", "1 of 2 results"]),
+        (
+            lambda content: content["reports"][BP].update(residual_norms=[1.0, 1.0], bp_grad_norms=[1e-3, 1e-3]),
+            ["✗ runs/bp_s42.pt: residual_norms differs by inf", "1 of 2 results"],
+        ),
+        (
+            lambda content: content["reports"][BP]["control"]["accuracy"].update(images=300, correct=None),
+            ["✗ runs/bp_s42.pt: control.accuracy.images differs by", "1 of 2 results"],
+        ),
+        (
+            lambda content: content["reports"][BP]["control"].update(
+                doubts=[{"kind": "trained", "detail": "its config says frozen: False"}]
+            ),
+            ["✗ runs/bp_s42.pt: the verdict is «", "1 of 2 results"],
+        ),
+        (
+            lambda content: content["reports"][BP]["thresholds"].update(h_norm_explosion_ratio=60.0),
+            ["✗ runs/bp_s42.pt: its thresholds is not what is recorded", "h_norm_explosion_ratio 60.0 (published: 50.0)"],
+        ),
+    ],
+)
+def test_what_was_edited_is_told(repo: Repo, forge: Any, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    repo.run("--fa-checkpoint=runs/*_s42.pt", "--fa-frozen=controls/*.pt", "--fa-only", "--fa-report=json:a.json")
+    assert main(["verify", "a.json"]) == 0, "controls that no row uses are no rows that were removed"
+    content = json.loads((repo.path / "a.json").read_text("utf-8"))
+    forge(content)
+    (repo.path / "a.json").write_text(json.dumps(content), "utf-8")
+    capsys.readouterr()
+    assert main(["verify", "a.json"]) == 1
+    out = capsys.readouterr().out
+    assert all(text in out for text in said), out
+
+
+@pytest.mark.usefixtures("verify_here")
+def test_a_margin_over_seeds_is_judged_again_from_its_rows(repo: Repo, capsys: pytest.CaptureFixture[str]) -> None:
+    audited = ("--fa-checkpoint=runs/bp_s*.pt", "--fa-frozen=controls/*.pt", "--fa-only", "--fa-report=json:a.json")
+    repo.run(*audited, "--fa-threshold=margin_pp=-60")
+    assert main(["verify", "a.json"]) == 0
+    assert "note: judged by other thresholds than the published ones: frozen_acc_margin_pp -60.0" in capsys.readouterr().out
+    honest = json.loads((repo.path / "a.json").read_text("utf-8"))
+
+    def edited(**changes: Any) -> str:
+        content = copy.deepcopy(honest)
+        (row,) = content["seed_margins"]
+        row["margin"]["interval"].update(changes)
+        content["seed_margins"] = [row] if changes else []
+        (repo.path / "e.json").write_text(json.dumps(content), "utf-8")
+        assert main(["verify", "e.json"]) == (1 if changes else 0)
+        return capsys.readouterr().out
+
+    assert "✗ bp: interval.low of its margin over seeds is not what its rows give" in edited(low=-59.0)
+    assert "✗ bp: the margin over seeds is FIRE, and by its rows PASS" in edited(low=-90.0, high=-80.0)
+    assert "note: bp: its margin over seeds is not among the results; measured again it is PASS" in edited()
+
+
 def test_norms_are_compared_by_their_share_and_cosines_absolutely() -> None:
     one = {"bp_grad_norms": [1e-9, 2.0], "cross_batch_stability": 0.001, "companions": {"sample_invariance": 0.0}}
     other = {"bp_grad_norms": [1.1e-9, 2.0], "cross_batch_stability": 0.002, "companions": {"sample_invariance": 1e-4}}
@@ -179,4 +267,8 @@ def test_norms_are_compared_by_their_share_and_cosines_absolutely() -> None:
     assert found["bp_grad_norms[0]"] == pytest.approx(0.1 / 1.1)
     assert found["cross_batch_stability"] == pytest.approx(1e-3)
     assert found["companions.sample_invariance"] == pytest.approx(1e-4)
-    assert {name: far for far, name in _differences({"h": 1.0}, {"h": None})} == {"h": float("inf")}
+    for recorded, measured in (
+        (1.0, None), (None, 1.0), ("NaN", 1.0), (1.0, "NaN"), ([1.0], [1.0, 2.0]), ([1.0], None), ({"a": 1.0}, None)
+    ):  # fmt: skip
+        assert (float("inf"), "h") in list(_differences({"h": recorded}, {"h": measured}))
+    assert list(_differences({"h": "one", "b": True}, {"h": "other", "b": False})) == []
