@@ -329,3 +329,17 @@ def test_a_space_instead_of_the_equals_sign_is_warned_of(repo: Repo) -> None:
     result = repo.run("--fa-checkpoint", "runs/bp_s42.pt")
     result.stdout.fnmatch_lines(["*PytestConfigWarning: write --fa-checkpoint=PATH with '='*"])
     result.assert_outcomes(passed=3, skipped=1, warnings=1)
+
+
+def test_an_unknown_key_of_the_ini_file_is_refused_with_the_nearest_one(repo: Repo) -> None:
+    repo.write("test_own.py", "def test_own(): pass\n")
+    repo.ini(None, fa_checkpoints="runs/dfa_s42.pt")
+    result = repo.run("-p", "no:warnings")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: ini option fa_checkpoints: unknown; did you mean fa_checkpoint?"])
+    assert repo.run("--markers").ret == pytest.ExitCode.OK
+    repo.ini(None, fa_xyz="1")
+    repo.run().stderr.fnmatch_lines(["ERROR: ini option fa_xyz: unknown; known: fa_checkpoint, *"])
+    assert repo.run("-o", "fa_dat=data.npz").ret == pytest.ExitCode.USAGE_ERROR
+    repo.write("conftest.py", "def pytest_addoption(parser): parser.addini('fa_xyz', 'of another plugin')\n")
+    repo.run().assert_outcomes(passed=1)
