@@ -331,6 +331,20 @@ def test_a_space_instead_of_the_equals_sign_is_warned_of(repo: Repo) -> None:
     result.assert_outcomes(passed=3, skipped=1, warnings=1)
 
 
+def test_changed_thresholds_are_said_below_the_table(repo: Repo) -> None:
+    both = "h_norm_explosion_ratio 1e+09 (default 50), frozen_acc_margin_pp -1 (default 2)"
+    note = f"note: judged by thresholds that were changed: {both}"
+    options = ("--fa-checkpoint=runs/bp_s*.pt", "--fa-frozen=0.3")
+    changes = ("--fa-threshold=h_norm_explosion_ratio=1e9", "--fa-threshold=margin_pp=-1")
+    for verbosity in ((), ("-q",)):
+        assert " ".join(repo.run(*options, *changes, *verbosity).stdout.str().split()).count(note) == 1
+    alone = repo.run(*options, *changes, "bp::seed-margin").stdout
+    alone.fnmatch_lines(["note: judged by thresholds that were changed: frozen_acc_margin_pp -1 (default 2)"])
+    assert "were changed" not in repo.run(*options).stdout.str()
+    repo.ini(fa_data="data.npz", fa_protocol="three")  # whose rules are its own
+    assert "were changed" not in repo.run(*options).stdout.str()
+
+
 def test_an_unknown_key_of_the_ini_file_is_refused_with_the_nearest_one(repo: Repo) -> None:
     repo.write("test_own.py", "def test_own(): pass\n")
     repo.ini(None, fa_checkpoints="runs/dfa_s42.pt")
