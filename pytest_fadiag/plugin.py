@@ -9,7 +9,7 @@ import pytest
 
 from . import hookspecs
 from .session import HOOKS, audit_of, workers_of
-from .session.options import declare, is_asked_for, is_command, spoken
+from .session.options import declare, is_asked_for, is_command, refuse_unknown, spoken
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "fa_protocol(margin_pp=2.0, growth='per_block', …, checkpoint=PATH, seeds=[…], diagnostics='abcd', expect='a'): "
         "thresholds and checkpoints of an FA audit test; also on every generated one",
     )
+    refuse_unknown(config)
     if is_asked_for(config) or config.getoption("help", False):
         audit_of(config)
 

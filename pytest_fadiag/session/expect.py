@@ -108,11 +108,14 @@ class Expectations:
         return {d.key for d in self.available if d not in DIAGNOSTICS.by_default and d.key not in named}
 
     def absent(self, known: Sequence[tuple[str, str, int | None]]) -> list[str]:
-        """The recorded checkpoints, by id, that a run does not have under their id or as the same method and seed."""
+        """The recorded checkpoints, by id, that a run does not have under their id or as the same method and seed.
+
+        Of a record of letters, the methods too, such as one that is misspelt there.
+        """
         ids, runs = {name for name, _, _ in known}, {(method, seed) for _, method, seed in known}
         there = {name for name, report in self.reports.items() if (report.method_name, report.seed) in runs}
-        named = self.reports or [name for name in self.by_id if "/" in name or "." in name]
-        return [name for name in named if name not in ids and name not in there]
+        there.update(method for _, method, _ in known if not self.reports)
+        return [name for name in self.reports or self.by_id if name not in ids and name not in there]
 
 
 SHORT = "SHORT"

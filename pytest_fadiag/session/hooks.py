@@ -14,13 +14,10 @@ from ..show.printable import printable
 from . import checklist, outcome, seeds
 from .fixtures import Fixtures
 from .items import check_tests, everything, prepare, refuse_broken
-from .options import describe_others
+from .options import INFORMATION, describe_others
 from .run import idle_run, make_run, registry_of
 from .settings import MARKER, REGISTRY
 from .summary import Summary
-
-INFORMATION = ("help", "version", "markers", "cacheshow", "showfixtures")
-"""Options of pytest that print something and end: they work whatever the ini file says of checkpoints."""
 
 
 class AuditHooks:

@@ -419,6 +419,25 @@ def _kept(option: Option) -> Callable[[str], str]:
     return check
 
 
+INFORMATION = ("help", "version", "markers", "cacheshow", "showfixtures")
+"""Options of pytest that print something and end: they work whatever the ini file says of checkpoints."""
+
+
+def refuse_unknown(config: pytest.Config) -> None:
+    """Refuse an ini key like fa_checkpoints, with which nothing is audited; pytest itself only warns, if warnings are on."""
+    given = getattr(config, "_inicfg", None)
+    unknown = [name for name in (config.inicfg if given is None else given) if name.startswith("fa_")]
+    unknown = [name for name in unknown if name not in config._parser._inidict]  # of which other plugins may have some
+    if not unknown or any(config.getoption(name, None) for name in INFORMATION):
+        return
+    import difflib
+
+    known = [option.key for option in OPTIONS if option.ini]
+    meant = difflib.get_close_matches(unknown[0][3:], [name[3:] for name in known], 1)  # «fa_» alone would be a likeness
+    hint = f"did you mean fa_{meant[0]}?" if meant else f"known: {', '.join(known)}"
+    raise pytest.UsageError(f"ini option {unknown[0]}: unknown; {hint}")
+
+
 def is_asked_for(config: pytest.Config) -> bool:
     """Whether this call of pytest names something to audit, or has workers that may: those of a written test's marker do."""
     if hasattr(config, "workerinput") or config.getoption("dist", "no") != "no":

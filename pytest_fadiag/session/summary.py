@@ -15,6 +15,7 @@ import pytest
 from ..judge.diagnostics import Diagnostics
 from ..judge.errors import AuditError
 from ..judge.keys import Keys
+from ..judge.protocol import PROTOCOLS
 from ..judge.report import DiagnosticReport
 from ..judge.unite import united
 from ..load.identity import identify
@@ -200,7 +201,30 @@ class Summary:
     def _run_notes(self, audit: Audit) -> list[str]:
         """What is said of the run as a whole, below the notes on its rows."""
         merged = () if self.run.merged is None else self.run.merged.notes
-        return [*self._gone(audit.rows), *merged, *self._left_out(), *self._of_no_network(audit.rows), *self._unused()]
+        return [
+            *self._thresholds(audit),
+            *self._gone(audit.rows),
+            *merged,
+            *self._left_out(),
+            *self._of_no_network(audit.rows),
+            *self._unused(),
+        ]
+
+    def _thresholds(self, audit: Audit) -> list[str]:
+        """A note on thresholds that are not the published ones, which a passing run would not show; a form's own are told."""
+        defaults = self.run.settings.available.thresholds().by_name()
+        judged = [row.report for row in audit.rows if row.report is not None]
+        changed: dict[str, None] = {}
+        for report in judged:
+            own = {**defaults, **({} if report.protocol is None else PROTOCOLS[report.protocol].rules)}
+            for name, value in report.thresholds.by_name().items():
+                changed |= {_changed(name, value, defaults[name]): None} if name in own and value != own[name] else {}
+        minimum = "frozen_acc_margin_pp"
+        for margin in (row.margin for row in audit.margins if row.margin is not None and not judged):
+            changed |= (
+                {_changed(minimum, margin.minimum, defaults[minimum]): None} if margin.minimum != defaults[minimum] else {}
+            )
+        return [f"judged by thresholds that were changed: {', '.join(changed)}"] if changed else []
 
     def _left_out(self) -> list[str]:
         """Notes on files beside those that are audited: by its name each may be no network, and be one all the same."""
@@ -305,6 +329,11 @@ def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
     """Whether tests were only listed, or the command was refused."""
     listed = any(config.getoption(name, False) for name in ("collectonly", "show_fixtures_per_test", "setupplan"))
     return listed or exitstatus == pytest.ExitCode.USAGE_ERROR
+
+
+def _changed(name: str, value: float | str, default: float | str) -> str:
+    shown, usual = (text if isinstance(text, str) else f"{text:g}" for text in (value, default))
+    return f"{name} {shown} (default {usual})"
 
 
 def _listed(names: Sequence[str]) -> str:

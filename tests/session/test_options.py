@@ -329,3 +329,31 @@ def test_a_space_instead_of_the_equals_sign_is_warned_of(repo: Repo) -> None:
     result = repo.run("--fa-checkpoint", "runs/bp_s42.pt")
     result.stdout.fnmatch_lines(["*PytestConfigWarning: write --fa-checkpoint=PATH with '='*"])
     result.assert_outcomes(passed=3, skipped=1, warnings=1)
+
+
+def test_changed_thresholds_are_said_below_the_table(repo: Repo) -> None:
+    both = "h_norm_explosion_ratio 1e+09 (default 50), frozen_acc_margin_pp -1 (default 2)"
+    note = f"note: judged by thresholds that were changed: {both}"
+    options = ("--fa-checkpoint=runs/bp_s*.pt", "--fa-frozen=0.3")
+    changes = ("--fa-threshold=h_norm_explosion_ratio=1e9", "--fa-threshold=margin_pp=-1")
+    for verbosity in ((), ("-q",)):
+        assert " ".join(repo.run(*options, *changes, *verbosity).stdout.str().split()).count(note) == 1
+    alone = repo.run(*options, *changes, "bp::seed-margin").stdout
+    alone.fnmatch_lines(["note: judged by thresholds that were changed: frozen_acc_margin_pp -1 (default 2)"])
+    assert "were changed" not in repo.run(*options).stdout.str()
+    repo.ini(fa_data="data.npz", fa_protocol="three")  # whose rules are its own
+    assert "were changed" not in repo.run(*options).stdout.str()
+
+
+def test_an_unknown_key_of_the_ini_file_is_refused_with_the_nearest_one(repo: Repo) -> None:
+    repo.write("test_own.py", "def test_own(): pass\n")
+    repo.ini(None, fa_checkpoints="runs/dfa_s42.pt")
+    result = repo.run("-p", "no:warnings")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: ini option fa_checkpoints: unknown; did you mean fa_checkpoint?"])
+    assert repo.run("--markers").ret == pytest.ExitCode.OK
+    repo.ini(None, fa_xyz="1")
+    repo.run().stderr.fnmatch_lines(["ERROR: ini option fa_xyz: unknown; known: fa_checkpoint, *"])
+    assert repo.run("-o", "fa_dat=data.npz").ret == pytest.ExitCode.USAGE_ERROR
+    repo.write("conftest.py", "def pytest_addoption(parser): parser.addini('fa_xyz', 'of another plugin')\n")
+    repo.run().assert_outcomes(passed=1)

@@ -147,6 +147,12 @@ def test_a_checkpoint_that_is_recorded_and_gone_is_noted(repo: Repo) -> None:
     result.stdout.fnmatch_lines(["note: recorded in record.json and not in this run: runs/bp_s123.pt"])
 
 
+def test_a_method_of_letters_that_no_run_has_is_noted(repo: Repo) -> None:
+    (repo.path / "expected.json").write_text('{"dfa": "abd", "bp": "", "dfaa": "", "runs/bp_s7.pt": ""}')
+    result = repo.run("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt", "--fa-expect=expected.json")
+    result.stdout.fnmatch_lines(["note: recorded in expected.json and not in this run: dfaa, runs/bp_s7.pt"])
+
+
 def test_an_audit_with_an_error_is_not_recorded(repo: Repo) -> None:
     recorded(repo)
     before = (repo.path / "record.json").read_bytes()
