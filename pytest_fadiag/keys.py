@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .cache import key_of
 from .judge.errors import AuditError
 from .judge.observers import CREDIT, ObserverSpec
-from .load.closure import sources_of
+from .load.closure import Code
 from .load.digests import code_digest, installed_version
 from .load.identity import identify
 from .load.setup import Given, Setup
@@ -79,20 +79,18 @@ class Keys:
             return factory if self._data.text else "the data have no digest"
         return "the network or the data have no digest"
 
-    def code_of(self, checkpoint: Checkpoint, network: nn.Module, given: Given) -> dict[str, Any]:
+    def code_of(self, code: Code, checkpoint: Checkpoint, network: nn.Module, given: Given) -> dict[str, Any]:
         """The code that a factory's network, or a pickled one, came from, with which a result is kept."""
         model = self.setup.model
         pickled = model is None and checkpoint.network is not None
         factory = isinstance(model, str) and is_factory(model) and not model.startswith("torchvision:")
         if given.network is not None or not (pickled or factory):
             return {}
-        return {"sources": sources_of(str(model or ""), {type(module).__module__ for module in network.modules()})}
+        return {"sources": code.sources({type(module).__module__ for module in network.modules()})}
 
-    @cached_property
-    def credit_code(self) -> dict[str, Any]:
+    def credit_code(self, code: Code) -> dict[str, Any]:
         """The code that a credit function came from, with which its result is kept."""
-        credit = self.setup.credit
-        return {"credit_sources": sources_of(credit)} if isinstance(credit, str) else {}
+        return {"credit_sources": code.sources()} if isinstance(self.setup.credit, str) else {}
 
     @cached_property
     def data_digest(self) -> str | None:
