@@ -14,6 +14,7 @@ from .judge.observers import CREDIT, ObserverSpec
 from .load.closure import Code
 from .load.digests import code_digest, installed_version
 from .load.identity import identify
+from .load.installed import look_again
 from .load.setup import Given, Setup
 from .load.sources import DataSpec
 from .load.specs import is_factory, network_identity
@@ -35,6 +36,7 @@ class Keys:
         self.setup = setup
         self.registry = registry
         self._ask_data = own_digest
+        look_again()
         self._probe = key_of({"stream": setup.stream, "batches": setup.batches})[:8]
 
     def record(self, path: Path, file: str, observers: Sequence[ObserverSpec[object]]) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .digests import file_digest, installed_version
+from .installed import installed_trees, is_as_it_was
 from .watch import ASKED, LISTED, READ, Watch, is_users, source_of, state
 
 DYNAMIC = ("importlib", "__import__", "exec(", "runpy", "pydoc", "resolve_name", "sys.modules", "pytest_plugins")
@@ -52,6 +53,7 @@ class Code:
             **seen,
             READ: {path: digest for path, digest in seen[READ].items() if path not in own},
             "packages": {package: installed_version(package) for package in sorted(packages)},
+            "installed": installed_trees(),
         }
 
 
@@ -64,6 +66,7 @@ def is_current(sources: Any) -> bool:
             all(_found_there(name, path) and file_digest(Path(path)) == was for name, (path, was) in sources["modules"].items())
             and all(state(how, path) == was for how in (READ, LISTED, ASKED) for path, was in sources[how].items())
             and all(installed_version(package) == was for package, was in sources["packages"].items())
+            and all(is_as_it_was(root, *was) for root, was in sources["installed"].items())
         )
     except (OSError, KeyError, TypeError, ValueError, AttributeError):
         return False

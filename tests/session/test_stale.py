@@ -100,7 +100,7 @@ def test_a_run_from_the_cache_imports_no_factory_and_one_that_measures_no_compil
 @pytest.mark.parametrize("sources", [None, 1, {}, {"modules": {"os": 3}, "files": {}, "packages": {}}, {"modules": {}}])
 def test_damaged_sources_are_not_current(sources: object) -> None:
     assert not is_current(sources)
-    assert is_current({key: {} for key in ("modules", "files", "folders", "asked", "packages")})
+    assert is_current({key: {} for key in ("modules", "files", "folders", "asked", "packages", "installed")})
 
 
 def images(root: Path, colour: int) -> None:
@@ -466,6 +466,22 @@ def test_watching_leaves_os_as_it_was(tmp_path: Path) -> None:
         open("a\0b")  # noqa: SIM115
     assert (os.stat, os.access) == before
     assert watch.seen() == within.seen() == {"files": {}, "folders": {}, "asked": {str(tmp_path): "folder"}}
+
+
+def test_an_installed_package_of_the_same_version_with_other_code_counts(
+    repo: Repo, measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.forget()
+    repo.write("site-packages/watched_lab/__init__.py", PLAIN.format(""))
+    monkeypatch.syspath_prepend(str(repo.path / "site-packages"))
+    for change in ("", "", "# another\n", ""):
+        with (repo.path / "site-packages" / "watched_lab" / "__init__.py").open("a") as file:
+            file.write(change)
+        repo.run(BP, "--fa-model=watched_lab:make", "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 2
+    os.utime(repo.path / "site-packages" / "watched_lab" / "__init__.py", (1, 1))
+    repo.run(BP, "--fa-model=watched_lab:make", "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 2, "the same content, installed again"
 
 
 def test_a_file_that_a_credit_function_reads_counts(repo: Repo, measured: list[str]) -> None:
