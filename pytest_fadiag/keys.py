@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .cache import key_of
 from .judge.errors import AuditError
 from .judge.observers import CREDIT, ObserverSpec
-from .load.closure import Code
+from .load.closure import Code, conftests_digest
 from .load.digests import code_digest, installed_version
 from .load.identity import identify
 from .load.installed import look_again
@@ -56,6 +56,7 @@ class Keys:
                 "data": data,
                 "data_name": self._data.name,
                 "network": network,
+                "conftests": self._conftests,
                 "readers": readers,
                 "device": self.setup.device,
                 "threads": self.setup.threads,
@@ -126,6 +127,12 @@ class Keys:
             return None if self.setup.data is None else self._ask_data()
         except AuditError:
             return None
+
+    @property
+    def _conftests(self) -> str:
+        """What identifies the conftests that are loaded, where the user's code is called: they may change what it does."""
+        called = [spec for spec in (self.setup.model, self.setup.credit) if isinstance(spec, str) and is_factory(spec)]
+        return conftests_digest(self.registry.manager.get_plugins()) if called or self.setup.unsafe else ""
 
     @property
     def _network(self) -> str | None:

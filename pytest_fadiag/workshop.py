@@ -63,8 +63,8 @@ class Workshop:
         self._checkpoints: dict[Path, tuple[str, Checkpoint]] = {}
         self._images: dict[object, Tensor] = {}
         model, credit = (spec if isinstance(spec, str) and is_factory(spec) else "" for spec in (setup.model, setup.credit))
-        self.code = Code(model)
-        self.credit_code = Code(credit)
+        self.code = Code(model, registry.manager.get_plugins)
+        self.credit_code = Code(credit, registry.manager.get_plugins)
         self._calls = [code for code in (self.code, self.credit_code) if code.spec or (setup.unsafe and code is self.code)]
 
     @contextmanager

@@ -9,7 +9,7 @@ import ast
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib.metadata import packages_distributions
@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from .digests import file_digest, installed_version
+from .digests import file_digest, installed_version, joined
 from .installed import installed_trees, is_as_it_was
 from .watch import ASKED, LISTED, READ, Watch, is_users, source_of, state
 
@@ -29,10 +29,10 @@ _imported: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
 
 
 class Code:
-    """The code behind a SPEC, and what it asked for."""
+    """The code behind a SPEC, and what it asked for; ``plugins`` are those of the run, conftests among them."""
 
-    def __init__(self, spec: str) -> None:
-        self.spec, self._watch = spec, Watch()
+    def __init__(self, spec: str, plugins: Callable[[], Iterable[object]] = tuple) -> None:
+        self.spec, self._plugins, self._watch = spec, plugins, Watch()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -41,11 +41,14 @@ class Code:
             with self._watch:
                 yield
         finally:
-            _closure([self.spec.partition(":")[0]])  # takes the digests of what was imported now
+            _closure([self.spec.partition(":")[0]], self._plugins())  # takes the digests of what was imported now
 
     def sources(self, modules: Iterable[str] = ()) -> dict[str, Any]:
-        """What the code came from as far as this process has imported it; ``modules`` are more names to start from."""
-        found, packages = _closure([self.spec.partition(":")[0], *modules])
+        """What the code came from as far as this process has imported it; ``modules`` are more names to start from.
+
+        What a conftest imports counts too: it may have changed these modules, or be reached through them by a name.
+        """
+        found, packages = _closure([self.spec.partition(":")[0], *modules], self._plugins())
         seen = self._watch.seen()
         own = {path for path, _ in found.values()}
         return {
@@ -55,6 +58,16 @@ class Code:
             "packages": {package: installed_version(package) for package in sorted(packages)},
             "installed": installed_trees(),
         }
+
+
+def conftests_digest(plugins: Iterable[object]) -> str:
+    """What identifies the user's own plugins of a run, which may change what other code does."""
+    return joined(sorted(_digest(module, path) for module, path in _of_user(plugins)))
+
+
+def _of_user(plugins: Iterable[object]) -> list[tuple[ModuleType, str]]:
+    modules = [(plugin, _file(plugin)) for plugin in plugins if isinstance(plugin, ModuleType)]
+    return [(module, path) for module, path in modules if path is not None and is_users(path)]
 
 
 def is_current(sources: Any) -> bool:
@@ -72,11 +85,16 @@ def is_current(sources: Any) -> bool:
         return False
 
 
-def _closure(names: Iterable[str]) -> tuple[dict[str, tuple[str, str]], set[str]]:
-    """The user's modules that these import, by their names each its file and digest, and the installed packages among them."""
+def _closure(names: Iterable[str], plugins: Iterable[object]) -> tuple[dict[str, tuple[str, str]], set[str]]:
+    """The user's modules that these import, by their names each its file and digest, and the installed packages among them.
+
+    Of the user's plugins what they import; their own files count by :func:`conftests_digest`, for several have one name.
+    """
     files: dict[str, tuple[str, str]] = {}
     packages: set[str] = set()
     waiting, met = list(names), set()
+    for plugin, own in _of_user(plugins):
+        waiting += _imports(own, plugin)
     while waiting:
         name = waiting.pop()
         module = sys.modules.get(name)

@@ -484,6 +484,36 @@ def test_an_installed_package_of_the_same_version_with_other_code_counts(
     assert len(measured) == 2, "the same content, installed again"
 
 
+@pytest.mark.parametrize("before", ["", "import watched_net\n"], ids=["new", "changed"])
+def test_a_conftest_that_may_change_a_factorys_module_counts(repo: Repo, measured: list[str], before: str) -> None:
+    repo.forget()
+    repo.write("watched_net.py", PLAIN.format(""))
+    if before:
+        repo.write("conftest.py", before)
+    for _ in range(2):
+        repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 1
+    repo.write("conftest.py", "import watched_net\nwatched_net.ROLL = True\n")
+    for _ in range(2):
+        repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 2
+
+
+def test_a_module_that_a_conftest_imported_and_a_factory_finds_by_its_name_counts(repo: Repo, measured: list[str]) -> None:
+    repo.forget()
+    repo.write("watched_layers.py", PLAIN.format(""))
+    repo.write(
+        "watched_net.py", "import sys\nfind = getattr(sys, 'mod' + 'ules')\ndef make(): return find['watched_layers'].make()\n"
+    )
+    repo.write("conftest.py", "import watched_layers\n")
+    for _ in range(2):
+        repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 1
+    repo.write("watched_layers.py", PLAIN.format("'another'"))
+    repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 2
+
+
 def test_a_file_that_a_credit_function_reads_counts(repo: Repo, measured: list[str]) -> None:
     repo.forget()
     (repo.path / "there.txt").write_text("1")
