@@ -320,7 +320,7 @@ class Bench:
                 **({"not_cached": unkept} if (unkept := self.keys.unkept(given)) else {}),
             },
         }
-        sources = self.keys.code_of(checkpoint, network, given)
+        sources = self.keys.code_of(self.workshop.code, checkpoint, network, given)
         made: Parts = {FACTS: {**facts, **sources}}
         for observer in observers:
             result = observations.results[observer.name]
@@ -331,7 +331,7 @@ class Bench:
                 **({} if result else {"unproven_by": REFERENCE.version}),
                 **sources,
                 **({"blocks": observations.blocks} if observer == STATES else {}),
-                **(self.keys.credit_code if observer == CREDIT else {}),
+                **(self.keys.credit_code(self.workshop.credit_code) if observer == CREDIT else {}),
             }
         plain: Parts = to_plain(made)
         return plain

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from .cache import key_of
 from .judge.errors import AuditError
 from .judge.observers import CREDIT, ObserverSpec
-from .load.closure import sources_of
+from .load.closure import Code, conftests_digest
 from .load.digests import code_digest, installed_version
 from .load.identity import identify
+from .load.installed import look_again
 from .load.setup import Given, Setup
 from .load.sources import DataSpec
 from .load.specs import is_factory, network_identity
@@ -35,6 +36,7 @@ class Keys:
         self.setup = setup
         self.registry = registry
         self._ask_data = own_digest
+        look_again()
         self._probe = key_of({"stream": setup.stream, "batches": setup.batches})[:8]
 
     def record(self, path: Path, file: str, observers: Sequence[ObserverSpec[object]]) -> str | None:
@@ -54,6 +56,7 @@ class Keys:
                 "data": data,
                 "data_name": self._data.name,
                 "network": network,
+                "conftests": self._conftests,
                 "readers": readers,
                 "device": self.setup.device,
                 "threads": self.setup.threads,
@@ -79,20 +82,18 @@ class Keys:
             return factory if self._data.text else "the data have no digest"
         return "the network or the data have no digest"
 
-    def code_of(self, checkpoint: Checkpoint, network: nn.Module, given: Given) -> dict[str, Any]:
+    def code_of(self, code: Code, checkpoint: Checkpoint, network: nn.Module, given: Given) -> dict[str, Any]:
         """The code that a factory's network, or a pickled one, came from, with which a result is kept."""
         model = self.setup.model
         pickled = model is None and checkpoint.network is not None
         factory = isinstance(model, str) and is_factory(model) and not model.startswith("torchvision:")
         if given.network is not None or not (pickled or factory):
             return {}
-        return {"sources": sources_of(str(model or ""), {type(module).__module__ for module in network.modules()})}
+        return {"sources": code.sources({type(module).__module__ for module in network.modules()})}
 
-    @cached_property
-    def credit_code(self) -> dict[str, Any]:
+    def credit_code(self, code: Code) -> dict[str, Any]:
         """The code that a credit function came from, with which its result is kept."""
-        credit = self.setup.credit
-        return {"credit_sources": sources_of(credit)} if isinstance(credit, str) else {}
+        return {"credit_sources": code.sources()} if isinstance(self.setup.credit, str) else {}
 
     @cached_property
     def data_digest(self) -> str | None:
@@ -126,6 +127,12 @@ class Keys:
             return None if self.setup.data is None else self._ask_data()
         except AuditError:
             return None
+
+    @property
+    def _conftests(self) -> str:
+        """What identifies the conftests that are loaded, where the user's code is called: they may change what it does."""
+        called = [spec for spec in (self.setup.model, self.setup.credit) if isinstance(spec, str) and is_factory(spec)]
+        return conftests_digest(self.registry.manager.get_plugins()) if called or self.setup.unsafe else ""
 
     @property
     def _network(self) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from .judge.late import named
 from .judge.observers import ObserverSpec
 from .judge.records import AT_ONCE
 from .load.checkpoints import Checkpoint, checkpoint_of
+from .load.closure import Code
 from .load.data import DataSet, EvalBatches, as_data_set
 from .load.digests import checkpoint_digest
 from .load.fingerprints import fingerprint
@@ -60,6 +62,18 @@ class Workshop:
         self.setup, self.registry = setup, registry
         self._checkpoints: dict[Path, tuple[str, Checkpoint]] = {}
         self._images: dict[object, Tensor] = {}
+        model, credit = (spec if isinstance(spec, str) and is_factory(spec) else "" for spec in (setup.model, setup.credit))
+        self.code = Code(model, registry.manager.get_plugins)
+        self.credit_code = Code(credit, registry.manager.get_plugins)
+        self._calls = [code for code in (self.code, self.credit_code) if code.spec or (setup.unsafe and code is self.code)]
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Note what the user's code asks for, where any is called; results are kept with it."""
+        with ExitStack() as stack:
+            for code in self._calls:
+                stack.enter_context(code.watched())
+            yield
 
     @cached_property
     def data(self) -> DataSet:
@@ -77,7 +91,8 @@ class Workshop:
         digest = checkpoint_digest(path)
         known, checkpoint = self._checkpoints.get(path, ("", None))
         if checkpoint is None or known != digest:  # a file may be replaced by another during a run
-            checkpoint = checkpoint_of(self.registry.load_checkpoint(path, unsafe=self.setup.unsafe), path)
+            with self._watched() if self.setup.unsafe else nullcontext():
+                checkpoint = checkpoint_of(self.registry.load_checkpoint(path, unsafe=self.setup.unsafe), path)
             if checkpoint_digest(path) != digest:
                 raise AuditError(f"{path}: this file changed while it was read; run again when it is whole")
             self._checkpoints[path] = digest, checkpoint
@@ -97,7 +112,8 @@ class Workshop:
         """The network of a checkpoint, its tensors loaded."""
         if given.network is not None:
             return given.network()
-        return build_network(checkpoint, self.setup.model).to(self.device(given))
+        with self._watched():
+            return build_network(checkpoint, self.setup.model).to(self.device(given))
 
     def control_network(self, checkpoint: Checkpoint, given: Given) -> nn.Module:
         """The network of a control; one that only the caller can build is copied and given the control's tensors."""
@@ -152,7 +168,8 @@ class Workshop:
     def credit_function(self) -> CreditFunction | None:
         """The function that gives the method's credit, where the setup names one."""
         credit = self.setup.credit
-        return named_function(credit, "credit function") if isinstance(credit, str) else credit
+        with self._watched():
+            return named_function(credit, "credit function") if isinstance(credit, str) else credit
 
     def credit(self, checkpoint: Checkpoint, given: Given) -> CreditSource:
         """What the credit of a checkpoint's method can be had from: what a conftest or the setup gives, else the file."""
@@ -179,19 +196,20 @@ class Workshop:
     ) -> Observations:
         """One pass of a network over its batches, seen by these observers."""
         total = getattr(batches, "samples", 0)
-        observations = observe(
-            network,
-            batches,
-            [named(observer.place) for observer in observers],
-            stream=self.setup.stream,
-            batches=self.setup.batches,
-            batch_size=self.setup.batch_size or AT_ONCE,
-            threads=self.setup.threads,
-            data_digest=data_digest,
-            progress=lambda done: progress(done, total),
-            credit=credit,
-        )
-        return observations
+        seeing = [named(observer.place) for observer in observers]
+        with self._watched():  # forward may read files too, and so may a credit function
+            return observe(
+                network,
+                batches,
+                seeing,
+                stream=self.setup.stream,
+                batches=self.setup.batches,
+                batch_size=self.setup.batch_size or AT_ONCE,
+                threads=self.setup.threads,
+                data_digest=data_digest,
+                progress=lambda done: progress(done, total),
+                credit=credit,
+            )
 
 
 def write_control(path: Path, out: Path, setup: Setup, seed: int | None) -> str:

@@ -1,4 +1,4 @@
-"""What a factory's code came from: the files that it imported and opened, and versions of installed packages; free of torch.
+"""What a factory's code came from: the files that it imported and asked for, and the installed packages; free of torch.
 
 A result is kept with these, so that a later run compares the files and imports nothing.
 """
@@ -9,72 +9,65 @@ import ast
 import importlib.util
 import os
 import sys
-import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from .digests import file_digest, installed_version
+from .digests import file_digest, installed_version, joined
+from .installed import installed_trees, is_as_it_was
+from .watch import ASKED, LISTED, READ, Watch, is_users, source_of, state
 
-DYNAMIC = ("import_module", "__import__", "exec(", "runpy")
-"""What code does that may import modules which its statements do not name."""
-UNKEPT = ("/proc/", "/sys/", "/dev/")
-"""What is read there is another content each time."""
-_INSTALLED = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_OWN = os.path.join(os.path.abspath(Path(__file__).parents[1]), "")  # found by a path with «..» in it, it is this package too
-_listeners: list[set[str]] = []
-_opened: dict[str, dict[str, str]] = {}
-"""The files that were opened while a factory was imported and called, by its SPEC, with their digests."""
+DYNAMIC = ("importlib", "__import__", "exec(", "runpy", "pydoc", "resolve_name", "sys.modules", "pytest_plugins")
+"""What code does that may reach modules which its statements do not name."""
 _imported: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
 """The digest of a module's file when it was first met: one that is edited during a run is not what the run imported."""
 
 
-@contextmanager
-def watched(spec: str) -> Iterator[None]:
-    """Note which files are opened while a factory is imported and called."""
-    _hook()
-    listener: set[str] = set()
-    _listeners.append(listener)
-    try:
-        yield
-    finally:
-        _listeners.remove(listener)
-        paths = {_source(os.path.abspath(name)) for name in listener}
-        _opened[spec] = {
-            path: file_digest(Path(path))
-            for path in sorted(paths)
-            if not path.startswith(UNKEPT) and _is_users(path) and os.path.isfile(path)
+class Code:
+    """The code behind a SPEC, and what it asked for; ``plugins`` are those of the run, conftests among them."""
+
+    def __init__(self, spec: str, plugins: Callable[[], Iterable[object]] = tuple) -> None:
+        self.spec, self._plugins, self._watch = spec, plugins, Watch()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note what this code asks for: it is imported, called, or used by a measurement."""
+        try:
+            with self._watch:
+                yield
+        finally:
+            _closure([self.spec.partition(":")[0]], self._plugins())  # takes the digests of what was imported now
+
+    def sources(self, modules: Iterable[str] = ()) -> dict[str, Any]:
+        """What the code came from as far as this process has imported it; ``modules`` are more names to start from.
+
+        What a conftest imports counts too: it may have changed these modules, or be reached through them by a name.
+        """
+        found, packages = _closure([self.spec.partition(":")[0], *modules], self._plugins())
+        seen = self._watch.seen()
+        own = {path for path, _ in found.values()}
+        return {
+            "modules": {name: list(place) for name, place in sorted(found.items())},
+            **seen,
+            READ: {path: digest for path, digest in seen[READ].items() if path not in own},
+            "packages": {package: installed_version(package) for package in sorted(packages)},
+            "installed": installed_trees(),
         }
-        sources_of(spec)  # takes the digests of what was imported now
 
 
-@cache
-def _hook() -> None:
-    """An audit hook stays as long as the process, so there is one, and it is idle while nobody listens."""
-
-    def listen(event: str, arguments: tuple[Any, ...]) -> None:
-        if _listeners and event == "open" and isinstance(arguments[0], (str, bytes)):
-            mode = arguments[1]
-            if mode is None or "r" in mode or "+" in mode:
-                for listener in _listeners:
-                    listener.add(os.fsdecode(arguments[0]))
-
-    sys.addaudithook(listen)
+def conftests_digest(plugins: Iterable[object]) -> str:
+    """What identifies the user's own plugins of a run, which may change what other code does."""
+    return joined(sorted(_digest(module, path) for module, path in _of_user(plugins)))
 
 
-def sources_of(spec: str, modules: Iterable[str] = ()) -> dict[str, Any]:
-    """What the code of a factory came from as far as this process has imported it; ``modules`` are more names to start from."""
-    found, packages = _closure([spec.partition(":")[0], *modules])
-    return {
-        "modules": {name: [path, _digest(name, path)] for name, path in sorted(found.items())},
-        "files": {path: digest for path, digest in _opened.get(spec, {}).items() if path not in found.values()},
-        "packages": {package: installed_version(package) for package in sorted(packages)},
-    }
+def _of_user(plugins: Iterable[object]) -> list[tuple[ModuleType, str]]:
+    modules = [(plugin, _file(plugin)) for plugin in plugins if isinstance(plugin, ModuleType)]
+    return [(module, path) for module, path in modules if path is not None and is_users(path)]
 
 
 def is_current(sources: Any) -> bool:
@@ -84,18 +77,24 @@ def is_current(sources: Any) -> bool:
     try:
         return (
             all(_found_there(name, path) and file_digest(Path(path)) == was for name, (path, was) in sources["modules"].items())
-            and all(file_digest(Path(path)) == was for path, was in sources["files"].items())
+            and all(state(how, path) == was for how in (READ, LISTED, ASKED) for path, was in sources[how].items())
             and all(installed_version(package) == was for package, was in sources["packages"].items())
+            and all(is_as_it_was(root, *was) for root, was in sources["installed"].items())
         )
     except (OSError, KeyError, TypeError, ValueError, AttributeError):
         return False
 
 
-def _closure(names: Iterable[str]) -> tuple[dict[str, str], set[str]]:
-    """The files of the user's modules that these import, by their names, and the installed packages among the imports."""
-    files: dict[str, str] = {}
+def _closure(names: Iterable[str], plugins: Iterable[object]) -> tuple[dict[str, tuple[str, str]], set[str]]:
+    """The user's modules that these import, by their names each its file and digest, and the installed packages among them.
+
+    Of the user's plugins what they import; their own files count by :func:`conftests_digest`, for several have one name.
+    """
+    files: dict[str, tuple[str, str]] = {}
     packages: set[str] = set()
     waiting, met = list(names), set()
+    for plugin, own in _of_user(plugins):
+        waiting += _imports(own, plugin)
     while waiting:
         name = waiting.pop()
         module = sys.modules.get(name)
@@ -107,10 +106,10 @@ def _closure(names: Iterable[str]) -> tuple[dict[str, str], set[str]]:
         path = _file(module)
         if path is None:
             continue
-        if not _is_users(path):
+        if not is_users(path):
             packages |= _package_of(name)
             continue
-        files[name] = path
+        files[name] = path, _digest(module, path)
         waiting += _imports(path, module)
     return files, packages
 
@@ -118,36 +117,31 @@ def _closure(names: Iterable[str]) -> tuple[dict[str, str], set[str]]:
 def _file(module: ModuleType) -> str | None:
     """The file of a module's code; one that is built in, or only a folder, has none; torch.classes names one that is none."""
     path = getattr(module, "__file__", None)
-    source = _source(os.path.abspath(path)) if path else ""
+    source = source_of(os.path.abspath(path)) if path else ""
     return source if os.path.isfile(source) else None
 
 
-def _source(path: str) -> str:
-    """The source of a compiled file, where it is there."""
-    if path.endswith(".pyc"):
-        try:
-            source = importlib.util.source_from_cache(path)
-        except ValueError:
-            return path
-        return source if os.path.isfile(source) else path
-    return path
-
-
-def _is_users(path: str) -> bool:
-    """Whether a file belongs neither to Python, nor to an installed package, nor to this one."""
-    parts = Path(path).parts
-    return not path.startswith((*_INSTALLED, _OWN)) and "site-packages" not in parts and "dist-packages" not in parts
-
-
 def _imports(path: str, module: ModuleType) -> list[str]:
-    """The modules that a source's import statements name, wherever they stand; all of the user's if it may import others."""
+    """The modules that a source's import statements name, wherever they stand; all of the user's if it may reach others."""
     try:
-        text = Path(path).read_text("utf-8", "replace")
-        tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        names, dynamic = _named_in(path, file_digest(Path(path)), getattr(module, "__package__", None) or "")
+    except OSError:
         return []
+    if not dynamic:
+        return names
+    return names + [name for name, other in list(sys.modules.items()) if (own := _file(other)) is not None and is_users(own)]
+
+
+@lru_cache(maxsize=4096)
+def _named_in(path: str, digest: str, package: str) -> tuple[list[str], bool]:
+    """What the import statements of a source of this digest name, and whether it may reach others."""
+    text = Path(path).read_text("utf-8", "replace")
+    dynamic = any(word in text for word in DYNAMIC)
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return [], dynamic
     names: list[str] = []
-    package = getattr(module, "__package__", None) or ""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
@@ -155,9 +149,7 @@ def _imports(path: str, module: ModuleType) -> list[str]:
             base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
             whole = ".".join(filter(None, [base, node.module]))
             names += [whole, *(f"{whole}.{alias.name}" for alias in node.names)]
-    if any(word in text for word in DYNAMIC):
-        names += [name for name, other in list(sys.modules.items()) if (own := _file(other)) is not None and _is_users(own)]
-    return names
+    return names, dynamic
 
 
 def _package_of(name: str) -> set[str]:
@@ -170,8 +162,10 @@ def _distributions() -> Mapping[str, list[str]]:
     return packages_distributions()
 
 
-def _digest(name: str, path: str) -> str:
-    return _imported.setdefault(sys.modules[name], file_digest(Path(path)))
+def _digest(module: ModuleType, path: str) -> str:
+    if module not in _imported:
+        _imported[module] = file_digest(Path(path))
+    return _imported[module]
 
 
 def _found_there(name: str, path: str) -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ..judge.errors import AuditError
-from .closure import watched
 from .digests import installed_version, joined
 
 CONFIG_NAMES = ("config", "cfg", "conf")
@@ -38,21 +37,19 @@ def is_factory(spec: str) -> bool:
 
 def call_factory(spec: str, what: str, config: Mapping[str, Any] | None = None) -> Any:
     """What the factory returns; it is called with the config if it takes it whole, else with what it takes of it by name."""
-    with watched(spec):
-        factory = _imported(spec, what)
-        arguments, named = ((), {}) if config is None else _taken(factory, config)
-        try:
-            return factory(*arguments, **named)
-        except Exception as error:
-            raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
+    factory = _imported(spec, what)
+    arguments, named = ((), {}) if config is None else _taken(factory, config)
+    try:
+        return factory(*arguments, **named)
+    except Exception as error:
+        raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
 
 
 def named_function(spec: str, what: str) -> Any:
     """The function that a SPEC names."""
     if not is_factory(spec):
         raise AuditError(f"{what} {spec!r}: expected package.module:function")
-    with watched(spec):
-        return _imported(spec, what)
+    return _imported(spec, what)
 
 
 def network_identity(spec: str | None) -> str | None:

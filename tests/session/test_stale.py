@@ -20,6 +20,7 @@ from pytest_fadiag.load.digests import file_digest
 from pytest_fadiag.load.setup import Setup
 from pytest_fadiag.load.sources import DataSpec
 from pytest_fadiag.load.supplied import supplied_digest
+from pytest_fadiag.load.watch import Watch
 from pytest_fadiag.registry import Registry, installed
 from pytest_fadiag.workshop import Workshop
 
@@ -99,7 +100,7 @@ def test_a_run_from_the_cache_imports_no_factory_and_one_that_measures_no_compil
 @pytest.mark.parametrize("sources", [None, 1, {}, {"modules": {"os": 3}, "files": {}, "packages": {}}, {"modules": {}}])
 def test_damaged_sources_are_not_current(sources: object) -> None:
     assert not is_current(sources)
-    assert is_current({"modules": {}, "files": {}, "packages": {}})
+    assert is_current({key: {} for key in ("modules", "files", "folders", "asked", "packages", "installed")})
 
 
 def images(root: Path, colour: int) -> None:
@@ -158,7 +159,7 @@ def test_this_package_is_not_the_users_by_whatever_path_it_was_found() -> None:
     root = Path(pytest_fadiag.__file__).parents[1]
     code = (
         f"import os, sys; sys.path.insert(0, {str(root / 'tests' / '..')!r}); from pytest_fadiag.load import closure; "
-        "print(closure._is_users(os.path.abspath(closure.__file__)))"
+        "print(closure.is_users(os.path.abspath(closure.__file__)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root / "tests")
     assert done.stdout.strip() == "False"
@@ -396,3 +397,139 @@ def test_a_parametrised_test_audits_the_checkpoint_that_its_id_names(repo: Repo)
     result = repo.run("test_own.py")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["the fixture fa_checkpoint gave runs/bp_s42.pt to a test of runs/dfa_s42.pt, whose verdict *"])
+
+
+WATCHED = "--fa-model=watched_net:make"
+PLAIN = "from pytest_fadiag import ResidualMLP\nimport os\ndef make():\n    {}\n    return ResidualMLP(20, 16, 4, 5)\n"
+IN_FORWARD = """
+from pytest_fadiag import ResidualMLP
+class Own(ResidualMLP):
+    def forward(self, x, return_hidden=False):
+        open("there.txt").close()
+        return super().forward(x, return_hidden)
+def make(): return Own(20, 16, 4, 5)
+"""
+AT_IMPORT = "open('there.txt').close()\n" + PLAIN.format("")
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        (PLAIN.format("try: open('new.json').close()\n    except OSError: pass"), "new.json"),
+        (PLAIN.format("os.path.exists('new.json')"), "new.json"),
+        (PLAIN.format("__import__('pathlib').Path('new.json').is_file()"), "new.json"),
+        (PLAIN.format("os.access('new.json', os.R_OK)"), "new.json"),
+        (PLAIN.format("os.listdir('names')"), "names/new.json"),
+        (PLAIN.format("__import__('glob').glob('names/*.json')"), "names/new.json"),
+        (IN_FORWARD, "there.txt"),
+        (AT_IMPORT, "there.txt"),
+    ],
+    ids=["absent", "exists", "pathlib", "access", "listdir", "glob", "forward", "import"],
+)
+def test_whatever_a_factory_asks_for_counts_also_what_is_not_there(
+    repo: Repo, measured: list[str], code: str, changed: str
+) -> None:
+    repo.forget()
+    repo.write("watched_net.py", code)
+    (repo.path / "there.txt").write_text("1")
+    (repo.path / "names").mkdir()
+    both = ("--fa-checkpoint=runs/bp_*.pt", WATCHED, "--fa-diagnostics=a")
+    for _ in range(2):
+        repo.run(*both).assert_outcomes(passed=2)
+    assert len(measured) == 2, "both are kept"
+    (repo.path / changed).write_text("another")
+    for _ in range(2):
+        repo.run(*both).assert_outcomes(passed=2)
+    assert len(measured) == 4, "and both are measured again, once"
+
+
+def test_a_file_that_changes_after_a_factory_read_it_leaves_nothing_that_holds(repo: Repo, measured: list[str]) -> None:
+    """Its digest was taken when all was measured, and was that of a content which nobody had read."""
+    repo.forget()
+    (repo.path / "there.txt").write_text("1")
+    code = "file = __import__('pathlib').Path('there.txt')\n    file.read_text()\n    file.write_text('another')"
+    repo.write("watched_net.py", PLAIN.format(code))
+    for _ in range(2):
+        (repo.path / "there.txt").write_text("1")
+        repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    (repo.path / "there.txt").write_text("another")
+    repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 3
+
+
+def test_watching_leaves_os_as_it_was(tmp_path: Path) -> None:
+    before = os.stat, os.access
+    watch, within = Watch(), Watch()
+    with pytest.raises(ValueError, match="null"), watch, within:
+        assert os.path.exists(tmp_path) and os.stat not in before
+        (tmp_path / "made").write_text("")
+        open("a\0b")  # noqa: SIM115
+    assert (os.stat, os.access) == before
+    assert watch.seen() == within.seen() == {"files": {}, "folders": {}, "asked": {str(tmp_path): "folder"}}
+
+
+def test_an_installed_package_of_the_same_version_with_other_code_counts(
+    repo: Repo, measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.forget()
+    repo.write("site-packages/watched_lab/__init__.py", PLAIN.format(""))
+    monkeypatch.syspath_prepend(str(repo.path / "site-packages"))
+    for change in ("", "", "# another\n", ""):
+        with (repo.path / "site-packages" / "watched_lab" / "__init__.py").open("a") as file:
+            file.write(change)
+        repo.run(BP, "--fa-model=watched_lab:make", "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 2
+    os.utime(repo.path / "site-packages" / "watched_lab" / "__init__.py", (1, 1))
+    repo.run(BP, "--fa-model=watched_lab:make", "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 2, "the same content, installed again"
+
+
+@pytest.mark.parametrize("before", ["", "import watched_net\n"], ids=["new", "changed"])
+def test_a_conftest_that_may_change_a_factorys_module_counts(repo: Repo, measured: list[str], before: str) -> None:
+    repo.forget()
+    repo.write("watched_net.py", PLAIN.format(""))
+    if before:
+        repo.write("conftest.py", before)
+    for _ in range(2):
+        repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 1
+    repo.write("conftest.py", "import watched_net\nwatched_net.ROLL = True\n")
+    for _ in range(2):
+        repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 2
+
+
+def test_a_module_that_a_conftest_imported_and_a_factory_finds_by_its_name_counts(repo: Repo, measured: list[str]) -> None:
+    repo.forget()
+    repo.write("watched_layers.py", PLAIN.format(""))
+    repo.write(
+        "watched_net.py", "import sys\nfind = getattr(sys, 'mod' + 'ules')\ndef make(): return find['watched_layers'].make()\n"
+    )
+    repo.write("conftest.py", "import watched_layers\n")
+    for _ in range(2):
+        repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 1
+    repo.write("watched_layers.py", PLAIN.format("'another'"))
+    repo.run(BP, WATCHED, "--fa-diagnostics=a").assert_outcomes(passed=1)
+    assert len(measured) == 2
+
+
+def test_a_file_that_a_credit_function_reads_counts(repo: Repo, measured: list[str]) -> None:
+    repo.forget()
+    (repo.path / "there.txt").write_text("1")
+    repo.write(
+        "watched_rule.py",
+        "import torch, pathlib\ndef credit(model, x, y, checkpoint):\n    sign = float(pathlib.Path('there.txt').read_text())\n"
+        "    h, states = model.embed(x).detach().requires_grad_(), []\n"
+        "    for block in model.blocks:\n        h = h + block(h)\n        states.append(h)\n"
+        "    loss = torch.nn.functional.cross_entropy(model.out_head(model.out_ln(h)), y, reduction='sum')\n"
+        "    return [sign * grad for grad in torch.autograd.grad(loss, states)]\n",
+    )
+    options = (BP, "--fa-credit=watched_rule:credit", "--fa-diagnostics=f")
+    for _ in range(2):
+        repo.run(*options).assert_outcomes(passed=1)
+    assert len(measured) == 1
+    (repo.path / "there.txt").write_text("-1")
+    for _ in range(2):
+        repo.run(*options).assert_outcomes(failed=1)
+    assert len(measured) == 2
