@@ -157,7 +157,7 @@ def test_where_nothing_is_odd_nothing_is_said() -> None:
     ("value", "low", "high", "said"),
     [
         (-1.0, -2.0, 0.0, "The interval, -2.00 to +0.00 pp, holds 0"),
-        (-1.0, -2.0, -0.004, "is better by 1.00 pp (0.004 to 2.00). Trained by this rule, the blocks do harm"),
+        (-1.0, -2.0, -0.004, "is better by 1.00 pp (0.004 to 2.00). Trained so, the blocks do harm"),
         (1.0, 0.0, 1.9, "The interval, +0.00 to +1.90 pp, holds 0"),
         (1.0, 0.004, 1.9, "The blocks add 1.00 pp (0.004 to 1.90), less than the 2 pp that the protocol asks"),
         (1.0, 1.0, 1.001, "The blocks add 1.00 pp (1.00 to 1.00)"),

@@ -327,7 +327,7 @@ def compared(only_ours: int, only_theirs: int, images: int = 10_000, **changes: 
         (287, 150, 10_000, "The blocks add 1.37 pp (0.96 to 1.78), less than the 2 pp that the protocol asks."),
         (500, 470, 10_000, "The interval, -0.31 to +0.91 pp, holds 0: no evidence that the blocks help."),
         (470, 500, 10_000, "The interval, -0.91 to +0.31 pp, holds 0: no evidence that the blocks help."),
-        (300, 1374, 10_000, "The same network with random blocks is better by 10.74 pp (9.96 to 11.51). Trained by this rule,"),
+        (300, 1374, 10_000, "The same network with random blocks is better by 10.74 pp (9.96 to 11.51). Trained so,"),
         (1390, 1317, 10_000, "holds 0: no evidence that the blocks help."),
     ],
 )

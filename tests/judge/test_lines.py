@@ -427,7 +427,7 @@ def test_the_lines_of_depth() -> None:
         "step of each block in pp: 0: +10.00 (null +0.00)  1: +15.00 (null +12.00)",
         "block 1 is as a new initialisation leaves it",
         "‖f_l‖/‖h_l‖: 0.5  0.5",
-        "block 1 adds nothing, by the 95 % interval of each step",
+        "block 1 adds nothing beyond what random blocks add, as far as the 95 % interval of each step can tell",
     ]
     alone = report(deep((0.5, 0.6, 0.75), dealt=True, interval=None, undrawn=tuple("vwxyz")), headline_acc=None)
     says(

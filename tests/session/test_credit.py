@@ -195,7 +195,10 @@ def test_a_record_that_does_not_know_it_is_no_error_unless_it_is_named(rules: Re
     (rules.path / "expected.json").write_text('{"bp": ""}')
     rules.ini("ab", fa_data="data.npz", fa_expect="expected.json")
     result = rules.run(BP, "--fa-credit=rules:opposite")
-    result.assert_outcomes(passed=2, skipped=1)
-    result.stdout.fnmatch_lines(["bp * walk-back f", "note: not in the record expected.json: credit-alignment"])
+    result.assert_outcomes(passed=2, failed=1)  # what fires is no skip
+    result.stdout.fnmatch_lines(
+        ["CHANGED: credit-alignment fired, and is not in the record expected.json: *", "bp * walk-back f (expected none)"]
+    )
+    rules.run(BP, "--fa-credit=rules:gradient").assert_outcomes(passed=2, skipped=1)
     rules.run(BP, "--fa-credit=rules:broken").assert_outcomes(passed=2, errors=1)
     rules.run(BP, "--fa-credit=rules:opposite", "--fa-diagnostics=abf").assert_outcomes(passed=2, errors=1)

@@ -104,7 +104,7 @@ def in_words(value: float, bounds: Interval | None, minimum: float, without: str
         point = _better(value, "", without) if value < 0 else f"The blocks add {_amount(value)} pp, {short}."
         return f"{point} Without the number of test images nobody knows how sure that is."
     if bounds.high < 0:
-        return f"{_better(value, _span(-bounds.high, -bounds.low), without)} The training of the blocks does harm here."
+        return f"{_better(value, _span(-bounds.high, -bounds.low), without)} Trained so, the blocks do harm."
     if 0 in bounds:
         return f"The interval, {points(bounds.low)} to {points(bounds.high)} pp, holds 0: {NO_EVIDENCE}."
     return f"The blocks add {_amount(value)} pp {_span(bounds.low, bounds.high)}, {short}."
