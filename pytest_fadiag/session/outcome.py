@@ -141,6 +141,8 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
     if not isinstance(target, Target) or (report.passed and report.when != "call"):
         return
     name_skip(report, target.id)
+    if report.passed and judged is not None and set("PA") & set(item.config.getoption("reportchars", "")):
+        report.sections.append(("FA report", str(judged)))  # which -rP shows
     setattr(report, ROW, _row(item, target, report, judged, finding))
 
 

@@ -55,6 +55,14 @@ def test_a_failure_shows_the_report_and_nothing_else(repo: Repo) -> None:
     assert not [line for line in shown if "Error" in line or ".py" in line or line.startswith((">", "E  "))]
 
 
+def test_the_report_of_a_passing_test_is_shown_where_somebody_asks_for_it(repo: Repo) -> None:
+    command = ("--fa-checkpoint=runs/bp_s42.pt", "--fa-diagnostics=a")
+    assert "FA diagnostic report: bp, seed 42" not in repo.run(*command).outlines
+    repo.run(*command, "-rP").stdout.fnmatch_lines(
+        ["*FA report*", "FA diagnostic report: bp, seed 42", "(a) residual-growth: pass"]
+    )
+
+
 def test_the_short_summary_line_carries_the_number(repo: Repo) -> None:
     repo.run("--fa-checkpoint=runs/dfa_s42.pt", "--fa-frozen=1.0").stdout.re_match_lines(
         [
