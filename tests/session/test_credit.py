@@ -194,8 +194,13 @@ def test_a_log_has_no_states_at_which_a_function_could_give_its_credit(rules: Re
 def test_a_record_that_does_not_know_it_is_no_error_unless_it_is_named(rules: Repo) -> None:
     (rules.path / "expected.json").write_text('{"bp": ""}')
     rules.ini("ab", fa_data="data.npz", fa_expect="expected.json")
-    result = rules.run(BP, "--fa-credit=rules:opposite")
+    result = rules.run(BP, "--fa-credit=rules:gradient")
     result.assert_outcomes(passed=2, skipped=1)
-    result.stdout.fnmatch_lines(["bp * walk-back f", "note: not in the record expected.json: credit-alignment"])
+    result.stdout.fnmatch_lines(["note: not in the record expected.json: credit-alignment"])
+    fired = rules.run(BP, "--fa-credit=rules:opposite")
+    fired.assert_outcomes(passed=2, failed=1)  # a fired diagnostic is never a skip
+    fired.stdout.fnmatch_lines(
+        ["bp * walk-back f*", "FAILED *credit-alignment - fired, and is not in the record expected.json*"]
+    )
     rules.run(BP, "--fa-credit=rules:broken").assert_outcomes(passed=2, errors=1)
     rules.run(BP, "--fa-credit=rules:opposite", "--fa-diagnostics=abf").assert_outcomes(passed=2, errors=1)

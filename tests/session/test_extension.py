@@ -115,8 +115,11 @@ def test_it_is_expected_by_name_and_an_older_record_does_not_know_it(extended: R
     changed.assert_outcomes(passed=1, xfailed=3, failed=1)
     changed.stdout.fnmatch_lines(["CHANGED: effective-rank changed from fire to pass: *"])
     older = extended.run(*command, "--fa-expect=older.json")
-    older.assert_outcomes(passed=1, xfailed=3, skipped=1)
-    older.stdout.fnmatch_lines(["dfa *walk-back a b d effective-rank", "note: not in the record older.json: effective-rank"])
+    older.assert_outcomes(passed=1, xfailed=3, failed=1)  # a fired diagnostic is never a skip
+    older.stdout.fnmatch_lines(["dfa *walk-back a b d effective-rank*", "FAILED *fired, and is not in the record older.json*"])
+    passing = extended.run(*command[:2], "--fa-threshold=effective_rank_minimum=0", "--fa-expect=older.json")
+    passing.assert_outcomes(passed=1, xfailed=3, skipped=1)
+    passing.stdout.fnmatch_lines(["note: not in the record older.json: effective-rank"])
     extended.run(*command, "--fa-expect=older.json", "--fa-update-expect")
     assert json.loads((extended.path / "older.json").read_text()) == {"dfa": "abd", DFA: "abd,effective-rank"}
 
