@@ -129,7 +129,13 @@ def _imports(path: str, module: ModuleType) -> list[str]:
         return []
     if not dynamic:
         return names
-    return names + [name for name, other in list(sys.modules.items()) if (own := _file(other)) is not None and is_users(own)]
+    return names + [name for name, other in list(sys.modules.items()) if _is_of_user(getattr(other, "__file__", None))]
+
+
+@cache
+def _is_of_user(path: str | None) -> bool:
+    """Whether a module's file is the user's: asked of thousands of modules, whenever one may reach all of them."""
+    return isinstance(path, str) and is_users(source_of(os.path.abspath(path)))
 
 
 @lru_cache(maxsize=4096)

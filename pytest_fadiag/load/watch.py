@@ -134,7 +134,9 @@ def source_of(path: str) -> str:
     return path
 
 
+_PACKAGES = {"site-packages", "dist-packages"}
+
+
 def is_users(path: str) -> bool:
     """Whether a file belongs neither to Python, nor to an installed package, nor to this one."""
-    parts = Path(path).parts
-    return not path.startswith((*_INSTALLED, _OWN)) and "site-packages" not in parts and "dist-packages" not in parts
+    return not path.startswith((*_INSTALLED, _OWN)) and not _PACKAGES & set(path.split(os.sep))
