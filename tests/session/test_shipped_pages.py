@@ -83,6 +83,6 @@ def check_readme(shown: dict[str, list[str]]) -> None:
 
 def test_the_table_of_credits_can_be_printed() -> None:
     (line,) = {line for _, line in PASTED if line.startswith("python benchmarks/")}
-    words = [*line.split()[1:], "--checkpoint", "ep_s42"]
+    words = [*line.split()[1:], "--checkpoint", "bp_s42"]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "| ep_s42 | h_4 | aligned | +1.000 |" in done.stdout
+    assert "| bp_s42 | h_4 | aligned | +1.000 |" in done.stdout

@@ -36,19 +36,15 @@ def test_each_checkpoint_is_measured_once_without_workers(measured_repo: Path, a
     assert len(alone["reports"]) == len(SEEDS)
 
 
-def test_each_checkpoint_is_measured_once_by_all_workers(repo: WorkerRepo, alone: dict[str, Any]) -> None:
-    audit, measured = repo.counted("-n", "2", "-v")
+def test_each_checkpoint_is_measured_once_by_all_workers_also_where_its_margin_comes_first(
+    repo: WorkerRepo, alone: dict[str, Any]
+) -> None:
+    with (repo.path / "conftest.py").open("a") as file:
+        file.write("\ndef pytest_collection_modifyitems(items):\n    items.reverse()\n")
+    audit, measured = repo.counted("-n", "2", "-v", "--no-loadscope-reorder")
     assert measured == len(SEEDS)
     agree(alone, audit)
     assert scheduler_of(repo.shown) == "CheckpointScheduling"
-
-
-def test_a_margin_that_comes_first_measures_what_the_others_then_take(repo: WorkerRepo, alone: dict[str, Any]) -> None:
-    with (repo.path / "conftest.py").open("a") as file:
-        file.write("\ndef pytest_collection_modifyitems(items):\n    items.reverse()\n")
-    audit, measured = repo.counted("-n", "2", "--no-loadscope-reorder")
-    assert measured == len(SEEDS)
-    agree(alone, audit)
 
 
 def test_a_margin_alone_measures_its_seeds(repo: WorkerRepo) -> None:
