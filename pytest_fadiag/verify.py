@@ -35,7 +35,20 @@ TOLERANCE = 1e-5
 """How far a number may lie from the recorded one: a share of it, or absolutely where it is a cosine or a fraction."""
 ELSEWHERE = 1e-2
 """The same on another device, with another torch or another number of threads, which sum in another order."""
-ABSOLUTE = ("stability", "drift", "invariance", "acc", "share", "gamma", "null", "nudge", "probe", "_pp", "cosine")
+ABSOLUTE = (
+    "stability",
+    "drift",
+    "invariance",
+    "acc",
+    "share",
+    "gamma",
+    "null",
+    "nudge",
+    "probe",
+    "_pp",
+    "cosine",
+    "reference_error",
+)
 """Parts of the names of numbers whose zero means something: of these the difference counts, not its share."""
 LEAST_SEEDS = 2
 """Rows below which there is no margin over seeds."""

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from builders import healthy, row
 from repo import Repo
 
 from pytest_fadiag import AuditError
 from pytest_fadiag.command import main
 from pytest_fadiag.load.sources import DataSpec
-from pytest_fadiag.verify import _differences, find_data, verify
+from pytest_fadiag.verify import Comparison, _differences, find_data, verify
 
 BP, DFA = "runs/bp_s42.pt", "runs/dfa_s42.pt"
 REPRODUCED = "2 of 2 results reproduce; largest relative difference 0e+00"
@@ -272,3 +273,13 @@ def test_norms_are_compared_by_their_share_and_cosines_absolutely() -> None:
     ):  # fmt: skip
         assert (float("inf"), "h") in list(_differences({"h": recorded}, {"h": measured}))
     assert list(_differences({"h": "one", "b": True}, {"h": "other", "b": False})) == []
+
+
+def test_how_closely_the_reference_was_proven_is_rounding_and_no_number_of_the_network() -> None:
+    then, now = (
+        row(healthy(reference_error=error, bp_grad_norms=[9e-6, 8e-6, 7e-6, 5e-6, last], environment={"threads": threads}))
+        for error, last, threads in ((2e-9, 4e-6, 2), (3e-9, 4.00001e-6, 1))
+    )
+    compared = Comparison.of("net.pt", then, now)
+    assert not compared.problem and compared.elsewhere == "threads 2 → 1"
+    assert compared.difference == pytest.approx(2.5e-6, rel=1e-3) and compared.number == "bp_grad_norms[4]"
