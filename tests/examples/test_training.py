@@ -97,7 +97,7 @@ def test_an_interrupted_training_ends_in_the_same_bits(run, tmp_path, monkeypatc
 
 
 def test_a_killed_process_is_resumed_to_the_same_bits(run, fashion, tmp_path):
-    more = ["--augment", "--epochs", "60"]
+    more = ["--augment", "--epochs", "40"]
     whole = run("dfa", *more, name="whole")
     out = tmp_path / "killed.pt"
     script = Path(train.__file__)

@@ -78,6 +78,7 @@ def repo(pytester: pytest.Pytester, zoo: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("pytest_fadiag.show.figures.files.DPI", 60)  # which files there are does not hang on their dots
     if not (zoo / ".pytest_cache").exists():
         Repo(pytester, zoo).measure_once("--fa-checkpoint=runs", "--fa-frozen=controls/*.pt", files=5)
     return Repo(pytester, zoo)
