@@ -120,8 +120,12 @@ class Features:
 def _cells(by_channel: Tensor) -> list[int]:
     """How many cells a grid has in each direction, for at most so many features in all."""
     channels, *sizes = by_channel.shape[1:]
-    most = max(1, int((GRID / channels) ** (1 / len(sizes)) + 1e-9))
-    return [min(most, size) for size in sizes]
+    most = int((GRID / channels) ** (1 / len(sizes)) + 1e-9)
+    if most < 2 <= max(sizes):
+        raise AuditError(
+            f"the head tells places apart, and with {channels} features at each no grid of at most {GRID:,} is left to probe"
+        )
+    return [min(max(most, 1), size) for size in sizes]
 
 
 class Probe:

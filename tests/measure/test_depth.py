@@ -300,6 +300,14 @@ def test_a_head_that_tells_places_apart_is_not_measured_by_the_mean_over_them(ki
     assert seen.tokens == ({"map": "the 5 × 5 cells", "tokens": "the 25 cells"}[kind] if flat else "")
 
 
+def test_maps_too_wide_for_a_grid_of_places_are_not_measured_by_their_mean() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(IMAGES, 1, 8, 8), torch.arange(IMAGES) % 4
+    wide = depth_of(Places("map", flat=True, features=300).eval(), in_batches(x, y))
+    assert "the head tells places apart, and with 300 features at each no grid" in wide.problem and wide.probes == ()
+    assert not depth_of(Places("map", flat=False, features=300).eval(), in_batches(x, y)).problem
+
+
 def test_sorted_data_is_dealt_by_a_fixed_shuffle_whether_it_can_be_indexed_or_not(
     learnt: tuple[nn.Module, Tensor, Tensor],
 ) -> None:
