@@ -55,8 +55,12 @@ LEAST_SEEDS = 2
 AROUND = 2
 """How many folders lie between the root of a data set and its files, which --root may name too."""
 WITH_IT = ("torch", "device", "device_name", "dtype", "threads", "tf32")
-SKIPPED = ("expect", "seeds", "shard", "checkpoint", "log", "missing", "checklist")
-"""Options that say which files are audited: those of the certificate are."""
+TAKEN = (
+    *("stream", "normalize", "batches", "batch-size", "frozen", "threshold", "growth", "confounds", "diagnostics", "protocol"),
+    *("device", "threads", "log-batch", "log-columns", "inconclusive"),
+)
+"""The options that are taken from a certificate: none of them runs code or writes a file."""
+RUN_CODE = ("model", "credit", "unsafe-load")
 
 
 @dataclass(frozen=True)
@@ -311,34 +315,33 @@ def _measured(origin: Origin, files: Files, paths: Sequence[str], digest: str | 
         root = Path(folder).joinpath(*map(str, range(above + 1)))
         root.mkdir(parents=True)
         for path, place in files.places.items():
+            if place.suffix in (".py", ".ini", ".toml", ".cfg"):
+                raise AuditError(f"lists a file that pytest would run or obey, and no audit measures: {path}")
             copy = Path(os.path.normpath(root / path))
             if not copy.is_relative_to(folder):
                 raise AuditError(f"names a file by no path from its root folder: {path}")
             _link(copy, place)
         (root / "pytest.ini").write_text("[pytest]\n", "utf-8")
-        options = [
-            f"--fa-{name}"
-            if text == "True"
-            else f"--fa-{name}={find_data(text, files.roots, digest) if name == 'data' else text}"
-            for name, texts in origin.options.items()
-            if name not in SKIPPED
-            for text in texts
-        ]
+        if code := [name for name in RUN_CODE if name in origin.options]:
+            raise AuditError(f"asks for code of its author (--fa-{code[0]}={origin.options[code[0]][0]}), which is not run")
+        data = [find_data(text, files.roots, digest) for text in origin.options.get("data", ())]
+        taken = {"data": data, **{name: origin.options[name] for name in TAKEN if name in origin.options}}
+        options = [f"--fa-{name}={text}" for name, texts in taken.items() for text in texts]
         kinds = {path: "log" if path in _logs(origin) else "checkpoint" for path in paths}
         targets = [f"--fa-{kinds[path]}={path}" for path in paths]
         command = [
             sys.executable,
+            "-I",
             "-m",
             "pytest",
+            "--noconftest",
             "--fa-only",
             "--fa-no-cache",
             "--fa-report=json:again.json",
             *options,
             *targets,
         ]
-        python = os.pathsep.join(filter(None, [*map(str, files.roots), os.environ.get("PYTHONPATH", "")]))
-        environment = {**os.environ, "PYTHONPATH": python}
-        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
         if not (root / "again.json").is_file():
             raise AuditError("the audit could not be run again:\n" + (done.stderr.strip() or done.stdout[-2000:].strip()))
         return read_audit(root / "again.json")
@@ -356,7 +359,7 @@ def find_data(text: str, roots: Sequence[Path], digest: str | None) -> str:
     """
     recorded = DataSpec.parse(text, others=True)
     if recorded.kind is None or recorded.path is None:
-        return text
+        raise AuditError(f"asks for code of its author (--fa-data={text}), which is not run")
     prefix = text.removesuffix(str(recorded.path)) if ":" in text.removesuffix(str(recorded.path)) else ""
     at = (Path(os.path.normpath(root / recorded.path)) for root in roots)  # an absolute path stays what it is
     there = [path for path in dict.fromkeys(at) if path.exists()]

@@ -89,10 +89,10 @@ def verify_here(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> N
     """Let ``fadiag verify`` measure in this process, where torch is loaded already."""
 
     def run(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
-        assert command[:3] == [sys.executable, "-m", "pytest"]
+        assert command[:4] == [sys.executable, "-I", "-m", "pytest"]
         with pytest.MonkeyPatch.context() as patched:
             patched.chdir(cwd)
-            done = pytester.runpytest_inprocess(*ALONE, *command[3:])
+            done = pytester.runpytest_inprocess(*ALONE, *command[4:])
         return subprocess.CompletedProcess(command, done.ret, done.stdout.str(), done.stderr.str())
 
     monkeypatch.setattr("pytest_fadiag.verify.subprocess", SimpleNamespace(run=run))

@@ -18,6 +18,7 @@ from repo import Repo
 
 from pytest_fadiag import AuditError
 from pytest_fadiag.command import main
+from pytest_fadiag.load.digests import file_digest
 from pytest_fadiag.load.sources import DataSpec
 from pytest_fadiag.verify import Comparison, _differences, find_data, verify
 
@@ -91,7 +92,6 @@ def test_nobody_looks_for_data_that_is_at_its_path(tmp_path: Path, monkeypatch: 
 def test_changed_data_at_its_path_is_taken_where_there_is_no_other(tmp_path: Path) -> None:
     (tmp_path / "data.npz").write_text("changed")
     assert find_data("data.npz", [tmp_path], "0" * 64) == str(tmp_path / "data.npz")
-    assert find_data("mylab.data:test", [tmp_path], None) == "mylab.data:test"
     with pytest.raises(
         AuditError, match=r"the test data is not there, or was changed: neither at /no/data.npz nor by its digest"
     ):
@@ -151,6 +151,32 @@ def test_a_forged_path_writes_nothing_outside_of_the_copy(certified: Path) -> No
     with pytest.raises(AuditError, match="names a file by no path from its root folder"):
         verify(document, [certified])
     assert not forged.parent.exists()
+
+
+@pytest.mark.parametrize("option", ["model", "credit", "unsafe-load", "data"])
+def test_no_option_of_a_certificate_runs_code(certified: Path, option: str) -> None:
+    document = certified / "certificate" / "audit.json"
+    content = json.loads(document.read_text("utf-8"))
+    content["origin"]["options"][option] = ["evil:run"]
+    document.write_text(json.dumps(content), "utf-8")
+    with pytest.raises(AuditError, match="asks for code of its author"):
+        verify(document, [certified])
+
+
+def test_nothing_around_the_files_of_a_certificate_runs_and_nothing_is_written(certified: Path) -> None:
+    """Not what Python or pytest would import by its name, and no report at a path that the certificate names."""
+    document, trace = certified / "certificate" / "audit.json", certified / "trace"
+    for name in ("sitecustomize.py", "conftest.py", "runs/conftest.py"):
+        (certified / name).write_text(f"open({str(trace)!r}, 'w')\n", "utf-8")
+    content = json.loads(document.read_text("utf-8"))
+    content["origin"]["options"]["report"] = [f"markdown:{trace}"]
+    document.write_text(json.dumps(content), "utf-8")
+    assert verify(document, [certified]) == 0
+    content["origin"]["files"]["conftest.py"] = file_digest(certified / "conftest.py")
+    document.write_text(json.dumps(content), "utf-8")
+    with pytest.raises(AuditError, match="would run or obey"):
+        verify(document, [certified])
+    assert not trace.exists()
 
 
 @pytest.mark.usefixtures("verify_here")
