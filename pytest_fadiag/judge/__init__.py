@@ -1,1 +1,1 @@
-"""The science of the audit, free of pytest: measure with torch once, then judge plain numbers."""
+"""Plain numbers to findings and verdicts: no torch, no numpy, no pytest."""

@@ -1,20 +1,40 @@
-"""The frozen-random (or shallow) control that an audited network is compared with."""
+"""The frozen-random (or shallow) control of a network, and what makes it doubtful."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from .config import Plain, plain_config
-from .doubts import Doubt, DoubtKind
-from .errors import AuditError
-from .inputs import StatedInputs
-from .names import LONGEST_NAME, as_name
-from .ranges import hold
-from .records import Accuracy
+import msgspec
 
-UNMARKED = "nothing in its name or config says that its blocks are frozen"
+from .margins import reads_less
+from .records import Inputs, Score
+from .words import and_more, fraction
+
+if TYPE_CHECKING:
+    from .report import Report
+
+
+class Severity(str, enum.Enum):
+    """What follows from a doubt about a control."""
+
+    INVALID = "invalid"
+    """There is no control left: (d) is not measured."""
+    WARNING = "warning"
+    """No pass rests on it."""
+    REMARK = "remark"
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """One reason to question a control."""
+
+    severity: Severity
+    text: str
+    other: bool = False
+    """Whether it is not this network with random blocks, trained by the same rule."""
 
 
 class ControlKind(str, enum.Enum):
@@ -23,80 +43,188 @@ class ControlKind(str, enum.Enum):
     FROZEN = "frozen"
     SHALLOW = "shallow"
     UNMARKED = "unmarked"
-    """A file that neither its name nor its config calls frozen or shallow; it is taken for frozen."""
-
-    def __str__(self) -> str:
-        return self.value
-
-    @property
-    def words(self) -> str:
-        """What the report calls such a control."""
-        return "shallow" if self is ControlKind.SHALLOW else "frozen-random"
-
-    @property
-    def blocks(self) -> str:
-        """What stands in the place of trained blocks."""
-        return "no blocks" if self is ControlKind.SHALLOW else "random blocks"
+    """Neither name nor config say frozen or shallow; it is taken for frozen."""
 
 
-@dataclass(frozen=True)
-class Control:
-    """A control's accuracy and where it comes from."""
+class Control(msgspec.Struct, frozen=True):
+    """A control's accuracy and where it comes from.
 
-    accuracy: Accuracy
+    >>> Control(Score(0.349)).source
+    'given as a number'
+    """
+
+    score: Score
     source: str = "given as a number"
     method: str | None = None
     seed: int | None = None
     kind: ControlKind = ControlKind.FROZEN
-    inputs: StatedInputs | None = None
-    """What it was evaluated on, where it was evaluated here."""
+    inputs: Inputs | None = None
     doubts: tuple[Doubt, ...] = ()
-    """What its file told against it, beside the network that it was compared with."""
-    config: Mapping[str, Plain] = field(default_factory=dict, hash=False)
-    """What its file says of its training."""
+    """What its file told against it when it was compared with the network."""
+    config: dict[str, Any] = {}
     probes: tuple[float, ...] = ()
-    """What a linear probe reads at its h_0 … h_L, where it was evaluated here."""
-
-    def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "kind", ControlKind(self.kind))
-        except ValueError:
-            raise AuditError(f"the kind of a control is {', '.join(ControlKind)}, not {self.kind!r}") from None
-        hold(self, "probes", high=1)
-        object.__setattr__(self, "config", plain_config(self.config))
-        object.__setattr__(self, "source", as_name(self.source, "the source of a control", LONGEST_NAME))
-        if self.method is not None:
-            object.__setattr__(self, "method", as_name(self.method, "the method of a control"))
+    """Linear probes of its h_0 … h_L, where measured."""
 
     @property
-    def unmarked(self) -> Doubt | None:
-        """That nothing calls it a control; of a log there are no tensors either that would tell."""
-        return Doubt(DoubtKind.UNMARKED, self.source) if self.kind is ControlKind.UNMARKED else None
+    def blocks(self) -> str:
+        """What it has in place of trained blocks, in words."""
+        return "no blocks" if self.kind is ControlKind.SHALLOW else "frozen random blocks"
 
-    def other_data(self, audited: str | None) -> Doubt | None:
-        """That it was measured on other test data; nothing where the digest of one of the two is not known."""
-        own = self.accuracy.data
-        if own is None or audited is None or own == audited:
-            return None
-        return Doubt(DoubtKind.OTHER_DATA, f"SHA-256 {own[:12]}… there and {audited[:12]}… here")
+    def __str__(self) -> str:
+        return ", ".join(
+            filter(
+                None, (self.source, self.method, "" if self.seed is None else f"seed {self.seed}")
+            )
+        )
 
-    def another_method(self, audited: str) -> Doubt | None:
-        """That it controls another method; nothing where it is a control of the audited one or of none."""
-        return None if self.method in (None, audited) else Doubt(DoubtKind.OTHER_METHOD, str(self.method))
 
-    def another_seed(self, audited: int | None) -> Doubt | None:
-        """That it is of another seed; nothing where it is of the audited one, or one of the two is not known."""
-        same = None in (self.seed, audited) or self.seed == audited
-        return None if same else Doubt(DoubtKind.OTHER_SEED, str(self.seed))
+class Fingerprint(msgspec.Struct, frozen=True):
+    """What tells the tensors of two networks apart without keeping them."""
 
-    def describe(self, method: str, seed: int | None) -> str:
-        """The provenance in words, for a network of this method and seed."""
-        another_method, another_seed = self.another_method(method), self.another_seed(seed)
-        of_seed = "" if self.seed is None else f"seed {self.seed}"
-        parts = [
-            self.source,
-            UNMARKED if self.kind is ControlKind.UNMARKED else "",
-            of_seed if another_seed is None else another_seed.text,
-            "" if another_method is None else f"{another_method.text}, not {method}",
-        ]
-        return ", ".join(filter(None, parts))
+    shapes: dict[str, tuple[int, ...]] = {}
+    weights: dict[str, str] = {}
+    """A digest of every matrix or kernel."""
+    moved: tuple[str, ...] = ()
+    """Scales and shifts of normalisation layers whose entries differ: these were trained."""
+    blocks: tuple[tuple[str, ...], ...] = ()
+    """The parameters of each block."""
+
+    @property
+    def digest(self) -> str:
+        """One digest of all matrices: two training runs have no matrix in common."""
+        return hashlib.blake2b(
+            repr(sorted(self.weights.items())).encode(), digest_size=16
+        ).hexdigest()
+
+    def doubts(self, control: Fingerprint, *, shallow: bool = False) -> tuple[Doubt, ...]:
+        """What a control's tensors tell against it as a control of this network."""
+        inside = {name for block in self.blocks for name in block}
+        ours, theirs = self.shapes, control.shapes
+        if shallow:  # it has no blocks
+            ours = {name: shape for name, shape in ours.items() if name in theirs}
+        odd = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+        outside = [name for name in self.moved if name in theirs and name not in inside]
+        trained = [name for name in control.moved if name in inside and not shallow]
+        same = {
+            name for name, digest in self.weights.items() if control.weights.get(name) == digest
+        }
+        matrices = [self.weights.keys() & {*block} for block in self.blocks]
+        shared = [str(at) for at, names in enumerate(matrices) if names and names <= same]
+        where = f"block {', '.join(shared)} of {len(self.blocks)}" if shared else ""
+        if self.weights and self.weights == control.weights:
+            where = "all layers"
+        found = (
+            Doubt(
+                Severity.WARNING,
+                f"control of a different architecture: {odd[0]} is "
+                f"{theirs.get(odd[0], 'absent')}, here {ours.get(odd[0], 'absent')}",
+                True,
+            )
+            if odd
+            else None,
+            Doubt(
+                Severity.REMARK,
+                f"the control looks undertrained: {and_more(outside)} still at the initial value, "
+                "unlike the network's",
+            )
+            if inside and outside and not {*outside} & {*control.moved}
+            else None,
+            Doubt(
+                Severity.WARNING,
+                f"the control's blocks were trained: entries of {and_more(trained)} differ",
+                True,
+            )
+            if trained
+            else None,
+            Doubt(
+                Severity.REMARK,
+                f"network and control share their weights in {where}: the network's blocks were "
+                "never trained, or the control's are not random",
+                True,
+            )
+            if where
+            else None,
+        )
+        return tuple(doubt for doubt in found if doubt)
+
+
+def doubts_about(report: Report) -> tuple[Doubt, ...]:
+    """Everything that makes the control of a report doubtful."""
+    control, score, depth = report.control, report.score, report.depth
+    if control is None:
+        return ()
+    method, seed, accuracy, data = (
+        control.method,
+        control.seed,
+        control.score.value,
+        control.score.data,
+    )
+    images = control.score.images or (score.images if score else None)
+    ours = str((score.data if score else None) or report.environment.get("data_sha256") or "")
+    chance, how = max(guesses(report), default=(-1.0, ""))
+    probes = [(control.probes[0], images // 2)] if control.probes and images else []
+    probes += [(depth.probes[0], depth.read)] if depth and depth.probes else []
+    above = [
+        probe
+        for probe, read in probes
+        if read and reads_less(accuracy, images or read, probe, read)
+    ]
+    found = (
+        Doubt(
+            Severity.INVALID,
+            f"control rejected: measured on other test data ({data[:12]}…, here {ours[:12]}…)",
+        )
+        if data and ours and data != ours
+        else None,
+        Doubt(
+            Severity.INVALID, f"control rejected: accuracy at chance ({fraction(accuracy)}, {how})"
+        )
+        if accuracy <= chance + slack(chance, images)
+        else None,
+        Doubt(
+            Severity.WARNING,
+            f"the control looks undertrained: accuracy {fraction(accuracy)}, linear probe of h_0 "
+            f"{fraction(max(above))}",
+        )
+        if above
+        else None,
+        *control.doubts,
+        Doubt(
+            Severity.REMARK,
+            f"control {control.source}: cannot confirm that its blocks were frozen (set "
+            "`frozen: true` in its config)",
+            True,
+        )
+        if control.kind is ControlKind.UNMARKED
+        else None,
+        Doubt(
+            Severity.REMARK,
+            f"compared with the control of {method}; {report.method_name} has none of its own",
+            True,
+        )
+        if method not in (None, report.method_name)
+        else None,
+        Doubt(Severity.REMARK, f"compared with the control of seed {seed}, not seed {report.seed}")
+        if None not in (seed, report.seed) and seed != report.seed
+        else None,
+    )
+    return tuple(doubt for doubt in found if doubt)
+
+
+def void(doubts: Iterable[Doubt]) -> str:
+    """Why the control that was supplied is rejected; empty where it is not."""
+    return next((doubt.text for doubt in doubts if doubt.severity is Severity.INVALID), "")
+
+
+def guesses(report: Report) -> list[tuple[float, str]]:
+    """What guessing gives, and how: by the classes that occur, the outputs, the largest class."""
+    share, counts = report.label_class_share, (report.label_classes, report.classes)
+    return [
+        *((1 / classes, f"1/{classes}") for classes in counts if classes),
+        *([(share, f"{fraction(share)}, the share of the most frequent class")] if share else []),
+    ]
+
+
+def slack(chance: float, images: int | None) -> float:
+    """Two standard errors of an accuracy at chance; one point for an unknown number of images."""
+    return 2 * math.sqrt(max(chance * (1 - chance), 0.0) / images) if images else 0.01

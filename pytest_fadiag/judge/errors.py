@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 
-class AuditFailure(AssertionError):
-    """A diagnostic fired, or did not where it was expected to; the text is the report, the headline its one line."""
-
-    def __init__(self, text: str, headline: str) -> None:
-        super().__init__(text)
-        self.headline = headline
-
-
 class AuditError(ValueError):
-    """Says what was wrong, where, and what to do; the text is meant for the person who typed the command."""
+    """Bad input, in one sentence that says what to do; shown without a traceback."""
 
 
-class AuditChange(AssertionError):
-    """A verdict is not the one that was recorded; no :class:`AuditFailure`, so that nothing that expects one excuses it."""
+class AuditFailure(AssertionError):
+    """A diagnostic fired, or did not although expected; the text is what a failing test shows."""
 
     def __init__(self, text: str, headline: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""The interval of an accuracy margin: of one network over its test images, and of a method over its seeds and their images."""
+"""The interval of an accuracy margin: of one network, and of a method over its seeds."""
 
 from __future__ import annotations
 
@@ -6,151 +6,138 @@ import enum
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from .errors import AuditError
-from .records import Accuracy
-from .student_t import Z95, t95
-from .wording import count
+from .records import Score
+from .words import plural
 
+Z95 = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
 ASSUMED_IMAGES = 10_000
-"""The number of test images where nobody states it: that of the usual test sets, CIFAR-10's and the MNISTs'."""
+"""The number of test images where none is stated: that of CIFAR-10 and the MNISTs."""
 MOST_SEEDS = 1_000
-"""Beyond this nobody is helped by a number of seeds."""
-UNPAIRED = "which images each network has right is not known, so the noise of the test images is taken as unpaired"
+UNPAIRED = "per-image results are not known, so the noise of the test images is taken as unpaired"
 ASSUMED = (
-    "the number of test images is not known: {images:,} were assumed for the noise of the images, taken as unpaired; state "
-    "it as n_test in the log's config, or record it as images"
+    f"the number of test images is not known, so {ASSUMED_IMAGES:,} are assumed, unpaired; state "
+    "it as n_test in the log's config"
 )
-PAIRED_MAY = "checkpoints, audited image by image, may need fewer"
 
 
-@dataclass(frozen=True)
-class Interval:
+def t95(df: float) -> float:
+    """The 97.5 % quantile of Student's t at any number of degrees of freedom, to 1e-7 or better.
+
+    With a = df/2 and x = df/(df + t²) the two tails hold the incomplete beta function I_x(a, 1/2),
+    here as a series. Its logarithm is convex in log x, so Newton's steps from the normal quantile
+    come down to the root. From 30 degrees on Cornish and Fisher's expansion in 1/df is as accurate
+    (Abramowitz and Stegun, 26.7.5).
+    """
+    if df >= 30:
+        terms = (
+            (Z95**3 + Z95) / 4,
+            (5 * Z95**5 + 16 * Z95**3 + 3 * Z95) / 96,
+            (3 * Z95**7 + 19 * Z95**5 + 17 * Z95**3 - 15 * Z95) / 384,
+            (79 * Z95**9 + 776 * Z95**7 + 1482 * Z95**5 - 1920 * Z95**3 - 945 * Z95) / 92160,
+        )
+        return Z95 + sum(term / df**power for power, term in enumerate(terms, start=1))
+    a = df / 2
+    log_scale = math.lgamma(a + 0.5) - math.lgamma(a + 1) - math.lgamma(0.5)  # 1/(a·B(a, 1/2))
+    log_x, step = -math.log1p(Z95**2 / df), math.inf
+    while abs(step) > 1e-12 * abs(log_x):
+        x, rest = math.exp(log_x), -math.expm1(log_x)
+        series, term, index = 1.0, 1.0, 0
+        while term > 1e-17 * series:  # 1 + x·(a+½)/(a+1) + x²·(a+½)(a+1½)/((a+1)(a+2)) + …
+            term *= x * (a + 0.5 + index) / (a + 1 + index)
+            series, index = series + term, index + 1
+        log_tails = log_scale + a * log_x + math.log(rest) / 2 + math.log(series)
+        step = (log_tails - math.log(0.05)) * rest * series / a
+        log_x -= step
+    return math.sqrt(df * math.expm1(-log_x)) if log_x > -700 else math.inf
+
+
+class Interval(msgspec.Struct, frozen=True):
     """A 95 % interval of a margin in percentage points, and how it was obtained."""
 
     low: float
     high: float
-    kind: str
+    kind: str = ""
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
 
 
-# --- one network -----------------------------------------------------------------------------------------------------
+def margin_interval(ours: Score, theirs: Score) -> Interval | None:
+    """The interval of ``ours − theirs``: paired where both are known image by image.
 
+    ``None`` without a number of images. Paired it is Bonett and Price's, unpaired Agresti and
+    Caffo's: Wald's with one image added to each count.
 
-def margin_interval(headline: Accuracy, control: Accuracy) -> Interval | None:
-    """The interval of ``headline - control``, or ``None`` where the number of test images is unknown."""
-    if not headline.images:
-        return None
-    outcomes = _on_the_same_images(headline, control)
-    if outcomes is None:
-        return binomial_interval(headline.value, headline.images, control.value, control.images or headline.images)
-    ours, theirs = outcomes
-    return paired_interval((ours & ~theirs).bit_count(), (theirs & ~ours).bit_count(), headline.images)
-
-
-def paired_interval(only_ours: int, only_theirs: int, images: int) -> Interval:
-    """Bonett and Price's interval for paired proportions, from how many images only one of both has right.
-
-    It is Wald's with one image added to each of these two numbers, which keeps the width above zero when no image tells
-    both apart; at 10,000 images that changes nothing visible.
+    >>> margin_interval(Score(0.9, 10_000), Score(0.8, 10_000)).kind
+    'binomial, 10,000 images, unpaired'
     """
-    n = images + 2
-    a, b = (only_ours + 1) / n, (only_theirs + 1) / n
-    centre = a - b
-    half = Z95 * math.sqrt((a + b - centre**2) / n)
-    return _clipped(100 * (centre - half), 100 * (centre + half), f"paired over {images:,} images")
+    if not ours.images:
+        return None
+    pair = _on_the_same_images(ours, theirs)
+    if pair is not None:
+        n = ours.images + 2
+        a, b = ((one & ~other).bit_count() + 1 for one, other in (pair, pair[::-1]))
+        variance = ((a + b) / n - ((a - b) / n) ** 2) / n
+        centre, kind = (a - b) / n, f"paired over {ours.images:,} images"
+    else:
+        sizes = ours.images, theirs.images or ours.images
+        p, q = (
+            (score.value * n + 1) / (n + 2) for score, n in zip((ours, theirs), sizes, strict=True)
+        )
+        variance = p * (1 - p) / (sizes[0] + 2) + q * (1 - q) / (sizes[1] + 2)
+        centre, kind = p - q, f"binomial, {ours.images:,} images, unpaired"
+    return Interval(*_around(100 * centre, 100 * Z95 * math.sqrt(variance)), kind)
 
 
-def binomial_interval(ours: float, n_ours: int, theirs: float, n_theirs: int) -> Interval:
-    """Agresti and Caffo's interval for two independent proportions: Wald with one hit and one miss added to each."""
-    a, b = ((p * n + 1) / (n + 2) for p, n in ((ours, n_ours), (theirs, n_theirs)))
-    half = Z95 * math.sqrt(a * (1 - a) / (n_ours + 2) + b * (1 - b) / (n_theirs + 2))
-    return _clipped(100 * (a - b - half), 100 * (a - b + half), f"binomial, {n_ours:,} images, unpaired")
+def paired_mean(differences: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of a mean difference over images, in pp, with two images added as above."""
+    n = len(differences) + 2
+    mean = sum(differences) / n
+    variance = ((sum(d * d for d in differences) + 2) / n - mean**2) / n
+    return _around(100 * mean, 100 * Z95 * math.sqrt(variance))
 
 
-def _clipped(low: float, high: float, kind: str) -> Interval:
-    """An interval without what lies beyond ±100 percentage points, where no margin can be."""
-    return Interval(max(low, -100.0), min(high, 100.0), kind)
-
-
-def _on_the_same_images(*accuracies: Accuracy) -> list[int] | None:
-    """Which images each has right, one bit an image; ``None`` if that is unknown, or they were evaluated on different ones."""
-    outcomes = [accuracy.bits() for accuracy in accuracies]
-    orders = {(accuracy.images, accuracy.order) for accuracy in accuracies}
-    digests = {accuracy.data for accuracy in accuracies if accuracy.data is not None}  # older records have none
-    paired = len(orders) == 1 and len(digests) <= 1 and None not in outcomes
-    return [bits for bits in outcomes if bits is not None] if paired else None
-
-
-# --- a method over its seeds -----------------------------------------------------------------------------------------
+def reads_less(accuracy: float, images: int, probe: float, read: int) -> bool:
+    """Whether an accuracy is below that of a probe on other images, by two standard errors."""
+    variance = probe * (1 - probe) / read + accuracy * (1 - accuracy) / images
+    return accuracy < probe - 2 * math.sqrt(variance)
 
 
 class SeedVerdict(str, enum.Enum):
-    """What the interval of the margin says of the minimum."""
+    """What the interval of the margin says about the minimum."""
 
     PASS = "PASS"
     FIRE = "FIRE"
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
-@dataclass(frozen=True)
-class Variance:
-    """The parts of the variance of a mean margin over n seeds and N images, in squared percentage points."""
-
-    over_seeds: float
-    """v_s: the variance of the margins of the seeds, divided by n."""
-    over_images: float
-    """v_i: the variance of the margins of the images, divided by N."""
-    residual: float = 0.0
-    """v_e: the variance that neither seeds nor images explain, divided by nN; it is a part of both others."""
-
-    @property
-    def total(self) -> float:
-        """The variance of the mean; what is in both parts counts once."""
-        return max(self.over_seeds + self.over_images - self.residual, self.over_images)
-
-    def degrees_of_freedom(self, seeds: int, images: int) -> float | None:
-        """Satterthwaite's, or ``None`` where nothing varies."""
-        if self.total == 0:
-            return None
-        by_seeds, by_images = self.over_seeds / self.total, self.over_images / self.total
-        return 1 / (by_seeds**2 / (seeds - 1) + by_images**2 / (images - 1))
-
-    def half_width(self, seeds: int, images: int) -> float:
-        """Half the width of the 95 % interval: 0 where nothing varies."""
-        df = self.degrees_of_freedom(seeds, images)
-        return 0.0 if df is None else t95(df) * math.sqrt(self.total)
-
-    def with_seeds(self, share: float) -> Variance:
-        """The variance to expect of 1/share times as many seeds; what all of them have in common on an image stays."""
-        common = max(self.over_images - self.residual, 0.0)
-        over_images = common + share * (self.over_images - common)
-        return Variance(share * self.over_seeds, over_images, share * self.residual)
-
-
-@dataclass(frozen=True)
-class SeedMargin:
+class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
     """The mean margin of a method over its seeds, in percentage points."""
 
     seeds: int
-    images: int | None
+    images: int
     margin: float
     interval: Interval
     minimum: float
-    variance: Variance
-    degrees_of_freedom: float | None = None
-    """Those of the interval; ``None`` where nothing varies, or an earlier version resampled the interval."""
+    over_seeds: float
+    """v_s: the variance of the seeds' margins, divided by their number n."""
+    over_images: float
+    """v_i: the variance of the images' margins, divided by their number N."""
+    residual: float = 0.0
+    """v_e: what neither seeds nor images explain, divided by nN; a part of both others."""
+    assumed: bool = False
+    """Whether the number of images is assumed."""
     caveat: str = ""
     """What the interval leaves out, or had to assume."""
-    assumed_images: int | None = None
-    """The number of images that was assumed where nobody states it."""
 
     @property
     def verdict(self) -> SeedVerdict:
-        """PASS if the lower bound reaches the minimum, as a margin that equals it passes (d); FIRE if the upper is below it."""
+        """PASS if the lower bound reaches the minimum, FIRE if the upper bound is below it."""
         if self.interval.low >= self.minimum:
             return SeedVerdict.PASS
         return SeedVerdict.FIRE if self.interval.high < self.minimum else SeedVerdict.INCONCLUSIVE
@@ -158,136 +145,123 @@ class SeedMargin:
     @property
     def seed_sd(self) -> float:
         """The sample standard deviation of the margin from seed to seed."""
-        return math.sqrt(self.seeds * self.variance.over_seeds)
+        return math.sqrt(self.seeds * self.over_seeds)
 
+    @property
     def needed(self) -> str:
-        """How many seeds would decide if margin and spread stayed what they are; nothing where they are decided."""
+        """How many seeds would decide at this margin and spread; empty where it is decided."""
         if self.verdict is not SeedVerdict.INCONCLUSIVE:
             return ""
-        images = self.images or self.assumed_images or ASSUMED_IMAGES
-        distance = abs(self.margin - self.minimum)
-        if distance == 0:
-            return "the margin is exactly the minimum, which no number of seeds decides"
+        common = max(
+            self.over_images - self.residual, 0.0
+        )  # what seeds have in common on an image stays
 
-        def decides(seeds: int) -> bool:
-            return self.variance.with_seeds(self.seeds / seeds).half_width(seeds, images) <= distance
+        def decides(seeds: float) -> bool:
+            share = self.seeds / seeds
+            own = share * (self.over_images - common)
+            spread = share * self.over_seeds, common + own, share * self.residual
+            return _half_width(*spread, seeds, self.images) <= abs(self.margin - self.minimum)
 
-        # Pairing takes away what a network and its control have in common, which is most of the noise of the images.
-        pairing = f"; {PAIRED_MAY}" if self.caveat else ""
-        if t95(images - 1) * math.sqrt(self.variance.with_seeds(0.0).total) > distance:
-            which = f"{images:,} {'assumed ' if self.assumed_images else ''}test images"
-            return f"more seeds alone cannot decide: the noise of the {which} is too large, more of them are needed{pairing}"
-        # Of few images the interval may widen again with more seeds, as its degrees of freedom become those of the images.
+        pairing = "; checkpoints, audited image by image, may need fewer" if self.caveat else ""
+        if self.margin != self.minimum and not decides(math.inf):
+            return f"more seeds cannot decide: {self.images:,} test images are too few{pairing}"
+        # With few images an interval may widen again: its degrees of freedom become theirs.
         undecided = (seeds for seeds in range(MOST_SEEDS, self.seeds, -1) if not decides(seeds))
         least = next(undecided, self.seeds) + 1
         if least > MOST_SEEDS:
-            return f"the margin is so close to the minimum that more than {MOST_SEEDS:,} seeds would be needed{pairing}"
-        more = count(least - self.seeds, "more seed")
-        return f"about {more} ({least:,} in all) would decide if margin and spread stay as they are{pairing}"
+            return (
+                f"more than {MOST_SEEDS:,} seeds: the margin is too close to the minimum{pairing}"
+            )
+        return f"about {plural(least - self.seeds, 'more seed')} ({least:,} in all){pairing}"
 
 
-def seed_margin(ours: Sequence[Accuracy], theirs: Sequence[Accuracy], minimum: float) -> SeedMargin:
-    """The margin of networks over their controls, seed by seed: image by image where that is known, else from accuracies."""
-    if len(ours) < 2 or len(ours) != len(theirs):
+def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) -> SeedMargin:
+    """The mean margin of networks over their controls, paired where known image by image."""
+    seeds, outcomes = len(ours), _on_the_same_images(*ours, *theirs)
+    n, m = (min((s.images for s in side if s.images), default=0) for side in (ours, theirs))
+    assumed, images = not (n or m), min(n or m or ASSUMED_IMAGES, m or n or ASSUMED_IMAGES)
+    if seeds < 2 or seeds != len(theirs) or images < 2:
         raise AuditError(
-            f"a margin over seeds needs two or more seeds, each with its control; got {len(ours)} and {len(theirs)}"
+            "a margin over seeds needs two or more networks, each with a control; got "
+            f"{seeds} and {len(theirs)} over {plural(images, 'image')}"
         )
-    outcomes = _on_the_same_images(*ours, *theirs)
-    if outcomes is None:
-        return _unpaired(ours, theirs, minimum)
-    images = ours[0].images or 0
-    margin, variance = _paired(outcomes[: len(ours)], outcomes[len(ours) :], images)
-    return _judged(margin, variance, minimum, len(ours), images, f"{images:,} images, paired")
+    if outcomes is not None:
+        margin, spread = _paired(outcomes[:seeds], outcomes[seeds:], images)
+        kind, caveat = "images, paired", ""
+    else:
+        margins = [100 * (a.value - b.value) for a, b in zip(ours, theirs, strict=True)]
+        p, q = (statistics.fmean(score.value for score in side) for side in (ours, theirs))
+        noise = p * (1 - p) / (n or images) + q * (1 - q) / (m or images)  # the same for all seeds
+        margin = statistics.fmean(margins)
+        spread = statistics.variance(margins) / seeds, 100**2 * noise, 0.0
+        kind = f"{'assumed ' if assumed else ''}images, unpaired"
+        caveat = ASSUMED if assumed else UNPAIRED
+    low, high = _around(margin, _half_width(*spread, seeds, images))
+    return SeedMargin(
+        seeds=seeds,
+        images=images,
+        margin=round(margin, 9),  # 0.38 − 0.36 is 2 pp, not a hair above
+        interval=Interval(
+            round(low, 9), round(high, 9), f"over {seeds} seeds and {images:,} {kind}"
+        ),
+        minimum=minimum,
+        over_seeds=spread[0],
+        over_images=spread[1],
+        residual=spread[2],
+        assumed=assumed,
+        caveat=caveat,
+    )
 
 
-def _paired(ours: Sequence[int], theirs: Sequence[int], images: int) -> tuple[float, Variance]:
-    """Mean and variance of D_ij: 1 where only the network of seed i has image j right, -1 where only its control has, else 0.
-
-    All sums are whole numbers, so that nothing is rounded before the last division.
+def _paired(
+    ours: Sequence[int], theirs: Sequence[int], images: int
+) -> tuple[float, tuple[float, float, float]]:
+    """Mean, v_s, v_i and v_e of D_ij: 1 where only network i has image j right, −1 where only its
+    control has. All sums are whole numbers: nothing is rounded before the last division.
     """
-    _check_images(images)
     seeds = len(ours)
     better = [a & ~b for a, b in zip(ours, theirs, strict=True)]
     worse = [b & ~a for a, b in zip(ours, theirs, strict=True)]
-    by_seed = [plus.bit_count() - minus.bit_count() for plus, minus in zip(better, worse, strict=True)]
-    total = sum(by_seed)
-    squares = sum(plus.bit_count() + minus.bit_count() for plus, minus in zip(better, worse, strict=True))
-    seed_squares = sum(value**2 for value in by_seed)
-    # Over the images, the squares of their sums over seeds: a sum over pairs of seeds of D_ij·D_kj.
+    by_seed = [
+        plus.bit_count() - minus.bit_count() for plus, minus in zip(better, worse, strict=True)
+    ]
+    squares = sum(outcomes.bit_count() for outcomes in (*better, *worse))
+    total, seed_squares = sum(by_seed), sum(value**2 for value in by_seed)
+    # Over the images, the squares of their sums over seeds: over pairs of seeds, D_ij·D_kj.
     image_squares = sum(
-        (better[i] & better[k]).bit_count() + (worse[i] & worse[k]).bit_count() - 2 * (better[i] & worse[k]).bit_count()
+        (better[i] & better[k]).bit_count()
+        + (worse[i] & worse[k]).bit_count()
+        - 2 * (better[i] & worse[k]).bit_count()
         for i in range(seeds)
         for k in range(seeds)
     )
     cells = seeds * images
-    of_seeds = seeds * seed_squares - total**2
-    of_images = images * image_squares - total**2
-    of_rest = cells * squares - seeds * seed_squares - images * image_squares + total**2
-    to_points = 100**2 / cells**2
-    return 100 * total / cells, Variance(
-        to_points * of_seeds / (seeds - 1),
-        to_points * of_images / (images - 1),
-        to_points * of_rest / ((seeds - 1) * (images - 1)),
+    rest = cells * squares - seeds * seed_squares - images * image_squares + total**2
+    unit = 100**2 / cells**2
+    return 100 * total / cells, (
+        unit * (seeds * seed_squares - total**2) / (seeds - 1),
+        unit * (images * image_squares - total**2) / (images - 1),
+        unit * rest / ((seeds - 1) * (images - 1)),
     )
 
 
-def _unpaired(ours: Sequence[Accuracy], theirs: Sequence[Accuracy], minimum: float) -> SeedMargin:
-    """The noise of the images is binomial, and does not shrink with seeds, who are tested on the same ones.
-
-    That is wider than what the images one by one would give, as long as they are as hard for a network as for its control:
-    pairing takes the common part of the noise away, and a part of each seed's own shrinks with their number. So no verdict is
-    definite here that would not be there. Where the number of images is not stated, no more than 10,000 are assumed; that is
-    too many for a smaller test set, which only whoever knows its size can say, so the caveat asks for it.
-    """
-    # A network and its control were evaluated on the same test set, as far as anyone knows.
-    pairs = [(a.images or b.images, b.images or a.images) for a, b in zip(ours, theirs, strict=True)]
-    numbers = [number for pair in pairs for number in pair if number]
-    assumed = None if len(numbers) == 2 * len(pairs) else min([ASSUMED_IMAGES, *numbers])
-    n_ours, n_theirs = (min(assumed or number or 0 for number in side) for side in zip(*pairs, strict=True))
-    images = min(n_ours, n_theirs)
-    _check_images(images)
-    margins = [100 * (a.value - b.value) for a, b in zip(ours, theirs, strict=True)]
-    p, q = (statistics.fmean(accuracy.value for accuracy in group) for group in (ours, theirs))
-    variance = Variance(statistics.variance(margins) / len(margins), 100**2 * (p * (1 - p) / n_ours + q * (1 - q) / n_theirs))
-    return _judged(
-        statistics.fmean(margins),
-        variance,
-        minimum,
-        len(margins),
-        images,
-        f"{images:,} {'assumed ' if assumed else ''}images, unpaired",
-        caveat=ASSUMED.format(images=assumed) if assumed else UNPAIRED,
-        assumed=bool(assumed),
-    )
+def _half_width(
+    over_seeds: float, over_images: float, residual: float, seeds: float, images: int
+) -> float:
+    """Half the width of the 95 % interval, with Satterthwaite's degrees of freedom."""
+    total = max(over_seeds + over_images - residual, over_images)
+    if total == 0:
+        return 0.0
+    by_seeds, by_images = over_seeds / total, over_images / total
+    return t95(1 / (by_seeds**2 / (seeds - 1) + by_images**2 / (images - 1))) * math.sqrt(total)
 
 
-def _check_images(images: int) -> None:
-    if images < 2:
-        raise AuditError(f"a margin over seeds needs two or more test images, whose noise it counts; got {images}")
+def _around(centre: float, half: float) -> tuple[float, float]:
+    return max(centre - half, -100.0), min(centre + half, 100.0)
 
 
-def _judged(
-    margin: float,
-    variance: Variance,
-    minimum: float,
-    seeds: int,
-    images: int,
-    over: str,
-    *,
-    caveat: str = "",
-    assumed: bool = False,
-) -> SeedMargin:
-    half = variance.half_width(seeds, images)
-    # Rounded as a single margin is: 0.38 - 0.36 is 2 pp, not a hair above.
-    low, high = round(margin - half, 9), round(margin + half, 9)
-    return SeedMargin(
-        seeds=seeds,
-        images=None if assumed else images,
-        margin=round(margin, 9),
-        interval=_clipped(low, high, f"over {seeds} seeds and {over}"),
-        minimum=minimum,
-        variance=variance,
-        degrees_of_freedom=variance.degrees_of_freedom(seeds, images),
-        caveat=caveat,
-        assumed_images=images if assumed else None,
-    )
+def _on_the_same_images(*scores: Score) -> list[int] | None:
+    """Which images each has right, one bit an image; ``None`` where unknown or on other images."""
+    outcomes = [score.bits for score in scores if score.bits is not None]
+    same = len({(score.images, score.order, score.data) for score in scores}) == 1
+    return outcomes if same and len(outcomes) == len(scores) else None

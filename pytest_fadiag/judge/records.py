@@ -1,226 +1,530 @@
-"""What one pass over a network yields: plain numbers that travel between processes and round-trip through JSON."""
+"""Every number of one network, as plain structs: the same in memory, across processes, in JSON."""
 
 from __future__ import annotations
 
+import enum
 import math
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from .codec import read, to_plain
-from .errors import AuditError
-from .limits import MOST_LAYERS
-from .observers import FIELD_OBSERVERS
-from .ranges import hold, hold_cosines
-from .stream import ResidualStream
+import msgspec
 
-PROTOCOL_VERSION = 1
-"""The version of a measurement as :meth:`Measurement.to_dict` writes it; the cache goes by the versions of observers."""
+from .errors import AuditError
+from .words import and_more, plural, sig
 
 BATCH = 128
-"""The batch size at which the thresholds were calibrated; gradients are scaled and directions grouped by it."""
-
+"""The batch size at which the thresholds were calibrated."""
 BATCHES = 10
-"""How many disjoint batches the protocol measures."""
+"""How many disjoint batches of 128 are differentiated: the evaluation batches."""
+LEAST_IMAGES = 1_000
+"""With fewer test images a linear probe cannot resolve a few percentage points."""
 
-AT_ONCE = 512
-"""How many samples of a file of data are forwarded at once; those of the probe, which are differentiated, are 128."""
-
-LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
-"""What batches of named tensors and forward passes call the labels."""
-
-
-@dataclass(frozen=True)
-class AuxiliaryStatistics:
-    """Numbers without which (b) and (c) can be misread; ``None`` is not measured, NaN is undefined."""
-
-    batches: int | None = None
-    samples: int | None = None
-    gradient_per_unit_error: float | None = None
-    output_error_norm: float | None = None
-    sample_invariance: float | None = None
-    """The mean product of the mean unit gradients of two classes, without the class that is predicted most often."""
-    invariance_between_samples: float | None = None
-    """The mean cosine of two samples' gradients, by which earlier versions told drift, and which an uneven class mix raises."""
-    output_error_drift: float | None = None
-    zero_gradient_samples: int = 0
-    probe_classes: int | None = None
-    """How many classes the probe has."""
-    largest_class_share: float | None = None
-    """How much of the probe is of its most frequent class."""
-    nonfinite_states: tuple[int, ...] = ()
-    nonfinite_gradients: tuple[int, ...] = ()
-    nonfinite_logits: int = 0
-    nonfinite_weights: tuple[str, ...] = ()
-    tokens_without_gradient: tuple[int, ...] = ()
-    tokens: int | None = None
-    classes: int | None = None
-    """How many outputs the network has."""
-    label_classes: int | None = None
-    """How many classes occur among all test images."""
-    largest_label_share: float | None = None
-    """How many of them are of the most frequent class."""
-    predicted_class_share: float | None = None
-    largest_logit: float | None = None
-
-    def __post_init__(self) -> None:
-        hold(self, "batches", "samples", "zero_gradient_samples", "probe_classes", "tokens", "classes", "label_classes")
-        hold(self, "nonfinite_states", "nonfinite_gradients", "nonfinite_logits", "tokens_without_gradient")
-        hold(self, "largest_class_share", "largest_label_share", "predicted_class_share", high=1)
-        hold(self, "gradient_per_unit_error", "output_error_norm", "largest_logit", undefined=True)
-        hold_cosines(self, "sample_invariance", "invariance_between_samples", "output_error_drift")
+Bounds = tuple[float, float]
+Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 
-_NAMES_BEFORE = {"directionless_samples": "zero_gradient_samples", "unread_tokens": "tokens_without_gradient"}
-"""What audits and logs called two of the auxiliary statistics before."""
-_BEFORE_CLASSES = {"sample_invariance": "invariance_between_samples"}
-"""What the same name meant where the classes of the probe were not counted."""
-
-
-def with_present_names(companions: Any) -> Any:
-    """The JSON object of auxiliary statistics under the names that they have now; anything else as it is."""
-    if not isinstance(companions, Mapping):
-        return companions
-    names = _NAMES_BEFORE if "probe_classes" in companions else {**_NAMES_BEFORE, **_BEFORE_CLASSES}
-    return {names.get(name, name): value for name, value in companions.items()}
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """A headline accuracy, and which images were classified correctly where that is known."""
+class Score(msgspec.Struct, frozen=True):
+    """An accuracy in [0, 1] and, where known, which test images were classified correctly."""
 
     value: float
     images: int | None = None
     correct: str | None = None
-    """One bit an image, packed big-endian into hexadecimal digits: 2.5 kB for 10,000 images."""
+    """One bit an image, packed big-endian into hexadecimal digits."""
     order: str | None = None
-    """A digest of the labels in their order: outcomes are paired only with outcomes on the same images."""
+    """SHA-256 of the labels in their order: outcomes are paired only on the same images."""
     data: str | None = None
-    """A digest of the test data themselves, where it is known: labels do not tell images of one class apart."""
+    """SHA-256 of the test data, where known."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", check_accuracy(self.value, "accuracy"))
-        if self.images is not None and self.images < 0:
-            raise AuditError(f"the number of test images is {self.images}, but it is never negative")
-        digits = _digits(self.images or 0)
-        if self.correct is not None and not (len(self.correct) == digits and re.fullmatch("[0-9a-f]*", self.correct)):
-            raise AuditError(
-                f"correct must be {digits} hexadecimal digits, a bit for each of {self.images or 0:,} images, not "
-                f"{len(self.correct)}: {self.correct!r:.40}"
-            )
+        msgspec.structs.force_setattr(self, "value", check_accuracy(self.value, "accuracy"))
 
     @classmethod
-    def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Accuracy:
-        """The accuracy of these per-image outcomes."""
+    def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Score:
+        """The score of these per-image outcomes."""
         if not hits:
-            raise AuditError("no test image was classified, so there is no accuracy; check the evaluation data")
-        bits = "".join("1" if hit else "0" for hit in hits)
-        digits = _digits(len(hits))
-        return cls(sum(hits) / len(hits), len(hits), f"{int(bits.ljust(4 * digits, '0'), 2):0{digits}x}", order, data)
+            raise AuditError("no test image was classified; check the evaluation data")
+        digits = -(-len(hits) // 4)
+        bits = "".join("1" if hit else "0" for hit in hits).ljust(4 * digits, "0")
+        return cls(sum(hits) / len(hits), len(hits), f"{int(bits, 2):0{digits}x}", order, data)
 
+    @property
     def bits(self) -> int | None:
-        """The per-image outcomes as the bits of one number, or ``None`` where only the accuracy is known."""
+        """The outcomes as the bits of one number; ``None`` where only the accuracy is known."""
         return None if self.correct is None or not self.images else int(self.correct, 16)
 
 
-@dataclass(frozen=True)
-class Reference:
-    """How the reference, the BP gradient of what the network computes, was proven by finite differences."""
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Which modules are the blocks between h_0 and h_L, as a report names them."""
 
-    problem: str
+    blocks: tuple[str, ...]
+    residual: bool
+    head: str = ""
+    """The module that h_L goes to."""
+    outside: float | None = None
+    """The share of the parameters that no block reads."""
+    sizes: tuple[int, ...] = ()
+    """How many numbers each state has: where they differ, growth compares root mean squares."""
+    spec: str = ""
+    """``--fa-stream``, where the user named the blocks."""
+    alternatives: tuple[str, ...] = ()
+    """Modules that could each have been one block, and whose parts were taken instead."""
+
+    def __str__(self) -> str:
+        several = f"{self.blocks[0]} … {self.blocks[-1]}"
+        parts = (
+            several if len(set(self.blocks)) > 1 else self.blocks[0],
+            f" → {self.head}" if self.head else "",
+            f", {plural(len(self.blocks), 'block')}",
+            ", residual" if self.residual else ", no residual connections",
+            f", {100 * self.outside:.3g} % of parameters outside the blocks"
+            if self.outside
+            else "",
+            f", named by --fa-stream='{self.spec}'" if self.spec else "",
+        )
+        return "".join(parts)
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """How the BP gradient was proven to be the derivative of what the network computes."""
+
+    problem: str = ""
     """Why it is not proven; empty where it is."""
-    dtype: str
+    error: float | None = None
+    """Median relative difference between autograd and finite differences."""
+    dtype: str = "float64"
     remark: str = ""
     """Why it was not proven in float64, or why there is nothing to compare."""
-    redrawn: bool = False
-    """Whether the weights were drawn anew for it, since at the network's own nothing could be resolved."""
+    reinitialised: bool = False
+    """Whether it was checked at re-initialised weights."""
     own_backward: bool = False
     """Whether the network's own backward gives another gradient."""
     modules: tuple[str, ...] = ()
-    """Those with a backward of their own."""
+    """The modules with a backward of their own."""
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"not proven: {self.problem}"
+        error = None if self.error is None else sig(self.error)
+        where = f"in {self.dtype}: " if self.remark and error else ""
+        parts = (
+            f"BP gradient, agrees with finite differences to {error}" if error else "BP gradient",
+            f"{where}{self.remark}",
+            "checked at re-initialised weights (the trained ones give no resolvable difference)"
+            if self.reinitialised
+            else "",
+            f"custom backward of {and_more(self.modules)} bypassed" if self.own_backward else "",
+        )
+        return "; ".join(filter(None, parts))
 
 
-def _digits(images: int) -> int:
-    """How many hexadecimal digits hold one bit an image."""
-    return -(-images // 4)
+class NormalisedBy(str, enum.Enum):
+    """Whose mean and std the inputs were normalised by."""
+
+    OPTION = "option"
+    CHECKPOINT = "checkpoint"
+    USUAL = "usual"
+    """The constants that people use for a data set."""
+    DATA = "data"
+    NOTHING = "nothing"
+    CALLER = "caller"
+    """Batches were given as they are to be used."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """What was measured of a network, independent of thresholds, method name and control; empty or ``None`` is what was not."""
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Which data a network was measured on, and how it was normalised."""
 
-    residual_norms: tuple[float, ...] = ()
-    bp_grad_norms: tuple[float, ...] = ()
-    stability_layer: int | None = None
+    data: str = ""
+    by: NormalisedBy = NormalisedBy.CALLER
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    pixels: bool = False
+    """Whether the data holds bytes, which are scaled to [0, 1] first."""
+    option: str | None = None
+    """``--fa-normalize``, where given."""
+    checkpoint_mean: tuple[float, ...] | None = None
+    checkpoint_std: tuple[float, ...] | None = None
+    """What the checkpoint's config says, applied or not."""
+
+    @property
+    def assumed(self) -> bool:
+        """Whether neither option nor checkpoint say how the inputs were normalised."""
+        return (
+            self.pixels
+            and self.option is None
+            and self.by in (NormalisedBy.USUAL, NormalisedBy.NOTHING)
+        )
+
+    @property
+    def normalisation(self) -> str:
+        """The numbers that were in force: mean 0.286 and std 0.353."""
+        raw = "given batches" if self.by is NormalisedBy.CALLER else "none"
+        return _constants(self.mean, self.std) if self.mean and self.std else raw
+
+    def __str__(self) -> str:
+        raw = "pixels in [0, 1], not normalised" if self.pixels else "not normalised"
+        said = {
+            NormalisedBy.OPTION: "normalised",
+            NormalisedBy.CHECKPOINT: "normalised by the checkpoint's mean and std"
+            if self.mean
+            else f"{raw}, as the checkpoint says",
+            NormalisedBy.USUAL: "normalised by its usual constants",
+            NormalisedBy.DATA: "normalised by the data's own mean and std",
+            NormalisedBy.NOTHING: raw,
+            NormalisedBy.CALLER: "batches as given",
+        }
+        option = f" (--fa-normalize={self.option})" if self.option else ""
+        return ", ".join(filter(None, (self.data, said[self.by]))) + option
+
+    @property
+    def remarks(self) -> list[str]:
+        """What was assumed, and what the checkpoint says that was not done."""
+        mean, std, applied = self.checkpoint_mean, self.checkpoint_std, (self.mean, self.std)
+        used = f"its usual constants, {self.normalisation}," if self.mean else "pixels in [0, 1]"
+        remarks = (
+            f"normalisation not recorded; used {used} for {self.data}. Override with "
+            "--fa-normalize=data, none or MEAN/STD"
+            if self.assumed
+            else "",
+            f"the checkpoint's {_constants(mean, std)} were not applied ({self}); if they should "
+            "be, give --fa-normalize=MEAN/STD"
+            if mean and std and (mean, std) != applied
+            else "",
+        )
+        return list(filter(None, remarks))
+
+
+class Normalisation(msgspec.Struct, frozen=True):
+    """What ``--fa-normalize`` says.
+
+    >>> Normalisation.parse("0.286/0.353").mean
+    (0.286,)
+    """
+
+    text: str
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Normalisation:
+        """``data``, ``none``, or one mean and one std for all channels or for each."""
+        text = "".join(text.split())
+        if text in ("data", "none"):
+            return cls(text)
+        try:
+            mean, std = (tuple(map(float, part.split(","))) for part in text.split("/"))
+        except ValueError:
+            raise AuditError(
+                "expected data, none, or MEAN/STD such as 0.286/0.353 or "
+                f"0.49,0.48,0.45/0.25,0.24,0.26, not {text!r}"
+            ) from None
+        check_constants(mean, std, repr(text))
+        return cls(text, mean, std)
+
+
+def check_constants(mean: Sequence[float], std: Sequence[float], what: str) -> None:
+    """Raise where inputs cannot be normalised by this mean and std."""
+    fit = len(mean) == len(std) or 1 in (len(mean), len(std))
+    if not (mean and std and fit and all(map(math.isfinite, (*mean, *std))) and min(std) > 0):
+        raise AuditError(
+            f"{what}: expected finite means and as many positive stds, got {mean} and {std}"
+        )
+
+
+class Depth(msgspec.Struct, frozen=True, kw_only=True):
+    """(e): linear probes of h_0 … h_L, as fractions; intervals are 95 %, paired, in pp."""
+
+    probes: tuple[float, ...] = ()
+    null: tuple[tuple[float, ...], ...] = ()
+    """The same with re-initialised blocks, one tuple a seed; empty where there is no null."""
+    interval: Bounds | None = None
+    """Of the depth utility; without a null of the gain."""
+    step_intervals: tuple[Bounds, ...] = ()
+    """Of what each block adds beyond its null."""
+    change: tuple[float, ...] = ()
+    """Median ‖f_l‖/‖h_l‖ of every block; NaN where shapes differ."""
+    fitted: int = 0
+    read: int = 0
+    tokens: str = ""
+    """Which tokens are read, where the head does not read all of them."""
+    shuffled: bool = False
+    """Whether the halves were dealt by a fixed shuffle, since the data is sorted."""
+    nonfinite: tuple[int, ...] = ()
+    """Images with a NaN or inf state, by state."""
+    as_initialised: tuple[int, ...] = ()
+    """Blocks whose weights cannot be told from an initialisation."""
+    not_reinitialised: tuple[str, ...] = ()
+    """Blocks that cannot be re-initialised, so that there is no null."""
+    null_problem: str = ""
+    problem: str = ""
+    """Why nothing was measured; empty where it was."""
+
+    @property
+    def gain_pp(self) -> float:
+        """probe(h_L) − probe(h_0)."""
+        return _pp(self.probes[-1] - self.probes[0])
+
+    @property
+    def null_gains_pp(self) -> tuple[float, ...]:
+        """The gain of each re-initialised network."""
+        return tuple(_pp(draw[-1] - draw[0]) for draw in self.null)
+
+    @property
+    def null_pp(self) -> float | None:
+        """The mean of these gains."""
+        return sum(self.null_gains_pp) / len(self.null) if self.null else None
+
+    @property
+    def utility_pp(self) -> float | None:
+        """gain − max(null, 0); ``None`` without a null."""
+        return None if self.null_pp is None else round(self.gain_pp - max(self.null_pp, 0.0), 9)
+
+    @property
+    def draw_spread_pp(self) -> float:
+        """By how much the utility differs between the re-initialised networks."""
+        taken = [max(gain, 0.0) for gain in self.null_gains_pp] or [0.0]
+        return round(max(taken) - min(taken), 9)
+
+    @property
+    def null_probes(self) -> tuple[float, ...]:
+        """The probes of the null at each state, averaged over seeds."""
+        return tuple(sum(draws) / len(draws) for draws in zip(*self.null, strict=True))
+
+    @property
+    def steps_pp(self) -> tuple[float, ...]:
+        """What each block adds to the probe."""
+        return tuple(_pp(after - before) for before, after in pairwise(self.probes))
+
+    @property
+    def null_steps_pp(self) -> tuple[float, ...]:
+        """The same of re-initialised blocks."""
+        return tuple(_pp(after - before) for before, after in pairwise(self.null_probes))
+
+    @property
+    def idle(self) -> tuple[int, ...]:
+        """Blocks that add nothing by their interval, or nothing that they learnt."""
+        return tuple(
+            block
+            for block, (low, _) in enumerate(self.step_intervals)
+            if not low > 0 or block in self.as_initialised
+        )
+
+    @property
+    def untrained(self) -> bool:
+        """Whether every block is still at initialisation."""
+        return bool(self.probes) and len(self.as_initialised) == len(self.probes) - 1
+
+
+class SiteState(str, enum.Enum):
+    """Whether credit at one site points down the loss."""
+
+    ALIGNED = "aligned"
+    NULL = "null"
+    AGAINST = "against"
+    UNDEFINED = "undefined"
+
+
+class Credit(msgspec.Struct, frozen=True, kw_only=True):
+    """(f): credit against the BP gradient, one entry a site; NaN is undefined or not resolved."""
+
+    source: str = ""
+    sites: tuple[str, ...] = ()
+    """h_0 first where the method has credit there, then the block outputs h_1 … h_L."""
+    gamma: tuple[float, ...] = ()
+    null_mean: tuple[float, ...] = ()
+    null_sd: tuple[float, ...] = ()
+    null_low: tuple[float, ...] = ()
+    null_high: tuple[float, ...] = ()
+    nudge: tuple[float, ...] = ()
+    random_nudge: tuple[tuple[float, ...], ...] = ()
+    magnitude: tuple[float, ...] = ()
+    undefined: tuple[int, ...] = ()
+    """Samples without a cosine."""
+    samples: int = 0
+    problem: str = ""
+    """Why nothing was measured; empty where it was."""
+    absent: bool = False
+    """Whether that is because the network has no credit at all."""
+
+    @property
+    def state(self) -> tuple[SiteState, ...]:
+        """Aligned above the null and downhill, against below it and uphill, else null."""
+        return tuple(
+            SiteState.UNDEFINED
+            if math.isnan(gamma) or 2 * missing > self.samples
+            else SiteState.ALIGNED
+            if gamma > high and not nudge <= 0
+            else SiteState.AGAINST
+            if gamma < low and not nudge >= 0
+            else SiteState.NULL
+            for gamma, low, high, nudge, missing in zip(
+                self.gamma, self.null_low, self.null_high, self.nudge, self.undefined, strict=True
+            )
+        )
+
+    @property
+    def blocks(self) -> tuple[tuple[str, SiteState], ...]:
+        """The sites that count, with their states; h_0 does not count."""
+        return tuple(
+            (site, state)
+            for site, state in zip(self.sites, self.state, strict=True)
+            if site != "h_0"
+        )
+
+    @property
+    def aligned(self) -> int:
+        """How many block sites are aligned."""
+        return sum(state is SiteState.ALIGNED for _, state in self.blocks)
+
+    @property
+    def z(self) -> tuple[float, ...]:
+        """How many standard deviations of the null Γ lies from its mean."""
+        return tuple(
+            (gamma - mean) / sd if sd else math.nan
+            for gamma, mean, sd in zip(self.gamma, self.null_mean, self.null_sd, strict=True)
+        )
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether the credit is the BP gradient itself, up to rounding."""
+        exact = all(gamma >= 1 - 1e-6 for gamma in self.gamma)
+        return bool(self.gamma) and exact and SiteState.UNDEFINED not in self.state
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """How the BP gradient at h_L comes out in one dtype."""
+
+    dtype: str
+    cosine: float | None = None
+    """Median cosine to float64; ``None`` where it does not run, NaN where all samples are lost."""
+    lost: int = 0
+    problem: str = ""
+
+
+class Precision(msgspec.Struct, frozen=True, kw_only=True):
+    """The BP gradient at h_L in narrower dtypes, against a float64 copy."""
+
+    samples: int
+    dtypes: tuple[Resolution, ...]
+
+
+class Decisive(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides (a), (b), (c) and (f): of a network, or of one epoch of its training."""
+
+    residual_norms: tuple[float | None, ...] = ()
+    bp_grad_norms: tuple[float | None, ...] = ()
     cross_batch_stability: float | None = None
-    companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
-    accuracy: Accuracy | None = None
-    environment: Mapping[str, str | int | bool] = field(default_factory=dict)
-    extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What other observers computed, by their names, as plain JSON values."""
+    gradient_per_unit_error: float | None = None
+    sample_invariance: float | None = None
+    """Mean product of two classes' mean unit gradients, without the class predicted most often."""
+    eval_classes: int | None = None
+    """Classes among the evaluation batches."""
+    predicted_class_share: float | None = None
+    nonfinite_states: tuple[int, ...] = ()
+    nonfinite_gradients: tuple[int, ...] = ()
+    nonfinite_outputs: int = 0
+    credit: Credit | None = None
+
+
+class Epoch(Decisive, frozen=True, kw_only=True):
+    """What a log says about one epoch; gradients as for batches of 128."""
+
+    epoch: int
+    headline_acc: float | None = None
+
+
+class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
+    """What was measured of a network, before any threshold, method name or control.
+
+    ``None`` was not measured, NaN is undefined. Norms are medians over samples (and tokens),
+    gradients as for a mean loss over batches of 128.
+    """
+
+    stability_layer: int | None = None
+    batches: int | None = None
+    samples: int | None = None
+    output_error_norm: float | None = None
+    output_error_drift: float | None = None
+    zero_gradient_samples: int = 0
+    eval_class_share: float | None = None
+    """The share of the most frequent class among the evaluation batches."""
+    nonfinite_weights: tuple[str, ...] = ()
+    tokens: int | None = None
+    tokens_without_gradient: tuple[int, ...] = ()
+    classes: int | None = None
+    """Outputs of the network; then classes in the test set, and the share of the largest one."""
+    label_classes: int | None = None
+    label_class_share: float | None = None
+    largest_logit: float | None = None
+    score: Score | None = None
+    stream: StreamInfo | None = None
     reference: Reference | None = None
-    reference_error: float | None = None
-    """How far autograd lies from finite differences, relative."""
-    stream: ResidualStream | None = None
-    """Which blocks it was measured at; ``None`` where nothing of it was."""
-
-    @classmethod
-    def of(
-        cls,
-        results: Mapping[str, Mapping[str, Any]],
-        environment: Mapping[str, str | int | bool],
-        stream: ResidualStream | Mapping[str, Any] | None = None,
-    ) -> Measurement:
-        """The measurement that the results of some observers make, as they computed them or as JSON kept them."""
-        own = [observer.name for observer in FIELD_OBSERVERS]
-        fields = {key: value for name in own for key, value in results.get(name, {}).items()}
-        extra = {name: result for name, result in results.items() if name not in own and result}
-        return cls._read({**fields, "companions": fields, "environment": environment, "extra": extra, "stream": stream})
-
-    def to_dict(self) -> dict[str, Any]:
-        """The measurement as plain JSON values."""
-        return {"protocol_version": PROTOCOL_VERSION, **to_plain(self)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Measurement:
-        """The measurement that :meth:`to_dict` wrote."""
-        version = values.get("protocol_version")
-        if version != PROTOCOL_VERSION:
-            raise AuditError(f"a measurement of protocol version {version!r} cannot be read by version {PROTOCOL_VERSION}")
-        return cls._read(values)
-
-    @classmethod
-    def _read(cls, values: Mapping[str, Any]) -> Measurement:
-        plain = to_plain({**values, "companions": with_present_names(values.get("companions"))})
-        return read(cls, plain, "measurement")
+    precision: Precision | None = None
+    depth: Depth | None = None
+    inputs: Inputs | None = None
+    loss: str = "cross-entropy"
+    environment: dict[str, str | int | bool] = {}
+    extra: dict[str, dict[str, Any]] = {}
+    """What metrics of other packages computed, by their names."""
 
 
-def check_norms(values: Any, name: str, *, empty: bool = False) -> tuple[float | None, ...]:
-    """The norms as a tuple of floats, ``None`` for a layer that was not logged, or an error that says what is wrong."""
-    try:
-        norms = tuple(None if value is None else float(value) for value in values)
-    except (TypeError, ValueError, OverflowError):
-        raise AuditError(f"{name} must be a list of numbers, not {values!r:.200}") from None
-    if len(norms) > MOST_LAYERS:
-        raise AuditError(f"{name} has {len(norms):,} entries, and at most {MOST_LAYERS:,} layers are read")
-    if not norms and not empty:
-        raise AuditError(f"{name} is empty: nothing was measured, so there is nothing to judge")
-    negative = [norm for norm in norms if norm is not None and norm < 0 and not math.isnan(norm)]
-    if negative:
-        raise AuditError(f"{name} holds {negative[0]:g}, but a norm is never negative")
-    return norms
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """The training log that a report comes from."""
+
+    epochs: tuple[Epoch, ...] = ()
+    gradient_batch: int | None = None
+    """The batch size at which gradients were logged; the report has them as at 128."""
+    assumed_batch: int | None = None
+    """The training's batch size, assumed where the log does not state that of the gradients."""
+    depth_known: bool = True
+    """Where it is not, the last norms are those of h_L and g_L, the others of numbered layers."""
 
 
 def check_accuracy(value: Any, what: str) -> float:
     """The accuracy as a float in [0, 1], or an error that says what is wrong with it."""
     try:
         accuracy = float(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last where a tensor has several entries
-        shown = type(value).__name__ if isinstance(value, int) else f"{value!r:.60}"  # thousands of digits cannot be written
-        raise AuditError(f"{what} must be a number in [0, 1], not {shown}") from None
-    if 1.0 < accuracy <= 100.0:
-        raise AuditError(f"{what} is {accuracy:g}, but accuracies are fractions in [0, 1]; did you pass a percentage?")
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise AuditError(f"{what} must be a number, not a {type(value).__name__}") from None
     if not 0.0 <= accuracy <= 1.0:
-        raise AuditError(f"{what} must be a number in [0, 1], not {accuracy!r}")
+        hint = "; did you pass a percentage?" if 1.0 < accuracy <= 100.0 else ""
+        raise AuditError(f"{what} must be a fraction in [0, 1], not {accuracy:g}{hint}")
     return accuracy
+
+
+def check_norms(values: Any, what: str) -> tuple[float | None, ...]:
+    """The norms as floats, ``None`` for a layer that is not known, or an error."""
+    try:
+        norms = tuple(None if value is None else float(value) for value in values)
+    except (TypeError, ValueError, OverflowError):
+        raise AuditError(f"{what} must be a list of numbers, not {values!r:.200}") from None
+    if any(norm is not None and norm < 0 for norm in norms):
+        raise AuditError(f"{what} holds a negative number, but a norm is never negative")
+    return norms
+
+
+def _constants(mean: Sequence[float], std: Sequence[float]) -> str:
+    means, stds = (",".join(f"{value:g}" for value in values) for values in (mean, std))
+    return f"mean {means} and std {stds}"
+
+
+def _pp(difference: float) -> float:
+    """Percentage points, rounded so that 0.03 is 3 and not a hair below."""
+    return round(100 * difference, 9)
+
+
+def plain(value: Any) -> Any:
+    """JSON values; NaN and infinities as the strings that ``convert(strict=False)`` reads."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): plain(held) for key, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(held) for held in value]
+    return (
+        value
+        if isinstance(value, (str, int, float, bool, type(None)))
+        else plain(msgspec.to_builtins(value))
+    )

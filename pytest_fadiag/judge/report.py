@@ -1,435 +1,403 @@
-"""The report of one audited network: numbers, findings, verdict, and the text that a failing test shows."""
+"""The report of one audited network: a measurement with a name, a control and thresholds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from .codec import read, to_plain
-from .config import Plain, plain_config
-from .control import Control
-from .credit import Credit
+import msgspec
+
+from .control import Control, Doubt, Severity, doubts_about, void
 from .diagnostics import (
-    CONTROLLED,
     DIAGNOSTICS,
-    Cause,
-    CauseKind,
-    CreditAlignment,
     Diagnostic,
-    Diagnostics,
     Finding,
-    GradientFloor,
-    ResidualGrowth,
     Status,
+    available,
+    parse_keys,
+    select,
 )
-from .diagnostics.frozen_margin import interval, margin
+from .diagnostics.depth_utility import below_embedding
 from .errors import AuditError, AuditFailure
-from .inputs import StatedInputs
-from .keys import Keys, labelled
-from .late import named
-from .margins import Interval
-from .names import LONGEST_NAME, as_name, as_text, printable
-from .observers import CREDIT, ObserverSpec
-from .probed import Probed
-from .protocol import PROTOCOL_NAMES, published
-from .records import (
-    Accuracy,
-    AuxiliaryStatistics,
-    Measurement,
-    Reference,
-    check_accuracy,
-    check_norms,
-    with_present_names,
-)
-from .reference import UNPROVEN, reference_line
+from .margins import Interval, margin_interval
+from .protocol import published
+from .records import Epoch, Log, Measurement, Score, check_accuracy, check_norms, plain
 from .remarks import remarks_on
-from .stream import ResidualStream
-from .thresholds import DiagnosticThresholds, ThresholdChanges, check_names
-from .trajectory import Trajectory
-from .verdict import DECIDED, left_open, not_walked_back, state, walk_back
-from .wire import CreditValues, ReportValues, TrajectoryValues
-from .wording import folded, listed
+from .thresholds import DiagnosticThresholds
+from .verdict import left_open, sentence
+from .words import WIDTH, fold, one_line, plural, printable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from typing_extensions import Self
 
-Result = TypeVar("Result")
-_FLAGS = {
+DERIVED = (
+    "findings",
+    "verdict",
+    "published",
+    "remarks",
+    "fired",
+    "first_fired",
+    "partial",
+    "margin_pp",
+    "margin_interval",
+    "probe_accuracies",
+    "depth_null_pp",
+    "depth_utility_pp",
+    "depth_interval_pp",
+    "reference_error",
+)
+"""What :meth:`Report.to_dict` adds to the fields for readers of the file."""
+FLAGS = {
     "residual_stream_exploded": "a",
     "bp_grad_at_floor": "b",
     "reference_drift_dominated": "c",
     "frozen_baseline_undercut": "d",
 }
-"""The properties that say of one diagnostic each whether it fired."""
+"""The published properties, each whether one diagnostic fired."""
+_NORMS = {"residual_norms": "residual-growth", "bp_grad_norms": "gradient-floor"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class DiagnosticReport(Probed):
-    """What the diagnostics say about one network; can be built by hand from plain lists, ``None`` for what is unknown."""
+class Report(Measurement, frozen=True, kw_only=True, dict=True):
+    """What the diagnostics say about one network; can be built by hand from plain lists.
 
-    method_name: str
-    residual_norms: Sequence[float | None]
-    bp_grad_norms: Sequence[float | None]
-    stability_layer: int | None
-    cross_batch_stability: float | None
-    headline_acc: float | None
+    >>> report = Report(
+    ...     method_name="dfa", residual_norms=[9, 4e6, 5e6], bp_grad_norms=[1e-6, 4e-9, 4e-9],
+    ...     cross_batch_stability=0.1, headline_acc=0.3, frozen_baseline_acc=0.35,
+    ... )
+    >>> report.fired
+    ('a', 'b', 'd')
+    """
+
+    method_name: str = "unnamed"
+    headline_acc: float | None = None
     frozen_baseline_acc: float | None = None
+    seed: int | None = None
     notes: str = ""
     checkpoint: str | None = None
-    """The name of the file that was audited, a checkpoint or a log."""
-    thresholds: DiagnosticThresholds = field(default_factory=DiagnosticThresholds)
-    seed: int | None = None
-    companions: AuxiliaryStatistics = field(default_factory=AuxiliaryStatistics)
-    accuracy: Accuracy | None = None
-    control: Control | None = None
+    """The name of the file that was audited."""
     claimed_acc: float | None = None
-    environment: Mapping[str, str | int | bool] = field(default_factory=dict)
-    inputs: StatedInputs | None = None
-    """Which data it was measured on, and how the inputs were normalised."""
-    stream: ResidualStream | None = None
-    """Which modules are its blocks; ``None`` where nobody looked, as in a log by hand."""
-    reference: Reference | None = None
-    """How the BP gradient was proven to be the network's own derivative; ``None`` where nobody looked, as in a log."""
-    reference_error: float | None = None
-    """How far autograd lies from finite differences, relative."""
-    partial: bool = False
-    """Made from a training log, or with holes: what is not known exactly is likely or not measured."""
-    gradient_batch: int | None = None
-    """The batch size at which a log's gradients were taken; here they are given as at 128."""
-    assumed_batch: int | None = None
-    """The training's batch size, at which they are assumed to have been taken where nothing else is known; else 128 is."""
-    depth_known: bool = True
-    """Where it is not, the norms are those of numbered layers, then that of h_L."""
-    trajectory: Trajectory | None = None
-    caveats: Sequence[str] = ()
-    """What reading the log brought to light, such as a last line that was cut."""
-    config: Mapping[str, Plain] = field(default_factory=dict)
-    """What the checkpoint or the log says of its training: architecture, optimiser, epochs, whatever its author saved."""
-    diagnostics: tuple[str, ...] = tuple(diagnostic.name for diagnostic in DIAGNOSTICS.by_default)
-    """Those that were asked for, by name; what another one needs need not have been measured."""
+    control: Control | None = None
+    control_problem: str = ""
+    """Why no control could be compared although one was supplied."""
+    thresholds: DiagnosticThresholds = msgspec.field(default_factory=DiagnosticThresholds)
+    diagnostics: tuple[str, ...] = tuple(
+        diagnostic.name for diagnostic in DIAGNOSTICS if diagnostic.by_default
+    )
+    """Those that were asked for, by name."""
     protocol: str | None = None
-    """The published form by which it is judged, three or four, where somebody named one."""
-    observations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What observers saw whose numbers are no fields of a report, by the observers' names, as plain JSON values."""
-    expected: Keys | None = None
-    """The diagnostics that are expected to fire, where somebody recorded them; not part of the report's data."""
-    available: Diagnostics = field(default=DIAGNOSTICS, repr=False, compare=False)
-    """All that there are, those of other packages among them; not part of the report's data."""
+    """The published form by which it is judged, three or four."""
+    caveats: tuple[str, ...] = ()
+    """What reading the checkpoint or the log brought to light."""
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What the checkpoint or the log says about its training."""
+    log: Log | None = None
+    """The training log that it was made from."""
 
     def __post_init__(self) -> None:
-        states = check_norms(self.residual_norms, "residual_norms", empty=ResidualGrowth.name not in self.diagnostics)
-        if len(states) == 1:
-            only = "" if states[0] is None else f" ({states[0]:g})"
-            raise AuditError(f"residual_norms has one entry{only}: a network without blocks has no stream to audit")
-        no_gradients = bool(self.unproven) or GradientFloor.name not in self.diagnostics
-        gradients = check_norms(self.bp_grad_norms, "bp_grad_norms", empty=no_gradients)
-        object.__setattr__(self, "residual_norms", states)
-        object.__setattr__(self, "bp_grad_norms", gradients)
-        object.__setattr__(self, "diagnostics", tuple(self.diagnostics))
-        object.__setattr__(self, "caveats", tuple(as_text(caveat, "a caveat") for caveat in self.caveats))
-        object.__setattr__(self, "method_name", as_name(self.method_name, "the method's name"))
-        object.__setattr__(self, "notes", as_text(self.notes, "the note of a report"))
-        object.__setattr__(self, "config", plain_config(self.config))
-        if self.checkpoint is not None:
-            object.__setattr__(self, "checkpoint", as_name(self.checkpoint, "the name of a file", LONGEST_NAME))
-        if None in (*self.residual_norms, *self.bp_grad_norms, self.headline_acc) or not self.depth_known:
-            object.__setattr__(self, "partial", True)
-        drift = self.cross_batch_stability
-        if drift is not None and not (isinstance(drift, (int, float)) and (math.isnan(drift) or abs(drift) <= 1 + 1e-9)):
-            raise AuditError(f"cross_batch_stability must be a cosine in [-1, 1], NaN if undefined, or None, not {drift!r}")
+        put = msgspec.structs.force_setattr
+        put(self, "diagnostics", tuple(diagnostic.name for diagnostic in self.asked))
+        for name, asked in _NORMS.items():
+            put(self, name, norms := check_norms(getattr(self, name), name))
+            unmeasured = not norms and not self.log and not self.unproven
+            few = name == "residual_norms" and len(norms) == 1
+            if few or (unmeasured and asked in self.diagnostics):
+                many = plural(len(norms), "entry", "entries")
+                raise AuditError(f"{name} has {many}: there is nothing to judge")
         for name in ("headline_acc", "frozen_baseline_acc", "claimed_acc"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, check_accuracy(getattr(self, name), name))
-        if self.protocol not in (None, *PROTOCOL_NAMES):
-            raise AuditError(f"protocol must be one of {', '.join(PROTOCOL_NAMES)}, not {self.protocol!r:.40}")
-        unknown = [name for name in self.diagnostics if self.available.get(name) is None]
-        if unknown:
-            raise AuditError(
-                f"no diagnostic {unknown[0]!r} here; install the package that adds it. There are: {self.available.listed}"
-            )
-        for diagnostic in self._asked:
-            for observer in diagnostic.observers:
-                self.observed(observer)  # numbers that are none are found now, not when they are judged
-        if self.expected is not None:
-            object.__setattr__(self, "expected", Keys.parse(self.expected))
-        if self.trajectory is not None:
-            object.__setattr__(self, "trajectory", self.trajectory.judged(self))
+                put(self, name, check_accuracy(getattr(self, name), name))
+        score, headline, frozen = self.score, self.headline_acc, self.frozen_baseline_acc
+        if score is not None:
+            images = score.images or math.inf
+            if headline is not None and abs(headline - score.value) * images >= 0.5:
+                put(self, "score", score := Score(headline))  # of other images
+            put(self, "headline_acc", score.value)
+        if self.control is None and frozen is not None:
+            put(self, "control", Control(Score(frozen)))
+        if self.control is not None:
+            put(self, "frozen_baseline_acc", self.control.score.value)
+        if frozen not in (None, self.frozen_baseline_acc):
+            raise AuditError(f"the control's accuracy is {self.frozen_baseline_acc}, not {frozen}")
+        put(self, "caveats", tuple(self.caveats))
+        scalars = {key: v for key, v in self.config.items() if isinstance(v, (str, int, float))}
+        put(self, "config", scalars)
 
     @classmethod
-    def from_measurement(
-        cls,
-        measurement: Measurement,
-        *,
-        method_name: str,
-        headline_acc: float | None = None,
-        control: Control | None = None,
-        thresholds: DiagnosticThresholds | ThresholdChanges | None = None,
-        notes: str = "",
-        checkpoint: str | None = None,
-        seed: int | None = None,
-        claimed_acc: float | None = None,
-        inputs: StatedInputs | None = None,
-        caveats: Sequence[str] = (),
-        config: Mapping[str, Plain] | None = None,
-        diagnostics: tuple[str, ...] | None = None,
-        available: Diagnostics = DIAGNOSTICS,
-    ) -> DiagnosticReport:
-        """The report of a measurement; a ``headline_acc`` from elsewhere replaces the measured accuracy and its images."""
-        defaults = available.thresholds()
-        if isinstance(thresholds, Mapping):
-            thresholds = defaults.replace(**thresholds)
-        accuracy = measurement.accuracy
-        if headline_acc is not None and (
-            accuracy is None or not accuracy.images or abs(headline_acc - accuracy.value) * accuracy.images >= 0.5
-        ):
-            accuracy = Accuracy(headline_acc)  # of another set of images, whose number is not known
-        return cls(
-            method_name=method_name,
-            residual_norms=measurement.residual_norms,
-            bp_grad_norms=measurement.bp_grad_norms,
-            stability_layer=measurement.stability_layer,
-            cross_batch_stability=measurement.cross_batch_stability,
-            headline_acc=None if accuracy is None else accuracy.value,
-            frozen_baseline_acc=None if control is None else control.accuracy.value,
-            thresholds=thresholds or defaults,
-            companions=measurement.companions,
-            accuracy=accuracy,
-            control=control,
-            environment=measurement.environment,
-            observations=measurement.extra,
-            reference=measurement.reference,
-            reference_error=measurement.reference_error,
-            stream=measurement.stream,
-            notes=notes,
-            checkpoint=checkpoint,
-            seed=seed,
-            config=config or {},
-            claimed_acc=claimed_acc,
-            inputs=inputs,
-            caveats=caveats,
-            diagnostics=tuple(d.name for d in DIAGNOSTICS.by_default) if diagnostics is None else diagnostics,
-            available=available,
-        )
+    def of(cls, measurement: Measurement, **rest: Any) -> Self:
+        """The report of a measurement, or of another report with some fields changed.
+
+        >>> Report.of(Measurement(), method_name="bp", diagnostics=()).verdict[:10]
+        'incomplete'
+        """
+        own = {name: getattr(measurement, name) for name in measurement.__struct_fields__}
+        for one, other in (("control", "frozen_baseline_acc"), ("score", "headline_acc")):
+            if other in own and (one in rest) != (other in rest):  # the other one is stale
+                rest = {one: None, other: None, **rest}
+        return cls(**{**own, **rest})
+
+    def replace(self, **changes: Any) -> Self:
+        """The report with some fields changed; a new control or score brings its accuracy."""
+        return self.of(self, **changes)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """One finding per diagnostic that was asked for, in the order of the registry."""
-        return tuple(self._judged(diagnostic) for diagnostic in self._asked)
+        """One finding per diagnostic that was asked for, in their order."""
+        return tuple(map(self._judged, self.asked))
 
     def _judged(self, diagnostic: Diagnostic) -> Finding:
-        if self.lacks(diagnostic):
-            return diagnostic.finding(self, Status.NOT_MEASURED, None, UNPROVEN, causes=(Cause(CauseKind.UNPROVEN),))
-        return diagnostic.judge(self)
+        if not self.unproven or not diagnostic.rests_on_reference:
+            return diagnostic.judge(self)
+        why = f"the reference is not proven: {self.unproven}"
+        return diagnostic.finding(self, Status.NOT_MEASURED, headline=why, error=why)
 
-    def lacks(self, diagnostic: Diagnostic) -> bool:
-        """Whether a diagnostic has nothing to judge by, for want of a proven reference."""
-        return bool(self.unproven) and diagnostic.rests_on_reference
+    @cached_property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What makes the control doubtful."""
+        return doubts_about(self)
+
+    @cached_property
+    def verdict(self) -> str:
+        """«needs walk-back: …» with what fired, «incomplete: …» or «trustworthy»."""
+        likely = [
+            finding.key for finding in self.findings if finding.measured and not finding.exact
+        ]
+        return sentence(
+            self.fired,
+            likely,
+            left_open({finding.key: self.state(finding) for finding in self.findings}),
+        )
+
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know apart from the diagnostics, such as an accuracy at chance."""
+        return tuple(remarks_on(self))
+
+    def at(self, epoch: Epoch) -> Report:
+        """The report with the numbers of one epoch in place of its own."""
+        kept = (
+            "method_name",
+            "seed",
+            "control",
+            "thresholds",
+            "diagnostics",
+            "stream",
+            "reference",
+            "stability_layer",
+            "environment",
+        )
+        same = {name: getattr(self, name) for name in kept}
+        own = {name: getattr(epoch, name) for name in epoch.__struct_fields__ if name != "epoch"}
+        return Report(**same, **own, log=msgspec.structs.replace(self.log or Log(), epochs=()))
+
+    @cached_property
+    def first_fired(self) -> dict[str, int]:
+        """The first epoch of the log at which each diagnostic fired, by key."""
+        first: dict[str, int] = {}
+        for epoch in self.log.epochs if self.log else ():
+            first = {**dict.fromkeys(self.at(epoch).fired, epoch.epoch), **first}
+        return dict(sorted(first.items(), key=lambda item: (item[1], item[0])))
+
+    @cached_property
+    def at_floor(self) -> bool:
+        """Whether (b) fires, asked for or not: Γ is then relative to a gradient below the floor."""
+        return bool(self.bp_grad_norms) and self._judged(DIAGNOSTICS[1]).fired
 
     @property
-    def unproven(self) -> str:
-        """Why the BP gradient is not proven to be the network's derivative; empty where it is, or nobody looked."""
-        return "" if self.reference is None else self.reference.problem
+    def asked(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics that were asked for; an error where the package of one is missing."""
+        return select(self.diagnostics) if self.diagnostics else ()
 
     @property
-    def _asked(self) -> tuple[Diagnostic, ...]:
-        return tuple(diagnostic for diagnostic in self.available if diagnostic.name in self.diagnostics)
+    def fired(self) -> tuple[str, ...]:
+        """The keys of the diagnostics that fired."""
+        return tuple(finding.key for finding in self.findings if finding.fired)
 
-    def observed(self, observer: ObserverSpec[Result]) -> Result | None:
-        """What an observer saw, where its numbers are no fields of a report; ``None`` where it was not there."""
-        if observer.result is None or observer.name not in self.observations:
-            return None
-        return read(observer.result, self.observations[observer.name], f"observations[{observer.name!r}]")
+    def finding(self, key: str) -> Finding:
+        """The finding of a diagnostic, by key or name; not measured if it was not asked for."""
+        diagnostic = select([key])[0]
+        asked = [finding for finding in self.findings if finding.key == diagnostic.key]
+        unasked = diagnostic.finding(self, Status.NOT_MEASURED, headline="was not asked for")
+        return asked[0] if asked else unasked
 
-    @property
-    def credit(self) -> Credit | None:
-        """Γ at every site with its null, nudge, size and state; ``None`` where the method's credit was not looked at."""
-        return self.observed(CREDIT)
-
-    @property
-    def shown(self) -> tuple[Diagnostic, ...]:
-        """What was measured beside what is judged: its numbers are shown, and nothing follows from them."""
-        unasked = self.credit is not None and not self.asks_for(CreditAlignment.key)
-        return self.available.select(CreditAlignment.key) if unasked else ()
+    def state(self, finding: Finding) -> str:
+        """What keeps a finding that did not fire from deciding; empty where it decides."""
+        if not finding.exact:
+            return "likely" if finding.measured else finding.status.value
+        if finding.key == "e" and below_embedding(self):
+            return "contradicted: network accuracy is below a linear probe of its own embedding"
+        warned = any(doubt.severity is Severity.WARNING for doubt in self.doubts)
+        return "measured against an unsuitable control" if finding.key == "d" and warned else ""
 
     @property
     def published(self) -> str:
-        """What the published form says: «PASS», «FAIL(D1+D2)»; nothing where none was named, or it has no such word."""
-        decided = [finding.key for finding in self.findings if state(self, finding) == DECIDED]
-        return published(self.protocol, self.fired, decided)
+        """What the published form says: «PASS», «FAIL(D1+D2)»; empty where none was named."""
+        return published(
+            self.protocol, self.fired, [f.key for f in self.findings if not self.state(f)]
+        )
 
-    @property
-    def lacks_usable_control(self) -> bool:
-        """Whether a control was supplied that is none, so that (d) says nothing: then (e) stands in for it."""
-        supplied = self.frozen_baseline_acc is not None and self.headline_acc is not None
-        return supplied and self.asks_for(CONTROLLED) and not self.finding(CONTROLLED).measured
-
-    def asks_for(self, key: str) -> bool:
-        """Whether the diagnostic of a key was asked for."""
-        return any(diagnostic.key == key for diagnostic in self._asked)
-
-    def finding(self, key: str) -> Finding:
-        """The finding of one diagnostic, by its key or its name; of one that was not asked for, that it was not measured."""
-        for finding in self.findings:
-            if key in (finding.key, finding.name):
-                return finding
-        diagnostic = self.available.get(key)
-        if diagnostic is None:
-            raise KeyError(key)
-        return diagnostic.finding(self, Status.NOT_MEASURED, None, "was not asked for")
+    def check(self, expected: str | Sequence[str] = "") -> None:
+        """Raise an ``AssertionError`` with this report unless exactly the expected ones fired."""
+        __tracebackhide__ = True
+        errors = [f"{finding.name}: {finding.error}" for finding in self.findings if finding.error]
+        if errors:
+            raise AuditError("; ".join(errors))
+        changed = [
+            f.headline if f.fired else f"{f.name} was expected to fire: {f.outcome}, {f.headline}"
+            for f in self.findings
+            if f.fired != (f.key in parse_keys(expected))
+        ]
+        if changed:
+            raise AuditFailure("\n".join([str(self), *changed]), "; ".join(changed))
 
     @property
     def residual_stream_exploded(self) -> bool:
-        """Whether (a) fired; an error where it was not asked for."""
+        """Whether (a) fired; an error where it was not judged."""
         return self._fired("a")
 
     @property
     def bp_grad_at_floor(self) -> bool:
-        """Whether (b) fired; an error where it was not asked for."""
+        """Whether (b) fired; an error where it was not judged."""
         return self._fired("b")
 
     @property
     def reference_drift_dominated(self) -> bool:
-        """Whether (c) fired; an error where it was not asked for."""
+        """Whether (c) fired; an error where it was not judged."""
         return self._fired("c")
 
     @property
     def frozen_baseline_undercut(self) -> bool | None:
         """Whether (d) fired; ``None`` without a control or an accuracy."""
-        return None if margin(self) is None else self._fired("d")
+        return None if self.margin_pp is None else self._fired("d")
 
     def _fired(self, key: str) -> bool:
-        for diagnostic, finding in zip(self._asked, self.findings, strict=True):
-            if finding.key == key and self.lacks(diagnostic):
-                raise AuditError(f"nobody knows whether ({key}) fires, since {UNPROVEN}: {self.unproven}")
-            if finding.key == key:
-                return finding.fired
-        names = ", ".join(self.diagnostics)
-        raise AuditError(f"{labelled(key)} was not asked for, so that nobody knows whether it fires; this report is of {names}")
-
-    @property
-    def verdict(self) -> str:
-        """«needs walk-back: …» with what fired, else «incomplete: …» with what was not decided, else «trustworthy»."""
-        likely = Keys.of(finding.key for finding in self.findings if finding.measured and not finding.exact)
-        if self.fired:
-            return walk_back(self.available, self.fired, likely)
-        states = {finding.key: state(self, finding) for finding in self.findings}
-        return not_walked_back(self.available, left_open(self.available, states, "not asked for"))
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What a reader must know beside the diagnostics, such as an accuracy at chance."""
-        return tuple(remarks_on(self))
-
-    @property
-    def fired(self) -> Keys:
-        """The keys of the diagnostics that fired: «abd», «abd,my-name»."""
-        return Keys.of(finding.key for finding in self.findings if finding.fired)
-
-    def check(self, expected: str | Sequence[str] | None = None) -> None:
-        """Raise an ``AssertionError`` with this report as its text unless exactly the expected diagnostics (none) fired."""
-        __tracebackhide__ = True
-        unjudged = [diagnostic.name for diagnostic in self._asked if self.lacks(diagnostic)]
-        if unjudged:
-            raise AuditError(f"{listed(unjudged)} cannot be judged, since {UNPROVEN}: {self.unproven}")
-        recorded = self.expected if expected is None else Keys.parse(expected)
-        if recorded is not None:  # what was not asked for is not compared
-            recorded = Keys.of(finding.key for finding in self.findings if finding.key in recorded)
-        if self.fired == (recorded or ""):
-            return
-        changed = [
-            _changed(finding, recorded) for finding in self.findings if finding.fired != (finding.key in (recorded or Keys()))
-        ]
-        text = str(self) if not recorded else "\n".join([str(self), *(f"CHANGED: {change}" for change in changed)])
-        raise AuditFailure(text, "; ".join(changed))
-
-    def __str__(self) -> str:
-        seed = "" if self.seed is None else f", seed {self.seed}"
-        lines = [f"FA diagnostic report: {self.method_name}{seed}"]
-        lines += folded("  ", self.notes.splitlines())
-        lines += [] if self.stream is None else folded("  ", [f"stream: {self.stream}"])
-        lines += folded("  note: ", self.remarks)
-        lines += [] if self.inputs is None else folded("  ", [f"inputs: {self.inputs}"])
-        lines += folded("  reference: ", filter(None, [reference_line(self)]))
-        if self.trajectory is not None:
-            lines += folded("  ", filter(None, [self.trajectory.line(self.fired)]))
-        for diagnostic, finding in zip(self._asked, self.findings, strict=True):
-            lines.append(f"{diagnostic.label}: {finding.outcome}")
-            lines += folded("    ", [finding.headline] if self.lacks(diagnostic) else diagnostic.lines(self))
-            if finding.fired:  # one line, however long: whoever greps for it must see number, threshold and meaning
-                lines.append(f"    FLAG: {diagnostic.walk_back}: {finding.headline}. {finding.explanation}")
-        for diagnostic in self.shown:
-            lines += [f"{diagnostic.label}: shown, not judged", *folded("    ", diagnostic.lines(self))]
-        beside = f" [{self.published}]" if self.published else ""
-        return printable("\n".join([*lines, f"VERDICT: {self.verdict}{beside}"]))
+        finding = self.finding(key)
+        if finding.error or finding.name not in self.diagnostics:
+            raise AuditError(f"({key}) is undetermined: {finding.headline}")
+        return finding.fired
 
     @property
     def margin_pp(self) -> float | None:
-        """Headline accuracy minus the control's, in percentage points."""
-        return margin(self)
+        """Headline accuracy minus the control's, in pp; 0.369 − 0.349 is 2, not a hair below."""
+        if self.control is None or self.headline_acc is None or void(self.doubts):
+            return None
+        return round(100 * (self.headline_acc - self.control.score.value), 9)
 
     @property
     def margin_interval(self) -> Interval | None:
         """The 95 % interval of the margin, where the number of test images is known."""
-        return interval(self)
+        if self.control is None or self.score is None or void(self.doubts):
+            return None
+        return margin_interval(self.score, self.control.score)
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows of it."""
-        return str(named("pytest_fadiag.show.notebook:report_html")(self))
+    @property
+    def lacks_usable_control(self) -> bool:
+        """Whether a control was supplied that is rejected, so that (d) says nothing."""
+        return bool(void(self.doubts))
 
-    def plot(self) -> Figure:
-        """The figure of an audit of this network alone."""
-        figure: Figure = named("pytest_fadiag.show.notebook:report_figure")(self)
-        return figure
+    @property
+    def probe_accuracies(self) -> tuple[float, ...] | None:
+        """Linear probes of h_0 … h_L, as fractions."""
+        return (self.depth.probes or None) if self.depth else None
+
+    @property
+    def depth_null_pp(self) -> float | None:
+        """The gain of a probe from h_0 to h_L with re-initialised blocks."""
+        return self.depth.null_pp if self.depth else None
+
+    @property
+    def depth_utility_pp(self) -> float | None:
+        """The gain of a probe from h_0 to h_L beyond that."""
+        return self.depth.utility_pp if self.depth else None
+
+    @property
+    def depth_interval_pp(self) -> tuple[float, float] | None:
+        """The 95 % interval of the depth utility; without a null that of the gain."""
+        return self.depth.interval if self.depth else None
+
+    @property
+    def reference_error(self) -> float | None:
+        """How far autograd lies from finite differences, relative."""
+        return self.reference.error if self.reference else None
+
+    @property
+    def unproven(self) -> str:
+        """Why the BP gradient is not proven; empty where it is, or was not checked."""
+        return self.reference.problem if self.reference else ""
+
+    @property
+    def partial(self) -> bool:
+        """Whether it was made from a log, or norms are missing."""
+        return self.log is not None or None in (*self.residual_norms, *self.bp_grad_norms)
+
+    @property
+    def depth_known(self) -> bool:
+        """Whether the number of blocks is known."""
+        return self.log is None or self.log.depth_known
+
+    def layer(self, index: int) -> str:
+        """The number of a layer, or L for the last one where the number of blocks is not known."""
+        return str(index) if self.depth_known or index + 1 < len(self.residual_norms) else "L"
+
+    def blocks(self, *indices: int) -> str:
+        """Blocks by the names of their modules, where the stream is known."""
+        return ", ".join(
+            self.stream.blocks[index] if self.stream else f"block {index}" for index in indices
+        )
+
+    def lines(self, key: str, width: int = WIDTH) -> str:
+        """The text of one diagnostic alone: outcome, numbers, FLAG, what to write in the paper."""
+        diagnostic, finding = select([key])[0], self.finding(key)
+        shown = finding.outcome if finding.name in self.diagnostics else "shown, not judged"
+        lines = [f"{diagnostic.label}: {one_line(shown)}"]
+        lines += fold("    ", [finding.error] if finding.error else diagnostic.lines(self), width)
+        if finding.fired:  # one line, however long: grep shows number, threshold and meaning
+            lines.append(f"    FLAG: {one_line(f'{finding.headline}. {finding.explanation}')}")
+        return printable("\n".join(lines))
+
+    def __str__(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        about = {what: getattr(self, what) for what in ("stream", "inputs", "reference")}
+        first = [
+            f"({key}) epoch {epoch}{'' if key in self.fired else ' (passes at the end)'}"
+            for key, epoch in self.first_fired.items()
+        ]
+        late = [f"({key}) at the end only" for key in self.fired if key not in self.first_fired]
+        epochs = self.log.epochs if self.log else ()
+        trained = f"{', '.join([*first, *late]) or 'nothing'}; log ends at epoch "
+        shown = [*self.diagnostics, *(["credit-alignment"] if self.credit else [])]
+        lines = [
+            f"FA diagnostic report: {one_line(self.method_name)}{seed}",
+            *fold("  ", self.notes.splitlines()),
+            *fold("  ", [f"{what}: {value}" for what, value in about.items() if value]),
+            *fold("  note: ", self.remarks),
+            *fold("  first fired: ", [f"{trained}{epochs[-1].epoch}"] if epochs[1:] else []),
+            *(self.lines(diagnostic.key) for diagnostic in available() if diagnostic.name in shown),
+            f"VERDICT: {self.verdict}{f' [{self.published}]' if self.published else ''}",
+        ]
+        return printable("\n".join(lines))
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""
-        known = [diagnostic.key for diagnostic in self._asked if not self.lacks(diagnostic)]
-        fired = {finding.key: finding.fired for finding in self.findings if finding.key in known}
-        values = {own.name: getattr(self, own.name) for own in fields(ReportValues) if own.name not in _FLAGS}
-        values |= {name: fired.get(key) for name, key in _FLAGS.items()}
-        values["frozen_baseline_undercut"] = self.frozen_baseline_undercut if "d" in fired else None
-        values["findings"] = [finding.to_dict() for finding in self.findings]
-        values["credit"] = None if self.credit is None or self.credit.problem else CreditValues.of(self.credit)
-        values["trajectory"] = None if self.trajectory is None else TrajectoryValues.of(self.trajectory)
-        plain: dict[str, Any] = to_plain(values)
-        return plain
-
-    @cached_property
-    def plain(self) -> dict[str, Any]:
-        """As :meth:`to_dict`, made once for all who do not change it."""
-        return self.to_dict()
+        values = {name: getattr(self, name) for name in (*self.__struct_fields__, *DERIVED)}
+        judged = {finding.key: finding.fired for finding in self.findings if finding.measured}
+        values |= {name: judged.get(key) for name, key in FLAGS.items()}
+        if self.credit is not None:
+            values["credit"] = {
+                **plain(self.credit),
+                "state": self.credit.state,
+                "z": self.credit.z,
+            }
+        return dict(plain(values))
 
     @classmethod
-    def from_dict(
-        cls, values: Mapping[str, Any], what: str = "report", available: Diagnostics = DIAGNOSTICS
-    ) -> DiagnosticReport:
-        """The report that :meth:`to_dict` wrote, judged anew; of a hand-written one only the published fields are needed.
-
-        ``what`` names it where something is wrong with it; ``available`` are the diagnostics that there are.
-        """
-        if isinstance(values, Mapping) and "companions" in values:
-            values = {**values, "companions": with_present_names(values["companions"])}
-        report = read(ReportValues, values, what)
-        check_names(name for name in values.get("thresholds", ()) if name != "others")
-        return cls.of(report, what, available)
-
-    @classmethod
-    def of(cls, values: ReportValues, what: str, available: Diagnostics = DIAGNOSTICS) -> DiagnosticReport:
-        """The report of these values, judged anew."""
-        course = None if values.trajectory is None else values.trajectory.trajectory(f"{what}.trajectory")
-        apart = ("expected", "trajectory", "available")
-        given = {own.name: getattr(values, own.name) for own in fields(cls) if own.name not in apart}
+    def from_dict(cls, values: Mapping[str, Any], what: str = "report") -> Self:
+        """The report that :meth:`to_dict` wrote, judged again; unknown keys are ignored."""
         try:
-            return cls(**given, trajectory=course, available=available)
-        except AuditError as error:
-            raise AuditError(f"{what}: {error}") from None
-
-
-def _changed(finding: Finding, recorded: Keys | None) -> str:
-    if recorded is None or (recorded == "" and finding.fired):
-        return finding.headline
-    before, now = ("fire", "pass") if not finding.fired else ("pass", "fire")
-    return f"{finding.name} was expected to {before} and does not: {now}, {finding.headline}"
+            return msgspec.convert(values, cls, strict=False)
+        except msgspec.ValidationError as error:
+            said, _, place = str(error).rpartition(" - at `$")
+            raise AuditError(
+                f"{what}{place.rstrip('`')}: {said}" if said else f"{what}: {error}"
+            ) from None

@@ -1,375 +1,314 @@
-"""What a report accepts, what it makes of it, and what it says of itself."""
+"""A report: built by hand or read back, its verdict, its text, and what a log tells."""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import pytest
-from builders import BP, CREDIT, exploded, probed, report
+from builders import BP, PENALISED, credited, exploded, healthy, probed, report, traced
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_fadiag import AuditError, DiagnosticReport
-from pytest_fadiag.judge.control import Control
-from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
-from pytest_fadiag.judge.errors import AuditFailure
-from pytest_fadiag.judge.inputs import NormalisedBy, StatedInputs
-from pytest_fadiag.judge.keys import Keys
-from pytest_fadiag.judge.records import Accuracy, AuxiliaryStatistics, Measurement, Reference
-from pytest_fadiag.judge.reference import reference_line
-from pytest_fadiag.judge.stream import ResidualStream
-from pytest_fadiag.judge.thresholds import DiagnosticThresholds
-from pytest_fadiag.judge.trajectory import Trajectory
+from pytest_fadiag.judge.control import Control, Doubt, Severity
+from pytest_fadiag.judge.errors import AuditError, AuditFailure
+from pytest_fadiag.judge.protocol import PROTOCOLS, published
+from pytest_fadiag.judge.records import (
+    Inputs,
+    Measurement,
+    NormalisedBy,
+    Reference,
+    Score,
+    StreamInfo,
+    plain,
+)
+from pytest_fadiag.judge.report import Report
+from pytest_fadiag.judge.verdict import left_open, sentence
 
-UNPROVEN = Reference("autograd and finite differences differ by 0.3", "float64")
-ONLY_D = ("frozen-margin",)
+ABC = ("residual-growth", "gradient-floor", "direction-drift")
+
+
+def warned(made: Report) -> Report:
+    assert made.control is not None
+    doubt = Doubt(Severity.WARNING, "control of a different architecture", other=True)
+    return made.replace(control=msgspec.structs.replace(made.control, doubts=(doubt,)))
+
+
+@pytest.mark.parametrize(
+    ("made", "verdict"),
+    [
+        (BP, "trustworthy"),
+        (
+            exploded(),
+            "needs walk-back: residual stream exploded; BP grad at numerical floor; "
+            "deep blocks fail to beat frozen-random baseline",
+        ),
+        (probed(exploded(), 0.7, 0.7), "…; gain with depth below the minimum"),
+        (credited(healthy(), 0.0), "needs walk-back: credit is not aligned"),
+        (
+            report(bp_grad_norms=[None, 1e-9, None]),
+            "needs walk-back: BP grad at numerical floor (likely)",
+        ),
+        (BP.replace(control=None), "incomplete: frozen-margin not measured"),
+        (report(diagnostics=("d",)), "incomplete: residual-growth not measured; gradient-floor …"),
+        (
+            PENALISED.replace(headline_acc=0.5),
+            "incomplete: residual-growth likely; gradient-floor likely; direction-drift …measured",
+        ),
+        (
+            warned(healthy()),
+            "incomplete: frozen-margin measured against an unsuitable control",
+        ),
+        (probed(warned(healthy())), "trustworthy"),
+        (probed(BP, diagnostics=(*ABC, "depth-utility")), "trustworthy"),
+        (
+            probed(healthy(headline_acc=0.77, label_classes=10, label_class_share=0.1), 0.8, 0.9),
+            "needs walk-back: deep blocks fail to beat frozen-random baseline",
+        ),
+        (
+            probed(
+                BP.replace(headline_acc=0.5, control=None),
+                0.7,
+                0.9,
+                label_classes=10,
+                label_class_share=0.1,
+            ),
+            "incomplete: frozen-margin not measured; depth-utility contradicted: …",
+        ),
+        (
+            probed(BP.replace(control=None), null=None),
+            "incomplete: frozen-margin not measured; depth-utility likely",
+        ),
+    ],
+)
+def test_the_verdict_says_no_more_than_was_measured(made: Report, verdict: str) -> None:
+    start, _, end = verdict.partition("…")
+    assert made.verdict == verdict or (
+        "…" in verdict and made.verdict.startswith(start) and made.verdict.endswith(end)
+    )
+
+
+def test_a_row_has_the_verdict_of_its_tests() -> None:
+    passed = dict.fromkeys("abcd", "")
+    assert left_open(passed) == {}
+    assert left_open({**passed, "f": "error"}) == {"f": "error"}
+    assert left_open({**passed, "d": "likely", "e": ""}) == {}
+    assert left_open({}) == dict.fromkeys("abcd", "not measured")
+    assert sentence("ad", "d", {}).endswith(
+        "exploded; deep blocks fail to beat frozen-random baseline (likely)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fired", "decided", "said"),
+    [("", "abd", "PASS"), ("ab", "abd", "FAIL(D1+D2)"), ("", "ab", "INCOMPLETE(D3)")],
+)
+def test_the_later_published_form_has_words_of_its_own(fired: str, decided: str, said: str) -> None:
+    assert published("three", fired, decided) == said
+    assert published("four", fired, decided) == published(None, fired, decided) == ""
+    assert PROTOCOLS["three"].rules == {"confounds": "flag"}
+    assert str(healthy(protocol="three", diagnostics=("a", "b", "d"))).endswith(" [PASS]")
+
+
+# --- built by hand, read back ---
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"residual_norms": []}, "residual_norms is empty"),
-        ({"residual_norms": [3.0]}, r"residual_norms has one entry \(3\): a network"),
-        ({"residual_norms": [None]}, "residual_norms has one entry: a network"),
-        ({"bp_grad_norms": []}, "bp_grad_norms is empty"),
-        ({"cross_batch_stability": 1.1}, "must be a cosine in"),
-        ({"cross_batch_stability": 1 + 1.05e-9}, "must be a cosine in"),
-        ({"cross_batch_stability": -2.0}, "must be a cosine in"),
-        ({"cross_batch_stability": "0.1"}, "must be a cosine in"),
-        ({"headline_acc": 60.9}, "headline_acc is 60.9"),
-        ({"frozen_baseline_acc": -0.1}, "frozen_baseline_acc must be"),
-        ({"claimed_acc": math.nan}, "claimed_acc must be"),
-        ({"protocol": "five"}, "protocol must be one of three, four, not 'five'"),
-        ({"diagnostics": (*BP.diagnostics, "my-own", "my-other")}, "no diagnostic 'my-own' here"),
-        ({"observations": {"depth": {"probes": 3}}, "diagnostics": ("depth-utility",)}, "observations"),
-        ({"method_name": "m" * 501}, "the method's name has 501 characters"),
-        ({"notes": "n" * 100_001}, "the note of a report has 100,001 characters"),
-        ({"checkpoint": "c" * 4097}, "the name of a file has 4,097 characters"),
-        ({"caveats": ["c" * 100_001]}, "a caveat has 100,001 characters"),
+        ({"headline_acc": 34.9}, "did you pass a percentage"),
+        ({"frozen_baseline_acc": -0.1}, "must be a fraction"),
+        ({"claimed_acc": "good"}, "must be a number, not a str"),
+        ({"headline_acc": math.nan}, "must be a fraction"),
+        ({"residual_norms": [1.0]}, "residual_norms has 1 entry: there is nothing to judge"),
+        ({"residual_norms": []}, "residual_norms has 0 entries"),
+        ({"bp_grad_norms": []}, "bp_grad_norms has 0 entries"),
+        ({"residual_norms": [1.0, -2.0]}, "never negative"),
+        ({"residual_norms": "norms"}, "must be a list of numbers"),
+        ({"diagnostics": ("my-name",)}, "unknown diagnostic 'my-name'; known: a"),
+        (
+            {"frozen_baseline_acc": 0.3, "control": Control(Score(0.4))},
+            "the control's accuracy is 0.4, not 0.3",
+        ),
     ],
 )
-def test_numbers_and_names_that_are_none_are_refused(changes: dict[str, Any], said: str) -> None:
+def test_numbers_that_cannot_be_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(AuditError, match=said):
         report(**changes)
 
 
-def test_what_was_not_asked_for_need_not_be_there() -> None:
-    bare = report(residual_norms=[], bp_grad_norms=[], diagnostics=ONLY_D)
-    assert bare.verdict.startswith("incomplete: residual-growth not asked for") and bare.fired == ""
-    assert report(bp_grad_norms=[], reference=UNPROVEN).finding("b").headline == "the reference is not proven"
-    for cosine in (1.0, -1.0, 1 + 1e-9, math.nan):
-        assert report(cross_batch_stability=cosine).finding("c").measured
+def test_accuracy_and_control_stay_in_step() -> None:
+    measured = Measurement(residual_norms=(1, 2), bp_grad_norms=(1, 2), score=Score(0.9, 1_000))
+    made = Report.of(measured, frozen_baseline_acc=0.5)
+    assert (made.headline_acc, made.margin_pp) == (0.9, 40)
+    assert made.control == Control(Score(0.5))
+    assert Report.of(measured, headline_acc=0.9004).score == measured.score
+    assert Report.of(measured, headline_acc=0.8).score == Score(0.8)
+    assert made.replace(control=Control(Score(0.6))).frozen_baseline_acc == 0.6
+    assert made.replace(frozen_baseline_acc=0.7).control == Control(Score(0.7))
+    assert made.replace(headline_acc=None).score is None
+    assert Report.of(made, method_name="bp").score == measured.score
 
 
-def test_lists_become_tuples_and_names_one_line() -> None:
-    made = report(
-        residual_norms=[1, 2],
-        bp_grad_norms=[1, 1],
-        diagnostics=list(BP.diagnostics),
-        caveats=["a\x07"],
-        method_name="a\nb",
-        notes="a\x07\nb",
-        checkpoint="a\nb",
-        config={"width": 8, "model": object()},
-        expected="da",
-    )
-    assert (made.residual_norms, made.bp_grad_norms, made.diagnostics) == ((1.0, 2.0), (1.0, 1.0), BP.diagnostics)
-    assert (made.caveats, made.method_name, made.checkpoint) == (("a\\x07",), "a\\nb", "a\\nb")
-    assert (made.notes, made.config, made.expected, BP.checkpoint) == ("a\\x07\nb", {"width": 8}, "ad", None)
-    assert isinstance(made.expected, Keys) and BP.expected is None
+numbers = st.one_of(st.none(), st.floats(0, 1e12), st.sampled_from([math.nan, math.inf]))
+
+
+@given(
+    st.lists(numbers, min_size=2, max_size=6), st.sampled_from([BP, exploded(), traced("a", 1, 3)])
+)
+def test_what_json_keeps_is_read_back_and_judged_the_same(norms: list[Any], base: Report) -> None:
+    made = probed(credited(base, 0.5, math.nan), residual_norms=norms)
+    text = json.dumps(made.to_dict(), allow_nan=False)
+    again = Report.from_dict(json.loads(text))
+    assert plain(again) == plain(made) and str(again) == str(made)
+    assert json.dumps(again.to_dict()) == text
+
+
+def test_the_json_has_the_published_names() -> None:
+    values = probed(credited(exploded())).to_dict()
+    flags = ("residual_stream_exploded", "bp_grad_at_floor", "reference_drift_dominated")
+    assert [values[flag] for flag in flags] == [True, True, False]
+    assert values["frozen_baseline_undercut"] is True and values["margin_pp"] == -10.7
+    assert values["probe_accuracies"][0] == 0.6 and values["depth_utility_pp"] == 18
+    assert values["credit"]["state"] == ["aligned"] * 4 and values["fired"] == ["a", "b", "d"]
+    assert BP.replace(control=None).to_dict()["frozen_baseline_undercut"] is None
+    assert BP.frozen_baseline_undercut is False and not BP.residual_stream_exploded
 
 
 @pytest.mark.parametrize(
-    ("changes", "partial"),
+    ("key", "value", "place"),
     [
-        ({}, False),
-        ({"residual_norms": [1.0, None, 1.0]}, True),
-        ({"bp_grad_norms": [None, 1.0]}, True),
-        ({"headline_acc": None}, True),
-        ({"depth_known": False}, True),
-        ({"cross_batch_stability": None}, False),
+        ("residual_norms", [1.0, "x"], r"report.residual_norms\[1\]: Expected"),
+        ("score", {"value": 34.9}, "report.score: .* percentage"),
+        ("thresholds", {"g_norm_floor": -1}, "report.thresholds: threshold g_norm_floor"),
+        ("method_name", 5, "report.method_name: Expected `str`"),
     ],
 )
-def test_a_report_with_holes_is_partial(changes: dict[str, Any], partial: bool) -> None:
-    assert report(**changes).partial is partial
+def test_what_cannot_be_read_is_named_by_its_place(key: str, value: Any, place: str) -> None:
+    with pytest.raises(AuditError, match=place):
+        Report.from_dict({**BP.to_dict(), key: value})
 
 
-MEASURED = Measurement((1.0, 2.0), (1e-3, 1e-3), 1, 0.1, accuracy=Accuracy(0.5, 4))
-
-
-@pytest.mark.parametrize(
-    ("accuracy", "headline", "kept"),
-    [
-        (Accuracy(0.5, 4), None, Accuracy(0.5, 4)),
-        (Accuracy(0.5, 4), 0.6, Accuracy(0.5, 4)),  # less than half an image away
-        (Accuracy(0.5, 4), 0.625, Accuracy(0.625)),  # exactly half an image
-        (Accuracy(0.5, 4), 0.375, Accuracy(0.375)),
-        (Accuracy(0.5), 0.6, Accuracy(0.6)),  # of how many images nobody knows
-        (None, 0.6, Accuracy(0.6)),
-        (None, None, None),
-    ],
-)
-def test_an_accuracy_from_elsewhere_replaces_the_measured_one(
-    accuracy: Accuracy | None, headline: float | None, kept: Accuracy | None
-) -> None:
-    seen = Measurement((1.0, 2.0), (1e-3, 1e-3), 1, 0.1, accuracy=accuracy)
-    made = DiagnosticReport.from_measurement(seen, method_name="bp", headline_acc=headline)
-    assert (made.accuracy, made.headline_acc) == (kept, None if kept is None else kept.value)
-
-
-def test_a_measurement_becomes_a_report_by_the_thresholds_and_the_control_that_are_given() -> None:
-    plain = DiagnosticReport.from_measurement(MEASURED, method_name="bp")
-    assert (plain.thresholds, plain.diagnostics, plain.frozen_baseline_acc) == (DiagnosticThresholds(), BP.diagnostics, None)
-    control = Control(Accuracy(0.25, 4))
-    made = DiagnosticReport.from_measurement(
-        MEASURED, method_name="bp", control=control, thresholds={"margin_pp": 5.0}, diagnostics=ONLY_D
-    )
-    assert (made.thresholds.frozen_acc_margin_pp, made.diagnostics, made.frozen_baseline_acc) == (5.0, ONLY_D, 0.25)
-    strict = DiagnosticThresholds(g_norm_floor=1.0)
-    assert DiagnosticReport.from_measurement(MEASURED, method_name="bp", thresholds=strict).fired == "b"
-
-
-def test_each_flag_is_that_of_its_diagnostic_and_an_error_where_nobody_knows() -> None:
-    names = ("residual_stream_exploded", "bp_grad_at_floor", "reference_drift_dominated", "frozen_baseline_undercut")
-    assert [getattr(exploded(), name) for name in names] == [True, True, False, True]
-    assert [exploded().to_dict()[name] for name in names] == [True, True, False, True]
-    assert BP.frozen_baseline_undercut is False and report(frozen_baseline_acc=None).frozen_baseline_undercut is None
-    only = report(diagnostics=ONLY_D)
-    with pytest.raises(AuditError, match=r"\(a\) was not asked for, .* this report is of frozen-margin"):
-        _ = only.residual_stream_exploded
-    assert [only.to_dict()[name] for name in names] == [None, None, None, False]
-    unproven = report(reference=UNPROVEN)
-    with pytest.raises(AuditError, match=r"whether \(b\) fires, since the reference is not proven: autograd and finite"):
-        _ = unproven.bp_grad_at_floor
-    assert unproven.residual_stream_exploded is False and unproven.fired == ""
-    assert [unproven.to_dict()[name] for name in names] == [False, None, None, False]
-    assert report(diagnostics=("residual-growth",)).to_dict()["frozen_baseline_undercut"] is None
-    assert unproven.verdict == "incomplete: gradient-floor not measured; direction-drift not measured"
-
-
-def test_a_finding_by_key_or_name_and_one_that_was_not_asked_for() -> None:
-    assert BP.finding("a") is BP.finding("residual-growth") is BP.findings[0]
-    assert (BP.finding("e").headline, BP.finding("e").measured, BP.asks_for("e")) == ("was not asked for", False, False)
-    assert BP.asks_for("d") and not report(diagnostics=ONLY_D).asks_for("a")
-    with pytest.raises(KeyError, match="z"):
-        BP.finding("z")
-
-
-def test_a_control_that_was_supplied_and_is_none() -> None:
-    ten = AuxiliaryStatistics(classes=10)
-    assert report(frozen_baseline_acc=0.1, companions=ten).lacks_usable_control is True
-    for usable in (BP, report(frozen_baseline_acc=None), report(headline_acc=None)):
-        assert usable.lacks_usable_control is False
-    asked = ("residual-growth",)
-    assert report(frozen_baseline_acc=0.1, companions=ten, diagnostics=asked).lacks_usable_control is False
-
-
-def test_exactly_the_expected_diagnostics_may_fire() -> None:
-    assert exploded().fired == "abd"
-    for fine in (BP, report(expected=""), report(exploded(), expected="abd"), report(exploded(), expected="abde")):
-        fine.check()
+def test_check_raises_unless_exactly_the_expected_fired() -> None:
     exploded().check("abd")
-    exploded().check(["a", "bd"])
-    BP.check("f")  # what was not asked for is not compared
-    with pytest.raises(AuditFailure) as plain:
-        exploded().check()
-    found = exploded()
-    assert plain.value.headline == "; ".join(found.finding(key).headline for key in "abd")
-    assert str(plain.value) == str(found)
-    with pytest.raises(AuditFailure) as none:
-        exploded().check("")
-    assert none.value.headline == plain.value.headline
-    with pytest.raises(AuditFailure) as changed:
-        report(exploded(), expected="abc").check()
-    drift, margin = (found.finding(key).headline for key in "cd")
-    both = [
-        f"direction-drift was expected to fire and does not: pass, {drift}",
-        f"frozen-margin was expected to pass and does not: fire, {margin}",
+    BP.check()
+    with pytest.raises(AuditFailure, match="FLAG: worse than frozen random blocks") as failed:
+        exploded().check("ab")
+    assert failed.value.headline.startswith("worse than frozen random blocks: margin −10.70 pp < 2")
+    with pytest.raises(AuditFailure, match="direction-drift was expected to fire: pass"):
+        exploded().check(["a", "b", "c", "d"])
+    with pytest.raises(AuditError, match=r"\(c\) is undetermined: was not asked for"):
+        report(diagnostics=("a",)).reference_drift_dominated  # noqa: B018 (it raises)
+
+
+# --- the text ---
+
+
+def test_the_text_has_its_parts_in_order() -> None:
+    made = exploded(
+        notes="trained\nfor 30 epochs",
+        stream=StreamInfo(
+            blocks=("b.0", "b.1", "b.2", "b.3"), residual=True, head="ln", outside=0.38
+        ),
+        inputs=Inputs(data="cifar10", by=NormalisedBy.CHECKPOINT, mean=(0.5,), std=(0.2,)),
+        reference=Reference(error=2e-8),
+        caveats=("the last line was cut",),
+    )
+    lines = str(made).splitlines()
+    assert lines[:7] == [
+        "FA diagnostic report: dfa, seed 42",
+        "  trained",
+        "  for 30 epochs",
+        "  stream: b.0 … b.3 → ln, 4 blocks, residual, 38 % of parameters outside the blocks",
+        "  inputs: cifar10, normalised by the checkpoint's mean and std",
+        "  reference: BP gradient, agrees with finite differences to 2.0e-8",
+        "  note: the last line was cut",
     ]
-    assert changed.value.headline == "; ".join(both)
-    assert str(changed.value) == "\n".join([str(found), *(f"CHANGED: {one}" for one in both)])
-    with pytest.raises(AuditFailure, match="residual-growth was expected to fire and does not: pass"):
-        BP.check("a")
-    with pytest.raises(AuditError, match="gradient-floor and direction-drift cannot be judged, since the reference is not"):
-        report(reference=UNPROVEN).check()
-    report(reference=UNPROVEN, diagnostics=("residual-growth",)).check()
+    heads = [line.partition(":")[0] for line in lines if line.startswith("(")]
+    assert heads == [
+        "(a) residual-growth",
+        "(b) gradient-floor",
+        "(c) direction-drift",
+        "(d) frozen-margin",
+    ]
+    assert lines[-1].startswith("VERDICT: needs walk-back: residual stream exploded; ")
+    assert max(len(line) for line in lines if "FLAG" not in line and "VERDICT" not in line) <= 100
 
 
-def test_the_text_of_a_report() -> None:
-    whole = report(
-        seed=3,
-        notes="one\ntwo",
-        stream=ResidualStream(("blocks.0", "blocks.3"), residual=True),
-        inputs=StatedInputs("cifar10", NormalisedBy.NOTHING),
-        reference=Reference("", "float64"),
-        reference_error=2e-8,
-        caveats=["its last line was cut"],
-        protocol="three",
+def test_names_from_files_cannot_forge_a_line() -> None:
+    made = report(
+        method_name="x\nVERDICT: trustworthy", notes="\x1b[2J", caveats=("a\nVERDICT: b",)
     )
-    lines = str(whole).splitlines()
-    assert lines[:3] == ["FA diagnostic report: bp, seed 3", "  one", "  two"] and lines[3].startswith("  stream: blocks.0 … ")
-    assert lines[4] == "  note: its last line was cut" and lines[5].startswith("  inputs: cifar10")
-    assert lines[6] == "  reference: BP gradient, agrees with finite differences to 2.0e-08"
-    assert lines[7] == "(a) residual-growth: pass" and lines[-1] == "VERDICT: trustworthy [PASS]"
-    short = str(BP).splitlines()
-    assert short[:2] == ["FA diagnostic report: bp", "(a) residual-growth: pass"] and short[-1] == "VERDICT: trustworthy"
-    assert not [line for line in short if "FLAG" in line or "shown" in line]
-    assert len([line for line in str(exploded()).splitlines() if line.startswith("    FLAG: ")]) == 3
-    unproven = str(report(reference=UNPROVEN))
-    assert "reference: not proven: autograd" in unproven and "median ‖g_l‖" not in unproven and "median ‖h_l‖" in unproven
+    verdicts = [line for line in str(made).splitlines() if line.startswith("VERDICT")]
+    assert len(verdicts) == 1 and "\x1b" not in str(made)
 
 
-def test_credit_that_was_not_asked_for_is_shown_and_not_judged() -> None:
-    beside = report(observations={"credit": asdict(CREDIT)})
-    assert "(f) credit-alignment: shown, not judged\n    credit from log, 128 samples" in str(beside)
-    assert [diagnostic.key for diagnostic in beside.shown] == ["f"] and beside.verdict == "trustworthy"
-    asked = report(beside, diagnostics=(*BP.diagnostics, "credit-alignment"))
-    assert asked.shown == BP.shown == () and "shown, not judged" not in str(asked)
-    assert beside.to_dict()["credit"]["sites"] == ["h_1"] and BP.to_dict()["credit"] is None
+@pytest.mark.parametrize("depth", [2, 60])
+def test_many_blocks_are_wrapped(depth: int) -> None:
+    made = report(residual_norms=[1.0] * (depth + 1), bp_grad_norms=[1.0] * (depth + 1))
+    assert f"h_{depth}" in made.lines("a")
+    assert max(map(len, made.lines("a").splitlines())) <= 100
 
 
-def test_the_words_of_the_published_form() -> None:
-    assert (BP.published, report(protocol="three").published, report(protocol="four").published) == ("", "PASS", "")
-    assert report(exploded(), protocol="three").published == "FAIL(D1+D2+D3)"
-    assert report(protocol="three", frozen_baseline_acc=None).published == "INCOMPLETE(D3)"
+# --- logs ---
 
 
-def test_what_is_wrong_with_a_document_is_said_with_its_place() -> None:
-    plain = BP.to_dict()
-    assert plain == BP.plain and plain["margin_pp"] == 26.0 and plain["margin_interval"] is None
-    assert DiagnosticReport.from_dict(plain).to_dict() == plain
-    with pytest.raises(AuditError, match=r"^reports\[2\]: residual_norms has one entry"):
-        DiagnosticReport.from_dict({**plain, "residual_norms": [1.0]}, "reports[2]")
-    with pytest.raises(AuditError, match="unknown threshold 'g_floor'"):
-        DiagnosticReport.from_dict({**plain, "thresholds": {"g_floor": 1e-7}})
-    newer = ("probe_classes", "invariance_between_samples")
-    older = {name: value for name, value in plain["companions"].items() if name not in newer}
-    read = DiagnosticReport.from_dict({**plain, "companions": {**older, "sample_invariance": 0.05}})
-    assert (read.companions.sample_invariance, read.companions.invariance_between_samples) == (None, 0.05)
-    assert DiagnosticReport.from_dict(plain).trajectory is None and plain["trajectory"] is None
-    assert report(trajectory=Trajectory(())).to_dict()["trajectory"] is not None
+def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
+    made = traced("dfa", 1)
+    assert made.first_fired == {"d": 1, "a": 10, "b": 18}
+    assert "first fired: (d) epoch 1, (a) epoch 10, (b) epoch 18; log ends at epoch 30" in str(made)
+    better = made.replace(residual_norms=[1, 1, 1, 1, 1])
+    assert "(a) epoch 10 (passes at the end)" in str(better)
+    worse = traced("lam", 1, penalised=True).replace(bp_grad_norms=[1e-9] * 5)
+    assert "(b) at the end only" in str(worse) and made.partial
+    assert BP.first_fired == {} and not BP.partial and PENALISED.partial
 
 
-# --- what belongs to it ----------------------------------------------------------------------------------------------
+# --- remarks ---
 
 
 @pytest.mark.parametrize(
-    ("reference", "error", "line"),
+    ("made", "said"),
     [
-        (None, None, ""),
-        (UNPROVEN, 0.3, "not proven: autograd and finite differences differ by 0.3"),
-        (Reference("", "float64"), None, "BP gradient"),
-        (Reference("", "float32", "it runs in no other"), 2e-4, "{}2.0e-04; in float32, since it runs in no other"),
-        (Reference("", "float64", "there is nothing to compare"), None, "BP gradient; there is nothing to compare"),
+        (report(headline_acc=0.1, classes=10), "accuracy is at chance (1/10)"),
+        (report(headline_acc=0.6, label_class_share=0.6), "the share of the most frequent class"),
+        (report(nonfinite_outputs=3), "outputs are not finite for 3 images"),
+        (report(environment={"dtype": "float16"}), "half precision (float16)"),
+        (report(nonfinite_weights=("a", "b", "c", "d")), "NaN or inf: a, b, c and 1 more"),
+        (report(claimed_acc=0.5), "claims accuracy 0.5000, but 0.6090 was measured"),
+        (report(eval_classes=2, classes=10), "hold 2 of 10 classes"),
+        (report(eval_classes=2, eval_class_share=0.8), "class imbalance (80% of the"),
+        (report(residual_norms=[1, 39, 1521, 59319]), "grows by 5.9e4 in all, though no block"),
         (
-            Reference("", "float64", redrawn=True),
-            0.5,
-            "{}0.5; with weights drawn anew, since at the network's own nothing is resolved",
+            report(
+                residual_norms=[1e6, 1e6], bp_grad_norms=[1e-8, 1e-8], gradient_per_unit_error=9e-8
+            ),
+            "Likely a rescaling of parameters or inputs",
         ),
         (
-            Reference("", "float64", own_backward=True, modules=("a", "b", "c")),
-            0.5,
-            "{}0.5; the own backward of 3 modules: a, b, c is not used",
+            report(stream=StreamInfo(blocks=("a",), residual=True, alternatives=("x",))),
+            "block granularity is ambiguous: x",
+        ),
+        (report(inputs=Inputs(data="d", by=NormalisedBy.USUAL, pixels=True)), "not recorded"),
+        (
+            report(inputs=Inputs(checkpoint_mean=(0.5,), checkpoint_std=(0.2,))),
+            "the checkpoint's mean 0.5 and std 0.2 were not applied (batches as given)",
         ),
         (
-            Reference("", "float64", own_backward=True, modules=("a", "b", "c", "d")),
-            0.5,
-            "{}0.5; the own backward of 4 modules: a, b, c … is not used",
+            probed(report(inputs=Inputs(data="d", by=NormalisedBy.NOTHING, pixels=True)), 0.7, 0.9),
+            "typical of a normalisation mismatch",
+        ),
+        (
+            healthy(
+                control=Control(Score(0.5), inputs=Inputs(by=NormalisedBy.NOTHING)),
+                inputs=Inputs(by=NormalisedBy.DATA, mean=(0.5,), std=(0.2,)),
+            ),
+            "the control was evaluated on other inputs: not normalised",
         ),
     ],
 )
-def test_the_reference_in_words(reference: Reference | None, error: float | None, line: str) -> None:
-    expected = line.format("BP gradient, agrees with finite differences to ")
-    assert reference_line(report(reference=reference, reference_error=error)) == expected
-
-
-def test_the_numbers_of_the_probes_under_their_names() -> None:
-    seen = probed(BP, 0.5, 0.6, 0.75, null=0.62)
-    assert (seen.probe_accuracies, seen.null_probe_accuracies) == ((0.5, 0.6, 0.75), (0.5, 0.5, 0.62))
-    assert (seen.depth_null_pp, seen.depth_utility_pp, seen.depth_interval_pp) == (12.0, 13.0, (24.0, 26.0))
-    assert (seen.block_change, seen.idle_blocks) == ((0.5, 0.5), ())
-    assert (probed(BP, 0.5, 0.6, null=None).null_probe_accuracies, probed(BP, 0.5, 0.6, null=None).depth_null_pp) == (
-        None,
-        None,
-    )
-    failed = report(observations={"depth": {"problem": "too few images"}}, diagnostics=("depth-utility",))
-    for nothing in (BP, failed):
-        assert nothing.probe_accuracies is nothing.null_probe_accuracies is nothing.depth_utility_pp is None
-        assert nothing.block_change is nothing.idle_blocks is nothing.depth_interval_pp is None
-
-
-@pytest.mark.parametrize(
-    ("outside", "said"),
-    [
-        (0.0, "0 %"),
-        (1.0, "100 %"),
-        (0.0009, "< 0.1 %"),
-        (0.001, "0.1 %"),
-        (0.999, "99.9 %"),
-        (0.25, "25 %"),
-        (0.9899, "99 %"),
-        (0.99, "99.0 %"),
-        (0.9985, "99.9 %"),
-        (0.9995, "> 99.9 %"),
-        (0.993, "99.3 %"),
-    ],
-)
-def test_a_share_of_the_parameters(outside: float, said: str) -> None:
-    assert f", {said} of the parameters outside" in str(ResidualStream(("one", "two"), residual=True, outside=outside))
-
-
-def test_a_stream_and_what_else_it_could_have_been() -> None:
-    def remarks(*names: str) -> list[str]:
-        return list(ResidualStream(("x", "y"), residual=True, alternatives=names).remarks())
-
-    assert remarks() == []
-    assert remarks("a", "b", "c")[0].startswith("the stream was guessed: a, b and c could each be taken for one block; the 2")
-    assert remarks("a", "b", "c", "d", "e")[0].startswith("the stream was guessed: a, b, c and 2 more could")
-    for sizes, states, changes in (((4, 9), 2, True), ((4, 4), 2, False), ((4, 9), 3, False), ((), 0, False)):
-        assert ResidualStream(("x",), residual=True, sizes=sizes).changes_shape(states) is changes
-    assert ResidualStream(("x",), residual=True, sizes=(1, 1), outside=1).sizes == (1, 1)
-    for sizes in ((0, 4), (4,), (4, 4, 4)):
-        with pytest.raises(AuditError, match="sizes must be 2 numbers from 1 on"):
-            ResidualStream(("x",), residual=True, sizes=sizes)
-    with pytest.raises(AuditError, match="outside must be a share in"):
-        ResidualStream(("x",), residual=True, outside=1.01)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"claimed_acc": 0.6141}, "the checkpoint claims accuracy 0.6141, but 0.6090 was measured; check"),
-        ({"claimed_acc": 0.61398}, ""),
-        ({"claimed_acc": 0.005, "headline_acc": 0.0}, ""),
-        ({"claimed_acc": 0.6039}, "the checkpoint claims accuracy 0.6039"),
-        ({"claimed_acc": 0.9, "headline_acc": None}, ""),
-        ({"environment": {"dtype": "bfloat16"}}, "half precision (bfloat16)"),
-        ({"environment": {"dtype": "float32"}}, ""),
-        ({"companions": AuxiliaryStatistics(nonfinite_weights=("a", "b", "c"))}, "3 weight tensors with NaN or inf: a, b, c"),
-        (
-            {"companions": AuxiliaryStatistics(nonfinite_weights=("a", "b", "c", "d"))},
-            "4 weight tensors with NaN or inf: a, b, c …",
-        ),
-        (
-            {"companions": AuxiliaryStatistics(nonfinite_logits=1)},
-            "the logits are not finite for 1 image, which count as errors",
-        ),
-        ({"frozen_baseline_acc": 0.1, "companions": AuxiliaryStatistics(classes=10)}, "the control is at chance"),
-        (
-            {"frozen_baseline_acc": 0.1, "companions": AuxiliaryStatistics(classes=10), "diagnostics": ("residual-growth",)},
-            "",
-        ),
-        ({"control": Control(Accuracy(0.349), method="ep")}, ""),
-        ({"companions": AuxiliaryStatistics(probe_classes=2, classes=10)}, "the probe has 2 of 10 classes"),
-        ({"companions": AuxiliaryStatistics(probe_classes=2, classes=10), "diagnostics": ONLY_D}, ""),
-    ],
-)
-def test_what_is_remarked_and_what_is_not(changes: dict[str, Any], said: str) -> None:
-    remarks = report(**changes).remarks
-    assert len(remarks) == bool(said) and all(remark.startswith(said) or said in remark for remark in remarks)
-    assert all(not remark.endswith("…") or said.endswith("…") for remark in remarks)
-
-
-def test_known_diagnostics_are_all_judged_where_all_are_asked_for() -> None:
-    everything = report(diagnostics=[diagnostic.name for diagnostic in DIAGNOSTICS])
-    assert [finding.key for finding in everything.findings] == [*"abcdef"]
+def test_a_remark_where_a_reader_needs_one(made: Report, said: str) -> None:
+    assert any(said in remark for remark in made.remarks), made.remarks
+    assert not any(said in remark for remark in BP.remarks) and "note: " in str(made)

@@ -1,19 +1,21 @@
-"""What every diagnostic is: a key, a name, a threshold, a judgement and the words that explain it."""
+"""What every diagnostic is: a question, a threshold, a judgement, and the words that explain it."""
 
 from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ClassVar
 
-from ..codec import to_plain
-from ..observers import REFERENCE, ObserverSpec
-from .cause import EXCUSES, Cause
-from .column import Column
+import msgspec
 
 if TYPE_CHECKING:
-    from ..report import DiagnosticReport
+    from ..report import Report as Report  # noqa: PLC0414 (re-exported)
+else:
+    Report = object  # a name for annotations: a report imports the diagnostics
+
+REFERENCE = frozenset({"gradients", "directions", "credit"})
+"""The metrics that rest on a proven BP gradient."""
 
 
 class Status(str, enum.Enum):
@@ -24,124 +26,150 @@ class Status(str, enum.Enum):
     LIKELY_PASS = "likely pass"
     LIKELY_FIRE = "likely fire"
     NOT_MEASURED = "not measured"
+    NOT_RESOLVED = "not resolved"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What one diagnostic says about one report."""
 
     key: str
     name: str
     status: Status
-    value: float | None
+    value: float | None = None
     threshold: float
-    headline: str
-    """The number against its threshold, short enough for a summary line."""
+    interval: tuple[float, float] | None = None
+    headline: str = ""
+    """The number against its threshold, in one line; where it fired, after the claim."""
+    claim: str = ""
+    """What fired, in a few words that say no more than the interval does."""
     explanation: str = ""
-    """Under what fired: the meaning, in words that can go into the paper."""
-    causes: tuple[Cause, ...] = ()
-    """Why a number that crosses its threshold was excused, why one fired that does not, or why it is only likely."""
+    """What it means, in words that can go into the paper."""
+    causes: tuple[str, ...] = ()
+    """Why it is not a plain pass or fire: «saturated», «non-finite», «control in doubt»."""
+    exempted: bool = False
+    """Whether it passes although its number crosses the threshold."""
+    error: str = ""
+    """Why its test is an error: the reference is not proven, the control cannot be read."""
 
     @property
     def fired(self) -> bool:
-        """Whether the result needs, or likely needs, the walk-back that this diagnostic names."""
+        """Whether the result needs, or likely needs, a walk-back."""
         return self.status in (Status.FIRE, Status.LIKELY_FIRE)
 
     @property
     def measured(self) -> bool:
-        """Whether there were numbers to judge by, exact or not."""
-        return self.status is not Status.NOT_MEASURED
+        """Whether there were numbers that decide, exactly or likely."""
+        return self.status not in (Status.NOT_MEASURED, Status.NOT_RESOLVED)
 
     @property
     def exact(self) -> bool:
-        """Whether the numbers decide; a bound that does not and a number that stands in for another are only likely."""
+        """Whether the numbers decide, rather than a bound or a proxy."""
         return self.status in (Status.PASS, Status.FIRE)
 
     @property
-    def excused(self) -> bool:
-        """Whether it passes although its number crosses its threshold."""
-        return not self.fired and any(cause.kind in EXCUSES for cause in self.causes)
-
-    @property
     def outcome(self) -> str:
-        """The status with what was excused or is odd about it: «pass (saturated)»."""
-        causes = "; ".join(cause.text for cause in self.causes)
-        return f"{self.status.value} ({causes})" if causes else self.status.value
-
-    @property
-    def label(self) -> str:
-        """What a report calls the diagnostic."""
-        return label(self.key, self.name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The finding as plain JSON values; its causes in words."""
-        return {**to_plain(replace(self, causes=())), "causes": [cause.text for cause in self.causes]}
+        """The status with its causes: «pass (saturated)»."""
+        return (
+            f"{self.status.value} ({'; '.join(self.causes)})" if self.causes else self.status.value
+        )
 
 
-def label(key: str, name: str) -> str:
-    """«(a) residual-growth», or the name alone of a diagnostic that has no letter."""
-    return name if key == name else f"({key}) {name}"
+class Column(msgspec.Struct, frozen=True):
+    """One number that a diagnostic contributes to the audit table."""
+
+    title: str
+    value: Callable[[Report], float | None]
+    show: Callable[[float], str]
+    """How it is written: one of the formats in :mod:`..words`."""
+    priority: int
+    """Columns with high numbers are dropped first when the terminal is narrow."""
+    text: Callable[[Report], str] | None = None
+    """What stands in a row where that says more than the number: 1/4."""
+    key: str = ""
+    """The diagnostic; set by :func:`pytest_fadiag.judge.diagnostics.columns`."""
 
 
 class Diagnostic(ABC):
     """One diagnostic; it reads a report and keeps no state."""
 
     key: ClassVar[str]
-    """A letter of its own if it is built in; else it is known by its name, and needs not say so."""
+    """A letter if it is built in, else its name."""
     name: ClassVar[str]
     question: ClassVar[str]
     threshold: ClassVar[str]
     """The name of the threshold that decides."""
     default: ClassVar[float | None] = None
     """The value of that threshold, where it is no field of :class:`DiagnosticThresholds`."""
-    observers: ClassVar[tuple[ObserverSpec[object], ...]]
-    """Those that measure what it judges."""
+    needs: ClassVar[tuple[str, ...]]
+    """The metrics that measure what it judges, by name."""
     walk_back: ClassVar[str]
-    """What the verdict says when this diagnostic fired."""
+    """What the verdict says when it fired."""
     columns: ClassVar[tuple[Column, ...]] = ()
     by_default: ClassVar[bool] = True
-    """Whether it runs where nobody says which diagnostics are to run."""
 
     def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
         if "name" in cls.__dict__ and "key" not in cls.__dict__:
             cls.key = cls.name
 
     @property
     def label(self) -> str:
-        """What a report calls it: «(a) residual-growth», or its name alone."""
-        return label(self.key, self.name)
+        """«(a) residual-growth», or the name alone."""
+        return self.name if self.key == self.name else f"({self.key}) {self.name}"
 
     @property
     def rests_on_reference(self) -> bool:
         """Whether it judges the BP gradient, or by it."""
-        return REFERENCE in self.observers
+        return not REFERENCE.isdisjoint(self.needs)
 
     @abstractmethod
-    def judge(self, report: DiagnosticReport) -> Finding:
+    def judge(self, report: Report) -> Finding:
         """Pass, fire, or not measured, with the number and its reason."""
 
     @abstractmethod
-    def lines(self, report: DiagnosticReport) -> list[str]:
+    def lines(self, report: Report) -> list[str]:
         """The measured numbers as lines of the report."""
 
-    def values(self, report: DiagnosticReport) -> list[str]:
-        """The numbers behind a finding in a few words each, for the reporting form."""
-        return self.lines(report)
-
-    def limit(self, report: DiagnosticReport) -> float:
+    def limit(self, report: Report) -> float:
         """The threshold that decides, as this report has it."""
         own = getattr(report.thresholds, self.threshold, self.default)
-        return float(report.thresholds.others.get(self.threshold, own))  # type: ignore[arg-type]  # the registry checks it
+        return float(report.thresholds.others.get(self.threshold, own))  # type: ignore[arg-type]
 
     def finding(
         self,
-        report: DiagnosticReport,
+        report: Report,
         status: Status,
-        value: float | None,
-        headline: str,
+        value: float | None = None,
+        headline: str = "",
         explanation: str = "",
-        causes: tuple[Cause, ...] = (),
+        causes: Iterable[str] = (),
+        *,
+        doubts: Iterable[str] = (),
+        claim: str = "",
+        interval: tuple[float, float] | None = None,
+        exempted: bool = False,
+        error: str = "",
     ) -> Finding:
-        """A finding of this diagnostic against the report's own threshold."""
-        return Finding(self.key, self.name, status, value, self.limit(report), headline, explanation, causes)
+        """A finding against the report's own threshold; empty causes are left out.
+
+        With doubts a pass or a fire is only likely. Without a claim what fired is the walk-back.
+        """
+        unsure = tuple(filter(None, doubts))
+        if unsure:
+            status = {Status.PASS: Status.LIKELY_PASS, Status.FIRE: Status.LIKELY_FIRE}[status]
+        if status in (Status.FIRE, Status.LIKELY_FIRE):
+            claim = claim or self.walk_back
+            headline = f"{claim}: {headline}" if headline else claim
+        return Finding(
+            key=self.key,
+            name=self.name,
+            status=status,
+            value=value,
+            threshold=self.limit(report),
+            interval=interval,
+            headline=headline,
+            claim=claim,
+            explanation=explanation,
+            causes=(*filter(None, causes), *unsure),
+            exempted=exempted,
+            error=error,
+        )

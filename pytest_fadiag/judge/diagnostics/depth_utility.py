@@ -1,240 +1,169 @@
-"""(e) Do the blocks make the class easier to read than random ones would?"""
+"""(e) Do trained blocks improve a linear probe more than random ones?"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..depth import Depth, reads_less
-from ..observers import ACCURACY, DEPTH
-from ..wording import beside, count, figure, fraction, limit, listed, points, spans
-from .base import Diagnostic, Finding, Status
-from .cause import Cause, CauseKind
-from .column import Column, ColumnKind
-
-if TYPE_CHECKING:
-    from ..report import DiagnosticReport
+from ..margins import reads_less
+from ..records import Depth
+from ..words import and_more, by_state, distinct, interval, join_and, limit, plural, pp, sig
+from .base import Column, Diagnostic, Finding, Report, Status
 
 SKEWED = 2.0
 """From so many times its equal share on a class is frequent."""
 LITTLE_LEFT = 10.0
-"""Where a probe of h_0 leaves fewer points to add, what fires says so: the data may ask little of depth."""
+"""Where a probe of h_0 leaves fewer points to gain, what fires says so."""
 
 
 class DepthUtility(Diagnostic):
-    """Fires when a linear probe reads hardly more at h_L than at h_0, beyond what blocks drawn anew would add."""
+    """Fires when a linear probe gains too little from h_0 to h_L, beyond re-initialised blocks."""
 
     key = "e"
     name = "depth-utility"
-    question = "do the blocks make the class easier to read than random ones would?"
+    question = "do trained blocks improve a linear probe more than random ones?"
     threshold = "depth_utility_minimum_pp"
-    observers = (DEPTH, ACCURACY)
-    walk_back = "depth adds nothing to read"
+    needs = ("depth", "accuracy")
+    walk_back = "gain with depth below the minimum"
     by_default = False
-    columns = (Column(key, "depth", lambda report: report.depth_utility_pp, ColumnKind.POINTS, priority=1),)
+    columns = (Column("depth", lambda report: report.depth_utility_pp, pp, 1),)
 
-    def judge(self, report: DiagnosticReport) -> Finding:
-        depth, minimum = report.depth, report.thresholds.depth_utility_minimum_pp
+    def judge(self, report: Report) -> Finding:
+        """Decide in this order: no probes, broken states, untrained blocks, too little, no null."""
+        depth, minimum = report.depth, self.limit(report)
         if depth is None or depth.problem:
-            why = "no probe was read" if depth is None else depth.problem
+            why = depth.problem if depth else "no probe was fitted"
             return self.finding(report, Status.NOT_MEASURED, None, why)
+        bound, span = depth.utility_pp is None, depth.interval
+        value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
+        low, high = span or (value, value)
+        number = f"{'gain' if bound else 'depth utility'} {distinct(pp, value, minimum)} pp"
         if any(depth.nonfinite):
-            return self._broken(report, depth)
-        if depth.untrained:
-            return self._untrained(report, depth)
-        bounded = depth.utility_pp is None
-        value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
-        what = f"{'gain' if bounded else 'depth utility'} {beside(points, value, minimum)} pp"
-        low, high = depth.interval or (value, value)
-        unresolved = {CauseKind.UNRESOLVED: low <= minimum <= high, CauseKind.DRAWS_DIFFER: depth.by_draw_pp > minimum}
-        causes = tuple(Cause(kind) for kind, is_so in unresolved.items() if is_so)
-        if value < minimum:
+            broken = [(at, images) for at, images in enumerate(depth.nonfinite) if images]
             return self.finding(
-                report, Status.FIRE, value, f"{what} < {limit(minimum)}", _meaning(depth, value, (low, high), minimum), causes
+                report,
+                Status.FIRE,
+                depth.utility_pp,
+                ", ".join(f"h_{at} of {plural(images, 'image')}" for at, images in broken),
+                "No probe can be fitted there: depth adds nothing for these images.",
+                ("non-finite",),
+                claim="states are not finite",
             )
-        if bounded:
-            headline = f"{what} >= {limit(minimum)}, but {_no_null(depth)}"
-            return self.finding(report, Status.LIKELY_PASS, value, headline, causes=(Cause(CauseKind.BOUND),))
-        return self.finding(report, Status.PASS, value, f"{what} >= {limit(minimum)}", causes=causes)
-
-    def _broken(self, report: DiagnosticReport, depth: Depth) -> Finding:
-        where = listed(f"h_{layer} ({count(number, 'image')})" for layer, number in enumerate(depth.nonfinite) if number)
-        return self.finding(
-            report,
-            Status.FIRE,
-            depth.utility_pp,
-            f"states are not finite: {where}",
-            "Nothing can be read there, so that depth adds nothing for these images.",
-            (Cause(CauseKind.NON_FINITE),),
+        if depth.untrained:
+            after = f" The {pp(value)} pp after them come from the embedding, trained through them."
+            return self.finding(
+                report,
+                Status.FIRE,
+                value,
+                number,
+                f"The blocks learned nothing.{after if value > 0 else ''}",
+                ("blocks at initialisation",),
+                claim="blocks are still at initialisation",
+                interval=span,
+            )
+        causes = (
+            "threshold inside the 95 % CI" if low <= minimum <= high else "",
+            "null varies between initialisations" if depth.draw_spread_pp > minimum else "",
         )
-
-    def _untrained(self, report: DiagnosticReport, depth: Depth) -> Finding:
-        value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
-        more = f"{points(value)} pp beyond {_baseline(depth)}"
-        behind = f" What is read behind them, {more}, is what the embedding learnt to put through these."
+        if value < minimum:
+            claim, meaning = _shortfall(depth, value, minimum)
+            headline = f"{number} < {limit(minimum)} pp, {interval(low, high)}"
+            return self.finding(
+                report, Status.FIRE, value, headline, meaning, causes, claim=claim, interval=span
+            )
+        headline = f"{number} ≥ {limit(minimum)} pp"
         return self.finding(
             report,
-            Status.FIRE,
+            Status.PASS,
             value,
-            "every block is as a new initialisation leaves it",
-            f"Nothing was learnt in the blocks.{behind if value > 0 else ''}",
-            (Cause(CauseKind.UNTRAINED),),
+            f"{headline}, but there is no null: {_no_null(depth)}" if bound else headline,
+            causes=() if bound else causes,
+            doubts=["a bound"] * bound,
+            interval=span,
         )
 
-    def lines(self, report: DiagnosticReport) -> list[str]:
-        depth = report.depth
+    def lines(self, report: Report) -> list[str]:
+        depth, accuracy, control = report.depth, report.headline_acc, report.control
         if depth is None or depth.problem:
-            return [f"not measured: {'no probe was read' if depth is None else depth.problem}"]
-        halves = "halves dealt by a fixed shuffle, since the data is sorted" if depth.dealt else "the other half"
-        lines = [
-            f"a linear probe reads: {_probes(depth.probes)}    (fitted to {count(depth.fitted, 'test image')}, read on "
-            f"{depth.read:,}, {halves})"
-        ]
-        if depth.null:
-            lines.append(f"with blocks drawn anew: {_probes(depth.null_probes)}    (mean of {count(len(depth.null), 'draw')})")
-        if report.control is not None and report.control.probes:
-            lines.append(f"of the control: {_probes(report.control.probes)}    ({report.control.source})")
-        if report.headline_acc is not None:
-            lines.append(f"{_readout(depth)} on these {count(depth.read, 'image')}; the network {report.headline_acc:.3f}")
-        return [*lines, _sum(depth), *_block_lines(depth)]
+            return [report.finding(self.key).headline]
+        rows = {
+            "linear probe": [f"{probe:.3f}" for probe in depth.probes],
+            "re-initialised": [f"{probe:.3f}" for probe in depth.null_probes],
+            "control": [f"{probe:.3f}" for probe in control.probes] if control else [],
+            "step/pp": ["", *map(pp, depth.steps_pp)],
+            "null step/pp": ["", *map(pp, depth.null_steps_pp)],
+            "‖f_l‖/‖h_l‖": ["", *map(sig, depth.change)],
+        }
+        losses = [block for block, (_, high) in enumerate(depth.step_intervals) if high < 0]
+        idle = [block for block in depth.idle if block not in losses]
+        halves = "halves by a fixed shuffle" if depth.shuffled else "the other half"
+        null, utility = depth.null_pp, depth.utility_pp
+        draws = join_and(map(pp, depth.null_gains_pp)) if depth.null else ""
+        lines = (
+            f"fitted on {plural(depth.fitted, 'test image')}, evaluated on {depth.read:,} "
+            f"({halves})",
+            f"accuracy: linear probe of {_embedding(depth)} {depth.probes[0]:.3f}, network "
+            f"{accuracy:.3f}"
+            if accuracy is not None
+            else "",
+            f"gain {pp(depth.gain_pp)} pp, no null: {_no_null(depth)}"
+            if utility is None or null is None
+            else f"gain {pp(depth.gain_pp)} pp, null {pp(null)} pp ({draws}), depth utility "
+            f"{pp(utility)} pp over {_baseline(depth)}",
+            f"{interval(*depth.interval)} (paired)" if depth.interval else "",
+            f"still at initialisation: {report.blocks(*depth.as_initialised)}"
+            if depth.as_initialised
+            else "",
+            ", ".join(f"{report.blocks(at)} loses {-depth.steps_pp[at]:.1f} pp" for at in losses),
+            f"no measurable gain over re-initialised blocks (95 % CI): {report.blocks(*idle)}"
+            if idle
+            else "",
+        )
+        states = [f"h_{layer}" for layer in range(len(depth.probes))]
+        return [*by_state(states, rows), *filter(None, lines)]
 
-    def values(self, report: DiagnosticReport) -> list[str]:
-        depth = report.depth
-        if depth is None or depth.problem:
-            return []
-        ends = f"probe {fraction(depth.probes[0])} at h_0, {fraction(depth.probes[-1])} at h_L"
-        return [ends, *_sum(depth).split("    ")]
 
+def below_embedding(report: Report) -> bool:
+    """Whether the network is less accurate than a linear probe of its own embedding.
 
-def below_embedding(report: DiagnosticReport) -> bool:
-    """Whether the network reads less than a linear readout of its own embedding: what its blocks make readable is lost again.
-
-    Where one class is frequent a probe learns that, and the network may not have been told: there it must read half as much.
+    What its blocks gain is then lost again. Where one class is frequent a probe learns that, and
+    the network may not have: there it must reach half as much.
     """
-    depth, accuracy, companions = report.depth, report.headline_acc, report.companions
-    share, classes = companions.largest_label_share, companions.label_classes
-    if depth is None or depth.problem or accuracy is None or not share or not classes:
+    depth, accuracy, share = report.depth, report.headline_acc, report.label_class_share
+    if depth is None or depth.problem or accuracy is None or not share or not report.label_classes:
         return False
-    if share * classes >= SKEWED:
+    if share * report.label_classes >= SKEWED:
         return accuracy < depth.probes[0] / 2
-    images = report.accuracy.images if report.accuracy is not None else None
+    images = report.score.images if report.score else None
     return reads_less(accuracy, images or depth.read, depth.probes[0], depth.read)
 
 
-def idle_remark(report: DiagnosticReport) -> str:
-    """«blocks 1–3 add nothing», where depth helps as a whole and half or more of the blocks have no part in it."""
-    depth = report.depth
-    if depth is None or depth.problem or 2 * len(depth.idle) < len(depth.steps_pp) or not report.asks_for(DepthUtility.key):
-        return ""
-    return "" if DepthUtility().judge(report).fired else f"{_idle(depth)} to what a linear probe reads"
-
-
-def draws_remark(report: DiagnosticReport) -> str:
-    """That the null depends on the draw by more than is asked of the utility; else nothing."""
-    depth, minimum = report.depth, report.thresholds.depth_utility_minimum_pp
-    if depth is None or depth.problem or not depth.by_draw_pp > minimum or not report.asks_for(DepthUtility.key):
-        return ""
-    return (
-        f"blocks drawn anew gain {listed(map(points, depth.null_gains_pp))} pp: the depth utility differs with the draw by "
-        f"{_amount(depth.by_draw_pp)} pp, more than the {limit(minimum)} pp that are asked"
-    )
-
-
-def _meaning(depth: Depth, value: float, interval: tuple[float, float], minimum: float) -> str:
-    """What stands in the paper of blocks that add too little, and no more than the interval carries."""
-    low, high = interval
+def _shortfall(depth: Depth, value: float, minimum: float) -> tuple[str, str]:
+    """What a utility below the minimum is called and means: no more than its interval says."""
+    low, high = depth.interval or (value, value)
     left = 100 * (1 - depth.probes[0])
-    little = f", and {left:.1f} pp were left to add" if left < LITTLE_LEFT else ""
-    ends = f"{_readout(depth)}, of the last state {depth.probes[-1]:.3f}{little}"
-    than = " than random ones would" if depth.null_pp is not None and depth.null_pp > 0 else ""
+    little = f" ({left:.1f} pp were left to gain)" if left < LITTLE_LEFT else ""
+    ends = (
+        f"Linear probe: {depth.probes[0]:.3f} of {_embedding(depth)}, {depth.probes[-1]:.3f} of "
+        f"h_L{little}."
+    )
     if low > 0:
-        short = f"less than the {limit(minimum)} pp that are asked"
-        return f"The blocks make the class easier to read{than} by {_amount(value)} pp {_span(low, high)}, {short}; {ends}."
+        gain = f"The blocks gain only {value:.2f} pp over {_baseline(depth)}."
+        return f"gain with depth below {limit(minimum)} pp", f"{gain} {ends}"
+    claim, said = "no measurable gain with depth", "The 95 % CI includes 0."
     if high < 0:
-        said = f"The blocks make the class harder to read{than} by {_amount(-value)} pp {_span(-high, -low)}"
-    else:
-        said = (
-            f"There is no evidence that the blocks make the class easier to read{than}: {_end(value)} pp ({_bounds(interval)})"
-        )
-    return f"{said}; {ends}. The accuracy is no evidence that depth was learnt."
+        claim = "deep blocks reduce linear readability"
+        said = f"The blocks lose {-value:.2f} pp against {_baseline(depth)}."
+    return claim, f"{said} {ends} Accuracy is not evidence that the deep blocks learned."
 
 
 def _baseline(depth: Depth) -> str:
-    """What the utility is over: random blocks where these add something, else h_0."""
-    return "the blocks drawn anew" if depth.null_pp is not None and depth.null_pp > 0 else "h_0"
+    """What the utility is over: random blocks where these gain something, else h_0."""
+    return "re-initialised blocks" if depth.null_pp is not None and depth.null_pp > 0 else "h_0"
 
 
-def _readout(depth: Depth) -> str:
-    """What is read at h_0; of a class token alone, which has not seen the image, that is not what the embedding holds."""
-    return f"a linear readout of {f'{depth.tokens} at h_0' if depth.tokens else 'the embedding'} reads {depth.probes[0]:.3f}"
-
-
-def _span(low: float, high: float) -> str:
-    """Both ends of an interval that excludes 0, as amounts."""
-    return f"({beside(_amount, low, 0.0)} to {beside(_amount, high, 0.0)})"
-
-
-def _bounds(interval: tuple[float, float]) -> str:
-    """Both ends of an interval, with as many digits as it takes to see whether it excludes 0."""
-    return " to ".join(map(_end, interval))
-
-
-def _end(value: float) -> str:
-    text = beside(points, value, 0.0)
-    return text if text.startswith(("+", "-")) else f"+{text}"
-
-
-def _amount(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def _probes(accuracies: tuple[float, ...]) -> str:
-    return "  ".join(f"h_{layer} {fraction(accuracy)}" for layer, accuracy in enumerate(accuracies))
-
-
-def _sum(depth: Depth) -> str:
-    """Gain, null and utility in a row."""
-    gain = f"gain {points(depth.gain_pp)} pp"
-    bounds = depth.interval or (depth.gain_pp, depth.gain_pp)
-    if depth.utility_pp is None or depth.null_pp is None:
-        return f"{gain}    95 % interval {_bounds(bounds)} (paired)    {_no_null(depth)}"
-    draws = listed(points(gain) for gain in depth.null_gains_pp)
-    return (
-        f"{gain}    null {points(depth.null_pp)} pp (draws {draws})    depth utility {points(depth.utility_pp)} pp    95 % "
-        f"interval {_bounds(bounds)} (paired against {_baseline(depth)})"
-    )
+def _embedding(depth: Depth) -> str:
+    return f"{depth.tokens} at h_0" if depth.tokens else "the embedding"
 
 
 def _no_null(depth: Depth) -> str:
-    if depth.undrawn:
-        return f"no null: {_some(depth.undrawn)} cannot be drawn anew"
-    return f"no null: {depth.null_problem or 'none was measured'}"
-
-
-def _some(names: tuple[str, ...], most: int = 3) -> str:
-    return listed(names) if len(names) <= most else f"{', '.join(names[:most])} and {len(names) - most} more"
-
-
-def _block_lines(depth: Depth) -> list[str]:
-    """What each block adds, against its null; and which blocks add nothing."""
-    nulls = depth.null_steps_pp or (None,) * len(depth.steps_pp)
-    parts = []
-    for block, (step, null) in enumerate(zip(depth.steps_pp, nulls, strict=True)):
-        beside_null = "" if null is None else f" (null {points(null)})"
-        parts.append(f"{block}: {points(step)}{beside_null}")
-    lines = [f"step of each block in pp: {'  '.join(parts)}"]
-    if depth.as_initialised:
-        several = len(depth.as_initialised) > 1
-        lines.append(
-            f"block{'s' if several else ''} {spans(depth.as_initialised)} {'are' if several else 'is'} as a new "
-            f"initialisation leaves {'them' if several else 'it'}"
-        )
-    lines.append(f"‖f_l‖/‖h_l‖: {'  '.join(figure(change) for change in depth.change)}")
-    if not depth.idle:
-        return [*lines, "every block adds something"]
-    beyond = " beyond what random blocks add" if depth.null_steps_pp else ""
-    return [*lines, f"{_idle(depth)}{beyond}, as far as the 95 % interval of each step can tell"]
-
-
-def _idle(depth: Depth) -> str:
-    several = len(depth.idle) > 1
-    return f"block{'s' if several else ''} {spans(depth.idle)} add{'' if several else 's'} nothing"
+    if depth.not_reinitialised:
+        return f"{and_more(depth.not_reinitialised)} cannot be re-initialised"
+    return depth.null_problem or "none was measured"

@@ -1,198 +1,140 @@
-"""(c) Is the direction of the BP gradient mere drift?"""
+"""(c) Do all samples share one BP gradient direction?"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from ..observers import DIRECTIONS, GRADIENTS, OUTPUT_ERROR, REFERENCE
 from ..records import BATCH
-from ..wording import beside, cosine, count, limit
-from .base import Diagnostic, Finding, Status
-from .cause import Cause, CauseKind
-from .column import Column, ColumnKind
-
-if TYPE_CHECKING:
-    from ..report import DiagnosticReport
+from ..words import cosine, distinct, limit, plural
+from .base import Column, Diagnostic, Finding, Report, Status
 
 ENOUGH_BATCHES = 8
-"""Below this the mean over pairs of batches is noted as uncertain."""
-BETWEEN_SAMPLES = 0.10
-"""The minimum of the invariance between samples, of records from before it was taken between classes."""
 ONE_CLASS = 0.99
-"""From this share of the predictions on a network is driven to one class, where two classes leave no pair to compare."""
+"""From this share of predictions on a network is driven to one class, if no others compare."""
 OVERWEIGHT = 0.5
-"""From this share of what the most frequent label leaves on it is driven too, where only the probe lacks classes."""
+"""From this share of what the most frequent label leaves on too, where only the evaluation batches
+lack classes."""
 SKEW = 0.2
 """By how much the share of a class may exceed an equal one before the report says so."""
+SORTED = "shuffle data that is sorted by class"
 
 
 class DirectionDrift(Diagnostic):
-    """Fires when disjoint batches agree on one gradient direction, and so do single samples."""
+    """Fires when disjoint batches agree on one gradient direction, and so do the classes."""
 
     key = "c"
     name = "direction-drift"
-    question = "is the direction of the BP gradient mere drift?"
+    question = "do all samples share one BP gradient direction?"
     threshold = "stability_drift_ceiling"
-    observers = (GRADIENTS, DIRECTIONS, OUTPUT_ERROR, REFERENCE)
+    needs = ("gradients", "directions", "output-error")
     walk_back = "BP grad direction is drift-dominated"
-    columns = (Column(key, "drift", lambda report: report.cross_batch_stability, ColumnKind.COSINE, priority=5),)
+    columns = (Column("drift", lambda report: report.cross_batch_stability, cosine, 5),)
 
-    def judge(self, report: DiagnosticReport) -> Finding:
-        ceiling, value = report.thresholds.stability_drift_ceiling, report.cross_batch_stability
+    def judge(self, report: Report) -> Finding:
+        ceiling, value, layer = self.limit(report), report.cross_batch_stability, _layer(report)
         if value is None:
-            missing = "cross-batch cosine was not measured"
-            if report.partial:
-                missing = "the log has no cross-batch cosine, which norms do not give: log with pytest_fadiag.Recorder"
-            return self.finding(report, Status.NOT_MEASURED, None, missing)
-        broken = self._broken(report, value)
-        if broken is not None:
-            return broken
-        if report.companions.probe_classes == 1:
-            missing = (
-                "all samples of the probe are of one class, whose gradients agree anyway: shuffle data that is sorted by class"
+            missing = "the log has no cross-batch cosine: log with pytest_fadiag.Recorder"
+            why = missing if report.partial else "the cross-batch cosine was not measured"
+            return self.finding(report, Status.NOT_MEASURED, None, why)
+        layers = enumerate(report.nonfinite_gradients)
+        lost = sum(number for at, number in layers if at == report.stability_layer)
+        if lost or not math.isfinite(value):
+            return self.finding(
+                report,
+                Status.FIRE,
+                value,
+                f"not finite for {plural(lost, 'sample')}" if lost else "the cosine is undefined",
+                "A zero or non-finite gradient has no direction: neither drift nor Γ is defined.",
+                ("non-finite" if lost else "undefined",),
+                claim=f"BP gradient has no direction at h_{layer}",
             )
-            return self.finding(report, Status.NOT_MEASURED, None, missing)
-        doubts = _doubts(report)
+        if report.eval_classes == 1:
+            why = f"all evaluation batches hold one class, whose gradients agree anyway: {SORTED}"
+            return self.finding(report, Status.NOT_MEASURED, None, why)
+        batch = report.log.gradient_batch if report.log else None
+        size = f"batches of {batch or 'unknown size'}, not {BATCH}"  # means over more agree more
+        doubts = [size] if report.partial and batch != BATCH else []
+        sign = "≤" if value <= ceiling else ">"
+        headline = f"cross-batch cosine {distinct(cosine, value, ceiling)} {sign} {limit(ceiling)}"
         if value <= ceiling:
-            shown = f"cross-batch cosine {beside(cosine, value, ceiling)} <= {limit(ceiling)}"
-            return self.finding(report, Status.LIKELY_PASS if doubts else Status.PASS, value, shown, causes=doubts)
-        headline = f"cross-batch cosine {beside(cosine, value, ceiling)} > {limit(ceiling)}"
-        companions = report.companions
-        error_drift = companions.output_error_drift
-        bias = (Cause(CauseKind.BIASED_OUTPUT, error_drift),) if error_drift is not None and error_drift > ceiling else ()
-        excuse = _excuse(report) if report.thresholds.confounds == "excuse" else None
-        if excuse is not None:
-            kind, words = excuse
-            status = Status.LIKELY_PASS if doubts else Status.PASS
-            return self.finding(report, status, value, f"{headline}, but {words}", causes=(Cause(kind), *bias, *doubts))
+            return self.finding(report, Status.PASS, value, headline, doubts=doubts)
+        error = report.output_error_drift
+        bias = f"biased output {cosine(error)}" if error is not None and error > ceiling else ""
+        cause, words = _exemption(report)
         return self.finding(
             report,
-            Status.LIKELY_FIRE if doubts else Status.FIRE,
+            Status.PASS if cause else Status.FIRE,
             value,
-            headline,
-            "Whatever the batch, the gradient points one way: Γ measures agreement with that drift, not credit for samples.",
-            (*bias, *doubts),
+            f"{headline}, but {words}" if cause else headline,
+            ""
+            if cause
+            else "The gradient points one way whatever the batch: Γ measures agreement with that "
+            "drift, not credit.",
+            (cause, bias),
+            doubts=doubts,
+            claim="" if cause else "all samples share one BP gradient direction",
+            exempted=bool(cause),
         )
 
-    def _broken(self, report: DiagnosticReport, value: float) -> Finding | None:
-        """Fires where the gradient has no direction."""
-        broken = _count_at(report.companions.nonfinite_gradients, report.stability_layer)
-        if broken:
-            return self.finding(
-                report,
-                Status.FIRE,
-                value,
-                f"BP gradient is not finite at layer {_layer(report)} ({count(broken, 'sample')})",
-                "The gradient has no direction; Γ cannot be reported.",
-                (Cause(CauseKind.NON_FINITE),),
-            )
-        if not math.isfinite(value):
-            return self.finding(
-                report,
-                Status.FIRE,
-                value,
-                f"cross-batch cosine is undefined at layer {_layer(report)}",
-                "A zero gradient has no direction, so neither drift nor Γ is defined.",
-                (Cause(CauseKind.UNDEFINED),),
-            )
-        return None
-
-    def lines(self, report: DiagnosticReport) -> list[str]:
-        companions = report.companions
-        value = report.cross_batch_stability
-        shown = "not measured" if value is None else cosine(value)
-        lines = [f"cross-batch cosine of the batch-mean gradient at layer {_layer(report)}: {shown}"]
-        if companions.invariance_between_samples is not None:
-            lines.append(
-                f"sample invariance (mean cosine of per-sample gradients): {cosine(companions.invariance_between_samples)}"
-            )
-        if companions.sample_invariance is not None and companions.output_error_drift is not None:
-            lines.append(
-                f"sample invariance (mean product of two classes' mean unit gradients): "
-                f"{_invariance(companions.sample_invariance, companions.predicted_class_share)}    "
-                f"output-error drift: {cosine(companions.output_error_drift)}"
-            )
-        if companions.zero_gradient_samples:
-            lines.append(f"{count(companions.zero_gradient_samples, 'sample')} without a direction (zero gradient) left out")
-        if companions.batches is not None and companions.batches < ENOUGH_BATCHES:
-            lines.append(f"only {companions.batches} batches of 128: fewer than {ENOUGH_BATCHES} make this cosine uncertain")
-        if report.partial and (value is None or _doubts(report)):
-            lines.append("to make it exact: use pytest_fadiag.Recorder, which groups the samples by 128 and logs this cosine")
-        return lines
-
-    def values(self, report: DiagnosticReport) -> list[str]:
-        companions = report.companions
-        shown = (
-            ("cosine", report.cross_batch_stability),
-            ("sample invariance", companions.sample_invariance),
-            ("output-error drift", companions.output_error_drift),
+    def lines(self, report: Report) -> list[str]:
+        value, agreement = report.cross_batch_stability, report.sample_invariance
+        error, batches, zero = (
+            report.output_error_drift,
+            report.batches,
+            report.zero_gradient_samples,
         )
-        at = [] if report.stability_layer is None else [f"layer {report.stability_layer}"]
-        return at + [f"{name} {cosine(value)}" for name, value in shown if value is not None]
+        share = f" ({report.predicted_class_share or 0.0:.1%} of predictions are one class)"
+        lines = (
+            f"cross-batch cosine of the batch-mean gradient at h_{_layer(report)}: {cosine(value)}"
+            if value is not None
+            else report.finding(self.key).headline,
+            f"between-class gradient agreement: {cosine(agreement)}"
+            f"{share if math.isnan(agreement) else ''}"
+            if agreement is not None
+            else "",
+            f"cross-batch cosine of the output error: {cosine(error)}" if error is not None else "",
+            f"{plural(zero, 'sample')} with a zero gradient left out" if zero else "",
+            f"only {batches} batches of {BATCH}: fewer than {ENOUGH_BATCHES} make it uncertain"
+            if batches is not None and batches < ENOUGH_BATCHES
+            else "",
+        )
+        return list(filter(None, lines))
 
 
-def class_mix(report: DiagnosticReport) -> str:
-    """What is odd about the classes of the probe, on which every mean gradient depends; nothing where they are balanced."""
-    companions = report.companions
-    present, share = companions.probe_classes, companions.largest_class_share
-    if present is None:
-        return ""
-    if companions.classes and 2 * present < companions.classes:
-        held = f"the probe has {present} of {companions.classes} classes"
-        return f"{held}: (c) says nothing of the others; shuffle data that is sorted by class"
-    if share is not None and present > 1 and share - 1 / present >= SKEW:
+def class_mix(report: Report) -> str:
+    """What is odd about the classes of the evaluation batches; nothing where they are balanced."""
+    present, share, classes = report.eval_classes, report.eval_class_share, report.classes
+    if present and classes and 2 * present < classes:
         return (
-            f"{share:.0%} of the probe are of one class: batch means lean towards its gradient, so (c) asks what classes share"
+            f"the evaluation batches hold {present} of {classes} classes: (c) covers no others; "
+            f"{SORTED}"
+        )
+    if present and share and present > 1 and share - 1 / present >= SKEW:
+        return (
+            f"class imbalance ({share:.0%} of the evaluation batches are one class): batch means "
+            "are biased, so (c) is judged by the between-class agreement"
         )
     return ""
 
 
-def _excuse(report: DiagnosticReport) -> tuple[CauseKind, str] | None:
-    """Why batches that agree on a direction are no drift: classes do not share it, or two classes are both predicted."""
-    companions, minimum = report.companions, report.thresholds.sample_invariance_minimum
-    invariance, share = companions.sample_invariance, companions.predicted_class_share
-    if invariance is not None and -math.inf < invariance < minimum:
-        return CauseKind.NOT_SAMPLE_INVARIANT, f"sample invariance {cosine(invariance)} < {limit(minimum)}"
-    if invariance is not None and math.isnan(invariance) and share is not None and not _driven(report, share):
-        return CauseKind.NOT_ONE_CLASS, f"at most {share:.0%} of the predictions are one class"
-    before = companions.invariance_between_samples
-    if invariance is None and before is not None and -math.inf < before < BETWEEN_SAMPLES:
-        return (
-            CauseKind.NOT_SAMPLE_INVARIANT,
-            f"sample invariance {cosine(before)} < {limit(BETWEEN_SAMPLES)} (between samples)",
-        )
-    return None
-
-
-def _driven(report: DiagnosticReport, share: float) -> bool:
-    """Whether one class is predicted so often that the network does not look, where no two classes tell."""
-    companions = report.companions
-    frequent = companions.largest_label_share
-    lacking = companions.label_classes is not None and companions.label_classes > 2  # the data has classes to compare
-    if lacking and frequent is not None and share - frequent >= OVERWEIGHT * (1 - frequent):
-        return True
-    return share >= ONE_CLASS
-
-
-def _invariance(value: float, share: float | None) -> str:
-    if not math.isnan(value) or share is None:
-        return cosine(value)
-    return f"not defined without two classes beside the one predicted most often ({share:.1%} of the predictions)"
-
-
-def _layer(report: DiagnosticReport) -> str:
+def _layer(report: Report) -> str:
     return "L//2" if report.stability_layer is None else str(report.stability_layer)
 
 
-def _doubts(report: DiagnosticReport) -> tuple[Cause, ...]:
-    """Means over more samples agree more: the cosine of a log that was made with other batches is only a hint."""
-    if not report.partial or report.gradient_batch == BATCH:
-        return ()
-    if report.gradient_batch is None:
-        return (Cause(CauseKind.UNKNOWN_BATCHES),)
-    return (Cause(CauseKind.OTHER_BATCHES, report.gradient_batch),)
-
-
-def _count_at(counts: tuple[int, ...], layer: int | None) -> int:
-    return counts[layer] if layer is not None and layer < len(counts) else 0
+def _exemption(report: Report) -> tuple[str, str]:
+    """Why batches that agree are not drift: classes do not, or more than one class is predicted."""
+    agreement, share = report.sample_invariance, report.predicted_class_share
+    minimum, frequent = report.thresholds.sample_invariance_minimum, report.label_class_share
+    if agreement is None or report.thresholds.confounds == "flag":
+        return "", ""
+    if -math.inf < agreement < minimum:
+        return (
+            "not sample-invariant",
+            f"between-class agreement {cosine(agreement)} < {limit(minimum)}",
+        )
+    if frequent is None or (report.label_classes or 0) <= 2:
+        frequent = 1.0
+    most = min(ONE_CLASS, frequent + OVERWEIGHT * (1 - frequent))
+    if not math.isnan(agreement) or share is None or share >= most:
+        return "", ""
+    return "not driven to one class", f"at most {share:.0%} of the predictions are one class"

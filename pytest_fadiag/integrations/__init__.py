@@ -1,1 +1,0 @@
-"""Recording and guarding inside the training loops of other packages; each module needs the package that it is named after."""

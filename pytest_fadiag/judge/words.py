@@ -1,0 +1,126 @@
+"""Numbers and lists as every report and table writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+WIDTH = 100
+"""Where the text of a report is wrapped."""
+SIDE_BY_SIDE = 9
+"""How many states of the stream a table has in a row."""
+
+
+def sig(value: float) -> str:
+    """Three significant digits, powers of ten where these are shorter: 1.40, 255, 2.8e3, 1.3e-8."""
+    if not math.isfinite(value) or value == 0:
+        return "undefined" if math.isnan(value) else _typed(f"{value:g}")
+    plain = 0.01 <= abs(value) < 999.5
+    return _typed(f"{value:#.3g}".rstrip(".") if plain else f"{value:.1e}")
+
+
+def pp(value: float) -> str:
+    """Percentage points, always with their sign: +1.40."""
+    return _typed(f"{value:+.2f}")
+
+
+def fraction(value: float) -> str:
+    """An accuracy: 0.8902."""
+    return f"{value:.4f}"
+
+
+def cosine(value: float) -> str:
+    """A cosine with its sign only where it is negative: 0.060, −0.058."""
+    return _typed(f"{value:.3f}") if math.isfinite(value) else sig(value)
+
+
+def signed_cosine(value: float, digits: int = 3) -> str:
+    """A cosine whose sign matters: +0.437, −0.058."""
+    return _typed(f"{value:+.{digits}f}") if math.isfinite(value) else sig(value)
+
+
+def limit(value: float) -> str:
+    """A threshold as it is typed: 50, 0.3, 1e-7."""
+    return _typed(f"{value:g}")
+
+
+def distinct(show: Callable[[float], str], value: float, threshold: float) -> str:
+    """A value with as many digits as it takes to differ from its threshold."""
+    text = show(value)
+    same = math.isfinite(value) and float(text.replace("−", "-")) == threshold
+    sign = "+" if text[0] in "+−" else ""
+    longer = (f"{value:{sign}.{digits}g}" for digits in range(3, 18))
+    more = next((more for more in longer if float(more) != threshold), text)
+    return _typed(more) if same else text
+
+
+def interval(low: float, high: float) -> str:
+    """A 95 % interval in pp, with as many digits as it takes to see whether it includes 0."""
+    return f"95 % CI [{distinct(pp, low, 0.0)}, {distinct(pp, high, 0.0)}]"
+
+
+def plural(number: int, noun: str, several: str | None = None) -> str:
+    """A number with its noun: 1 sample, 1,280 samples."""
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
+
+
+def join_and(parts: Iterable[str]) -> str:
+    """Words in a row: a, b and c."""
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def and_more(names: Sequence[str], most: int = 3) -> str:
+    """The first names of many: a, b, c and 4 more."""
+    return join_and([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
+
+
+def fold(prefix: str, lines: Iterable[str], width: int = WIDTH) -> list[str]:
+    """Lines wrapped at a width, each begun with the prefix, their continuations indented."""
+    hang = " " * (len(prefix) - len(prefix.lstrip()) + 2)
+    wrapper = textwrap.TextWrapper(
+        width, prefix, hang, expand_tabs=False, break_long_words=False, break_on_hyphens=False
+    )
+    return [part for line in lines for part in wrapper.wrap(line) or [prefix.rstrip()]]
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells in columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = ([cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
+    return [
+        "  ".join([first.strip().ljust(widths[0]), *others]).rstrip() for first, *others in padded
+    ]
+
+
+def by_state(states: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[str]:
+    """A small table with one column per state, wrapped; rows of another length are left out."""
+    lines: list[str] = []
+    for start in range(0, len(states), SIDE_BY_SIDE):
+        part = slice(start, start + SIDE_BY_SIDE)
+        cells = {name: row[part] for name, row in rows.items() if len(row) == len(states)}
+        lines += table([["", *states[part]], *([name, *row] for name, row in cells.items())])
+    return lines
+
+
+def printable(text: str) -> str:
+    """The text with control and other invisible characters as escapes; line breaks stay."""
+    return "".join(
+        char
+        if char.isprintable() or char == "\n"
+        else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def one_line(text: str) -> str:
+    """The text on one line, line breaks escaped too."""
+    return printable(text).replace("\n", "\\n")
+
+
+def _typed(text: str) -> str:
+    """A true minus before the digits, no padding in the exponent: −1.3e-8."""
+    text = re.sub(r"e([+-])0*(\d)", lambda found: f"e{found[1].strip('+')}{found[2]}", text)
+    return f"−{text[1:]}" if text.startswith("-") else text

@@ -1,1 +1,0 @@
-"""What an audit reads: checkpoints, networks, data and controls."""

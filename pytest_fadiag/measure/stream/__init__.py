@@ -1,1 +1,0 @@
-"""Where the residual stream of a network is, and the hooks that show it."""

@@ -1,1 +1,0 @@
-"""What an audit writes: the table, JSON and Markdown, all from the same rows."""

@@ -1,0 +1,391 @@
+"""What each diagnostic decides, case by case, and that it claims no more than its interval."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from builders import BP, PENALISED, credited, healthy, probed, report
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fadiag.judge.control import Control, ControlKind, Doubt, Severity
+from pytest_fadiag.judge.diagnostics.residual_growth import growth, largest_growth
+from pytest_fadiag.judge.records import Log, Precision, Resolution, Score, StreamInfo
+from pytest_fadiag.judge.report import Report
+from pytest_fadiag.judge.thresholds import DiagnosticThresholds
+
+NAN, INF = math.nan, math.inf
+
+
+def thresholds(**changes: Any) -> DiagnosticThresholds:
+    return DiagnosticThresholds().replace(**changes)
+
+
+def outcome(made: Report, key: str) -> tuple[str, float | None]:
+    finding = made.finding(key)
+    return finding.outcome, finding.value
+
+
+# --- (a) ---
+
+
+@pytest.mark.parametrize(
+    ("norms", "expected"),
+    [
+        ([1, 50, 50], ("pass", 50.0)),
+        ([1, 50.001, 50], ("fire", 50.001)),
+        ([1, 40, 1600], ("pass", 40.0)),
+        ([1, NAN, 1], ("fire (non-finite)", None)),
+        ([1, INF, 1], ("fire (non-finite)", None)),
+        ([1, 0, 1], ("fire (all-zero stream)", None)),
+        ([0, 0, 0], ("fire (all-zero stream)", None)),
+        ([1, None, None, None, 6_250_000], ("likely pass (a bound)", 50.0)),
+        ([1, None, None, None, 6_250_001], ("fire", pytest.approx(50.000002))),
+        ([9, None, None, None, 4e4], ("likely pass (a bound)", pytest.approx((4e4 / 9) ** 0.25))),
+        ([None, None, None, None, 4e4], ("not measured", None)),
+        ([9, None, 3, None, 4e4], ("not measured", None)),
+        ([None] * 5, ("not measured", None)),
+    ],
+)
+def test_growth_is_the_largest_of_a_block(norms: list[float], expected: tuple[str, Any]) -> None:
+    words, value = outcome(report(residual_norms=norms, log=Log(gradient_batch=128)), "a")
+    assert words == expected[0]
+    assert expected[1] is None or value == expected[1]
+
+
+@given(st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=9), st.floats(1.5, 1e3))
+def test_a_bound_fires_only_where_the_blocks_do(norms: list[float], most: float) -> None:
+    """h_0 and h_L alone never fire where all norms pass, and count the blocks that could."""
+    ratio = thresholds(h_norm_explosion_ratio=most)
+    exact = report(residual_norms=norms, thresholds=ratio).finding("a")
+    ends = [norms[0], *[None] * (len(norms) - 2), norms[-1]]
+    bound = report(residual_norms=ends, thresholds=ratio, log=Log()).finding("a")
+    assert exact.fired == (max(b / a for a, b in pairwise(norms)) > most)
+    assert exact.fired or not bound.fired
+    assert bound.value is not None and exact.value is not None
+    assert bound.value <= exact.value * (1 + 1e-9) or bound.value <= most
+
+
+def test_the_cumulative_form_compares_with_the_embedding() -> None:
+    norms = [1, 30, 900, 10]
+    made = report(residual_norms=norms, thresholds=thresholds(growth="cumulative"))
+    assert outcome(made, "a") == ("fire", 900.0)
+    assert "per-block growth 30.0" in made.lines("a") and "cumulative growth 900" in made.lines("a")
+    assert largest_growth([2.0, None, 6.0], "cumulative") == 3
+    ends = report(
+        residual_norms=[1, None, 0.5], log=Log(), thresholds=thresholds(growth="cumulative")
+    )
+    assert outcome(ends, "a") == ("likely pass (a bound)", 1.0)
+
+
+def test_where_the_shape_changes_growth_compares_root_mean_squares() -> None:
+    stream = StreamInfo(blocks=("s.0", "s.1"), residual=True, sizes=(1, 10_000, 100))
+    made = report(residual_norms=[1, 200, 20], stream=stream)
+    assert growth(made) == 2 and "root mean square" in made.lines("a")
+    same = msgspec.structs.replace(stream, sizes=(9, 9, 9))
+    assert growth(made.replace(stream=same)) == 200
+
+
+def test_blocks_are_counted_that_could_still_exceed_the_ratio() -> None:
+    assert "up to 2 of 4 blocks could exceed it" in PENALISED.finding("a").headline
+    tame = PENALISED.replace(residual_norms=[9, None, None, None, 40])
+    assert "no block exceeds it unless another shrinks" in tame.finding("a").headline
+    unknown = Log(depth_known=False)
+    assert outcome(tame.replace(log=unknown), "a")[0] == "likely pass (a bound)"
+    assert "log n_blocks" in PENALISED.replace(log=unknown).finding("a").headline
+
+
+def test_a_flag_names_the_block_that_explodes() -> None:
+    stream = StreamInfo(blocks=("body.0", "body.1"), residual=True)
+    made = report(residual_norms=[2, 3, 900], stream=stream)
+    assert "It explodes in body.1 (h_1 3.00 → h_2 900)." in made.lines("a")
+
+
+# --- (b) ---
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ({"bp_grad_norms": [1, 1e-7]}, "pass"),
+        ({"bp_grad_norms": [1, 9.99e-8]}, "fire"),
+        ({"bp_grad_norms": [1, 0]}, "fire (all-zero gradient)"),
+        ({"bp_grad_norms": [NAN, 1]}, "fire (non-finite)"),
+        ({"bp_grad_norms": [1, 1], "nonfinite_gradients": (0, 2)}, "fire (non-finite)"),
+        ({"gradient_per_unit_error": 1e-7}, "pass (saturated)"),
+        ({"gradient_per_unit_error": 9e-8}, "fire"),
+        ({"gradient_per_unit_error": INF}, "fire"),
+        ({"gradient_per_unit_error": NAN}, "fire"),
+        ({"gradient_per_unit_error": 5e-3, "output_error_norm": 0.09}, "pass (saturated)"),
+        (
+            {"gradient_per_unit_error": 5e-3, "output_error_norm": 0.1},
+            "pass (above the floor per unit error)",
+        ),
+        ({"gradient_per_unit_error": 5e-3, "thresholds": thresholds(confounds="flag")}, "fire"),
+        ({"log": Log(gradient_batch=128)}, "fire"),
+        ({"log": Log()}, "likely fire (batch size 128 assumed)"),
+        ({"log": Log(assumed_batch=1024)}, "likely fire (batch size 1,024 assumed)"),
+        (
+            {"bp_grad_norms": [None, 1, None], "log": Log(gradient_batch=128)},
+            "likely pass (‖g_1‖ as a proxy for ‖g_L‖)",
+        ),
+        (
+            {"bp_grad_norms": [None, 0, None], "log": Log()},
+            "likely fire (all-zero gradient; ‖g_1‖ as a proxy for ‖g_L‖)",
+        ),
+        ({"bp_grad_norms": [None, None], "log": Log()}, "not measured"),
+    ],
+)
+def test_the_deepest_gradient_against_the_floor(numbers: dict[str, Any], expected: str) -> None:
+    made = report(**{"bp_grad_norms": [1, 4e-8], **numbers})
+    assert made.finding("b").outcome == expected
+    assert made.finding("b").exempted == (expected.startswith("pass ("))
+
+
+def test_a_small_gradient_is_called_small_and_not_imprecise() -> None:
+    dtypes = (
+        Resolution(dtype="float32", cosine=1.0),
+        Resolution(dtype="float16", cosine=NAN, lost=128),
+        Resolution(dtype="bfloat16", problem="does not run"),
+    )
+    precision = Precision(samples=128, dtypes=dtypes)
+    made = report(bp_grad_norms=[1, 4e-8], precision=precision)
+    assert made.finding("b").claim == "BP gradient below the protocol floor"
+    assert made.verdict == "needs walk-back: BP grad at numerical floor"
+    assert "float32 1.0000; float16 lost; bfloat16 does not run" in made.lines("b")
+
+
+# --- (c) ---
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ({"cross_batch_stability": 0.3}, "pass"),
+        ({"cross_batch_stability": -1.0}, "pass"),
+        ({}, "fire"),
+        ({"cross_batch_stability": NAN}, "fire (undefined)"),
+        ({"nonfinite_gradients": (0, 0, 3, 0, 0)}, "fire (non-finite)"),
+        ({"nonfinite_gradients": (3, 3, 0, 3, 3)}, "fire"),
+        ({"cross_batch_stability": None}, "not measured"),
+        ({"eval_classes": 1}, "not measured"),
+        ({"sample_invariance": 0.10}, "fire"),
+        ({"sample_invariance": 0.099}, "pass (not sample-invariant)"),
+        ({"sample_invariance": -INF}, "fire"),
+        (
+            {"sample_invariance": 0.03, "output_error_drift": 0.55},
+            "pass (not sample-invariant; biased output 0.550)",
+        ),
+        ({"output_error_drift": 0.55}, "fire (biased output 0.550)"),
+        ({"sample_invariance": 0.0, "thresholds": thresholds(confounds="flag")}, "fire"),
+        ({"sample_invariance": NAN}, "fire"),
+        (
+            {"sample_invariance": NAN, "predicted_class_share": 0.98},
+            "pass (not driven to one class)",
+        ),
+        ({"sample_invariance": NAN, "predicted_class_share": 0.99}, "fire"),
+        (
+            {
+                "sample_invariance": NAN,
+                "predicted_class_share": 0.61,
+                "label_classes": 10,
+                "label_class_share": 0.2,
+            },
+            "fire",
+        ),
+        (
+            {
+                "sample_invariance": NAN,
+                "predicted_class_share": 0.61,
+                "label_classes": 2,
+                "label_class_share": 0.2,
+            },
+            "pass (not driven to one class)",
+        ),
+        ({"log": Log(gradient_batch=128)}, "fire"),
+        ({"log": Log(gradient_batch=1024)}, "likely fire (batches of 1024, not 128)"),
+        ({"log": Log()}, "likely fire (batches of unknown size, not 128)"),
+    ],
+)
+def test_one_direction_for_all(numbers: dict[str, Any], expected: str) -> None:
+    made = report(**{"cross_batch_stability": 0.5, **numbers})
+    assert made.finding("c").outcome == expected
+
+
+# --- (d) ---
+
+
+def against(margin: float, images: int | None = 10_000, **control: Any) -> Report:
+    theirs = Control(Score(0.7, images), "frozen.pt", **control)
+    return BP.replace(score=Score(round(0.7 + margin / 100, 6), images), control=theirs)
+
+
+@pytest.mark.parametrize(
+    ("made", "status", "claim"),
+    [
+        (against(2.0), "pass (threshold inside the 95 % CI)", ""),
+        (against(5.0), "pass", ""),
+        (against(-5.0), "fire", "worse than frozen random blocks"),
+        (against(0.5), "fire", "no measurable margin over frozen random blocks"),
+        (
+            against(1.9),
+            "fire (threshold inside the 95 % CI)",
+            "margin over frozen random blocks below 2 pp",
+        ),
+        (against(-5.0, None), "fire", "margin over frozen random blocks below 2 pp"),
+        (against(-5.0, kind=ControlKind.SHALLOW), "fire", "worse than no blocks"),
+        (against(-5.0, method="fa"), "fire", "margin over this control below 2 pp"),
+        (
+            against(5.0, doubts=(Doubt(Severity.WARNING, "trained"),)),
+            "pass (control in doubt)",
+            "",
+        ),
+        (against(5.0, doubts=(Doubt(Severity.INVALID, "rejected"),)), "not measured", ""),
+        (against(-5.0).replace(control=None), "not measured", ""),
+        (against(5.0).replace(nonfinite_outputs=3), "fire (non-finite)", "outputs are not finite"),
+    ],
+)
+def test_a_margin_claims_what_its_interval_says(made: Report, status: str, claim: str) -> None:
+    finding = made.finding("d")
+    assert (finding.outcome, finding.claim) == (status, claim)
+    assert not claim or f"FLAG: {claim}: " in made.lines("d")
+
+
+def test_a_margin_of_exactly_two_points_passes() -> None:
+    made = report(headline_acc=0.369, frozen_baseline_acc=0.349)
+    assert made.margin_pp == 2 and not made.finding("d").fired
+    short = report(headline_acc=0.3689999, frozen_baseline_acc=0.349)
+    assert "margin +1.99999 pp < 2 pp" in short.finding("d").headline
+
+
+def test_a_control_that_cannot_be_read_is_an_error_of_its_test() -> None:
+    made = BP.replace(control=None, control_problem="no control fits bp")
+    assert made.finding("d").error == "no control fits bp"
+    with pytest.raises(ValueError, match="no control fits bp"):
+        made.check()
+
+
+# --- (e) ---
+
+
+@pytest.mark.parametrize(
+    ("probes", "interval", "changes", "status", "claim"),
+    [
+        ((0.7, 0.73), (1.0, 5.0), {}, "pass (threshold inside the 95 % CI)", ""),
+        ((0.7, 0.75), (4.0, 6.0), {}, "pass", ""),
+        ((0.7, 0.729), (1.0, 2.95), {}, "fire", "gain with depth below 3 pp"),
+        ((0.7, 0.71), (-0.5, 2.5), {}, "fire", "no measurable gain with depth"),
+        ((0.7, 0.6), (-12.0, -8.0), {}, "fire", "deep blocks reduce linear readability"),
+        ((0.7, 0.75), (4.0, 6.0), {"null": ()}, "likely pass (a bound)", ""),
+        ((0.7, 0.71), (0.5, 1.5), {"null": ()}, "fire", "gain with depth below 3 pp"),
+        (
+            (0.7, 0.8),
+            (9.0, 11.0),
+            {"null": ((0.7, 0.7), (0.7, 0.74))},
+            "pass (null varies between initialisations)",
+            "",
+        ),
+        (
+            (0.7, 0.75),
+            (0.1, 1.9),
+            {"null": ((0.7, 0.74),) * 2},
+            "fire",
+            "gain with depth below 3 pp",
+        ),
+        (
+            (0.7, 0.8),
+            (9.0, 11.0),
+            {"as_initialised": (0,)},
+            "fire (blocks at initialisation)",
+            "blocks are still at initialisation",
+        ),
+        (
+            (0.7, 0.8),
+            (9.0, 11.0),
+            {"nonfinite": (0, 7)},
+            "fire (non-finite)",
+            "states are not finite",
+        ),
+        ((), None, {"problem": "fewer than 1,000 images"}, "not measured", ""),
+    ],
+)
+def test_depth_must_help_beyond_random_blocks(
+    probes: tuple[float, ...], interval: Any, changes: Any, status: str, claim: str
+) -> None:
+    made = probed(healthy(), *probes, null=probes[0] if probes else None)
+    depth = msgspec.structs.replace(made.depth, interval=interval, **changes)  # type: ignore[type-var]
+    finding = made.replace(depth=depth).finding("e")
+    assert (finding.outcome, finding.claim) == (status, claim)
+
+
+def test_random_blocks_that_lose_take_nothing_off_the_gain() -> None:
+    assert probed(healthy(), 0.6, 0.65, null=0.4).depth_utility_pp == 5
+    assert probed(healthy(), 0.6, 0.65, null=0.62).depth_utility_pp == 3
+
+
+def test_blocks_without_a_part_in_the_gain_are_named() -> None:
+    steps = ((0.5, 2.0), (-1.0, 1.0), (-3.0, -1.0), (-1.0, 2.0))
+    made = probed(healthy(stream=StreamInfo(blocks=("a.0", "a.1", "a.2", "a.3"), residual=True)))
+    made = made.replace(depth=msgspec.structs.replace(made.depth, step_intervals=steps))  # type: ignore[type-var]
+    assert "a.1, a.2, a.3: no measurable gain for a linear probe" in made.remarks
+    assert "no measurable gain over re-initialised blocks (95 % CI): a.1, a.3" in made.lines("e")
+    assert "a.2 loses" in made.lines("e")
+
+
+# --- (f) ---
+
+
+@pytest.mark.parametrize(
+    ("gamma", "nudge", "status"),
+    [
+        ((0.9, 0.5, 0.2), None, "pass"),
+        ((0.9, 0.5, 0.05), None, "pass"),
+        ((0.9, 0.05, 0.05, 0.9), None, "fire"),
+        ((0.9, 0.9, 0.9, -0.5), None, "fire"),
+        ((0.9, 0.9), -0.1, "fire"),
+        ((0.9, 0.9), NAN, "pass"),
+        ((-0.9, 0.9, 0.9), NAN, "fire"),
+        ((NAN, NAN), NAN, "fire"),
+        ((0.9,), None, "pass"),
+        ((0.1,), None, "fire"),
+    ],
+)
+def test_credit_must_be_aligned_at_more_than_half_of_the_blocks(
+    gamma: tuple[float, ...], nudge: float | None, status: str
+) -> None:
+    made = credited(healthy(), *gamma, nudge=nudge)
+    assert made.finding("f").outcome == status
+    assert made.lines("f").count("\n    h_") == len(gamma)
+
+
+def test_the_embedding_is_shown_and_not_counted() -> None:
+    made = credited(healthy(), 0.9, 0.05)
+    assert made.credit is not None
+    credit = msgspec.structs.replace(made.credit, sites=("h_0", "h_1"))
+    made = made.replace(credit=credit)
+    assert made.finding("f").headline.startswith("credit is not aligned: aligned at 0 of 1 block")
+    assert made.lines("f").index("h_1") < made.lines("f").index("h_0")
+
+
+def test_credit_below_the_floor_against_the_gradient_or_equal_to_it_is_said() -> None:
+    low = credited(healthy(bp_grad_norms=[1e-9] * 5), 0.9)
+    assert low.finding("f").causes == ("reference below the floor",)
+    assert "Check the sign" in credited(healthy(), -0.9, 0.9).finding("f").explanation
+    assert "it is returning the BP gradient" in credited(healthy(), 1.0, 1.0).lines("f")
+    assert "nothing" not in credited(healthy(), diagnostics=("a",)).verdict
+    assert "shown, not judged" in str(credited(healthy(), diagnostics=("a", "b", "c", "d")))
+
+
+def test_without_a_proven_reference_b_c_and_f_are_errors() -> None:
+    made = credited(healthy())
+    from pytest_fadiag.judge.records import Reference
+
+    unproven = made.replace(reference=Reference(problem="detach"), bp_grad_norms=())
+    assert [finding.key for finding in unproven.findings if finding.error] == ["b", "c", "f"]
+    assert unproven.finding("a").exact and unproven.finding("d").exact
+    with pytest.raises(ValueError, match="not proven: detach"):
+        unproven.bp_grad_at_floor  # noqa: B018 (it raises)

@@ -1,0 +1,202 @@
+"""Margins and their intervals, against brute force, published tables and simulation."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from typing import Any
+
+import pytest
+from builders import exploded, healthy, report, seed_margin
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_fadiag.judge.control import Control
+from pytest_fadiag.judge.errors import AuditError
+from pytest_fadiag.judge.margins import (
+    SeedVerdict,
+    margin_interval,
+    paired_mean,
+    reads_less,
+    t95,
+)
+from pytest_fadiag.judge.margins import seed_margin as margin_of
+from pytest_fadiag.judge.records import Score
+from pytest_fadiag.judge.report import Report
+from pytest_fadiag.judge.seeds import SeedReport
+
+
+@pytest.mark.parametrize(
+    ("df", "t"),
+    [
+        (1, 12.706204736),
+        (2, 4.302652730),
+        (3, 3.182446305),
+        (10, 2.228138852),
+        (29, 2.045229642),
+        (30, 2.042272456),
+        (60, 2.000297822),
+        (120, 1.979930405),
+        (1e9, 1.959963987),
+    ],
+)
+def test_t_is_that_of_the_tables(df: float, t: float) -> None:
+    assert t95(df) == pytest.approx(t, abs=1e-7)
+
+
+@given(st.floats(0.6, 400))
+def test_t_leaves_five_per_cent_in_both_tails(df: float) -> None:
+    """By the density, integrated after x = √df·tan θ, at fractional degrees of freedom too."""
+    constant = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(math.pi)
+    end, steps = math.atan(t95(df) / math.sqrt(df)), 2_000
+    nodes = (end * (k + 0.5) / steps for k in range(steps))
+    inside = 2 * constant * sum(math.cos(x) ** (df - 1) for x in nodes) * end / steps
+    assert inside == pytest.approx(0.95, abs=2e-5)
+
+
+def outcomes(rng: random.Random, images: int, rate: float) -> list[bool]:
+    return [rng.random() < rate for _ in range(images)]
+
+
+@given(st.integers(0, 10_000), st.integers(2, 5), st.integers(2, 40))
+def test_the_paired_margin_is_that_of_its_formula(number: int, seeds: int, images: int) -> None:
+    rng = random.Random(number)
+    ours, theirs = ([outcomes(rng, images, p) for _ in range(seeds)] for p in (0.7, 0.5))
+    made = margin_of([Score.of(a, "o") for a in ours], [Score.of(b, "o") for b in theirs], 2.0)
+    d = [
+        [100 * (a - b) for a, b in zip(*pair, strict=True)]
+        for pair in zip(ours, theirs, strict=True)
+    ]
+    rows = [statistics.fmean(row) for row in d]
+    columns = [statistics.fmean(column) for column in zip(*d, strict=True)]
+    mean = statistics.fmean(rows)
+    rest = sum(
+        (d[i][j] - rows[i] - columns[j] + mean) ** 2 for i in range(seeds) for j in range(images)
+    )
+    v_s, v_i = statistics.variance(rows) / seeds, statistics.variance(columns) / images
+    v_e = rest / ((seeds - 1) * (images - 1)) / (seeds * images)
+    v = max(v_s + v_i - v_e, v_i)
+    assert made.margin == pytest.approx(mean, abs=1e-6)
+    assert (made.over_seeds, made.over_images) == (pytest.approx(v_s), pytest.approx(v_i))
+    assert made.residual == pytest.approx(v_e, abs=1e-9)
+    half = (
+        t95(v**2 / (v_s**2 / (seeds - 1) + v_i**2 / (images - 1))) * math.sqrt(v)
+        if v > 1e-12
+        else 0
+    )
+    assert made.interval.low == pytest.approx(max(mean - half, -100), abs=1e-5)
+    assert made.interval.high == pytest.approx(min(mean + half, 100), abs=1e-5)
+
+
+def test_an_unpaired_margin_counts_the_images_once_for_all_seeds() -> None:
+    made = margin_of([Score(0.6, 1_000), Score(0.64, 1_000)], [Score(0.5, 500)] * 2, 2.0)
+    assert made.over_images == pytest.approx(1e4 * (0.62 * 0.38 / 1_000 + 0.25 / 500))
+    assert made.over_seeds == pytest.approx(statistics.variance([10, 14]) / 2)
+    assert "unpaired" in made.interval.kind and not made.assumed
+    unknown = margin_of([Score(0.6), Score(0.64)], [Score(0.5)] * 2, 2.0)
+    assert unknown.assumed and unknown.images == 10_000 and "n_test" in unknown.caveat
+    constant = margin_of([Score.of([True] * 9, "o")] * 2, [Score.of([False] * 9, "o")] * 2, 2.0)
+    assert (constant.interval.low, constant.interval.high) == (100, 100)
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [
+        ({}, "paired over 8 images"),
+        ({"order": "p"}, "binomial"),
+        ({"data": "x"}, "binomial"),
+        ({"correct": None}, "binomial"),
+    ],
+)
+def test_outcomes_are_paired_on_the_same_images_alone(other: dict[str, Any], kind: str) -> None:
+    ours = Score.of([True] * 6 + [False] * 2, "o")
+    theirs = Score(**{"value": 0.5, "images": 8, "correct": "0f", "order": "o", **other})
+    interval = margin_interval(ours, theirs)
+    assert interval is not None and interval.kind.startswith(kind)
+    assert margin_interval(Score(0.5), theirs) is None
+
+
+def test_paired_intervals_cover_the_truth() -> None:
+    """95 % of the intervals, over simulated test sets of 400 images with a true margin of 5 pp."""
+    rng, covered = random.Random(1), 0
+    for _ in range(400):
+        easy = [rng.random() for _ in range(400)]
+        ours, theirs = ([u < p for u in easy] for p in (0.65, 0.6))
+        ours = [hit != (rng.random() < 0.1) for hit in ours]
+        theirs = [hit != (rng.random() < 0.1) for hit in theirs]
+        interval = margin_interval(Score.of(ours, "o"), Score.of(theirs, "o"))
+        assert interval is not None
+        low, high = paired_mean([a - b for a, b in zip(ours, theirs, strict=True)])
+        assert (low, high) == (pytest.approx(interval.low), pytest.approx(interval.high))
+        covered += 5 * 0.8 in interval
+    assert 0.92 <= covered / 400 <= 0.98
+
+
+def test_below_a_probe_by_two_standard_errors() -> None:
+    assert not reads_less(0.7, 10_000, 0.715, 5_000) and reads_less(0.7, 10_000, 0.717, 5_000)
+
+
+@pytest.mark.parametrize(
+    ("margin", "half", "verdict"),
+    [
+        (4.0, 2.0, SeedVerdict.PASS),
+        (4.0, 2.1, SeedVerdict.INCONCLUSIVE),
+        (0.0, 2.0, SeedVerdict.INCONCLUSIVE),
+        (0.0, 1.9, SeedVerdict.FIRE),
+    ],
+)
+def test_the_verdict_of_seeds_has_three_values(
+    margin: float, half: float, verdict: SeedVerdict
+) -> None:
+    made = seed_margin(margin, half)
+    assert made.verdict is verdict and bool(made.needed) == (verdict is SeedVerdict.INCONCLUSIVE)
+
+
+def test_how_many_seeds_would_decide_decides() -> None:
+    """With the number named the interval excludes the minimum, with one less it does not."""
+    ours = [Score(0.52, 10**7), Score(0.54, 10**7), Score(0.56, 10**7)]
+    made = margin_of(ours, [Score(0.5, 10**7)] * 3, 2.0)
+    sd, least = made.seed_sd, int(made.needed.split("(")[1].split(" ")[0])
+    assert t95(least - 1) * sd / math.sqrt(least) < 2 < t95(least - 2) * sd / math.sqrt(least - 1)
+    few = margin_of([Score(0.53, 50), Score(0.54, 50)], [Score(0.5, 50)] * 2, 2.0)
+    assert few.needed.startswith("more seeds cannot decide: 50 test images are too few")
+    close = margin_of([Score(0.52, 10**9), Score(0.5200001, 10**9)], [Score(0.5, 10**9)] * 2, 2.0)
+    assert close.verdict is SeedVerdict.INCONCLUSIVE
+
+
+# --- the report over seeds ---
+
+
+def test_a_report_over_seeds_shows_each_and_says_what_follows() -> None:
+    made = SeedReport.of("dfa", [exploded(seed=seed) for seed in (2, 1, 3)], 2.0)
+    assert [one.seed for one in made.reports] == [1, 2, 3] and made.margin.margin == -10.7
+    text = str(made)
+    assert "FLAG: seed-margin fails: mean margin −10.70 pp, 95 % CI [" in text
+    assert "Training the blocks with this rule hurts." in text and text.endswith("VERDICT: FIRE")
+    assert "several seeds share one control" not in text
+    fine = SeedReport.of("bp", [healthy(seed=1), healthy(seed=2)], 2.0)
+    assert "FLAG" not in str(fine) and "two seeds rarely decide" in str(fine)
+    shared = Control(Score(0.885, 10_000))
+    unsure = SeedReport.of("bp", [healthy(seed=n, control=shared) for n in (1, 2)], 2.0)
+    assert "is inconclusive" in str(unsure) and "share one control" in str(unsure)
+
+
+@pytest.mark.parametrize(
+    ("reports", "said"),
+    [
+        ([healthy(seed=1)], "needs two or more networks"),
+        ([healthy(seed=1), healthy(seed=1, checkpoint="b.pt")], "have the same seed: one training"),
+        (
+            [healthy(seed=1), healthy(seed=2, environment=healthy(seed=1).environment)],
+            "bp_s1.pt and bp_s2.pt have the same checkpoint_sha256",
+        ),
+        ([healthy(seed=1), healthy("fa", seed=2)], "expected seeds of one method"),
+        ([healthy(seed=1), healthy(seed=2, control=None)], "bp_s2.pt: no frozen-random control"),
+        ([healthy(seed=1), healthy(seed=2, classes=1)], "bp_s2.pt: control rejected"),
+        ([healthy(seed=1), report(seed=2, method_name="bp", headline_acc=None)], "no accuracy"),
+    ],
+)
+def test_what_is_not_several_seeds_is_refused(reports: list[Report], said: str) -> None:
+    with pytest.raises(AuditError, match=said):
+        SeedReport.of("bp", reports, 2.0)
