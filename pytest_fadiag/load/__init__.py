@@ -1,0 +1,1 @@
+"""Files: checkpoints, networks, test data, controls, training logs."""

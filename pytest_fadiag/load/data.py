@@ -1,0 +1,249 @@
+"""Evaluation data: whole splits decoded once into tensors, normalised batch by batch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..judge.errors import AuditError
+from ..judge.records import BATCH, Inputs, Normalisation, NormalisedBy, check_constants
+from .fingerprint import bytes_of
+from .names import convert
+from .readers import read_arrays, read_cifar10, read_idx, read_images
+from .sources import data_files, parse_data
+from .specs import call_factory
+
+Statistics = tuple[float, ...]
+USUAL: dict[str, tuple[Statistics, Statistics]] = {
+    "fashion-mnist": ((0.2860,), (0.3530,)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "folder": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # ImageNet's
+}
+LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Inputs and labels of one split; images stay bytes until a batch is taken.
+
+    >>> len(DataSet(torch.zeros(10, 3), torch.arange(10), "mine"))
+    10
+    """
+
+    x: Tensor | Mapping[str, Tensor]
+    """One tensor, or tensors by the names of forward's parameters: input_ids, attention_mask, …"""
+    y: Tensor
+    name: str
+    mean: Statistics | None = None
+    std: Statistics | None = None
+    note: str = ""
+    usual: bool = False
+    """Whether mean and std are the constants that people use for this data."""
+    inputs: Inputs | None = None
+    """What was decided for one network, if it was."""
+
+    def __post_init__(self) -> None:
+        y, held = self.y, {**self.named, "labels": self.y}
+        labels = y.ndim == 1 and len(y) > 0 and not y.is_floating_point()
+        constants = {len(values) for values in (self.mean, self.std) if values}
+        channels: set[int] = set()
+        if isinstance(self.x, Tensor) and (
+            self.x.is_floating_point() or self.x.dtype == torch.uint8
+        ):
+            channels = {1, *self.x.shape[1:2]}
+        fits = labels and all(x.shape[:1] == y.shape for x in held.values())
+        if not fits or not constants <= channels:
+            shapes = {name: f"{tuple(x.shape)} {x.dtype}" for name, x in held.items()}
+            raise AuditError(
+                f"data {self.name}: expected one class index per sample, and one mean and std per channel; "
+                f"got {shapes}, {constants or 'no'} constants".replace("torch.", "")
+            )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def named(self) -> Mapping[str, Tensor]:
+        """The inputs by name."""
+        return self.x if isinstance(self.x, Mapping) else {"inputs": self.x}
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the tensors, and of how the data itself is normalised."""
+        digest = hashlib.sha256(f"{self.mean} {self.std}".encode())
+        for name, tensor in {**self.named, "labels": self.y}.items():
+            digest.update(
+                f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + bytes_of(tensor)
+            )
+        return digest.hexdigest()
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """Inputs as the network takes them: bytes to [0, 1], then (x − mean)/std per channel."""
+        x = x.float().div_(255) if x.dtype == torch.uint8 else x
+        if self.mean is None or self.std is None:
+            return x
+        shape = (-1,) + (1,) * (x.ndim - 2)
+        mean, std = (
+            torch.tensor(values, device=x.device).view(shape) for values in (self.mean, self.std)
+        )
+        return (x - mean).div_(std)
+
+    def batches(
+        self, size: int = BATCH, *, flatten: bool = False
+    ) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
+        """The split in its own order, normalised, in batches of at most ``size``."""
+        for start in range(0, len(self), size):
+            part = slice(start, start + size)
+            x = {name: tensor[part] for name, tensor in self.named.items()}
+            if isinstance(self.x, Tensor):
+                images = self.normalised(x["inputs"])
+                yield (images.flatten(1) if flatten else images), self.y[part]
+            else:
+                yield x, self.y[part]
+
+    def for_checkpoint(self, config: Mapping[str, Any], normalize: str | None = None) -> DataSet:
+        """This data normalised as the option says, else images as the config does, else as it is."""
+        option = None if normalize is None else Normalisation.parse(normalize)
+        pixels = isinstance(self.x, Tensor) and self.x.dtype == torch.uint8
+        own, said = _constants(config), config.get("normalize", config.get("normalise"))
+        raw = isinstance(said, (bool, str)) and str(said).lower() in ("false", "none")
+        by, mean, std = NormalisedBy.USUAL if self.usual else NormalisedBy.DATA, self.mean, self.std
+        if option is None and pixels and (own or raw):
+            by, (mean, std) = NormalisedBy.CHECKPOINT, own or (None, None)
+        elif option is not None and option.mean is not None:
+            by, mean, std = NormalisedBy.OPTION, option.mean, option.std
+        elif option is not None and option.text == "data" and mean is None:
+            raise AuditError(
+                f"--fa-normalize=data: {self.name} has no usual constants; give MEAN/STD"
+            )
+        elif mean is None or (option is not None and option.text == "none"):
+            by, mean, std = NormalisedBy.NOTHING, None, None
+        stated = Inputs(
+            data=self.name,
+            by=by,
+            mean=mean,
+            std=std,
+            pixels=pixels,
+            option=None if option is None else option.text,
+            checkpoint_mean=own and own[0],
+            checkpoint_std=own and own[1],
+        )
+        return replace(self, mean=mean, std=std, inputs=stated)
+
+
+def _constants(config: Mapping[str, Any]) -> tuple[Statistics, Statistics] | None:
+    """The ``mean`` and ``std`` of a config, or those under its ``normalize``."""
+    given = config["normalize"] if isinstance(config.get("normalize"), Mapping) else config
+    held = {name: given[name] for name in ("mean", "std") if given.get(name) is not None}
+    plain = {
+        name: value.tolist() if hasattr(value, "tolist") else value for name, value in held.items()
+    }
+    what = "the checkpoint's mean and std"
+    mean, std = (
+        convert(value if isinstance(value, (list, tuple)) else [value], Statistics, what)
+        for value in (plain.get("mean", 0.0), plain.get("std", 1.0))
+    )
+    check_constants(mean, std, what)
+    return (mean, std) if held else None
+
+
+def load_data(spec: str, split: str = "test", base: Path | None = None) -> DataSet:
+    """The data that a SPEC names, decoded; relative paths start at ``base``, else at the working folder.
+
+    >>> load_data("cifar10:data").x.shape
+    torch.Size([10000, 3, 32, 32])
+    """
+    kind, root = source = parse_data(spec, base)
+    if kind == "factory":
+        return from_factory(spec)
+    if kind == "file":
+        return replace(as_data_set(read_arrays(root), f"data {root}"), name=root.name)
+    files = data_files(source, split)
+    name, note = kind, ""
+    if kind == "fashion-mnist":
+        x, y = (read_idx(path) for path, _ in files)
+        x = x.unsqueeze(1)
+    elif kind == "cifar10":
+        x, y = map(torch.cat, zip(*(read_cifar10(path) for path, _ in files), strict=True))
+    else:  # class by class, the first 1,280 images would be of one class
+        order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
+        x = read_images([files[index][0] for index in order])
+        y = torch.tensor([files[index][1] for index in order])
+        name, note = f"folder {root.name}", "images of a folder are taken in a fixed shuffled order"
+    mean, std = (None, None) if kind == "folder" and x.shape[1] == 1 else USUAL[kind]
+    return DataSet(x, y.long(), name, mean, std, note, usual=mean is not None)
+
+
+def from_factory(spec: str) -> DataSet:
+    """What a factory returns: a DataSet, a pair of tensors, tensors by name, a torch Dataset, or batches."""
+    what, made = f"data factory {spec!r}", call_factory(spec, "data factory")
+    pair = isinstance(made, (tuple, list)) and len(made) == 2 and hasattr(made[1], "__array__")
+    try:
+        if pair or isinstance(made, (DataSet, Mapping)):
+            made = [made]
+        elif hasattr(made, "__getitem__") and not isinstance(made, (tuple, list)):
+            made = DataLoader(made, len(made), generator=torch.Generator())
+        parts = [as_data_set(part, what) for part in made]
+        x = {name: torch.cat([part.named[name] for part in parts]) for name in parts[0].named}
+        y = torch.cat([part.y for part in parts])
+    except Exception as error:  # the user's own code, and whatever it gives
+        expected = (
+            "(x, y), tensors by name with labels, a Dataset of samples of one shape, or batches"
+        )
+        said = f"{type(error).__name__}: {error}"
+        raise AuditError(
+            f"{what}: expected {expected}; got {type(made).__name__}: {said}"
+        ) from error
+    whole = x if isinstance(parts[0].x, Mapping) else x["inputs"]
+    return replace(parts[0], x=whole, y=y, name=parts[0].name if parts[0].name != what else spec)
+
+
+def as_data_set(given: Any, what: str) -> DataSet:
+    """A DataSet, also of a pair (x, y), or of tensors by name with the labels among them."""
+    if isinstance(given, DataSet):
+        return given
+    x, y = split_labels(given, what)
+    named = x if isinstance(x, Mapping) else {"": x}
+    try:
+        tensors = {str(name): torch.as_tensor(value) for name, value in named.items()}
+        labels = torch.as_tensor(y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise AuditError(f"{what}: expected tensors of numbers: {error}") from error
+    labels = labels.squeeze(1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    labels = labels if labels.is_floating_point() else labels.long()
+    return DataSet(tensors if isinstance(x, Mapping) else tensors[""], labels, what)
+
+
+def split_labels(given: Any, what: str) -> tuple[Any, Any]:
+    """The inputs and the labels of a sample, a batch or a split: of a pair, or of tensors by name."""
+    if isinstance(given, Mapping) and {"x", "y"} <= set(given):
+        return given["x"], given["y"]
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        return given[0], given[1]
+    names = [name for name in LABEL_NAMES if isinstance(given, Mapping) and name in given]
+    if not names:
+        kind = ", ".join(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
+        raise AuditError(
+            f"{what}: expected a pair (x, y), or tensors by name with labels; got {kind}"
+        )
+    return {key: value for key, value in given.items() if key != names[0]}, given[names[0]]
+
+
+class EvalBatches:
+    """A split as (x, y) batches, normalised as its checkpoint says and flattened if the network wants it."""
+
+    def __init__(self, data: DataSet, size: int, *, flatten: bool) -> None:
+        self.data, self.size, self.flatten = data, size, flatten
+        self.name, self.note, self.inputs = data.name, data.note, data.inputs
+        self.labels, self.samples = data.y, len(data)
+
+    def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
+        return self.data.batches(self.size, flatten=self.flatten)

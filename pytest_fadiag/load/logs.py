@@ -1,0 +1,321 @@
+"""Training logs: what is left to audit when no checkpoint is; free of torch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..files import parse_json, read_bytes
+from ..judge.control import Control
+from ..judge.diagnostics import Diagnostic, default_diagnostics
+from ..judge.errors import AuditError
+from ..judge.records import BATCH, Epoch, Log, Measurement, Score, check_accuracy, check_norms
+from ..judge.report import Report
+from ..judge.thresholds import DiagnosticThresholds
+from ..judge.words import plural
+from .names import EVENTS, convert, identify, plain_config
+
+RECORDER = "pytest-fadiag"
+"""What the first line of a recorder's log says."""
+MOST_LAYERS = 10_000
+MOST_EPOCHS = 5_000
+"""Of a longer log evenly chosen epochs are judged."""
+ALIASES = {
+    "epoch": ("epoch", "Epoch", "step", "Step", "global_step", "_step"),
+    "residual_norms": ("residual_norms", "hidden_norms"),
+    "bp_grad_norms": ("bp_grad_norms", "bp_grad_norms_per_sample_med"),
+    "cross_batch_stability": ("cross_batch_stability", "drift"),
+    "headline_acc": (
+        *("acc_eval", "headline_acc", "test_acc", "test_accuracy", "test/acc", "test/accuracy"),
+        *(
+            "val_acc",
+            "val_accuracy",
+            "val/acc",
+            "val/accuracy",
+            "eval/acc",
+            "eval/accuracy",
+            "acc",
+            "accuracy",
+        ),
+    ),
+    "stability_layer": ("stability_layer",),
+    "stream": ("stream",),
+    "credit": ("credit",),
+    "companions": ("companions",),
+    "images": ("images", "test_images", "n_test"),
+}
+"""The spellings of each value of an epoch; the first that is there counts."""
+WHOLE = {
+    "depth": ("n_blocks", "num_blocks", "blocks", "L", "depth", "n_layers", "num_layers"),
+    "gradient_batch": ("grad_batch_size", "eval_batch_size", "diagnostic_batch_size"),
+    "training_batch": ("batch_size", "batch"),
+    "images": ALIASES["images"],
+}
+"""The same of whole numbers in the config, or next to the epochs."""
+REAL = {"h_0_norm": ("h_0_norm",), "final_acc": ("final_test_acc", "test_acc")}
+BEFORE = {"eval_classes": ("probe_classes",), "nonfinite_outputs": ("nonfinite_logits",)}
+"""What recorded logs called two of the companions before."""
+ACCEPTED = """expected
+  {"config": {…}, "final_test_acc": 0.363, "log": [{"epoch": 1, "h_L_norm": 9.1, "g_2_norm": 1e-6, "acc_eval": 0.31}, …]}
+    with h_<k>_norm and g_<k>_norm, or the lists hidden_norms and bp_grad_norms of all layers; config may have method,
+    seed, h_0_norm, n_blocks, grad_batch_size (at which gradients were taken), n_test (test images)
+  {"<method>_log": [{"epoch": 1, …}, …]}
+  JSON lines {"epoch": 1, …}, CSV with a header, TensorBoard events, or what pytest_fadiag.Recorder wrote"""
+_NORM = re.compile(r"(?:.*/)?([hg])_([0-9]{1,9}|L)_norm")
+
+Values = dict[str, Any]
+
+
+class Entry(Measurement, frozen=True, kw_only=True):
+    """One epoch as its log has it."""
+
+    epoch: int
+    headline_acc: float | None = None
+    images: int | None = None
+    norms: dict[str, float] = {}
+    """Of single layers: h0, hL, g2."""
+
+
+@dataclass(frozen=True)
+class TrainingLog:
+    """What a log says about one training run."""
+
+    path: Path
+    method: str
+    seed: int | None
+    base: Report
+    """Its last epoch, without a control; gradients as for batches of 128."""
+
+    def report(
+        self,
+        control: Control | float | None = None,
+        thresholds: DiagnosticThresholds | None = None,
+        diagnostics: Sequence[Diagnostic] | None = None,
+    ) -> Report:
+        """The partial audit of the last epoch, with when each diagnostic first fired.
+
+        >>> read_log("results/dfa_s42.json").report(0.349).verdict
+        """
+        supplied, credit = control is not None, self.base.credit is not None
+        asked = diagnostics or default_diagnostics(supplied, credit, partial=True)
+        name = "control" if isinstance(control, Control) else "frozen_baseline_acc"
+        report = self.base.replace(
+            **{name: control},
+            thresholds=thresholds or DiagnosticThresholds(),
+            diagnostics=tuple(diagnostic.name for diagnostic in asked),
+        )
+        if not any(finding.measured for finding in report.findings):
+            said = "the last epoch has no number that a diagnostic needs, or no control to compare with"
+            raise AuditError(f"training log: {said}\n  {self.path}")
+        return report
+
+
+def read_log(
+    path: str | Path, *, batch: int | None = None, columns: Mapping[str, str] | None = None
+) -> TrainingLog:
+    """The training log in a file.
+
+    ``batch`` is the batch size of its gradients, where it does not say. ``columns`` names values that
+    have other names there: ``{"epoch": "step", "acc_eval": "val/top1"}``.
+    """
+    path = Path(path)
+    try:
+        return _log(path, _document(path), batch, columns or {})
+    except OSError as error:
+        raise AuditError(f"training log: cannot be read: {error.strerror}\n  {path}") from error
+    except (ValueError, RecursionError, csv.Error) as error:  # an AuditError is a ValueError
+        raise AuditError(f"training log: {error}\n  {path}") from error
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """``--fa-log-columns``.
+
+    >>> parse_columns("epoch=step,acc_eval=val/top1")
+    {'epoch': 'step', 'acc_eval': 'val/top1'}
+    """
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and column for name, _, column in pairs):
+        raise AuditError(f"expected NAME=COLUMN,…, not {text!r}")
+    return {name: column for name, _, column in pairs}
+
+
+def records_credit(path: Path) -> bool:
+    """Whether a log has Γ, so that (f) is judged; what cannot be read has none."""
+    try:
+        return read_log(path).base.credit is not None
+    except AuditError:
+        return False
+
+
+def _document(path: Path) -> Values:
+    """What a file holds, as ``config``, ``log``, and what stands next to them."""
+    if EVENTS in path.name:
+        return {"log": list(_events(path))}
+    text = read_bytes(path).decode("utf-8-sig")
+    if path.suffix == ".csv":
+        rows = csv.DictReader(io.StringIO(text), strict=True)
+        if len(set(rows.fieldnames or ())) < len(rows.fieldnames or ()):
+            raise AuditError("two columns have the same name")
+        return {
+            "log": [{name: cell for name, cell in row.items() if name and cell} for row in rows]
+        }
+    try:
+        content = parse_json(text)
+    except json.JSONDecodeError:
+        content = None
+    if isinstance(content, dict) and not {"epoch", "recorder"} & set(content):
+        logs = [key for key in content if key.endswith("log")]
+        if len(logs) != 1:
+            found = ", ".join(map(repr, list(content)[:6])) or "nothing"
+            raise AuditError(f"expected one log in the file, found {found}; {ACCEPTED}")
+        method = {"method": logs[0].removesuffix("_log")} if logs[0] != "log" else {}
+        config = method | convert(content.get("config") or {}, Values, "config")
+        return {**content, "log": content[logs[0]], "config": config}
+    lines = text.split("\n")
+    objects: list[Values] = []
+    cut = False
+    for number, line in enumerate(lines, 1):
+        try:
+            objects += [convert(parse_json(line), Values, "entry")] if line.strip() else []
+        except ValueError as error:
+            cut = number == len(lines) and bool(objects)  # the writer was stopped while it wrote
+            if isinstance(error, AuditError) or not cut:
+                raise AuditError(f"line {number}: {error}; {ACCEPTED}") from error
+    header = objects.pop(0) if objects and "epoch" not in objects[0] else {}
+    identity = {key: header[key] for key in ("method", "seed") if header.get(key) is not None}
+    config = convert(header.get("config") or {}, Values, "config")
+    return {**header, "config": config | identity, "log": objects, "cut": cut}
+
+
+def _events(path: Path) -> Iterator[Values]:
+    """The scalars of a TensorBoard event file, one row each."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError as error:
+        raise AuditError(f"{error}: pip install 'pytest-fadiag[tensorboard]'") from error
+    events = EventAccumulator(str(path), size_guidance={"scalars": 0})
+    events.Reload()
+    for tag in events.Tags()["scalars"]:
+        yield from ({"step": event.step, tag: event.value} for event in events.Scalars(tag))
+
+
+def _named(values: Values, names: Mapping[str, Sequence[str]]) -> Values:
+    """Values by their canonical names, as far as they are there."""
+    found = {
+        name: [key for key in spelled if values.get(key) is not None]
+        for name, spelled in names.items()
+    }
+    return {name: values[keys[0]] for name, keys in found.items() if keys}
+
+
+def _entries(rows: Any, columns: Mapping[str, str], table: bool) -> list[Entry]:
+    """The epochs of a log, of a table the rows of one epoch as one: tools write a row per metric."""
+    held: dict[Any, Values] = {}
+    for number, row in enumerate(convert(rows, list[Values], "log")):
+        given = {**row, **{name: row.get(column) for name, column in columns.items()}}
+        singles = (
+            (_NORM.fullmatch(name), value) for name, value in given.items() if value is not None
+        )
+        norms = {found[1] + found[2]: value for found, value in singles if found}
+        entry = _named(given, ALIASES)
+        entry |= convert(entry.pop("companions", {}), Values, "companions")
+        if not table or ("epoch" in entry and (norms or len(entry) > 1)):
+            before = held.setdefault(entry.get("epoch") if table else number, {"norms": {}})
+            before.update(_named(entry, BEFORE) | entry, norms=before["norms"] | norms)
+    entries = [
+        convert(entry, Entry, f"epoch {entry.get('epoch')!r:.20}") for entry in held.values()
+    ]
+    entries.sort(key=lambda entry: entry.epoch if table else 0)
+    for one, other in pairwise(entries):
+        if other.epoch <= one.epoch:
+            raise AuditError(
+                f"epoch {other.epoch} follows epoch {one.epoch}; keep one training run per log"
+            )
+    if not entries:
+        raise AuditError(
+            f"no epoch with a known number; name its columns by --fa-log-columns, or {ACCEPTED}"
+        )
+    return entries
+
+
+def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, str]) -> TrainingLog:
+    config: Values = content.get("config", {})
+    whole = convert(_named({**content, **config}, WHOLE), dict[str, int], "config")
+    real = convert(_named({**content, **config}, REAL), dict[str, float], "config")
+    entries = _entries(content["log"], columns, EVENTS in path.name or path.suffix == ".csv")
+    caveats = ["the last line is cut in the middle and was left out"] if content.get("cut") else []
+    if len(entries) > MOST_EPOCHS:
+        caveats.append(f"of {len(entries):,} epochs {MOST_EPOCHS:,} and the last are judged")
+        entries = [*entries[: -1 : -(-len(entries) // MOST_EPOCHS)], entries[-1]]
+    recorded = "recorder" in content or all(entry.stability_layer is not None for entry in entries)
+    batch = BATCH if recorded else batch or whole.get("gradient_batch")
+    assumed = None if batch else whole.get("training_batch")
+    lists = (norms for entry in entries for norms in (entry.residual_norms, entry.bp_grad_norms))
+    sizes = {len(norms) for norms in lists if norms}
+    sizes |= {whole["depth"] + 1} if "depth" in whole else set()
+    layers = {int(key[1:]) for entry in entries for key in entry.norms if key[1:] != "L"}
+    size = max(sizes or {2 + max(layers, default=0)})
+    if len(sizes) > 1 or size > MOST_LAYERS or max(layers, default=0) >= size:
+        seen = sorted({*sizes, *(layer + 1 for layer in layers)})[-3:]
+        raise AuditError(
+            f"norms of {', '.join(f'{number:,}' for number in seen)} layers; expected h_0 … h_L in "
+            f"every epoch, at most {MOST_LAYERS:,}"
+        )
+    scale = (batch or assumed or BATCH) / BATCH
+    entries = [_scaled(entry, size, real.get("h_0_norm"), scale) for entry in entries]
+    last, own = entries[-1], entries[-1].headline_acc
+    final = real.get("final_acc", own)
+    images = (last.images if final == own else None) or whole.get("images")
+    epochs = ({name: getattr(entry, name) for name in Epoch.__struct_fields__} for entry in entries)
+    log = Log(
+        epochs=tuple(Epoch(**values) for values in epochs),
+        gradient_batch=batch,
+        assumed_batch=assumed,
+        depth_known=bool(sizes),
+    )
+    method, seed = identify(path, config)
+    base = Report(
+        **{
+            **{name: getattr(last, name) for name in Measurement.__struct_fields__},
+            "stability_layer": (size - 1) // 2 if sizes and not recorded else last.stability_layer,
+            "score": None if final is None else Score(final, images),
+        },
+        method_name=method,
+        seed=seed,
+        notes=f"{path.name}, a training log of {plural(len(entries), 'epoch')}",
+        checkpoint=path.name,
+        caveats=tuple(caveats),
+        config=plain_config(config),
+        log=log,
+    )
+    return TrainingLog(path, method, seed, base)
+
+
+def _scaled(entry: Entry, size: int, start: float | None, scale: float) -> Entry:
+    """An epoch with all its norms in lists, gradients at the size that they have for batches of 128."""
+    single, rows = {"h0": start, **entry.norms}, []
+    for symbol, listed in (("h", entry.residual_norms), ("g", entry.bp_grad_norms)):
+        known = [single.get(f"{symbol}{layer}") for layer in range(size)]
+        known[-1] = single.get(f"{symbol}L", known[-1])
+        row = (
+            one if norm is None else norm for norm, one in zip(listed or known, known, strict=True)
+        )
+        rows.append(check_norms(row, f"epoch {entry.epoch}: norms"))
+    if entry.headline_acc is not None:
+        check_accuracy(entry.headline_acc, f"epoch {entry.epoch}: accuracy")
+    per_error = entry.gradient_per_unit_error
+    return msgspec.structs.replace(
+        entry,
+        residual_norms=rows[0] if size > 1 else (),
+        bp_grad_norms=tuple(None if norm is None else norm * scale for norm in rows[1]),
+        gradient_per_unit_error=None if per_error is None else per_error * scale,
+    )

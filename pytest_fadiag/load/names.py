@@ -1,0 +1,171 @@
+"""What files are called and what identifies them: method and seed, digests, Hugging Face folders; free of torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..files import read_json
+from ..judge.errors import AuditError
+from ..judge.words import one_line
+from .specs import find_package
+
+SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".pt.tar", ".pth.tar", ".ckpt.tar")
+"""How the names of checkpoints end."""
+EVENTS = "tfevents"
+"""What the names of TensorBoard's files contain."""
+MODELS = (
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
+"""The network of a Hugging Face folder: the first of these that is there."""
+LONGEST_NAME = 500
+"""Characters of a method's name, which stands in tables and test ids."""
+NO_CODE = {"build", "dist", "node_modules", "site-packages", "__pycache__"}
+
+_NAME = re.compile(r"(?P<method>.+?)_s(?:eed)?(?P<seed>\d+)(?:\..*)?")
+_ENDINGS = re.compile(r"(?:\.(?:pt|pth|ckpt|safetensors|bin|tar|log|jsonl?|csv))+$|\.\w+$")
+_NO_NETWORK = re.compile(r"(?:optimizer|scheduler|scaler|rng_state|training_args)(?:_\w+)?\.\w+")
+
+
+def convert(values: Any, kind: Any, what: str) -> Any:
+    """Plain values as a type, or an error that names the field."""
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise AuditError(f"{what}: {error}") from None
+
+
+def identify(path: Path, config: Mapping[str, Any] | None = None) -> tuple[str, int | None]:
+    """The method and seed of a file: from its ``config``, else from ``<method>_s<seed>``, else its stem.
+
+    >>> identify(Path("runs/dfa_s42.pth.tar"))
+    ('dfa', 42)
+    """
+    config = config or {}
+    name = path.parent.name if path.name in MODELS else path.name
+    named = _NAME.fullmatch(name)
+    method = named["method"] if named else _ENDINGS.sub("", name) or name
+    if says(config, "method"):
+        kinds = (kind for kind in ("frozen", "shallow") if says(config, kind))
+        method = "-".join([str(config["method"]), *kinds])
+    if len(method) > LONGEST_NAME:
+        raise AuditError(f"{path}: the method's name has {len(method):,} characters; shorten it")
+    seed: Any = named["seed"] if named and config.get("seed") is None else config.get("seed")
+    try:
+        number = int(seed)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # of a tensor with several entries
+        return one_line(method), None
+    return one_line(method), number if number.bit_length() < 64 else None
+
+
+def says(config: Mapping[str, Any], key: str) -> bool:
+    """Whether a config has a text, a number or ``True`` under a key, and not an empty one."""
+    return isinstance(config.get(key), (str, int, float)) and bool(config[key])
+
+
+def plain_config(config: Mapping[Any, Any]) -> dict[str, Any]:
+    """The texts, numbers and truth values of a config, as a report and a file can hold them."""
+    return {
+        one_line(str(name)[:LONGEST_NAME]): one_line(value[:LONGEST_NAME])
+        if isinstance(value, str)
+        else value
+        for name, value in list(config.items())[:200]
+        if isinstance(value, str) or (isinstance(value, (int, float)) and not abs(value) >= 1 << 63)
+    }
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file may hold a network, by its name: the states of optimizers and the like do not."""
+    known = path.name in MODELS or path.name.endswith(SUFFIXES)
+    return known and _NO_NETWORK.fullmatch(path.name) is None
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file may be a training log, by its name."""
+    known = path.suffix in (".json", ".jsonl", ".csv") or EVENTS in path.name
+    return known and path.name not in MODELS
+
+
+def model_file(folder: Path) -> Path | None:
+    """The network of a folder that Hugging Face's Trainer wrote; nothing for another folder."""
+    beside = ("config.json", "trainer_state.json", "training_args.bin", "optimizer.pt")
+    models = [folder / name for name in MODELS if (folder / name).is_file()]
+    return models[0] if models and any((folder / name).exists() for name in beside) else None
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The files that an index names; none of what is not an index."""
+    if not path.name.endswith(".index.json"):
+        return []
+    index, what = read_json(path), f"{path}: not an index of a network's files"
+    places = convert(convert(index, dict[str, Any], what).get("weight_map"), dict[str, str], what)
+    return [path.with_name(Path(name).name) for name in sorted(set(places.values()))]
+
+
+def files_of(path: Path) -> list[Path]:
+    """All files that make up a checkpoint: itself, the parts that it names, the config.json of its folder."""
+    config = path.with_name("config.json")
+    return [path, *parts_of(path), *([config] if path.name in MODELS and config.is_file() else [])]
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a checkpoint or any other file, read once as long as it does not change."""
+    try:
+        files = files_of(path)
+        stamps = [
+            (file.stat().st_size, file.stat().st_mtime_ns, file.stat().st_ctime_ns)
+            for file in files
+        ]
+        digests = [_digest(str(file), stamp) for file, stamp in zip(files, stamps, strict=True)]
+    except OSError as error:
+        raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
+    named = (f"{file.name} {digest}" for file, digest in zip(files, digests, strict=True))
+    return joined(named) if len(files) > 1 else digests[0]
+
+
+def joined(lines: Iterable[str]) -> str:
+    """One digest of many lines."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: str, stamp: tuple[int, ...]) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def walk(root: Path, *, code: bool = False) -> Iterator[Path]:
+    """Every file below a folder in order, also through links, each folder once; no code that others wrote."""
+    met: set[str] = set()
+    for place, folders, names in os.walk(root, followlinks=True):
+        if os.path.realpath(place) in met or (code and "pyvenv.cfg" in names):
+            folders.clear()  # a link back to a folder above it has no end
+            continue
+        met.add(os.path.realpath(place))
+        folders[:] = sorted(
+            name for name in folders if not code or (name[0] != "." and name not in NO_CODE)
+        )
+        yield from (Path(place, name) for name in sorted(names))
+
+
+def code_digest(root: Path, modules: Sequence[str]) -> str:
+    """One SHA-256 over every ``*.py`` below a folder and of the packages that some SPECs name."""
+    digest, roots = hashlib.sha256(), [root]
+    for found in filter(None, map(find_package, modules)):
+        roots += map(Path, found.submodule_search_locations or [found.origin or ""])
+    for place in dict.fromkeys(map(Path.absolute, roots)):
+        for file in walk(place, code=True) if place.is_dir() else [place]:
+            if file.suffix == ".py" and file.is_file():
+                digest.update(f"\0{os.path.relpath(file, place)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,273 @@
+"""Networks to load a checkpoint into: the reference ResidualMLP, a factory of the user's, or one of torchvision's."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..judge.errors import AuditError
+from ..judge.words import and_more
+from .checkpoint import PREFIXES, Checkpoint, unprefixed
+from .names import MODELS
+from .specs import call_factory, is_factory
+from .vision import import_torchvision
+
+ASSUMED_ACTIVATION = "gelu"
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "silu": nn.SiLU,
+    "identity": nn.Identity,
+}
+WRAPPERS = (*PREFIXES, "model.", "net.", "network.")
+"""What wrappers such as a LightningModule put before names too, and what a network may call a part of its own."""
+NAME_IT = "name the network with --fa-model=package.module:factory or torchvision:NAME"
+
+_WHAT = r"(?:weights?|bias(?:es)?|matri(?:x|ces)|params?|layers?|kernels?)"
+_ASIDE = re.compile(
+    rf"(?:^|\.)(?:Bs|B_?(?:fb|fa|dfa|\d+)|(?:fixed_|random_)?(?:fb|feedbacks?)(?:_?{_WHAT})*(?:_?\d+)?"
+    rf"|{_WHAT}_(?:backward|feedback|fb|fa|dfa)|(?:backward|fa|dfa)_{_WHAT})(?:\.|$)"
+    r"|(?:^|\.)(?:criterion|loss|loss_fn|loss_func|loss_function)\."
+)
+"""Names that say feedback (Bs, B0, weight_backward, fixed_fb_weights), or weights of a loss."""
+
+
+class ResidualBlock(nn.Module):
+    """f_l(h) = fc2(act(fc1(ln(h)))); the residual is added by the network."""
+
+    def __init__(self, d: int, hidden: int, activation: str) -> None:
+        super().__init__()
+        self.ln = nn.LayerNorm(d)
+        self.fc1 = nn.Linear(d, hidden)
+        self.act = ACTIVATIONS[activation]()
+        self.fc2 = nn.Linear(hidden, d)
+
+    def forward(self, h: Tensor) -> Tensor:
+        f: Tensor = self.fc2(self.act(self.fc1(self.ln(h))))
+        return f
+
+
+class ResidualMLP(nn.Module):
+    """h_0 = embed(x), h_{l+1} = h_l + f_l(h_l), logits = out_head(out_ln(h_L)); images are flattened.
+
+    >>> ResidualMLP(784, 64, blocks=4, classes=10)(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        d_in: int = 3072,
+        d: int = 256,
+        blocks: int = 4,
+        classes: int = 10,
+        *,
+        mlp_ratio: float = 4.0,
+        activation: str = "gelu",
+        out_ln: bool = True,
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise AuditError(
+                f"activation {activation!r} is unknown; known: {', '.join(ACTIVATIONS)}"
+            )
+        self.embed = nn.Linear(d_in, d)
+        hidden = round(mlp_ratio * d)
+        self.blocks = nn.ModuleList(ResidualBlock(d, hidden, activation) for _ in range(blocks))
+        self.out_ln = nn.LayerNorm(d) if out_ln else nn.Identity()
+        self.out_head = nn.Linear(d, classes)
+
+    def forward(
+        self, x: Tensor, return_hidden: bool = False
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        h = self.embed(x.flatten(1))
+        states = [h]
+        for block in self.blocks:
+            h = h + block(h)
+            states.append(h)
+        logits: Tensor = self.out_head(self.out_ln(h))
+        return (logits, states) if return_hidden else logits
+
+
+def build_network(checkpoint: Checkpoint, model: str | nn.Module | None = None) -> nn.Module:
+    """The network of a checkpoint with its tensors, in the precision in which they were saved.
+
+    >>> build_network(load_checkpoint("bp_s1.pt"), "torchvision:resnet18")
+    """
+    if checkpoint.network is not None and model is None:
+        return copy.deepcopy(checkpoint.network)
+    with torch.random.fork_rng(devices=[]):  # the caller's random state is not ours
+        if model is None:
+            network: Any = _residual_mlp(checkpoint)
+        elif isinstance(model, nn.Module):
+            network = copy.deepcopy(model)
+        elif model.startswith("torchvision:"):
+            network = _torchvision(model.partition(":")[2], checkpoint.state_dict)
+        else:
+            network = call_factory(model, "network factory", checkpoint.config)
+    if not isinstance(network, nn.Module):
+        raise AuditError(
+            f"network factory {model!r}: expected a torch.nn.Module, got {type(network).__name__}"
+        )
+    load_into(network, checkpoint)
+    return network
+
+
+def assumed_activation(checkpoint: Checkpoint, model: str | nn.Module | None) -> str | None:
+    """The activation of a rebuilt reference network, where the config does not name one."""
+    rebuilt = model is None and checkpoint.network is None
+    return ASSUMED_ACTIVATION if rebuilt and "activation" not in checkpoint.config else None
+
+
+def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
+    """The reference network whose tensors have these shapes; they do not tell the activation."""
+    state = {
+        bare: checkpoint.state_dict[name] for bare, name in _bare(checkpoint.state_dict).items()
+    }
+    sizes = {
+        name: tuple(state[name].shape)
+        for name in ("embed.weight", "out_head.weight")
+        if name in state
+    }
+    if len(sizes) < 2 or not all(len(size) == 2 and min(size) > 0 for size in sizes.values()):
+        raise AuditError(
+            f"{checkpoint.path}: not the reference ResidualMLP: expected matrices embed.weight and out_head.weight, "
+            f"got {and_more([f'{name} {_kind(value)}' for name, value in state.items()])}; {NAME_IT}"
+        )
+    (d, d_in), (classes, _) = sizes["embed.weight"], sizes["out_head.weight"]
+    blocks = {found[1] for name in state if (found := re.match(r"blocks\.(\d+)\.", name))}
+    activation = str(checkpoint.config.get("activation", ASSUMED_ACTIVATION))
+    hidden = state.get("blocks.0.fc1.bias", torch.empty(4 * d, device="meta")).numel()
+    with torch.device("meta"):  # shapes alone: the file's own tensors take their place
+        out_ln = any(name.startswith("out_ln.") for name in state)
+        return ResidualMLP(
+            d_in,
+            d,
+            len(blocks),
+            classes,
+            mlp_ratio=hidden / d,
+            activation=activation,
+            out_ln=out_ln,
+        )
+
+
+def _torchvision(name: str, state: Mapping[str, Tensor]) -> nn.Module:
+    """One of torchvision's classification networks, with as many classes as the checkpoint's head has."""
+    models = import_torchvision().models
+    if name not in models.list_models(module=models):
+        raise AuditError(
+            f"torchvision has no classification network {name!r}; see torchvision.models.list_models()"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an initialisation that is overwritten
+        network: nn.Module = models.get_model(name, weights=None)
+        layers = {
+            part: layer
+            for part, layer in network.named_modules()
+            if isinstance(layer, (nn.Linear, nn.Conv2d))
+        }
+        head, own = list(layers.items())[-1]
+        given = state.get(_bare(state).get(f"{head}.weight", ""), own.weight)
+        if given.ndim == own.weight.ndim and given.shape[1:] == own.weight.shape[1:]:
+            network = models.get_model(name, weights=None, num_classes=len(given))
+    return network
+
+
+def _bare(names: Collection[str]) -> dict[str, str]:
+    """Names by what they are without the prefixes of wrappers, unless these tell some of them apart."""
+    bare = {unprefixed(name, WRAPPERS): name for name in names}
+    return bare if len(bare) == len(names) else {name: name for name in names}
+
+
+def _pairs(network: nn.Module, given: Collection[str]) -> dict[str, str]:
+    """By the names of a network's tensors those of a checkpoint."""
+    own = [name for name, value in network.state_dict().items() if isinstance(value, Tensor)]
+    theirs = _bare(given)
+    return {name: theirs[bare] for bare, name in _bare(own).items() if bare in theirs}
+
+
+def left_aside(network: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The names of tensors of feedback, or of a loss, that :func:`load_into` leaves aside."""
+    used = set(_pairs(network, checkpoint.state_dict).values())
+    return tuple(name for name in checkpoint.state_dict if name not in used and _ASIDE.search(name))
+
+
+def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
+    """Load every tensor but feedback that the network lacks; what does not fit is an error that names it."""
+    given, own = checkpoint.state_dict, network.state_dict()
+    pairs, aside = _pairs(network, given), left_aside(network, checkpoint)
+    kinds = {name: (_kind(given[name]), _kind(own[place])) for place, name in pairs.items()}
+    problems = {
+        "missing": [
+            f"{name} {_kind(own[name])}"
+            for name in own
+            if name not in pairs and isinstance(own[name], Tensor)
+        ],
+        "not in the network": [
+            f"{name} {_kind(given[name])}" for name in given if name not in {*kinds, *aside}
+        ],
+        "misshaped": [
+            f"{name} is {one}, expected {other}"
+            for name, (one, other) in kinds.items()
+            if one != other
+        ],
+    }
+    if not any(problems.values()):
+        own.update({place: given[name] for place, name in pairs.items()})
+        network.load_state_dict(own, assign=True)  # assigned: each tensor keeps its precision
+    elif not _from_pretrained(network, checkpoint):
+        said = "; ".join(f"{what}: {and_more(names)}" for what, names in problems.items() if names)
+        raise AuditError(
+            f"{checkpoint.path}: does not fit {type(network).__name__}: {said}. Else {NAME_IT}"
+        )
+
+
+def _from_pretrained(network: nn.Module, checkpoint: Checkpoint) -> bool:
+    """Let Transformers load a folder of its own, whose names in the file may differ; whether all was there."""
+    load = getattr(type(network), "from_pretrained", None)
+    if load is None or checkpoint.path.name not in MODELS:
+        return False
+    safe = {"use_safetensors": ".safetensors" in checkpoint.path.name, "weights_only": True}
+    here = {"local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            loaded, told = load(str(checkpoint.path.parent), **safe, **here)
+    except Exception:  # another package's; that the names do not fit is said by the caller
+        return False
+    if any(told.get(f"{kind}_keys") for kind in ("missing", "unexpected", "mismatched")):
+        return False
+    network.load_state_dict(loaded.state_dict(), assign=True)
+    return True
+
+
+def _kind(value: Tensor) -> str:
+    """The shape, and whether the numbers are whole; the precision of fractions may differ."""
+    return f"{list(value.shape)}" + (
+        "" if value.is_floating_point() else f" {value.dtype}".replace("torch.", "")
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name; ``auto`` is the first GPU if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "mps" if torch.backends.mps.is_available() else name
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise AuditError(
+            f"device {name!r} is not available: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def wants_flat(network: nn.Module, sample: Tensor) -> bool:
+    """Whether the network's first layer with weights is a Linear as wide as a whole sample."""
+    kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding)
+    first = next((module for module in network.modules() if isinstance(module, kinds)), None)
+    return isinstance(first, nn.Linear) and sample.ndim > 1 and first.in_features == sample.numel()

@@ -1,0 +1,99 @@
+"""Decoders of evaluation data: files to tensors, images as bytes; nothing is allocated before it is bounded."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import pickle
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..judge.errors import AuditError
+from .checkpoint import RATIO, SMALL, check_archive, check_size, check_tensors, read_tensors
+
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
+"""What images may be: not EPS, which Pillow hands to Ghostscript."""
+ALLOWED: dict[str, Any] = {
+    "_reconstruct": lambda *_: np.zeros(0, np.uint8),
+    "ndarray": None,
+    "dtype": np.dtype,
+    "encode": lambda text, _: text.encode("latin1"),
+}
+"""What CIFAR-10's pickles need of numpy and _codecs."""
+
+
+def read_idx(path: Path) -> Tensor:
+    """The unsigned bytes in an idx file, plain or gzipped: 0, 0, type, rank, the sizes, the data."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(max(SMALL, RATIO * path.stat().st_size))
+    except (OSError, EOFError, zlib.error) as error:
+        raise AuditError(f"{path}: cannot be read: {error}") from error
+    start = 4 + 4 * content[3] if content[:3] == b"\0\0\x08" and len(content) > 3 else 4
+    shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)]
+    if not shape or len(content) != start + math.prod(shape):
+        raise AuditError(f"{path}: not an idx file of unsigned bytes, truncated or damaged")
+    return torch.frombuffer(bytearray(content[start:]), dtype=torch.uint8).view(shape)
+
+
+class ArraysOnly(pickle.Unpickler):
+    """Unpickles dictionaries of lists and arrays, and refuses everything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.partition(".")[0] not in ("numpy", "_codecs") or name not in ALLOWED:
+            raise pickle.UnpicklingError(f"refuses to load {module}.{name}")
+        return ALLOWED[name]
+
+
+def read_cifar10(path: Path) -> tuple[Tensor, Tensor]:
+    """The images ``[N, 3, 32, 32]`` and labels of one batch of CIFAR-10's Python version, without running code."""
+    try:
+        with path.open("rb") as file:
+            batch = ArraysOnly(file, encoding="latin1").load()
+        images = np.asarray(batch["data"], np.uint8).reshape(-1, 3, 32, 32)
+        return torch.from_numpy(images), torch.from_numpy(np.asarray(batch["labels"], np.int64))
+    except Exception as error:  # a damaged pickle makes the unpickler raise almost anything
+        said = f"{type(error).__name__}: {error}"
+        raise AuditError(f"{path}: not a batch of CIFAR-10's Python version: {said}") from error
+
+
+def read_images(paths: Sequence[Path]) -> Tensor:
+    """Images of one size ``[N, C, H, W]`` as bytes; if all are grey they keep one channel."""
+    from PIL import Image
+
+    images: list[np.ndarray[Any, Any]] = []
+    sizes, held = set(), sum(path.stat().st_size for path in paths)
+    for path in paths:
+        try:
+            with Image.open(path, formats=FORMATS) as image:
+                sizes.add(image.size)
+                check_size(3 * len(paths) * math.prod(image.size), held, "the folder")
+                if len(sizes) > 1:
+                    raise AuditError(f"expected images of one size, got {sizes}; resize them")
+                images.append(np.array(image if image.mode == "L" else image.convert("RGB")))
+        except Exception as error:  # decoders raise SyntaxError, struct.error and more on damage
+            raise AuditError(f"{path}: not a readable image: {error}") from error
+    tensors = [
+        torch.from_numpy(image).view(*image.shape[:2], -1).permute(2, 0, 1) for image in images
+    ]
+    return torch.stack([tensor.expand(max(map(len, tensors)), -1, -1) for tensor in tensors])
+
+
+def read_arrays(path: Path) -> Any:
+    """What a .npz, torch or safetensors file holds."""
+    if path.suffix != ".npz":
+        content = read_tensors(path)
+        check_tensors(content if isinstance(content, dict) else {}, path)
+        return content
+    try:
+        check_archive(path)
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
+    except Exception as error:  # BadZipFile, zlib.error, ValueError of an array of objects …
+        raise AuditError(f"{path}: not a readable .npz file: {error}") from error

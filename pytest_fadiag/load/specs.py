@@ -1,0 +1,75 @@
+"""Objects named as ``package.module:name``; free of torch."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from typing import Any
+
+from ..judge.errors import AuditError
+
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def is_factory(spec: str) -> bool:
+    """Whether a SPEC has the form ``package.module:name``."""
+    return _FACTORY.fullmatch(spec) is not None
+
+
+def look_here() -> None:
+    """Let modules of the working folder be imported: a paper's own package is usually not installed."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def find_package(spec: str) -> ModuleSpec | None:
+    """Where the top-level package of a SPEC lies; nothing is imported."""
+    look_here()
+    try:
+        return find_spec(re.split("[.:]", spec)[0])
+    except (ImportError, ValueError):
+        return None
+
+
+def check_factory(spec: str, what: str) -> None:
+    """Refuse a SPEC that names nothing, as far as that is known before anything is imported."""
+    if not is_factory(spec):
+        raise AuditError(f"{what} {spec!r}: expected package.module:name")
+    if find_package(spec) is None:
+        module = spec.partition(":")[0]
+        raise AuditError(f"{what} {spec!r}: no module {module!r}; is its folder on PYTHONPATH?")
+
+
+def import_object(spec: str, what: str) -> Any:
+    """The function or class that a SPEC names.
+
+    >>> import_object("math:sqrt", "credit function")(4.0)
+    2.0
+    """
+    check_factory(spec, what)
+    try:
+        return pkgutil.resolve_name(spec)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise AuditError(f"{what} {spec!r} cannot be imported: {said}") from error
+
+
+def call_factory(spec: str, what: str, config: Mapping[str, Any] | None = None) -> Any:
+    """What a factory returns; it gets the config whole if it takes one, else what it takes of it by name."""
+    factory, known = import_object(spec, what), config or {}
+    try:
+        takes = inspect.signature(factory).parameters if config is not None else {}
+        first = next(iter(takes.values()), None)
+        if first is not None and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+            needed = first.default is first.empty and first.name not in known
+            if needed or first.name in ("config", "cfg", "conf"):
+                return factory(dict(known))
+        return factory(**{name: known[name] for name in takes if name in known})
+    except Exception as error:
+        raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error

@@ -1,0 +1,320 @@
+"""A log that a training run writes as it goes, and a guard that ends a run in which a diagnostic keeps firing."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from msgspec import structs
+from torch import nn
+from torch.utils import data
+
+from .files import parse_json, write_atomically
+from .judge.control import Control
+from .judge.diagnostics import select
+from .judge.errors import AuditError
+from .judge.records import BATCH, BATCHES, Measurement, Score, check_accuracy, plain
+from .judge.report import Report
+from .judge.thresholds import DiagnosticThresholds
+from .judge.words import plural
+from .load.logs import RECORDER, read_log
+from .load.names import identify
+from .measure.copies import working_copy
+from .measure.credit import CreditSource, function_name
+from .measure.inputs import regrouped
+from .measure.run import NetworkSource, measure
+from .measure.task import Task
+
+METRICS = ("states", "gradients", "directions", "output-error", "accuracy")
+NAMES = {
+    "residual_norms": "hidden_norms",
+    "bp_grad_norms": "bp_grad_norms",
+    "stability_layer": "stability_layer",
+    "cross_batch_stability": "drift",
+    "stream": "stream",
+    "credit": "credit",
+}
+"""What a line calls the fields of a measurement that do not stand among its companions."""
+COMPANIONS = set(Measurement.__struct_fields__) - {
+    *("score", "reference", "precision", "depth", "inputs", "loss", "environment", "extra", *NAMES)
+}
+SHUFFLES = (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)
+
+
+class Recorder:
+    """Appends one line of JSON per epoch, from which (a), (b), (c) can be audited when the checkpoint is gone.
+
+    >>> recorder = Recorder("runs/dfa_s42.jsonl", test_loader, config=options)
+    >>> recorder.record(epoch, model, acc=0.87)
+
+    ``config``, ``method`` and ``seed`` say in the first line what is trained. A path with the log of
+    an interrupted run goes on with it. With ``credit``, a function of ``(model, x, y)`` that returns
+    the method's credit at each block output, Γ is logged too. ``digits`` rounds what is written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        eval_batches: Iterable[Any],
+        *,
+        config: object = None,
+        method: str | None = None,
+        seed: int | None = None,
+        stream: str | None = None,
+        loss: Callable[..., Any] | None = None,
+        batch_size: int = BATCH,
+        digits: int | None = None,
+        credit: Callable[..., Any] | None = None,
+    ) -> None:
+        sampler = getattr(getattr(eval_batches, "batch_sampler", None), "sampler", None)
+        spread = isinstance(sampler, data.DistributedSampler) and sampler.shuffle
+        if spread or isinstance(sampler, SHUFFLES):
+            raise AuditError(
+                "the evaluation data is a DataLoader that shuffles; expected shuffle=False"
+            )
+        self.path, self.digits, self.written = Path(path), digits, -1
+        whole: Any = asdict(config) if is_dataclass(config) else config or {}  # type: ignore[arg-type]
+        settings = dict(whole if isinstance(whole, Mapping) else vars(whole))
+        stated = {
+            key: value for key, value in (("method", method), ("seed", seed)) if value is not None
+        }
+        self.method, self.seed = identify(self.path, {**settings, **stated})
+        header = {"recorder": RECORDER, **stated, "batch": BATCH, "config": settings}
+        self.header = json.dumps(header, default=str).encode() + b"\n"
+        self.lines = self._earlier()
+        batches = list(eval_batches) if isinstance(eval_batches, Iterator) else eval_batches
+        with torch.random.fork_rng(devices=[]):  # a DataLoader draws a number when it starts
+            first = [(x, y) for x, y, full in islice(regrouped(batches, BATCHES), BATCHES) if full]
+        if len(first) < 2:
+            raise AuditError(f"expected evaluation data with at least 2 batches of {BATCH} samples")
+        self.data: dict[bool, Iterable[Any]] = {True: batches, False: first}
+        self.options: dict[str, Any] = {
+            "task": Task(loss=loss),
+            "stream": stream,
+            "batch_size": batch_size,
+            "credit": None if credit is None else CreditSource(credit, function_name(credit)),
+        }
+        self.sources: dict[Any, NetworkSource] = {}
+        self.told: set[str] = set()
+
+    def record(
+        self,
+        epoch: int,
+        model: nn.Module | None,
+        acc: float | None = None,
+        *,
+        images: int | None = None,
+        **extra: object,
+    ) -> Measurement | None:
+        """Measure a copy of the model and append a line.
+
+        With ``acc``, the test accuracy over ``images`` images, only the first 1,280 evaluation samples
+        are looked at; without it every sample is classified. ``extra`` are numbers of your own. What a
+        resumed run records again replaces what was recorded before. Without a model, as for a control
+        without blocks, ``acc`` is all that is logged.
+        """
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < max(0, self.written):
+            after = "" if self.written < 0 else f" after {self.written}"
+            raise AuditError(f"expected epochs that rise from 0 on, got {epoch!r}{after}")
+        taken = [key for key in extra if key in (*NAMES.values(), "acc_eval", "companions")]
+        if taken or (model is None and acc is None):
+            wrong = (
+                f"{taken[0]!r} is a key of the log's own"
+                if taken
+                else "neither a model nor an accuracy"
+            )
+            raise AuditError(f"nothing was recorded: {wrong}")
+        measured = None if model is None else self._measured(model, whole=acc is None)
+        score = (
+            Score(check_accuracy(acc, "acc"), images)
+            if acc is not None
+            else measured and measured.score
+        )
+        entry: dict[str, Any] = {"epoch": epoch}
+        entry |= {
+            key: value.item() if hasattr(value, "item") else value for key, value in extra.items()
+        }
+        entry |= {"acc_eval": score.value, "images": score.images} if score else {}
+        if measured is not None:
+            blank = structs.asdict(Measurement())
+            known = {
+                name: value
+                for name, value in structs.asdict(measured).items()
+                if value != blank[name]
+            }
+            entry |= {NAMES[name]: value for name, value in known.items() if name in NAMES}
+            entry["companions"] = {
+                name: value for name, value in known.items() if name in COMPANIONS
+            }
+            if measured.credit is not None and measured.credit.problem:
+                del entry["credit"]
+        text = json.dumps(plain({key: value for key, value in entry.items() if value is not None}))
+        if self.digits is not None:
+            shorter = json.loads(
+                text, parse_float=lambda number: float(f"{float(number):.{self.digits}g}")
+            )
+            text = json.dumps(shorter)
+        self._write(epoch, text.encode() + b"\n")
+        return measured
+
+    def _measured(self, model: nn.Module, *, whole: bool) -> Measurement:
+        """The numbers of a copy; the stream is looked for, and the reference proven, once per architecture."""
+        key = (whole, *((name, value.shape) for name, value in model.named_parameters()))
+        if key in self.sources:
+            source = self.sources[key].redrawn(working_copy(model))
+        else:
+            source = self.sources[key] = NetworkSource(model, self.data[whole], **self.options)
+        measured = measure(source, METRICS if source.credit is None else (*METRICS, "credit"))
+        lacking = {"gradients": measured.reference, "Γ": measured.credit}
+        for what, held in lacking.items():
+            if held is not None and held.problem and what not in self.told:
+                self.told.add(what)
+                warnings.warn(f"{self.path.name}: {what} not logged: {held.problem}", stacklevel=4)
+        return measured
+
+    def _earlier(self) -> dict[int, bytes]:
+        """The whole lines of an earlier run, by epoch; a file that no recorder wrote is left alone."""
+        try:
+            content = self.path.read_bytes() if self.path.exists() else b""
+            head, *lines = content.splitlines(keepends=True) or [b""]
+            earlier = {
+                int(parse_json(line)["epoch"]): line for line in lines if line.endswith(b"\n")
+            }
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise AuditError(
+                f"cannot go on with this log: {error!r:.200}; name another\n  {self.path}"
+            ) from error
+        start = f'{{"recorder": "{RECORDER}"'.encode()
+        if not head.startswith(start) and not start.startswith(head):
+            raise AuditError(
+                f"expected a log of a recorder to go on with; name another file\n  {self.path}"
+            )
+        return earlier if head.endswith(b"\n") else {}
+
+    def _write(self, epoch: int, line: bytes) -> None:
+        """Append a line, or put a whole file in the place of one that goes further, or was cut."""
+        kept = {earlier: text for earlier, text in self.lines.items() if earlier < epoch}
+        dropped = sorted(set(self.lines) - set(kept) - {epoch})
+        before = b"".join([self.header, *kept.values()])
+        if kept and self.written < 0 and (theirs := read_log(self.path)):
+            if (theirs.method, theirs.seed) != (self.method, self.seed):
+                whose = (
+                    f"{theirs.method}, seed {theirs.seed}; this is {self.method}, seed {self.seed}"
+                )
+                raise AuditError(f"the log is of {whose}; name another file\n  {self.path}")
+        try:
+            if self.path.exists() and self.path.read_bytes() == before:
+                with self.path.open("ab", buffering=0) as file:
+                    file.write(line)
+                    os.fsync(file.fileno())
+            else:
+                write_atomically(self.path, before + line)
+        except OSError as error:
+            raise AuditError(
+                f"the log cannot be written: {error.strerror}\n  {self.path}"
+            ) from error
+        self.lines, self.written = {**kept, epoch: line}, epoch
+        if dropped:
+            said = f"epochs {dropped[0]} to {dropped[-1]} of an earlier run were dropped"
+            warnings.warn(f"{said}\n  {self.path}", stacklevel=3)
+
+
+class GuardStopped(RuntimeError):
+    """Training was stopped by a guard; the text says which diagnostics fired, when, and with which numbers."""
+
+    def __init__(self, epoch: int, streaks: Mapping[str, Sequence[int]], report: Report) -> None:
+        self.epoch, self.keys, self.report = epoch, tuple(streaks), report
+        number = plural(min(map(len, streaks.values())), "record")
+        lines = [
+            f"training stopped at epoch {epoch}: {report.method_name} failed {number} in a row"
+        ]
+        for key, epochs in streaks.items():
+            finding = report.finding(key)
+            since = f"epochs {epochs[0]} to {epochs[-1]}"
+            lines.append(
+                f"  ({key}) {finding.name}, {since}: {finding.headline}. {finding.explanation}"
+            )
+        super().__init__("\n".join(lines))
+
+
+class Guard:
+    """Records as its recorder does, and stops training when one of ``stop`` fired in ``after`` records in a row.
+
+    >>> guard = Guard(Recorder("runs/dfa_s42.jsonl", test_loader), stop="ab", after=3)
+    >>> guard.record(epoch, model, acc=0.87)  # raises GuardStopped, or calls on_stop with it, once
+
+    (d) needs a ``control``. A resumed run goes on with the streaks of its log.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        stop: str = "ab",
+        after: int = 3,
+        control: float | Control | None = None,
+        thresholds: DiagnosticThresholds | Mapping[str, float | str] | None = None,
+        on_stop: Callable[[GuardStopped], None] | None = None,
+    ) -> None:
+        if isinstance(after, bool) or not isinstance(after, int) or after < 1:
+            raise AuditError(f"after: expected a number of records from 1, got {after!r}")
+        self.recorder, self.after, self.on_stop = recorder, after, on_stop
+        self.diagnostics = select(stop)
+        self.control = Control(Score(control)) if isinstance(control, (int, float)) else control
+        if isinstance(thresholds, Mapping):
+            thresholds = DiagnosticThresholds().replace(**thresholds)
+        self.thresholds = thresholds or DiagnosticThresholds()
+        self.stopped: GuardStopped | None = None
+        self.streaks: dict[str, list[int]] = {}
+
+    def record(
+        self,
+        epoch: int,
+        model: nn.Module,
+        acc: float | None = None,
+        *,
+        images: int | None = None,
+        **extra: object,
+    ) -> Measurement | None:
+        """What :meth:`Recorder.record` does; then training stops if this record is the last of a streak."""
+        if self.recorder.written < 0 and any(earlier < epoch for earlier in self.recorder.lines):
+            log = read_log(self.recorder.path)
+            logged = log.report(self.control, self.thresholds, self.diagnostics)
+            for earlier in logged.log.epochs if logged.log else ():
+                if earlier.epoch < epoch:
+                    self._extend(earlier.epoch, logged.at(earlier))
+        measured = self.recorder.record(epoch, model, acc, images=images, **extra)
+        report = Report.of(
+            measured or Measurement(),
+            method_name=self.recorder.method,
+            seed=self.recorder.seed,
+            headline_acc=acc,
+            control=self.control,
+            thresholds=self.thresholds,
+            diagnostics=tuple(diagnostic.name for diagnostic in self.diagnostics),
+        )
+        blind = [finding for finding in report.findings if not finding.measured]
+        if blind:
+            raise AuditError(
+                f"a guard cannot stop by ({blind[0].key}) {blind[0].name}: {blind[0].headline}"
+            )
+        self._extend(epoch, report)
+        due = {key: epochs for key, epochs in self.streaks.items() if len(epochs) >= self.after}
+        if due and (self.on_stop is None or self.stopped is None):
+            self.stopped = GuardStopped(epoch, due, report)
+            if self.on_stop is None:
+                raise self.stopped
+            self.on_stop(self.stopped)
+        return measured
+
+    def _extend(self, epoch: int, report: Report) -> None:
+        for finding in report.findings:
+            streak = [*self.streaks.get(finding.key, []), epoch]
+            self.streaks[finding.key] = streak if finding.fired else []
