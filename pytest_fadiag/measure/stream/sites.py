@@ -1,0 +1,201 @@
+"""The residual stream h_0 … h_L of a network: where each state is seen, and what shows it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ...judge.errors import AuditError
+from ...judge.records import StreamInfo
+from ..copies import named_modules
+from ..inputs import Outputs, call_network, tensors_in
+from ..types import ModelInput
+
+Place = tuple[str, str, int]
+"""A module's name, its ``input`` or ``output``, and how many calls of it came before."""
+OnState = Callable[[int, Tensor], None]
+"""Takes a layer and its state, while the forward pass is still running."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where one value is seen: among what enters or leaves a module, or what a function returns."""
+
+    place: Place
+    position: int = 0
+    function: str = ""
+    """The function that returns it after ``place`` and before any other module, if no module."""
+    occurrence: int = 0
+    """How many calls of that function came between the two."""
+    batch_dim: int = 0
+    """Which of its dimensions counts the samples."""
+    copied: bool = False
+    """Whether the forward goes on with a copy, since it writes in place to the state."""
+
+    def __str__(self) -> str:
+        name, end, _ = self.place
+        where = f"the {end} of {name!r}" if name else f"the network's {end}"
+        return f"what {self.function} returns after {where}" if self.function else where
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The sites of h_0 … h_L in the order in which they run, and what lies between them.
+
+    >>> stream = find_stream(network, x)
+    >>> stream.blocks
+    ('blocks.0', 'blocks.1')
+    >>> outputs = stream.run(network, x, lambda layer, state: print(layer, state.norm()))
+    """
+
+    sites: tuple[Site, ...]
+    info: StreamInfo = field(compare=False)
+    """How a report names it."""
+    parameters: tuple[frozenset[str], ...]
+    """The parameters that each block reads, by name."""
+    outside: frozenset[str]
+    """Those that are read before, between or after the blocks."""
+    tokens: tuple[bool, ...]
+    """Which states are lists of tokens, each of which has a norm of its own."""
+    outputs: Outputs = field(default_factory=Outputs, compare=False)
+    """What reads the logits."""
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The names of the blocks."""
+        return self.info.blocks
+
+    @property
+    def own(self) -> tuple[tuple[str, ...], ...]:
+        """The parameters that are read in a block and nowhere outside, block by block."""
+        return tuple(tuple(sorted(block - self.outside)) for block in self.parameters)
+
+    @property
+    def batch_dims(self) -> tuple[int, ...]:
+        """Which dimension of each state counts the samples."""
+        return tuple(site.batch_dim for site in self.sites)
+
+    def run(self, model: nn.Module, x: ModelInput, on_state: OnState) -> Tensor:
+        """Forward ``x``, showing each state to ``on_state`` as it appears; returns the logits."""
+        watch = _Watch(self.sites, on_state)
+        with ExitStack() as stack:
+            for name, end in dict.fromkeys(site.place[:2] for site in self.sites):
+                try:
+                    module = model.get_submodule(name)
+                except AttributeError:  # in a plain list, of which torch knows nothing
+                    module = named_modules(model)[name]
+                stack.callback(hook(module, end, partial(watch.event, name, end)).remove)
+            if any(site.function for site in self.sites):
+                stack.enter_context(Functions(watch.returned))
+            returned = call_network(model, x)
+        if watch.error is not None:
+            raise watch.error
+        if watch.seen < len(self.sites):
+            raise AuditError(
+                "the network does not run as it did when its stream was found: expected a state at "
+                f"{self.sites[watch.seen]} after {watch.seen} others, but it did not come"
+            )
+        return self.outputs(returned)
+
+
+def hook(module: nn.Module, end: str, take: Callable[[Any], Any]) -> Any:
+    """Hand over what enters or leaves a module; what ``take`` returns goes on in its place."""
+    if end == "input":
+        return module.register_forward_pre_hook(
+            lambda _, args, kwargs: take((args, kwargs)), with_kwargs=True
+        )
+    return module.register_forward_hook(lambda _, args, output: take(output))
+
+
+class Functions(TorchFunctionMode):
+    """Hands over the name, arguments and result of functions; what ``take`` returns goes on."""
+
+    def __init__(self, take: Callable[[str, Any, Any], Any]) -> None:
+        super().__init__()
+        self.take = take
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        # A float64 copy calls one for the other.
+        return self.take("float" if name in ("double", "half", "bfloat16") else name, args, result)
+
+
+class _Watch:
+    """Waits for one site after the other: a state out of turn is never taken for another."""
+
+    def __init__(self, sites: tuple[Site, ...], on_state: OnState) -> None:
+        self.sites, self.on_state, self.seen = sites, on_state, 0
+        self.times: Counter[tuple[str, str]] = Counter()
+        self.functions: Counter[str] = Counter()
+        self.place: Place | None = None
+        self.before: Tensor | None = None
+        self.error: Exception | None = None
+        """Of ``on_state``: raised after the forward pass, since it is not the network's failure."""
+
+    def event(self, name: str, end: str, values: Any) -> Any:
+        """Take what enters or leaves a module; where a state is copied, the copy goes on."""
+        self.place, self.functions = (name, end, self.times[name, end]), Counter()
+        self.times[name, end] += 1
+        return self._shown(values, "", 0)
+
+    def returned(self, function: str, args: Any, result: Any) -> Any:
+        """Take what a function returned."""
+        occurrence = self.functions[function]
+        self.functions[function] += 1
+        return self._shown(result, function, occurrence)
+
+    def _shown(self, values: Any, function: str, occurrence: int) -> Any:
+        for site in self.sites[self.seen :]:
+            if (site.place, site.function, site.occurrence) != (self.place, function, occurrence):
+                break
+            with torch._C.DisableTorchFunction():
+                tensors = list(tensors_in(values))
+                if site.position >= len(tensors):
+                    break
+                state = tensors[site.position]
+                if (
+                    self.before is not None
+                    and self.before.untyped_storage().nbytes() == 0 < self.before.numel()
+                ):
+                    raise AuditError(
+                        f"the state before {site} was freed in the forward pass, as reversible "
+                        "blocks do; let the blocks keep their input"
+                    )
+                try:
+                    self.on_state(self.seen, state)
+                except Exception as error:
+                    self.error, self.sites = error, ()
+                    break
+                self.seen += 1
+                self.before = state.clone() if site.copied else state
+                values = _replaced(values, state, self.before)
+        return values
+
+
+def _replaced(values: Any, old: Tensor, new: Tensor) -> Any:
+    """The arguments or results of a module with one tensor in the place of another."""
+    if old is new:
+        return values
+    if values is old:
+        return new
+    if isinstance(values, Mapping):
+        changed = {key: _replaced(value, old, new) for key, value in values.items()}
+        return changed if type(values) is dict else type(values)(**changed)
+    if isinstance(values, (tuple, list)):
+        items = [_replaced(value, old, new) for value in values]
+        return type(values)(*items) if hasattr(values, "_fields") else type(values)(items)
+    if is_dataclass(values) and not isinstance(values, type):
+        return replace(
+            values,
+            **{own.name: _replaced(getattr(values, own.name), old, new) for own in fields(values)},
+        )
+    return values

@@ -1,0 +1,397 @@
+"""Which streams a user may name, what is no stream, and how a found one is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from pytest_fadiag.judge.errors import AuditError
+from pytest_fadiag.measure.inputs import NetworkError
+from pytest_fadiag.measure.stream.choose import spec_of
+from pytest_fadiag.measure.stream.find import draw_samples, find_stream
+
+D = 8
+X = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))
+
+
+class Branch(nn.Module):
+    def __init__(self, d: int = D) -> None:
+        super().__init__()
+        self.ln, self.fc = nn.LayerNorm(d), nn.Linear(d, d)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.tanh(self.fc(self.ln(h)))
+
+
+class Whole(Branch):
+    def forward(self, h: Tensor) -> Tensor:
+        return h + super().forward(h)
+
+
+class Net(nn.Module):
+    """``step`` makes the next state of one, of a block and of the inputs."""
+
+    def __init__(self, blocks: int = 3, block: Callable[[], nn.Module] = Branch) -> None:
+        super().__init__()
+        self.embed, self.mix = nn.Linear(20, D), nn.Linear(20, D)
+        self.blocks = nn.ModuleList(block() for _ in range(blocks))
+        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, 5)
+
+    def step(self, block: nn.Module, h: Tensor, x: Tensor) -> Tensor:
+        return h + block(h)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x)
+        for block in self.blocks:
+            h = self.step(block, h, x)
+        return self.head(self.norm(h))
+
+
+def refused(net: nn.Module, message: str, spec: str | None = None, x: Tensor = X) -> None:
+    with pytest.raises(AuditError, match=message):
+        find_stream(net.eval(), x, spec)
+
+
+# --- what the user names -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", ["blocks.*", "blocks.* -> norm", "blocks.0, blocks.1, blocks.2"])
+def test_a_named_stream_is_the_one_that_is_found(spec: str) -> None:
+    net = Net().eval()
+    named, found = find_stream(net, X, spec), find_stream(net, X)
+    assert named == found and named.info.spec == spec and not found.info.spec
+    assert (named.info.blocks, named.info.head) == (found.info.blocks, "norm")
+
+
+@pytest.mark.parametrize("block", [Branch, Whole], ids=["added outside", "added inside"])
+@pytest.mark.parametrize("spec", [None, "blocks.*", "blocks.* -> norm"])
+def test_one_block_is_a_stream(block: type[nn.Module], spec: str | None) -> None:
+    net = Net(1, block).eval()
+    if block is Whole:
+        net.step = lambda own, h, x: own(h)
+    assert find_stream(net, X, spec).blocks == ("blocks.0",)
+
+
+def test_attention_and_mlp_may_be_one_block_or_two() -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attn, self.mlp = Branch(), nn.Sequential(Branch(), nn.Linear(D, D))
+
+        def forward(self, h: Tensor) -> Tensor:
+            h = h + self.attn(h)
+            return h + self.mlp(h)
+
+    net = Net(2, Layer).eval()
+    net.step = lambda block, h, x: block(h)
+    assert len(find_stream(net, X, "blocks.*").blocks) == 2
+    halves = ("blocks.0.attn", "blocks.0.mlp", "blocks.1.attn", "blocks.1.mlp")
+    assert find_stream(net, X, "blocks.*.attn, blocks.*.mlp").blocks == halves
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("blocks.1, blocks.2", r"leaves out blocks.0 and blocks.3; .*--fa-stream='blocks.\*'"),
+        ("layers.* -> norm", r"no module matches 'layers.\*'.*top-level modules are: embed, mix,"),
+        ("blocks.* -> out_ln", "no module matches 'out_ln'"),
+        ("blocks.* ->", "no module matches ''"),
+        ("", "no module matches ''"),
+        ("-> norm", "no module matches ''"),
+        ("blocks.* -> embed", "'embed' does not run after the last block, 'blocks.3'"),
+        ("blocks.* -> blocks.2.ln", "'blocks.2.ln' does not run after the last block"),
+        ("mix -> norm", "mix did not run on a tensor"),
+        ("head", r"'head' adds nothing to the stream; .*--fa-stream='blocks.\*'"),
+        ("blocks", "blocks did not run"),
+    ],
+)
+def test_a_wrong_name_is_an_error_that_says_which_part(spec: str, message: str) -> None:
+    refused(Net(4), message, spec)
+
+
+class Twins(nn.Module):
+    """Blocks of two kinds one after the other in one module, and a deep head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.norm = nn.Linear(20, D), nn.LayerNorm(D)
+        self.left = nn.Sequential(*(Whole() for _ in range(3)))
+        self.right = nn.ModuleList(Branch() for _ in range(3))
+        self.head = nn.Sequential(nn.Linear(D, D), nn.ReLU(), nn.Linear(D, D), nn.Linear(D, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.left(self.embed(x))
+        for block in self.right:
+            h = h + block(h)
+        return self.head(self.norm(h))
+
+
+@pytest.mark.parametrize("spec", [None, "left.*, right.*", "left.*, right.* -> norm"])
+def test_blocks_of_every_kind_belong_to_the_stream_and_the_head_does_not(spec: str | None) -> None:
+    blocks = find_stream(Twins().eval(), X, spec).blocks
+    assert blocks == tuple(f"{side}.{own}" for side in ("left", "right") for own in range(3))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["left.*", "right.* -> norm", "head.0, head.2", "left.*, right.*, head.*", "left, right.*"],
+)
+def test_every_other_choice_is_refused_with_one_that_is_not(spec: str) -> None:
+    refused(Twins(), r"--fa-stream='left.\*, right.\*'", spec)
+
+
+def test_a_layer_of_a_plain_network_that_is_inside_another_or_the_head_is_refused() -> None:
+    net = nn.Sequential(
+        nn.Linear(20, D),
+        nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, D)),
+        nn.Linear(D, 5),
+    )
+    refused(net, "names '1.2' inside another block", "1, 1.2")
+    refused(net, "takes the head for a block", "1, 2")
+
+
+names = st.lists(st.sampled_from(["a.0", "a.1", "a.0.f", "a.1.f", "b1", "b2", "c"]), unique=True)
+
+
+@given(blocks=names.filter(len), others=names)
+def test_a_spec_to_paste_names_its_blocks_and_nothing_else(
+    blocks: list[str], others: list[str]
+) -> None:
+    ran = [SimpleNamespace(name=name, inputs=[0]) for name in [*blocks, *others]]
+    graph: Any = SimpleNamespace(tape=SimpleNamespace(calls=ran))
+    spec = spec_of(graph, [SimpleNamespace(name=name) for name in blocks])  # type: ignore[misc]
+    patterns = [pattern.replace(".", r"\.").replace("*", "[^.]*") for pattern in spec.split(", ")]
+    named = {own.name for own in ran if any(re.fullmatch(one, own.name) for one in patterns)}
+    assert named == {*blocks}
+
+
+# --- what is no stream ---------------------------------------------------------------------------
+
+BYPASS = r"no single stream .* bypasses the residual sums in .*; no --fa-stream passes"
+
+
+@pytest.mark.parametrize("spec", [None, "blocks.*", "blocks.* -> norm"])
+def test_a_condition_of_the_blocks_is_refused_whatever_is_named(spec: str | None) -> None:
+    net = Net()
+    net.step = lambda block, h, x: h + block(h + torch.tanh(net.mix(x)))
+    refused(net, BYPASS, spec)
+
+
+def test_weights_that_a_network_makes_from_the_samples_are_a_condition() -> None:
+    class Hyper(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h, weights = self.embed(x), torch.einsum("bi,bj->bij", self.mix(x), self.mix(x))
+            for _ in range(3):
+                h = h + torch.tanh(torch.bmm(self.norm(h)[:, None], weights)[:, 0])
+            return self.head(self.norm(h))
+
+    refused(Hyper(), BYPASS)
+
+
+@pytest.mark.parametrize(
+    ("leave", "message"),
+    [
+        (Tensor.tolist, "no single stream"),
+        (lambda h: [[float(value) for value in row] for row in h], "does not carry all"),
+    ],
+    ids=["seen by the tape", "seen by the cut test alone"],
+)
+def test_numbers_that_bypass_the_blocks_outside_torch_are_refused(
+    leave: Callable[[Tensor], list[list[float]]], message: str
+) -> None:
+    class Detour(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.embed(x)
+            aside = leave(h)
+            for block in self.blocks:
+                h = h + block(h)
+            return self.head(self.norm(h) + torch.tensor(aside, dtype=h.dtype))
+
+    refused(Detour(), message)
+
+
+def test_samples_and_tokens_folded_into_one_dimension_are_refused() -> None:
+    class Flat(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.embed(x).view(-1, D // 2, 2).flatten(0, 1)
+            for block in self.blocks:
+                h = h + block(h)
+            return self.head(h.view(-1, D))
+
+    folded = r"shape \(12, 2\) for 3 samples: samples and tokens are folded into one dimension"
+    refused(Flat(block=lambda: Branch(2)), folded)
+
+
+def test_a_network_without_blocks_is_an_error_that_says_what_ran() -> None:
+    ran = r"no blocks: .* ran: embed \(Linear\), norm \(LayerNorm\) and head \(Linear\)"
+    refused(Net(blocks=0), ran)
+
+
+def test_logits_that_no_weights_make_differ_are_refused() -> None:
+    class Constant(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return 0 * super().forward(x)
+
+    refused(Constant(), "the logits are the same for all samples")
+
+
+def test_logits_of_another_shape_are_refused() -> None:
+    refused(nn.Sequential(Net(), nn.Unflatten(1, (5, 1))), r"expected \[3, classes\]")
+
+
+def test_a_state_whose_entries_share_memory_is_refused_without_blaming_the_network() -> None:
+    class Expanded(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.embed(x)[:, None].expand(-1, 4, -1)
+            for block in self.blocks:
+                h = h + block(h)
+            return self.head(self.norm(h.mean(1)))
+
+    refused(Expanded(), "the state at .* is an expanded tensor, .* let the forward clone it")
+
+
+def test_a_network_that_fails_is_told_with_its_own_error() -> None:
+    refused(Net(), r"failed on inputs of shape \(3, 4\)", x=torch.randn(6, 4))
+
+
+def test_alike_token_ids_are_refused() -> None:
+    net = Net()
+    net.embed = nn.Embedding(4, D)
+    refused(net, "too much alike", x=torch.ones(6, 1, dtype=torch.long))
+
+
+# --- how a network is left, and how a stream is run ----------------------------------------------
+
+
+def test_neither_data_nor_network_nor_random_state_are_touched() -> None:
+    class Centred(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.sub_(1))
+
+    net, x = Centred().eval(), X.clone()
+    weights, state = (
+        {key: own.clone() for key, own in net.state_dict().items()},
+        torch.get_rng_state(),
+    )
+    find_stream(net, x)
+    assert torch.equal(x, X) and torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(own, weights[key]) for key, own in net.state_dict().items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+
+
+def test_weights_decide_nothing_not_even_where_they_are_zero_or_not_finite() -> None:
+    sound, dead, broken = Net().eval(), Net().eval(), Net().eval()
+    for parameter in dead.blocks.parameters():
+        nn.init.zeros_(parameter)
+    nn.init.constant_(broken.blocks[1].fc.weight, float("nan"))
+    assert find_stream(sound, X) == find_stream(dead, X) == find_stream(broken, X)
+
+
+def test_a_network_that_runs_in_float32_alone_is_found_in_float32() -> None:
+    class Narrow(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.embed.weight.data_ptr() and self.embed.weight.element_size() != 4:
+                raise TypeError("float32 only")
+            return super().forward(x)
+
+    assert len(find_stream(Narrow().eval(), X).blocks) == 3
+
+
+def test_a_state_dict_may_hold_more_than_tensors() -> None:
+    class Noted(Net):
+        def get_extra_state(self) -> Any:
+            return {"epoch": 3, "note": "trained"}
+
+        def set_extra_state(self, state: Any) -> None: ...
+
+    assert len(find_stream(Noted().eval(), X).blocks) == 3
+
+
+def test_memory_that_a_reversible_block_frees_is_not_read() -> None:
+    class Reversible(Whole):
+        def forward(self, h: Tensor) -> Tensor:
+            out = super().forward(h)
+            h.untyped_storage().resize_(0)
+            return out
+
+    net = Net(block=Reversible)
+    net.step = lambda block, h, x: block(h)
+    refused(net, "was freed in the forward pass, as reversible blocks do; let the blocks keep")
+
+
+def test_an_error_of_the_caller_is_not_the_networks() -> None:
+    net = Net().eval()
+    stream = find_stream(net, X)
+
+    def fails(layer: int, state: Tensor) -> None:
+        raise ZeroDivisionError(f"at {layer}")
+
+    with pytest.raises(ZeroDivisionError, match="at 0"):
+        stream.run(net, X, fails)
+    with pytest.raises(NetworkError, match="the network failed"):
+        stream.run(net, X[:, :4], lambda *_: None)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+
+
+def test_a_network_that_runs_otherwise_than_when_its_stream_was_found_is_refused() -> None:
+    net = Net().eval()
+    stream = find_stream(net, X)
+    net.step = lambda block, h, x: h
+    with pytest.raises(AuditError, match=r"does not run as it did .* after 1 others"):
+        stream.run(net, X, lambda *_: None)
+
+
+def test_states_come_in_their_order_and_stay_as_they_were_seen() -> None:
+    """Also where the forward goes on to write to them in place."""
+    net = nn.Sequential(
+        nn.Linear(20, D),
+        *(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(D, D)) for _ in range(2)),
+        nn.Linear(D, 5),
+    ).eval()
+    stream, kept, values = find_stream(net, X), list[Tensor](), list[Tensor]()
+
+    def on_state(layer: int, state: Tensor) -> None:
+        assert layer == len(kept)
+        kept.append(state)
+        values.append(state.clone())
+
+    with torch.no_grad():
+        logits = stream.run(net, X, on_state)
+    assert torch.equal(logits, net(X))
+    assert len(kept) == 3 and all(map(torch.equal, kept, values))
+
+
+# --- the samples on which it is found ------------------------------------------------------------
+
+
+def test_samples_differ_in_what_is_read_and_in_nothing_else() -> None:
+    ids = torch.tensor([[1, 9, 8, 7, 6, 5, 4, 2, 0, 0], [1, 3, 2, 0, 0, 0, 0, 0, 0, 0]])
+    x = {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": torch.tensor([1, 0])}
+    made = draw_samples(x, 3, drawn=False)
+    assert isinstance(made, dict)
+    assert all(sorted(row.tolist()) == sorted(ids[0].tolist()) for row in made["input_ids"])
+    assert (made["input_ids"][:, [0, 7, 8, 9]] == ids[0, [0, 7, 8, 9]]).all()
+    assert len(torch.unique(made["input_ids"], dim=0)) == 3
+    assert (made["attention_mask"] == x["attention_mask"][0]).all()  # the widest
+    assert made["labels"].tolist() == [1, 1, 1]
+    drawn = draw_samples(x, 3, drawn=True)
+    assert isinstance(drawn, dict) and drawn["input_ids"].max() <= 9
+
+
+@settings(max_examples=20, deadline=None)
+@given(number=st.sampled_from([3, 5, 7]), scale=st.sampled_from([0.0, 1e-3, 1.0, 1e3, 1e9]))
+def test_noise_is_as_wide_as_the_data(number: int, scale: float) -> None:
+    x = {"image": scale * torch.randn(4, 50), "angle": torch.full((4, 2), 0.5)}
+    made = draw_samples(x, number, drawn=False)
+    assert isinstance(made, dict)
+    assert (made["angle"] == 0.5).all() or scale == 0
+    spread = float((made["image"] - x["image"][torch.arange(number) % 4]).std())
+    assert 0.6 < spread / (scale if 0 < scale < 1e6 else 1.0) < 1.6
