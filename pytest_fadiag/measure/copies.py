@@ -1,0 +1,209 @@
+"""Copies of a network: the one that is measured, wide and re-initialised ones, and their quiet."""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..judge.errors import AuditError
+
+WIDE = "_fadiag_float64"
+"""Where a float64 copy holds the mode in which it runs."""
+NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+_DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
+
+
+def children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The modules that one holds, by name; also in plain lists and dictionaries."""
+    held: list[tuple[str, Any]] = [*module._modules.items()]
+    held += [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
+    for name, value in held:
+        if isinstance(value, nn.Module):
+            yield name, value
+        elif isinstance(value, (list, tuple, Mapping)):
+            items = value.items() if isinstance(value, Mapping) else enumerate(value)
+            held += [(f"{name}.{key}", item) for key, item in items]
+
+
+def named_modules(network: nn.Module) -> dict[str, nn.Module]:
+    """Every module once, by its first name."""
+    found: dict[nn.Module, str] = {}
+    waiting = [("", network)]
+    for name, module in waiting:
+        if module not in found:
+            found[module] = name
+            waiting += [(f"{name}.{own}".lstrip("."), child) for own, child in children(module)]
+    return {name: module for module, name in found.items()}
+
+
+def named_parameters(network: nn.Module) -> dict[str, Tensor]:
+    """Every parameter once, by its first name."""
+    names: dict[Tensor, str] = {}
+    for name, module in named_modules(network).items():
+        for own, parameter in module._parameters.items():
+            if parameter is not None:
+                names.setdefault(parameter, f"{name}.{own}".lstrip("."))
+    return {name: parameter for parameter, name in names.items()}
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """What ``torch.compile`` or a data-parallel wrapper was given; any other module as it is."""
+    parallel = isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel))
+    inner = dict(module.named_children()).get("module" if parallel else "_orig_mod")
+    return module if inner is None else unwrapped(inner)
+
+
+class _Copying(TorchFunctionMode):
+    """Lets deepcopy take tensors that hold a graph, and make them of another precision."""
+
+    dtype: torch.dtype | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in (Tensor.__deepcopy__, Tensor.clone):
+            return func(*args, **(kwargs or {}))
+        tensor = args[0].detach()
+        lacking = tensor.device.type == "mps" and self.dtype == torch.float64
+        dtype = self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
+        return tensor.to("cpu" if lacking else tensor.device, dtype, copy=True)
+
+
+def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+    """A copy, in another precision if one is named; compiled parts are as their authors wrote them.
+
+    A float64 copy runs in float64 whatever its forward asks for: ``call_network`` sees to that.
+    """
+    memo: dict[int, Any] = {}
+    try:
+        with _Copying() as mode:
+            mode.dtype = dtype
+            for part in reversed(named_modules(network).values()):
+                if (inner := unwrapped(part)) is not part:
+                    memo[id(part)] = copy.deepcopy(inner, memo)
+            made: nn.Module = copy.deepcopy(unwrapped(network), memo)
+    except Exception as error:
+        raise AuditError(
+            f"the network cannot be copied ({type(error).__name__}: {error}); let its modules hold "
+            "nothing that copy.deepcopy refuses"
+        ) from error
+    if dtype == torch.float64:
+        vars(made)[WIDE] = InFloat64()
+        vars(made)[WIDE].own = next(network.parameters(), torch.empty(0)).dtype
+    return made
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def working_copy(model: nn.Module) -> nn.Module:
+    """The network that is measured: a copy in eval mode, frozen, in float32 or the widest dtype."""
+    if not isinstance(model, nn.Module):
+        raise AuditError(f"the model is {type(model).__name__}; expected a torch.nn.Module")
+    parameters = named_parameters(model).values()
+    if any(type(own).__name__ in ("DTensor", "FlatParameter") for own in parameters):
+        raise AuditError("the network is sharded over processes; audit its whole state_dict")
+    dtypes = {own.dtype for own in parameters if own.is_floating_point()}
+    network = copy_of(model, max([torch.float32, *dtypes], key=lambda own: torch.finfo(own).bits))
+    vars(network).pop(WIDE, None)  # it is measured as it is
+    for module in named_modules(network).values():
+        module.training = False
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                parameter.requires_grad_(False)
+    return network
+
+
+def refuse_scripted(network: nn.Module) -> None:
+    """An error where a part of a network is no Python any more."""
+    for name, part in named_modules(network).items():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise AuditError(
+                f"{f'module {name!r}' if name else 'the network'} is TorchScript, in which neither "
+                "states nor gradients can be watched; audit the Python module with these weights "
+                "(--fa-model=package.module:factory)"
+            )
+
+
+def redrawn(network: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
+    """The network re-initialised in place: nothing of its architecture is off or not finite.
+
+    What a parametrisation computes weights from, such as a spectral norm, keeps its finite values.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in (*named_parameters(network).items(), *network.named_buffers()):
+            if not tensor.is_floating_point():
+                continue
+            last = name.rpartition(".")[2]
+            scale = gain / math.sqrt(math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100)
+            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+            drawn = (noise * scale).to(tensor)
+            kept = "parametrizations" in name or last.endswith("_orig")
+            if last in ("running_mean", "running_var"):
+                tensor.fill_(last == "running_var")
+            elif isinstance(tensor, nn.Parameter) and not kept:
+                tensor.copy_(drawn + (tensor.ndim < 2 and "weight" in last))
+            else:
+                tensor.copy_(torch.where(torch.isfinite(tensor), tensor, drawn))
+    return network
+
+
+class InFloat64(TorchFunctionMode):
+    """Lets a forward that asks for less precision compute in float64, and notes what was narrow.
+
+    A forward that asks for a tensor's dtype is told the network's own: it goes its usual way.
+    """
+
+    own = torch.float32
+    narrow = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (Tensor.float, Tensor.half, Tensor.bfloat16):
+            func = Tensor.double
+        named = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        tensors = (value for value in (*args, *named.values()) if isinstance(value, Tensor))
+        given = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+        result = func(*map(_wide, args), **named)
+        if func == _DTYPE:
+            return self.own if result == torch.float64 else result
+        # What torch creates, or makes of whole numbers, is float32 by default.
+        narrow = isinstance(result, Tensor) and result.dtype in NARROW
+        self.narrow |= bool(given & NARROW) or (narrow and bool(given))
+        return result.double() if narrow else result
+
+
+def _wide(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
+
+
+@contextmanager
+def quiet(network: nn.Module) -> Iterator[None]:
+    """No autocast, no gradients, nothing compiled; every random state as before afterwards."""
+    random = torch.random.fork_rng(devices=[])
+    with torch.inference_mode(False), torch.no_grad(), random, ExitStack() as stack:
+        for kind in {"cpu", *(parameter.device.type for parameter in network.parameters())}:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+            if kind != "cpu":
+                device, end = torch.get_device_module(kind), "" if kind == "mps" else "_all"
+                state = getattr(device, f"get_rng_state{end}")()
+                stack.callback(getattr(device, f"set_rng_state{end}"), state)
+        if "torch._dynamo" in sys.modules:  # without it nothing is compiled; its import takes long
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+
+
+@contextmanager
+def threads(number: int | None) -> Iterator[None]:
+    """Compute with this many threads, and afterwards with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

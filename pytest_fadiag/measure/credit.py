@@ -1,0 +1,387 @@
+"""(f): a method's credit against the BP gradient: Γ, its null, its size, where it leads."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..judge import records
+from ..judge.errors import AuditError
+from ..judge.records import BATCH
+from ..judge.words import plural
+from .copies import copy_of
+from .inputs import NetworkError, copied, each, like, rows, tensors_of
+from .pooling import Layout
+from .reference import passed, shifted
+from .task import OutputError
+from .types import Batch, ModelInput
+from .vectors import median, quantile, row_cosines, row_norms, unit_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from .run import NetworkSource
+    from .stream.sites import Stream
+
+CreditFunction = Callable[..., Sequence[Tensor]]
+
+ETA = 1e-3
+"""The length of a nudge, relative to ‖h‖."""
+RESOLVED = 1e-12
+"""Of the loss: what a nudge changes by less than this is rounding."""
+DRAWS = 200
+RANDOM_DRAWS = 5
+CHUNK = 1 << 24
+"""How many products of features are held at once."""
+WAYS = (
+    "give it by --fa-credit=package.module:function (called with model, x, y, checkpoint) or the "
+    "fixture fa_credit, or save the feedback matrices of DFA in the checkpoint as Bs"
+)
+
+
+@dataclass(frozen=True)
+class CreditSource:
+    """Where the credit of a network comes from, before it is looked at.
+
+    >>> CreditSource(my_credit, "paper.rules:my_credit", checkpoint)
+    """
+
+    function: CreditFunction | None = None
+    name: str = ""
+    """What a report calls the function."""
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    """The content of the file; its ``Bs`` serve where no function is given."""
+    problem: str = ""
+    """Why there is no function though one is named; the rest is measured all the same."""
+
+
+def function_name(function: CreditFunction) -> str:
+    """What a report calls a function without a SPEC."""
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+class Credit:
+    """Compares credit and gradient of the evaluation batches sample by sample, in float64.
+
+    What is wrong with the credit is part of the result. A network that does not run in float64
+    is measured in its own precision.
+    """
+
+    needs = frozenset({"reference"})
+
+    def __init__(self, source: NetworkSource) -> None:
+        self.source, self.credit = source, source.credit or CreditSource()
+        self.name, self.problem, self.absent = self.credit.name, self.credit.problem, False
+        wide = source.proof.record.dtype == "float64"
+        self.network = copy_of(source.network, torch.float64) if wide else source.network
+        self.sites: dict[int, Site] = {}
+        self.samples = 0
+
+    def update(self, batch: Batch) -> None:
+        """Measure an evaluation batch, at most ``batch_size`` samples at once."""
+        if self.problem or not batch.evaluation:
+            return
+        try:
+            function, size = self.credit.function, self.source.batch_size
+            returned = None if function is None else self._called(function, batch)
+            for start in range(0, len(batch.y), size):
+                self._measure(batch, returned, slice(start, start + size))
+        except AuditError as error:
+            self.problem = str(error)
+
+    def _called(self, function: CreditFunction, batch: Batch) -> list[Any]:
+        """What the function returns for a whole batch: a rule may normalise its credit over it.
+
+        It gets a new copy of the network each time, so what it does to it ends with the batch.
+        """
+        network = copy_of(self.source.network)
+        for parameter in network.parameters():
+            parameter.requires_grad_(parameter.is_floating_point())
+        arguments: tuple[Any, ...] = network, copied(batch.x), batch.y.clone()
+        try:
+            inspect.signature(function).bind(*arguments, self.credit.checkpoint)
+            arguments = *arguments, self.credit.checkpoint
+        except TypeError:  # it takes three
+            pass
+        try:
+            with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                result: object = function(*arguments)
+        except Exception as error:
+            said = f"raised {type(error).__name__}: {error}"
+            raise AuditError(f"the credit function {self.name} {said}") from error
+        if not isinstance(result, (Sequence, Tensor)) or isinstance(result, str):
+            raise self._wrong(type(result).__name__, "a list of one tensor per block output")
+        return list(result)
+
+    def _wrong(self, got: str, expected: str) -> AuditError:
+        return AuditError(f"the credit function {self.name} returned {got}; expected {expected}")
+
+    def _measure(self, batch: Batch, returned: list[Any] | None, part: slice) -> None:
+        network, stream, task = self.network, self.source.stream, self.source.task
+        given, errors = rows(batch.x, part), list[OutputError]()
+        x, y = like(given, network), batch.y[part].to(next(network.parameters()).device)
+
+        def objective(outputs: Tensor) -> Tensor:
+            errors.append(task.error(outputs, y))
+            return (outputs * errors[0].units.to(outputs)).sum()
+
+        def losses_at(layer: int, shift: Tensor) -> Tensor:
+            """The loss of each sample after something was added to h_l."""
+            return task.losses(shifted(network, stream, x, layer, shift), y)
+
+        taken = passed(network, stream, x, objective, own_backward=not self.source.proof.undoes)
+        losses, sizes = task.losses(taken.outputs, y), errors[0].norms
+        shapes = [tuple(state.shape[1:]) for state in taken.states]
+        if returned is None:
+            credits = self._found(given, errors[0].units * sizes.unsqueeze(1), shapes)
+        else:
+            credits = self._checked(returned, shapes, part)
+        for layer, credit in enumerate(credits):
+            if credit is None:
+                continue
+            a, g = (own.to(sizes).flatten(1) for own in (credit, taken.gradients[layer]))
+            if broken := int((torch.isfinite(g).all(1) & ~torch.isfinite(a).all(1)).sum()):
+                raise AuditError(
+                    f"the credit from {self.name} is NaN or inf at h_{layer} for {broken} of "
+                    f"{plural(len(y), 'sample')} of a batch, where the gradient is finite"
+                )
+            if layer not in self.sites:
+                self.sites[layer] = Site(layer, network, stream, taken.states[layer])
+            self.sites[layer].take(a, g, sizes, taken.states[layer], losses, losses_at)
+        self.samples += len(y)
+
+    def _found(
+        self, x: ModelInput, e: Tensor, shapes: Sequence[tuple[int, ...]]
+    ) -> Sequence[Tensor | None]:
+        """The credit at h_0 … h_L by the checkpoint's Bs or by the network's own backward."""
+        Bs = self.credit.checkpoint.get("Bs")
+        feedback = [B for B in Bs if isinstance(B, Tensor)] if isinstance(Bs, (list, tuple)) else []
+        got, wanted = [tuple(B.shape) for B in feedback], [(*own, e.shape[1]) for own in shapes[1:]]
+        if got == wanted:
+            self.name = "the checkpoint's Bs (e B_lᵀ at h_{l+1})"
+            return [None, *(e @ B.to(e).T for B in feedback)]
+        if not self.source.proof.record.own_backward:
+            self.absent = True
+            held = f"Bs of the shapes {got}, not {wanted}" if got else "no Bs"
+            raise AuditError(
+                f"no credit to compare: no credit function is given, the checkpoint holds {held}, "
+                f"and the network has no backward of its own; {WAYS}"
+            )
+        self.name, network = "the network's own backward", self.source.network
+
+        def objective(outputs: Tensor) -> Tensor:
+            for module in network.modules():
+                if hasattr(module, "loss_gradient"):  # of BioTorch's direct feedback alignment
+                    module.loss_gradient = e.to(outputs)
+            return (outputs * e.to(outputs)).sum()
+
+        # The graph begins at the inputs: it must show what is done to h_0.
+        traced = each(x, lambda own: own.detach().requires_grad_(own.is_floating_point()))
+        try:
+            seen = passed(network, self.source.stream, traced, objective, own_backward=True)
+        except NetworkError as failure:
+            raise AuditError(f"the network's own backward fails ({failure}); {WAYS}") from failure
+        visible = not seen.handed_on or any(own.requires_grad for own in tensors_of(traced))
+        return [*seen.gradients] if visible else [None, *seen.gradients[1:]]
+
+    def _checked(
+        self, returned: list[Any], shapes: Sequence[tuple[int, ...]], part: slice
+    ) -> Sequence[Tensor | None]:
+        """The function's credit at h_0 … h_L of some samples of a batch, samples first."""
+        depth, credits = len(shapes) - 1, list[Tensor | None]()
+        if len(returned) not in (depth, depth + 1):
+            expected = f"one per block output, h_1 … h_{depth}, or one more with that of h_0 first"
+            raise self._wrong(plural(len(returned), "tensor"), expected)
+        if len(returned) == depth:
+            credits.append(None)
+        for layer, credit in enumerate(returned, len(credits)):
+            dim, shape = self.source.stream.batch_dims[layer], shapes[layer]
+            expected = f"real numbers of shape {(*shape[:dim], BATCH, *shape[dim:])}"
+            got = type(credit).__name__
+            if isinstance(credit, Tensor):
+                kind = "real numbers" if credit.is_floating_point() else str(credit.dtype)
+                got = f"{kind} of shape {tuple(credit.shape)}"
+            if got != expected:
+                written = "the credit of a block belongs to the state that it writes"
+                raise self._wrong(f"{got} for h_{layer}", f"{expected}: {written}")
+            credits.append(credit.detach().movedim(dim, 0)[part])
+        return credits
+
+    def compute(self) -> dict[str, Any]:
+        """The record of (f)."""
+        layers = [] if self.problem else sorted(self.sites)
+        sites = [self.sites[layer].numbers() for layer in layers]
+        numbers: dict[str, Any] = {"source": self.name, "problem": self.problem}
+        for name in sites[0] if sites else ():
+            numbers[name] = tuple(site[name] for site in sites)
+        return {"credit": records.Credit(samples=self.samples, absent=self.absent, **numbers)}
+
+
+class Site:
+    """What is gathered at one state."""
+
+    def __init__(self, layer: int, network: nn.Module, stream: Stream, state: Tensor) -> None:
+        self.layer, self.layout = layer, Layout(network, frozenset().union(*stream.own))
+        features = self.layout.by_feature(state).shape[2]
+        self.permutations = SignedPermutations(features, layer, state.device)
+        self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        """Cosines, ratios of norms and cosines of the null, of some samples each."""
+        self.undefined = self.taken = 0
+        self.loss = self.along_gradient = self.along_credit = self.random_reference = 0.0
+        self.along_random = [0.0] * RANDOM_DRAWS
+
+    def take(
+        self,
+        a: Tensor,
+        g: Tensor,
+        sizes: Tensor,
+        state: Tensor,
+        losses: Tensor,
+        losses_at: Callable[[int, Tensor], Tensor],
+    ) -> None:
+        """Compare credit and gradient of some samples; the gradient is ``sizes`` times ``g``."""
+        defined = torch.isfinite(g).all(1) & (sizes > 0) & (a != 0).any(1) & (g != 0).any(1)
+        units = [torch.where(defined.unsqueeze(1), unit_rows(v), 0.0) for v in (a, g)]
+        self.undefined += int((~defined).sum())
+        cosines = (units[0] * units[1]).sum(1).clamp(-1, 1)[defined]
+        ratios = (row_norms(a) / (row_norms(g) * sizes))[defined]
+        shaped = [v[defined].view(-1, *state.shape[1:]) for v in units]
+        null = self.permutations.cosines(*map(self.layout.by_feature, shaped))
+        self.parts.append((cosines, ratios, null))
+        step = ETA * row_norms(state.flatten(1)).unsqueeze(1)
+
+        def change(direction: Tensor) -> float:
+            """What a step of η‖h‖ down a direction makes of the loss, where both are defined."""
+            moved = losses_at(self.layer, -(step * direction).view_as(state))
+            return float((moved - losses)[defined].sum())
+
+        along_gradient = change(units[1])
+        self.loss += float(losses[defined].sum())
+        self.along_gradient += along_gradient
+        self.along_credit += change(units[0])
+        if self.taken < BATCH:  # random directions say what 0 looks like, and each costs a pass
+            self.random_reference += along_gradient
+            for draw in range(RANDOM_DRAWS):
+                generator = torch.Generator().manual_seed(RANDOM_DRAWS * self.layer + draw)
+                drawn = torch.randn(BATCH, g.shape[1], generator=generator, dtype=torch.float64)
+                some = drawn[self.taken : self.taken + len(g)]
+                self.along_random[draw] += change(unit_rows(some.to(g)))
+        self.taken += len(g)
+
+    def numbers(self) -> dict[str, Any]:
+        """Its entry in each field of the record."""
+        cosines, ratios, drawn = (torch.cat(own, -1) for own in zip(*self.parts, strict=True))
+        undefined = torch.full((DRAWS,), math.nan)
+        null = torch.quantile(drawn, 0.5, dim=1).double() if len(cosines) else undefined
+        resolved = self.along_gradient < -RESOLVED * self.loss
+        unit = self.random_reference if resolved and self.random_reference < 0 else math.nan
+        return {
+            "sites": f"h_{self.layer}",
+            "gamma": median(cosines),
+            "null_mean": float(null.mean()),
+            "null_sd": float(null.std()),
+            "null_low": quantile(null, 0.025),
+            "null_high": quantile(null, 0.975),
+            "nudge": self.along_credit / self.along_gradient if resolved else math.nan,
+            "random_nudge": tuple(change / unit for change in self.along_random),
+            "magnitude": median(ratios),
+            "undefined": self.undefined,
+        }
+
+
+class SignedPermutations:
+    """The null of Γ: in each draw one signed permutation of the features for all samples.
+
+    Credits of other samples would not do: the credits of all samples span a few dimensions, and
+    what matters is how these few lie. For a Gaussian feedback matrix a signed permutation of its
+    rows is a fresh matrix.
+    """
+
+    def __init__(self, features: int, seed: int, device: torch.device, draws: int = DRAWS) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        order = [torch.randperm(features, generator=generator) for _ in range(draws)]
+        signs = 2 * torch.randint(0, 2, (draws, features), generator=generator) - 1
+        self.order, self.signs = torch.stack(order).to(device), signs.to(device, torch.float32)
+
+    def cosines(self, credit: Tensor, gradient: Tensor) -> Tensor:
+        """The cosine of each sample's permuted credit with its gradient, ``[draws, N]``.
+
+        Both are ``[N, tokens, features]``, unit vectors of each sample as a whole, whose norm no
+        permutation changes. For the width of a null float32 will do.
+        """
+        (draws, features), a, g = self.order.shape, credit.float(), gradient.float()
+        if credit.shape[1] == 1:
+            a, g = a[:, 0].T.contiguous(), g[:, 0].T.contiguous()
+            both = torch.cat([a, -a])
+            signed = torch.where(self.signs > 0, self.order, self.order + features)
+            return torch.stack([(both[own] * g).sum(0) for own in signed])
+        # Summed over tokens, ⟨a P, g⟩ needs of both only the products of their features.
+        places = (self.order * features + torch.arange(features, device=a.device)).flatten()
+        parts, at_once = [], max(1, CHUNK // (max(draws, features) * features))
+        for start in range(0, max(1, len(a)), at_once):
+            part = slice(start, start + at_once)
+            products = (a[part].transpose(1, 2) @ g[part]).flatten(1)
+            parts.append((products[:, places].view(-1, draws, features) * self.signs).sum(2).T)
+        return torch.cat(parts, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """The cosine between credit and gradient of every sample, and the size of both vectors."""
+
+    cosines: Tensor
+    """One for each sample, in float64; NaN where a vector is zero: it has no direction."""
+    credit_norms: Tensor
+    gradient_norms: Tensor
+
+    @property
+    def median(self) -> float:
+        """Γ: the median over the samples whose cosine is defined; NaN where there is none."""
+        return median(self.cosines[~self.cosines.isnan()])
+
+    @property
+    def magnitude(self) -> float:
+        """The median of ‖a‖/‖g‖ over the same samples."""
+        return median((self.credit_norms / self.gradient_norms)[~self.cosines.isnan()])
+
+    @property
+    def undefined(self) -> int:
+        """How many samples have no cosine."""
+        return int(self.cosines.isnan().sum())
+
+
+def alignment(credit: Tensor | ArrayLike, gradient: Tensor | ArrayLike) -> Alignment:
+    """Compare the credit of a training rule with the BP gradient at the same state.
+
+    Both are tensors or arrays with samples first; all that belongs to a sample, its tokens or
+    positions too, is one vector. The credit has the sign of a gradient: a rule that steps along
+    −a descends where the cosine is positive. There is no epsilon: vectors of any size have a
+    direction, and a zero vector has none.
+
+    >>> seen = alignment(torch.eye(2), 2 * torch.eye(2))
+    >>> seen.median, seen.magnitude, seen.undefined
+    (1.0, 0.5, 0)
+    """
+    both = []
+    for what, given in (("credit", credit), ("gradient", gradient)):
+        values = torch.as_tensor(given).detach()
+        if not values.is_floating_point() or values.ndim < 2 or not values.numel():
+            got = f"the {what} has shape {tuple(values.shape)} and dtype {values.dtype}"
+            raise AuditError(f"{got}; expected real numbers, samples first: [N, …]")
+        both.append(values.flatten(1))
+        if broken := int((~torch.isfinite(both[-1]).all(1)).sum()):
+            samples = plural(len(values), "sample")
+            raise AuditError(f"the {what} is NaN or inf for {broken:,} of {samples}")
+    a, g = both
+    if a.shape != g.shape:
+        shapes = f"{tuple(a.shape)} and the gradient {tuple(g.shape)}"
+        raise AuditError(f"the credit has shape {shapes}, flattened; expected the same")
+    g = g.to(a.device)
+    return Alignment(row_cosines(a, g), row_norms(a), row_norms(g))

@@ -1,0 +1,180 @@
+"""What a network is called with, the one place that calls it, and what is read of its answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..judge.errors import AuditError
+from ..judge.records import BATCH
+from .copies import WIDE
+from .types import ModelInput
+
+LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
+
+
+class NetworkError(AuditError):
+    """The network's own code failed, in its forward or in its backward."""
+
+
+def call_network(network: nn.Module, x: ModelInput, **options: Any) -> Any:
+    """What a network returns for some samples, a float64 copy in float64 throughout."""
+    try:
+        with vars(network).get(WIDE, nullcontext()):
+            return network(**x, **options) if isinstance(x, dict) else network(x, **options)
+    except AuditError:
+        raise
+    except Exception as error:
+        hint = "; lower --fa-batch-size" if isinstance(error, torch.OutOfMemoryError) else ""
+        said = f"the network failed on {describe(x)}{hint}: {type(error).__name__}: {error}"
+        raise NetworkError(said) from error
+
+
+def each(x: ModelInput, change: Callable[[Tensor], Tensor]) -> ModelInput:
+    """The inputs with every tensor changed."""
+    return {name: change(own) for name, own in x.items()} if isinstance(x, dict) else change(x)
+
+
+def rows(x: ModelInput, part: slice | Tensor) -> ModelInput:
+    """The inputs of some of the samples, masks and all."""
+    return each(x, lambda tensor: tensor[part])
+
+
+def copied(x: ModelInput) -> ModelInput:
+    """Copies: a network may write to its input in place."""
+    return each(x, torch.clone)
+
+
+def like(x: ModelInput, network: nn.Module) -> ModelInput:
+    """Copies of the inputs on the device of a network, real numbers in its precision."""
+    weight = next(network.parameters(), torch.empty(0))
+
+    def moved(own: Tensor) -> Tensor:
+        dtype = weight.dtype if own.is_floating_point() else own.dtype
+        return own.detach().to(weight.device, dtype, non_blocking=True, copy=True)
+
+    return each(x, moved)
+
+
+def tensors_of(x: ModelInput) -> list[Tensor]:
+    """The tensors of the inputs, in their order."""
+    return list(x.values()) if isinstance(x, dict) else [x]
+
+
+def describe(x: ModelInput) -> str:
+    """The inputs in words: inputs of shape (3, 784) (torch.float32)."""
+    named = x.items() if isinstance(x, dict) else [("of shape", x)]
+    return "inputs " + ", ".join(f"{name} {tuple(own.shape)} ({own.dtype})" for name, own in named)
+
+
+def joined(parts: Sequence[ModelInput]) -> ModelInput:
+    """The inputs of several batches as one; an error where their shapes or names differ."""
+    kinds = dict.fromkeys(describe(rows(part, slice(0))) for part in parts)
+    if len(kinds) > 1:
+        said = " and ".join(kinds)
+        raise AuditError(f"evaluation batches differ, {said}; resize or pad them to one shape")
+    if len(parts) == 1:
+        return parts[0]
+    whole = [torch.cat(tensors) for tensors in zip(*map(tensors_of, parts), strict=True)]
+    return dict(zip(parts[0], whole, strict=True)) if isinstance(parts[0], dict) else whole[0]
+
+
+def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
+    """The inputs and labels of each batch: of a pair, or of a dictionary with the labels in it."""
+    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
+        kind = type(batches).__name__
+        raise AuditError(
+            f"evaluation batches are {kind}; expected a list of pairs (inputs, labels)"
+        )
+    for index, batch in enumerate(batches):
+        named = dict(batch) if isinstance(batch, Mapping) else {}
+        label = next((name for name in LABEL_NAMES if name in named), "")
+        pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+        if not label and not pair:
+            raise AuditError(
+                f"evaluation batch {index} is a {type(batch).__name__}; expected a pair "
+                "(inputs, labels), or a dictionary of inputs by the names of forward's parameters "
+                f"with the labels as one of {', '.join(LABEL_NAMES)}"
+            )
+        given, labels = batch if pair else (named, named.pop(label))
+        try:
+            y = torch.as_tensor(labels)
+            x = each(dict(given) if isinstance(given, Mapping) else given, torch.as_tensor)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise AuditError(f"evaluation batch {index}: expected tensors ({error})") from error
+        indices = y.ndim == 1 and not y.is_floating_point() and not y.is_complex()
+        if not indices or (len(y) and int(y.min()) < 0):
+            raise AuditError(
+                f"evaluation batch {index}: labels of shape {tuple(y.shape)} and dtype {y.dtype}; "
+                "expected one class index per sample, from 0 on"
+            )
+        if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
+            raise AuditError(f"evaluation batch {index}: {describe(x)} for {len(y)} labels")
+        # A mask may hold -inf. The sum tells at once that all is well.
+        held = x.items() if isinstance(x, dict) else [("", x)]
+        real = [own for name, own in held if own.is_floating_point() and "mask" not in name]
+        if any(not math.isfinite(own.sum()) and not torch.isfinite(own).all() for own in real):
+            raise AuditError(f"evaluation batch {index}: the data holds NaN or inf; mend it")
+        yield x, y
+
+
+def regrouped(batches: Iterable[Any], groups: int) -> Iterator[tuple[ModelInput, Tensor, bool]]:
+    """The first samples in groups of exactly 128, then the rest as it comes, no group."""
+    held: list[tuple[ModelInput, Tensor]] = []
+    for batch in checked(batches):
+        held.append(batch)
+        while groups and sum(len(y) for _, y in held) >= BATCH:
+            x, y = joined([x for x, _ in held]), torch.cat([y for _, y in held])
+            yield rows(x, slice(BATCH)), y[:BATCH], True
+            held, groups = [(rows(x, slice(BATCH, None)), y[BATCH:])], groups - 1
+        if not groups:
+            yield from ((x, y, False) for x, y in held if len(y))
+            held = []
+    # A rest that fills no group counts for the accuracy alone: (c) depends on the batch size.
+    yield from ((x, y, False) for x, y in held if len(y))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Reads what a network returns: a tensor, ``logits``, or the only tensor that fits."""
+
+    classes: int | None = None
+    """How many classes the labels have at least."""
+
+    def __call__(self, returned: Any) -> Tensor:
+        """The outputs of some samples, ``[B, classes]``."""
+        named = returned if isinstance(returned, Mapping) else {}
+        logits = named.get("logits", getattr(returned, "logits", returned))
+        if isinstance(logits, Tensor):
+            return logits
+        found = [own for own in tensors_in(returned) if own.ndim == 2 and own.is_floating_point()]
+        exact = [tensor for tensor in found if tensor.shape[1] == self.classes]
+        if len(found) != 1 and len(exact) != 1:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "none"
+            raise AuditError(
+                f"the network returned {type(returned).__name__} with tensors [B, …]: {shapes}; "
+                f"expected one, or one with {self.classes} columns; let forward return the logits"
+            )
+        return exact[0] if len(found) > 1 else found[0]
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """The tensors in nested dictionaries, sequences and dataclasses, in their order."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, (Mapping, tuple, list)):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from tensors_in(value)
+    elif is_dataclass(values) and not isinstance(values, type):
+        yield from tensors_in([getattr(values, own.name) for own in fields(values)])
+
+
+def largest_difference(outputs: Tensor) -> float:
+    """The largest difference between two samples' outputs; not finite where one is not."""
+    return float((outputs.amax(0) - outputs.amin(0)).max())

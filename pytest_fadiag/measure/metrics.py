@@ -1,0 +1,243 @@
+"""The numbers of (a) to (d): states, gradients, directions, output error, accuracy, precision."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..judge.errors import AuditError
+from ..judge.records import BATCH, Precision, Resolution, Score
+from .copies import copy_of
+from .inputs import like
+from .reference import passed
+from .types import Batch
+from .vectors import median, pairwise_cosine, row_cosines, row_norms, wide_dtype
+
+if TYPE_CHECKING:
+    from .run import NetworkSource
+
+MOST_ENTRIES = 1 << 23
+"""How many numbers the sums of all classes may hold; wider gradients are sketched."""
+
+
+class _Collected:
+    """Keeps what it takes of each batch."""
+
+    def __init__(self, source: NetworkSource) -> None:
+        self.source = source
+        self.seen: list[list[Tensor]] = []
+
+    def layers(self) -> list[Tensor]:
+        """What was taken, of all batches as one."""
+        return [torch.cat(parts) for parts in zip(*self.seen, strict=True)]
+
+
+class States(_Collected):
+    """The median ‖h_l‖ of every layer over samples and tokens."""
+
+    needs = frozenset({"states"})
+
+    def update(self, batch: Batch) -> None:
+        """Take the norms."""
+        self.seen.append(_norms(batch.states, self.source))
+
+    def compute(self) -> dict[str, Any]:
+        """Their medians."""
+        norms = tuple(median(layer) for layer in self.layers())
+        return {"residual_norms": norms, "nonfinite_states": _nonfinite(self.layers())}
+
+
+class Gradients(_Collected):
+    """The median ‖g_l‖ of every layer over samples and read tokens, and median(‖g_L‖/‖e‖)."""
+
+    needs = frozenset({"gradients"})
+
+    def update(self, batch: Batch) -> None:
+        """Take the norms, and those of the errors."""
+        assert batch.error is not None
+        norms = _norms(batch.gradients, self.source)
+        self.seen.append([*norms, batch.error.norms.unsqueeze(1)])
+
+    def compute(self) -> dict[str, Any]:
+        """Their medians, of the tokens that get a gradient.
+
+        Padding gets none, nor at h_L all but the class token of a ViT. A sample without any
+        gradient counts with a zero for every token that another sample reads.
+        """
+        *layers, errors = self.layers()
+        medians, without, tokens = list[float](), list[int](), self.source.stream.tokens
+        for norms in layers:
+            read = norms != 0
+            some = read.any(0) | ~read.any()
+            read = torch.where(read.any(1, keepdim=True), read, some)
+            medians.append(median((norms * errors / BATCH)[read]))
+            without.append(int(median((~read).sum(1))))
+        return {
+            "bp_grad_norms": tuple(medians),
+            "gradient_per_unit_error": median(layers[-1][read & (errors != 0)]) / BATCH,
+            "nonfinite_gradients": _nonfinite(layers),
+            "tokens": layers[-1].shape[1] if tokens[-1] else None,
+            "tokens_without_gradient": tuple(without) if any(tokens) else (),
+        }
+
+
+def _norms(values: list[Tensor] | None, source: NetworkSource) -> list[Tensor]:
+    """Of each layer ``[B, 1]``, for tokens ``[B, T]``."""
+    layers = zip(values or (), source.stream.tokens, strict=True)
+    return [row_norms(value if own else value.flatten(1).unsqueeze(1)) for value, own in layers]
+
+
+def _nonfinite(layers: list[Tensor]) -> tuple[int, ...]:
+    return tuple(int((~torch.isfinite(norms).all(1)).sum()) for norms in layers)
+
+
+class Directions(_Collected):
+    """The mean cosine of two batch-mean gradients at L//2, and of two classes' mean unit gradients.
+
+    Where one sum per class would take too much memory (a thousand classes, tokens by the hundred),
+    a sketch is summed: each entry, with a random sign, goes to one of fewer places, which keeps
+    products of two gradients on average.
+    """
+
+    needs = frozenset({"gradients"})
+    sums: Any = 0
+
+    def update(self, batch: Batch) -> None:
+        """Add the gradients of the batch, and by class their unit vectors."""
+        assert batch.gradients is not None and batch.error is not None and batch.outputs is not None
+        self.layer, classes = (len(batch.gradients) - 1) // 2, batch.outputs.shape[1]
+        flat, most = batch.gradients[self.layer].flatten(1), max(1, MOST_ENTRIES // classes)
+        norms, width, wide = row_norms(flat), flat.shape[1], flat.to(wide_dtype(flat))
+        directed = torch.isfinite(norms) & (norms > 0)
+        units = wide[directed] / norms[directed].unsqueeze(1)
+        if width > most:
+            drawn = torch.randint(2 * most, (width,), generator=torch.Generator().manual_seed(0))
+            places, signs = (drawn % most).to(flat.device), 1 - 2 * (drawn // most).to(wide)
+            units = units.new_zeros(len(units), most).index_add_(1, places, units * signs)
+        own = units.new_zeros(classes, units.shape[1])
+        self.sums = self.sums + own.index_add_(0, batch.y[directed], units)
+        kinds = batch.y, batch.y[directed], batch.outputs.argmax(1)
+        counts = torch.stack([kind.bincount(minlength=classes) for kind in kinds])
+        self.seen.append([(batch.error.norms @ wide).unsqueeze(0), counts.unsqueeze(0)])
+
+    def compute(self) -> dict[str, Any]:
+        """Both cosines; the class that is predicted most often is left out of the second."""
+        batch_sums, counts = self.layers()
+        samples, directed, predicted = counts.sum(0)
+        left = directed > 0
+        left[predicted.argmax()] = False
+        means = self.sums[left] / directed[left].unsqueeze(1)
+        pairs = len(means) * (len(means) - 1)
+        products = float(means.sum(0).square().sum() - means.square().sum())
+        return {
+            "stability_layer": self.layer,
+            "cross_batch_stability": pairwise_cosine(batch_sums),
+            "sample_invariance": products / pairs if pairs else math.nan,
+            "zero_gradient_samples": int(samples.sum() - directed.sum()),
+            "eval_classes": int((samples > 0).sum()),
+            "eval_class_share": float(samples.max() / samples.sum()),
+        }
+
+
+class OutputErrors(_Collected):
+    """The median ‖e‖, and the mean cosine of two batch-mean output errors."""
+
+    needs = frozenset({"error"})
+
+    def update(self, batch: Batch) -> None:
+        """Take the sizes of the errors, and their sum."""
+        assert batch.error is not None
+        norms, units = batch.error.norms.unsqueeze(0), batch.error.units
+        self.seen.append([norms, norms @ units])
+
+    def compute(self) -> dict[str, Any]:
+        """Size and drift."""
+        norms, sums = self.layers()
+        return {"output_error_norm": median(norms), "output_error_drift": pairwise_cosine(sums)}
+
+
+class Accuracy(_Collected):
+    """Which samples are classified correctly, and what is odd about the predictions."""
+
+    needs = frozenset({"outputs"})
+
+    def update(self, batch: Batch) -> None:
+        """Take labels, hits, predictions, and the largest output of each sample."""
+        assert batch.outputs is not None
+        hits, largest = self.source.task.hits(batch.outputs, batch.y), batch.outputs.abs().amax(1)
+        self.seen.append([batch.y, hits, batch.outputs.argmax(1), largest])
+        self.classes = batch.outputs.shape[1]
+
+    def compute(self) -> dict[str, Any]:
+        """The score, and the shares of the most frequent label and prediction."""
+        labels, hits, predictions, largest = (taken.cpu() for taken in self.layers())
+        occurring, predicted = labels.bincount(), predictions.bincount()
+        if len(labels) == int(occurring.max()):
+            raise AuditError(
+                f"all {len(labels):,} labels are {int(labels[0])}: one class measures neither "
+                "accuracy nor direction; check the labels, or shuffle data that is sorted by class"
+            )
+        order = hashlib.sha256(labels.numpy().tobytes()).hexdigest()
+        state = self.source.network.state_dict()
+        weights = {name: own for name, own in state.items() if own.is_floating_point()}
+        return {
+            "score": Score.of(hits.tolist(), order, self.source.data_digest),
+            "classes": self.classes,
+            "label_classes": int((occurring > 0).sum()),
+            "label_class_share": int(occurring.max()) / len(labels),
+            "predicted_class_share": float(predicted.max() / predicted.sum()),
+            "largest_logit": float(largest.max()),
+            "nonfinite_outputs": int((~torch.isfinite(largest)).sum()),
+            "nonfinite_weights": tuple(
+                name for name, own in weights.items() if not bool(torch.isfinite(own).all())
+            ),
+        }
+
+
+class GradientPrecision(_Collected):
+    """The cosine of the gradient at h_L in one dtype to that in float64, and the samples lost."""
+
+    needs = frozenset({"reference"})
+
+    result: Precision | None = None
+
+    def update(self, batch: Batch) -> None:
+        """Compare on the first batch, as for the mean loss of 128 samples."""
+        if batch.start or self.source.proof.record.dtype != "float64":
+            return
+        task, stream, own = self.source.task, self.source.stream, not self.source.proof.undoes
+
+        def gradient(dtype: torch.dtype) -> Tensor:
+            network = copy_of(self.source.network, dtype)
+            seen = passed(
+                network,
+                stream,
+                like(batch.x, network),
+                lambda outputs: task.losses(outputs, batch.y.to(outputs.device)).sum() / BATCH,
+                own_backward=own,
+                first=len(stream.sites) - 1,
+            )
+            return seen.gradients[-1].flatten(1)
+
+        resolved, wide = list[Resolution](), gradient(torch.float64)
+        there = torch.isfinite(wide).all(1) & (wide != 0).any(1)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            name = str(dtype).removeprefix("torch.")
+            try:
+                narrow = gradient(dtype).to(wide)
+            except AuditError as error:  # not every operation exists in half precision
+                problem = f"does not run: {str(error).splitlines()[0]}"
+                resolved.append(Resolution(dtype=name, problem=problem))
+                continue
+            kept = there & torch.isfinite(narrow).all(1) & (narrow != 0).any(1)
+            cosine, lost = median(row_cosines(narrow[kept], wide[kept])), int((there & ~kept).sum())
+            resolved.append(Resolution(dtype=name, cosine=cosine, lost=lost))
+        self.result = Precision(samples=int(there.sum()), dtypes=tuple(resolved))
+
+    def compute(self) -> dict[str, Any]:
+        """The comparison; nothing where the network does not run in float64."""
+        return {"precision": self.result}

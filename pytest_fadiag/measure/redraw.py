@@ -1,0 +1,227 @@
+"""Blocks at a new random initialisation: the null of (e), and whether a block is still at one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize, remove_spectral_norm, remove_weight_norm
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from .copies import copy_of, named_modules, named_parameters, quiet
+from .types import ModelInput
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .stream.sites import Stream
+
+SEEDS = (7_919_561, 7_919_562)
+"""No training begins with these: weights that come out the same would look as if nothing drew."""
+MOST = 20_000
+"""So many entries of a tensor are compared as a sample of it; the range is that of all."""
+KOLMOGOROV = 2.4
+"""Times the two-sample bound: samples of one distribution exceed it once in 50,000 tensors."""
+BEYOND = 8.0
+"""By how many gaps between the entries of a uniform sample another one may reach beyond it."""
+ROUNDING = 1e-3
+"""What half precision may add to an entry."""
+FEW = 32
+UNIFORM = 3.7
+"""A uniform sample spans 3.46 standard deviations, a normal one more than 4."""
+
+
+def modules_of_blocks(network: nn.Module, own: frozenset[str]) -> list[tuple[nn.Module, set[str]]]:
+    """The modules that belong to blocks alone and the parameters they hold, inner modules first.
+
+    ``own`` are the names of the parameters that blocks read and nothing else does. A module
+    without parameters goes with the module around it.
+    """
+    names = {parameter: name for name, parameter in named_parameters(network).items()}
+    modules, around = named_modules(network), dict[str, set[str]]()
+    held: dict[str, set[str]] = {name: set() for name in modules}
+    for name, module in modules.items():
+        parts = name.split(".") if name else []
+        around[name] = {".".join(parts[:end]) for end in range(len(parts) + 1)}
+        for outer in held.keys() & around[name]:
+            held[outer] |= {names[one] for one in module._parameters.values() if one is not None}
+    belonging = {name for name in modules if held[name] and held[name] <= own}
+    inner_first = sorted(modules, key=lambda name: -len(around[name]))
+    return [
+        (modules[name], held[name])
+        for name in inner_first
+        if name in belonging or (not held[name] and belonging & around[name])
+    ]
+
+
+def reinitialise(
+    network: nn.Module, blocks: Sequence[frozenset[str]], outside: frozenset[str], seed: int
+) -> list[int]:
+    """Draw the weights of blocks again, in place; returns the numbers of blocks that cannot be.
+
+    ``blocks`` are the names of the parameters that each reads. ``reset_parameters`` of their
+    modules decides, inner modules first, so a block has the last word on its layers. Other
+    parameters are drawn with their own mean and spread. What is read ``outside`` too stays.
+    """
+    parameters, own = named_parameters(network), frozenset().union(*blocks) - outside
+    with quiet(network):
+        torch.manual_seed(seed)
+        drawn = _reset(network, own)
+        for name in sorted(own - drawn):
+            tensor = parameters[name]
+            finite = tensor[torch.isfinite(tensor)].cpu().double()
+            if tensor.is_floating_point() and len(finite):
+                noise = torch.randn(tensor.shape, dtype=torch.float64)
+                tensor.copy_(finite.mean() + noise * finite.std(correction=0))
+                drawn.add(name)
+    return [number for number, block in enumerate(blocks) if not block or not block <= drawn]
+
+
+def _reset(network: nn.Module, own: frozenset[str]) -> set[str]:
+    """Let the modules of blocks draw their parameters; returns the names of what they drew."""
+    parameters, drawn = named_parameters(network), set[str]()
+    for module, held in modules_of_blocks(network, own):
+        reset: Any = getattr(module, "reset_parameters", None)
+        if not callable(reset):
+            continue
+        before = {name: parameters[name].clone() for name in held}
+        try:
+            reset()
+        except Exception:  # the user's code, which may want arguments; what it has begun is undone
+            for name, values in before.items():
+                parameters[name].copy_(values)
+            continue
+        for name, values in before.items():
+            now = parameters[name]
+            changed = not torch.equal(now.nan_to_num(), values.nan_to_num())
+            constant = now.ndim < 2 or bool((now == now.flatten()[:1]).all())
+            # Weights that are still the same were drawn in vain, but constants of a new module.
+            if changed or (constant and now in set(module._parameters.values())):
+                drawn.add(name)
+    return drawn
+
+
+def plain_copy(
+    network: nn.Module, stream: Stream
+) -> tuple[nn.Module, list[frozenset[str]], frozenset[str]]:
+    """A copy in which no weight is computed from others, as by weight norm.
+
+    With it the parameters of each block and those read outside, by their names in the copy.
+    """
+    copy, renamed = copy_of(network), dict[str, str]()
+    parameters = named_parameters(copy)
+    for name, module in named_modules(copy).items():
+        before = f"{name}." if name else ""
+        for hook in list(module._forward_pre_hooks.values()):
+            if isinstance(hook, (WeightNorm, SpectralNorm)):
+                weight_norm = isinstance(hook, WeightNorm)
+                (remove_weight_norm if weight_norm else remove_spectral_norm)(module, hook.name)
+                weight = before + hook.name
+                renamed |= {weight + end: weight for end in ("_g", "_v", "_orig")}
+        if parametrize.is_parametrized(module):
+            chains: Any = module.parametrizations
+            weights = {own: getattr(module, own).detach() for own in chains}
+            # remove_parametrizations would change a class that the network shares with its copy.
+            del module.parametrizations
+            module.__class__ = type(module).__bases__[0]
+            for own, value in weights.items():
+                module.register_parameter(own, nn.Parameter(value, requires_grad=False))
+                inner = f"{before}parametrizations.{own}."
+                renamed |= {one: before + own for one in parameters if one.startswith(inner)}
+    blocks = [frozenset(renamed.get(own, own) for own in block) for block in stream.parameters]
+    return copy, blocks, frozenset(renamed.get(own, own) for own in stream.outside)
+
+
+def redrawn_blocks(
+    network: nn.Module, stream: Stream, seed: int
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """A copy with every block re-initialised, and the names of the blocks that cannot be."""
+    copy, blocks, outside = plain_copy(network, stream)
+    failed = reinitialise(copy, blocks, outside, seed)
+    return copy, tuple(stream.blocks[number] for number in failed)
+
+
+@torch.no_grad()
+def retake_statistics(network: nn.Module, stream: Stream, batches: Iterable[ModelInput]) -> None:
+    """Take the batch statistics of what runs after h_0 from these batches: the mean over them."""
+    averaging = [
+        module
+        for module in named_modules(network).values()
+        if isinstance(module._buffers.get("running_mean"), Tensor)
+    ]
+    states: list[int] = []
+
+    def enter(module: nn.Module, _args: Any) -> None:
+        if states and not module.training:
+            module.training = True
+            if isinstance(module, nn.modules.batchnorm._NormBase):
+                module.reset_running_stats()
+                module.momentum = None
+
+    hooks = [module.register_forward_pre_hook(enter) for module in averaging]
+    for x in batches if averaging else ():
+        states.clear()
+        stream.run(network, x, lambda layer, _: states.append(layer))
+    for module, hook in zip(averaging, hooks, strict=True):
+        module.training = False
+        hook.remove()
+
+
+def as_initialised(network: nn.Module, stream: Stream) -> tuple[int, ...]:
+    """The blocks, counted from 0, whose weights a new initialisation could have drawn.
+
+    Only what ``reset_parameters`` draws can be compared. Constants such as those of a norm must
+    be what they begin as, weights must have the distribution of new ones and, where it is
+    bounded, their range. An unbounded distribution hardly changes where weights move by a third,
+    so a block in which nothing else is drawn is never among these.
+    """
+    copy, blocks, outside = plain_copy(network, stream)
+    own = _values(copy)
+    draws: list[dict[str, NDArray[Any]]] = []
+    with quiet(copy):
+        for seed in SEEDS:
+            torch.manual_seed(seed)
+            drawn = _reset(copy, frozenset().union(*blocks) - outside)
+            draws.append({name: values for name, values in _values(copy).items() if name in drawn})
+    found = []
+    for block, names in enumerate(blocks):
+        both = names.intersection(*draws)
+        fresh = {name: numpy.concatenate([draw[name] for draw in draws]) for name in both}
+        varying = [values for values in fresh.values() if numpy.ptp(values)]
+        telling = any(len(values) >= 2 * FEW and _bounded(values) for values in varying)
+        told = varying and (telling or len(varying) < len(fresh))
+        if told and all(_alike(own[name], values) for name, values in fresh.items()):
+            found.append(block)
+    return tuple(found)
+
+
+def _values(network: nn.Module) -> dict[str, NDArray[Any]]:
+    """The entries of every parameter, for numpy: it sorts ten times as fast."""
+    return {
+        name: own.detach().flatten().cpu().numpy().copy()
+        for name, own in named_parameters(network).items()
+    }
+
+
+def _bounded(fresh: NDArray[Any]) -> bool:
+    return bool(numpy.ptp(fresh) <= UNIFORM * fresh.std(dtype=numpy.float64))
+
+
+def _alike(values: NDArray[Any], fresh: NDArray[Any]) -> bool:
+    """Whether values could be drawn as fresh ones were: by range, and by Kolmogorov–Smirnov."""
+    low, high = float(fresh.min()), float(fresh.max())
+    if low == high:
+        return bool((values == low).all())
+    slack = (high - low) * (BEYOND / len(values) + ROUNDING)
+    inside = bool(values.min() >= low - slack and values.max() <= high + slack)
+    if not numpy.isfinite(values).all() or (len(values) >= FEW and _bounded(fresh) and not inside):
+        return False
+    one, other = (numpy.sort(own[:: max(1, len(own) // MOST)]) for own in (values, fresh))
+    both = numpy.concatenate([one, other])
+    shares = [numpy.searchsorted(own, both, side="right") / len(own) for own in (one, other)]
+    bound = KOLMOGOROV * (1 / len(one) + 1 / len(other)) ** 0.5
+    return bool(abs(shares[0] - shares[1]).max() <= bound)

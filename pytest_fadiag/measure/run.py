@@ -1,0 +1,266 @@
+"""A network measured: one pass over the data, in which metrics take in batches as seen."""
+
+from __future__ import annotations
+
+import copy
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..judge.errors import AuditError
+from ..judge.records import BATCH, BATCHES, Measurement
+from .copies import named_parameters, quiet, working_copy
+from .credit import Credit, CreditSource
+from .inputs import Outputs, call_network, checked, copied, like, regrouped, rows
+from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputErrors, States
+from .pooling import Pooling
+from .probes import Depth
+from .reference import Proof, passed, prove
+from .stream.find import find_stream
+from .stream.sites import Stream
+from .task import OutputError, Task
+from .types import Batch, Metric, ModelInput, Progress
+
+LOOK = 16
+"""How many samples are looked at to find the stream."""
+EVERY_BATCH = frozenset({"outputs", "features"})
+"""What metrics need of all batches; the rest is taken on the evaluation batches."""
+REFERENCE = frozenset({"gradients", "reference"})
+"""What rests on a proven reference."""
+
+
+class NetworkSource:
+    """Batches as a network sees them, by a copy of it: the network that is given is never touched.
+
+    ``batches`` are pairs (inputs, labels) of any sizes, or dictionaries with the labels in them, in
+    an order that stays the same. Stream, reference and pooling are looked for when they are first
+    asked for. ``batch_size`` bounds what is forwarded at once and changes no number.
+
+    >>> source = NetworkSource(network, [(x, y)])
+    >>> measure(source, ["states", "accuracy"]).residual_norms
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Iterable[Any],
+        *,
+        task: Task | None = None,
+        stream: str | None = None,
+        credit: CreditSource | None = None,
+        batch_size: int = 512,
+        data_digest: str | None = None,
+    ) -> None:
+        self.network = working_copy(model)
+        dtypes = {own.dtype for own in named_parameters(model).values() if own.is_floating_point()}
+        self.dtype = min(dtypes or {torch.float32}, key=lambda dtype: torch.finfo(dtype).bits)
+        self.data = list(map(copy.deepcopy, batches)) if isinstance(batches, Iterator) else batches
+        self.task, self.spec, self.credit = task or Task(), stream, credit
+        self.batch_size, self.data_digest = batch_size, data_digest
+
+    @cached_property
+    def first(self) -> tuple[ModelInput, Tensor]:
+        """The first samples, 128 at most, on the network's device, and their labels."""
+        for x, y, _ in regrouped(self.data, 1):
+            return like(x, self.network), y
+        raise AuditError("the evaluation data holds no samples")
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """Every label, in the order of the data."""
+        own = getattr(self.data, "labels", None)
+        read = own if isinstance(own, Tensor) else torch.cat([y for _, y in checked(self.data)])
+        return read.cpu().long()
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        """What reads the outputs of the network."""
+        return Outputs(int(self.first[1].max()) + 1)
+
+    @cached_property
+    def stream(self) -> Stream:
+        """The stream, as the user names it or as it is found."""
+        look = rows(self.first[0], slice(LOOK))
+        return find_stream(self.network, look, self.spec, self.outputs)
+
+    @property
+    def blocks(self) -> tuple[tuple[str, ...], ...]:
+        """The parameters of each block alone, by name; none where no stream was looked for."""
+        return self.stream.own if "stream" in vars(self) else ()
+
+    @cached_property
+    def proof(self) -> Proof:
+        """How the reference is proven."""
+        return prove(self.network, self.stream, self.first[0])
+
+    @cached_property
+    def pooling(self) -> Pooling:
+        """How linear probes see a state."""
+        return Pooling(self.network, self.stream, rows(self.first[0], slice(LOOK)))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.network.parameters(), torch.empty(0)).device
+
+    def redrawn(self, network: nn.Module) -> NetworkSource:
+        """The same data through another network of this architecture, with stream and pooling."""
+        other = copy.copy(self)
+        other.network = network
+        return other
+
+    def chosen(self, mask: Tensor) -> Iterator[ModelInput]:
+        """The inputs of the samples of a mask in batches of exactly 128; a rest is left out."""
+
+        def picked() -> Iterator[tuple[ModelInput, Tensor]]:
+            start = 0
+            for x, y in checked(self.data):
+                part = mask[start : (start := start + len(y))]
+                yield rows(x, part), y[part]
+
+        groups = regrouped(picked(), sys.maxsize)
+        yield from (like(x, self.network) for x, _, whole in groups if whole)
+
+    def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
+        """Ten batches of exactly 128, and the rest as it comes where something is needed of it."""
+        start = 0
+        for x, y, evaluation in regrouped(self.data, BATCHES):
+            if not evaluation and not needs & EVERY_BATCH:
+                return
+            known = self.labels[start : start + len(y)] if "labels" in vars(self) else y
+            if not torch.equal(y.cpu().long(), known.cpu().long()):
+                raise AuditError(
+                    "the data comes in another order when read again; do not shuffle it"
+                )
+            for part in _slices(len(y), BATCH if evaluation else self.batch_size):
+                labels = y[part].to(self.device, torch.long)
+                batch = Batch(like(rows(x, part), self.network), labels, start, evaluation)
+                start += len(labels)
+                self._look(batch, needs if evaluation else needs & EVERY_BATCH)
+                yield batch
+
+    def _look(self, batch: Batch, needs: frozenset[str]) -> None:
+        """Add what is needed of a batch, at most ``batch_size`` samples at once."""
+        slices = _slices(len(batch.y), self.batch_size) if needs - {"reference"} else []
+        parts = [self._seen(rows(batch.x, part), batch.y[part], needs) for part in slices]
+        for name in parts[0] if parts else ():
+            tensors = zip(*(part[name] for part in parts), strict=True)
+            whole = [torch.cat(own) if len(own) > 1 else own[0] for own in tensors]
+            kind: Any = {"outputs": next, "error": lambda own: OutputError(*own)}.get(name, list)
+            setattr(batch, name, kind(iter(whole)))
+
+    @torch.no_grad()
+    def _seen(self, x: ModelInput, y: Tensor, needs: frozenset[str]) -> dict[str, list[Tensor]]:
+        pooling = self.pooling if "features" in needs else torch.nn.Identity()  # before the pass
+        seen: dict[str, list[Tensor]] = {name: [] for name in needs & {"states", "features"}}
+
+        def carried(outputs: Tensor) -> Tensor:
+            """⟨outputs, unit error⟩, whose gradient by the outputs is the unit error."""
+            self.task.check(outputs, y)
+            seen["outputs"] = [outputs.detach()]
+            if not needs & {"error", "gradients"}:
+                return outputs
+            error = self.task.error(outputs, y)
+            seen["error"] = [error.units, error.norms]
+            return (outputs * error.units.to(outputs.dtype)).sum()
+
+        def on_state(layer: int, state: Tensor) -> None:
+            state = state.detach().movedim(self.stream.batch_dims[layer], 0)
+            if "states" in needs:
+                seen["states"].append(state)
+            if "features" in needs:
+                seen["features"].append(pooling(state))
+
+        if "gradients" in needs:
+            own = not self.proof.undoes
+            seen["gradients"] = passed(
+                self.network, self.stream, x, carried, own_backward=own, watch=on_state
+            ).gradients
+        elif seen:
+            carried(self.stream.run(self.network, copied(x), on_state))
+        else:
+            carried(self.outputs(call_network(self.network, copied(x))))
+        return seen
+
+
+def _slices(length: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, length, size)]
+
+
+METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
+    "states": States,
+    "gradients": Gradients,
+    "directions": Directions,
+    "output-error": OutputErrors,
+    "accuracy": Accuracy,
+    "precision": GradientPrecision,
+    "depth": Depth,
+    "credit": Credit,
+    "control-probes": lambda source: Depth(source, seeds=()),
+    "control-readout": lambda source: Depth(source, seeds=(), states=1),
+}
+"""What can be measured, by name."""
+
+
+def measure(
+    source: NetworkSource,
+    metrics: Sequence[str],
+    progress: Progress | None = None,
+    extra: Mapping[str, Callable[[NetworkSource], Metric]] | None = None,
+) -> Measurement:
+    """Measure what these metrics compute, in one pass; ``extra`` makes those of other packages.
+
+    A metric that rests on the reference computes nothing where that is not proven:
+    ``reference.problem`` says why.
+    """
+    makers = {**METRICS, **(extra or {})}
+    if unknown := [name for name in metrics if name not in makers]:
+        raise AuditError(f"unknown metric {unknown[0]!r}; expected one of {', '.join(makers)}")
+    with quiet(source.network):
+        made = {name: makers[name](source) for name in metrics}
+        rests = {name for name, metric in made.items() if metric.needs & REFERENCE}
+        if rests and source.proof.record.problem:
+            made = {name: metric for name, metric in made.items() if name not in rests}
+        needs = frozenset[str]().union(*(metric.needs for metric in made.values()))
+        samples = batches = 0
+        for batch in source.batches(needs):
+            for metric in made.values():
+                if batch.evaluation or metric.needs & EVERY_BATCH:
+                    metric.update(batch)
+            samples, batches = samples + len(batch.y), batches + batch.evaluation
+            if progress is not None:
+                progress(samples, len(source.labels))
+        beyond = any(not metric.needs & EVERY_BATCH for metric in made.values())
+        if not samples or (beyond and batches < 2):
+            raise AuditError(
+                f"the evaluation data has {samples} samples in all; the protocol needs at least 2 "
+                f"batches of {BATCH}"
+            )
+        computed = {name: metric.compute() for name, metric in made.items()}
+    device, cuda = source.device, source.device.type == "cuda"
+    machine = platform.processor() or platform.machine()
+    tf32 = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+    own = [fields for name, fields in computed.items() if name in METRICS]
+    return Measurement(
+        **{field: value for fields in own for field, value in fields.items()},
+        batches=batches,
+        samples=batches * BATCH,
+        stream=source.stream.info if "stream" in vars(source) else None,
+        reference=source.proof.record if "proof" in vars(source) else None,
+        loss=source.task.name,
+        environment={
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+            "device": device.type,
+            "device_name": torch.cuda.get_device_name(device) if cuda else machine,
+            "dtype": str(source.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+            "tf32": cuda and bool(tf32),
+        },
+        extra={name: fields for name, fields in computed.items() if name not in METRICS},
+    )

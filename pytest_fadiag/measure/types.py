@@ -1,0 +1,59 @@
+"""Between a source of batches and the metrics: a batch as seen, and how it is taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .task import OutputError
+
+ModelInput = Tensor | dict[str, Tensor]
+Progress = Callable[[int, int], None]
+"""Takes the number of samples done and their number in all."""
+
+
+@dataclass(eq=False)
+class Batch:
+    """Some samples as seen, tensors detached, samples first; what is not needed is ``None``."""
+
+    x: ModelInput
+    """On the network's device; a metric that runs networks on it runs them on copies of it."""
+    y: Tensor
+    start: int
+    """The number of the first sample in the data."""
+    evaluation: bool
+    """Whether it is one of the first ten batches of exactly 128, on which gradients are taken."""
+    outputs: Tensor | None = None
+    error: OutputError | None = None
+    """e_i = ∂ℓ_i/∂outputs_i as unit vectors and sizes, float64."""
+    states: list[Tensor] | None = None
+    """h_0 … h_L."""
+    gradients: list[Tensor] | None = None
+    """What the unit error gives at h_0 … h_L: ∂ℓ_i/∂h_l,i is ‖e_i‖ times it."""
+    features: list[Tensor] | None = None
+    """h_0 … h_L pooled as the head reads them, ``[N, features]``: what linear probes see."""
+
+
+class Metric(Protocol):
+    """Takes in batches and computes fields of a :class:`Measurement`."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What batches must hold: ``outputs``, ``features`` of all; of evaluation batches also
+
+        ``error``, ``states``, ``gradients``, or their inputs alone. ``reference``: these too, and
+        the metric is left out where the reference is not proven.
+        """
+        ...
+
+    def update(self, batch: Batch) -> None:
+        """Take in a batch."""
+        ...
+
+    def compute(self) -> dict[str, Any]:
+        """Fields of the measurement, by name."""
+        ...

@@ -1,0 +1,58 @@
+"""Norms, medians and cosines of the rows of a tensor, in float64 and without an epsilon."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def wide_dtype(tensor: Tensor) -> torch.dtype:
+    """float64, or float32 on devices that have no float64."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """The L2 norm along the last dimension in float64; float64 rows are scaled first."""
+    if rows.dtype != torch.float64:
+        norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=wide_dtype(rows))
+        return norms
+    scale = rows.abs().amax(-1, keepdim=True)
+    safe = torch.where((scale > 0) & torch.isfinite(scale), scale, 1.0)
+    scaled: Tensor = torch.linalg.vector_norm(rows / safe, dim=-1)
+    return scaled * safe.squeeze(-1)
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Each row along the last dimension divided by its norm, in float64; NaN for a zero row."""
+    wide = rows.to(wide_dtype(rows))
+    scaled = wide / wide.abs().amax(-1, keepdim=True)
+    units: Tensor = scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return units
+
+
+def row_cosines(a: Tensor, b: Tensor) -> Tensor:
+    """The cosine of each pair of rows in float64, within [-1, 1]; NaN where one of them is zero."""
+    return (unit_rows(a) * unit_rows(b)).sum(-1).clamp(-1, 1)
+
+
+def pairwise_cosine(vectors: Tensor) -> float:
+    """The mean cosine over all pairs of rows; NaN if a row has no direction."""
+    units, n = unit_rows(vectors), len(vectors)
+    cosines = units @ units.T
+    return float((cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1)))
+
+
+def median(values: Tensor) -> float:
+    """The median of the values, the mean of the middle two for an even number; NaN for none."""
+    if not values.numel():
+        return math.nan
+    ordered = values.flatten().sort().values
+    low, high = ordered[(len(ordered) - 1) // 2].item(), ordered[len(ordered) // 2].item()
+    return low if low == high else (low + high) / 2
+
+
+def quantile(values: Tensor, share: float) -> float:
+    """A quantile with linear interpolation; NaN of no values."""
+    return float(torch.quantile(values, share)) if values.numel() else math.nan
