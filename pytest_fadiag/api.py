@@ -1,0 +1,192 @@
+"""The public functions: a network or a checkpoint in, a report out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .auditor import Auditor, needed
+from .hooks import installed
+from .judge.control import Control
+from .judge.diagnostics import default_diagnostics, get
+from .judge.errors import AuditError
+from .judge.records import Inputs, Score, check_accuracy
+from .judge.thresholds import DiagnosticThresholds
+from .load.controls import Controls
+from .load.setup import Setup
+from .measure.copies import threads as using_threads
+from .measure.credit import CreditSource, function_name
+from .measure.run import NetworkSource, measure
+from .measure.task import Task
+from .show.report import DiagnosticReport
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .load.data import DataSet
+    from .measure.types import Progress
+
+Thresholds = DiagnosticThresholds | Mapping[str, float | str] | None
+
+
+def diagnose(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    *,
+    headline_acc: float | None = None,
+    frozen_baseline_acc: float | Control | None = None,
+    method_name: str = "unnamed",
+    notes: str = "",
+    thresholds: Thresholds = None,
+    seed: int | None = None,
+    credit: Callable[..., Any] | None = None,
+    stream: str | None = None,
+    loss: Callable[..., Any] | None = None,
+    batch_size: int = 512,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    data_digest: str | None = None,
+) -> DiagnosticReport:
+    """Measure a network and judge it; the network itself is not touched, a copy is measured.
+
+    >>> report = diagnose(model, test_loader, frozen_baseline_acc=0.349, method_name="dfa")
+    >>> print(report)
+    >>> report.check()  # raises if a diagnostic fires
+
+    ``frozen_baseline_acc`` is the control's accuracy as a fraction, or a :class:`Control`; without
+    one (e) is measured instead. With ``credit``, a function of ``(model, x, y)`` that returns the
+    method's credit at each block output, (f) is measured too.
+    """
+    control = frozen_baseline_acc
+    if control is not None and not isinstance(control, Control):
+        control = Control(Score(control))
+    if headline_acc is not None:
+        check_accuracy(headline_acc, "headline_acc")
+    asked = default_diagnostics(control=control is not None, credit=credit is not None)
+    source = NetworkSource(
+        model,
+        eval_batches,
+        task=Task(loss=loss),
+        stream=stream,
+        credit=None if credit is None else CreditSource(credit, function_name(credit)),
+        batch_size=batch_size,
+        data_digest=data_digest,
+    )
+    with using_threads(threads):
+        numbers = measure(source, needed(asked), progress=progress)
+
+        def judged() -> DiagnosticReport:
+            return DiagnosticReport.of(
+                numbers,
+                method_name=method_name,
+                headline_acc=headline_acc,
+                control=control,
+                thresholds=_thresholds(thresholds),
+                notes="\n".join(filter(None, [notes, _differs(headline_acc, numbers.score)])),
+                seed=seed,
+                diagnostics=tuple(one.name for one in asked),
+            )
+
+        numbers = _with(numbers, inputs=Inputs())
+        report = judged()
+        if report.credit is not None and report.credit.problem:
+            raise AuditError(report.credit.problem)
+        depth = get("e")
+        if report.lacks_usable_control and depth is not None and depth not in asked:
+            asked = (*asked, depth)
+            numbers = _with(numbers, depth=measure(source, depth.needs).depth)
+            report = judged()
+    return report
+
+
+def audit(
+    path: str | Path,
+    *,
+    data: str | DataSet,
+    frozen: float | Mapping[str, float] | Control | str | Path | None = None,
+    thresholds: Thresholds = None,
+    progress: Progress | None = None,
+    **setup: Any,
+) -> DiagnosticReport:
+    """The report of a checkpoint on disk.
+
+    >>> audit("runs/dfa_s42.pt", data="cifar10:data", frozen="runs/frozen_dfa_s42.pt").verdict
+
+    ``frozen`` is the control: an accuracy, a mapping by method, a control checkpoint or a JSON
+    file. What else can be given, :class:`Setup` lists: model, stream, credit, normalize, device, …
+    """
+    controls = Controls.of(frozen)
+    auditor = Auditor(
+        Setup(data=data, **setup), registry=installed(), progress=lambda name: progress
+    )
+    asked = default_diagnostics(control=frozen is not None, credit=auditor.setup.credit is not None)
+    report = auditor.report(
+        Path(path),
+        diagnostics=asked,
+        control=frozen if isinstance(frozen, Control) else controls if frozen is not None else None,
+        thresholds=_thresholds(thresholds),
+    )
+    problem = report.control_problem or (report.credit.problem if report.credit is not None else "")
+    if problem:
+        raise AuditError(f"{path}: {problem}")
+    return DiagnosticReport.of(report)
+
+
+def residual_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
+    """The median ‖h_l‖ of every state, h_0 first."""
+    return [
+        float(norm) for norm in _measured(model, eval_batches, "states", options).residual_norms
+    ]
+
+
+def bp_grad_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
+    """The median ‖g_l‖ of every state, as for a mean loss over batches of 128."""
+    return [
+        float(norm) for norm in _measured(model, eval_batches, "gradients", options).bp_grad_norms
+    ]
+
+
+def cross_batch_direction_stability(
+    model: nn.Module, eval_batches: Iterable[Any], **options: Any
+) -> float:
+    """The mean pairwise cosine of the batch-mean gradients at layer L//2, batches of 128."""
+    return float(_measured(model, eval_batches, "directions", options).cross_batch_stability)
+
+
+def _measured(
+    model: nn.Module, eval_batches: Iterable[Any], metric: str, options: dict[str, Any]
+) -> Any:
+    loss = options.pop("loss", None)
+    numbers = measure(NetworkSource(model, eval_batches, task=Task(loss=loss), **options), [metric])
+    if numbers.reference is not None and numbers.reference.problem:
+        raise AuditError(f"the reference is not proven: {numbers.reference.problem}")
+    return numbers
+
+
+def _thresholds(given: Thresholds) -> DiagnosticThresholds:
+    return (
+        DiagnosticThresholds().replace(**given)
+        if isinstance(given, Mapping)
+        else given or DiagnosticThresholds()
+    )
+
+
+def _with(numbers: Any, **changes: Any) -> Any:
+    import msgspec
+
+    return msgspec.structs.replace(numbers, **changes)
+
+
+def _differs(headline_acc: float | None, measured: Score | None) -> str:
+    """A note where the given accuracy differs from the measured one beyond sampling."""
+    if headline_acc is None or measured is None or not measured.images:
+        return ""
+    error = math.sqrt(max(headline_acc * (1 - headline_acc), 0.01) / measured.images)
+    if abs(headline_acc - measured.value) <= max(0.005, 3 * error):
+        return ""
+    return (
+        f"headline accuracy given as {headline_acc:.4f}, but {measured.value:.4f} was measured "
+        f"on the {measured.images:,} samples given"
+    )

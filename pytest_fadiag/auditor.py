@@ -1,0 +1,541 @@
+"""From a path to a report: load, measure, keep; the one way, for everyone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from . import __version__
+from .cache import Cache, key_of
+from .files import write_atomically
+from .judge.control import Control, ControlKind, Doubt, Fingerprint
+from .judge.diagnostics import get
+from .judge.diagnostics.base import Diagnostic
+from .judge.errors import AuditError
+from .judge.records import Inputs, Measurement, Score, plain
+from .judge.remarks import activation_assumed, tensors_aside
+from .judge.report import Report
+from .judge.thresholds import DiagnosticThresholds
+from .load.controls import ControlFile, Controls
+from .load.names import code_digest, file_digest
+from .load.setup import Setup
+from .load.sources import KINDS, data_digest
+from .load.specs import is_factory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
+    from .hooks import Registry
+    from .load.checkpoint import Checkpoint
+    from .load.data import DataSet
+    from .measure.types import Progress
+
+CONTROL_METRICS = ("accuracy", "control-readout")
+"""What is measured of a control; with (e) the probes of all its states."""
+COVERED_BY = {"control-readout": {"control-probes", "depth"}, "control-probes": {"depth"}}
+"""Metrics that compute what another one does, and more."""
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What fixtures give instead of what the setup would load; its numbers are never stored."""
+
+    network: nn.Module | None = None
+    batches: Iterable[Any] | None = None
+    data: Any = None
+    device: str | None = None
+    credit: Callable[..., Any] | None = None
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """All of them; the same objects give the same numbers."""
+        return (self.network, self.batches, self.data, self.device, self.credit)
+
+    def __bool__(self) -> bool:
+        return any(value is not None for value in self.values)
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint says of itself, and what loading it brought to light."""
+
+    method: str
+    seed: int | None
+    claimed_acc: float | None
+    notes: str
+    caveats: tuple[str, ...]
+    config: dict[str, Any]
+    untrained: bool
+    fingerprint: Fingerprint
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What no threshold and no control changes about a checkpoint: what the cache keeps."""
+
+    facts: Facts
+    metrics: tuple[str, ...]
+    """The metrics that were computed."""
+    measurement: Measurement
+
+
+def needed(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
+    """The metrics that some diagnostics judge by; the accuracy is always among them."""
+    return tuple(dict.fromkeys(("accuracy", *(need for one in diagnostics for need in one.needs))))
+
+
+class Auditor:
+    """Measures checkpoints with one setup, each number once in all processes with one cache.
+
+    >>> auditor = Auditor(Setup(data="fashion-mnist:data"))
+    >>> auditor.report(Path("runs/dfa_s42.pt"), diagnostics=select("abcd"), control=0.76).verdict
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        cache: Cache | None = None,
+        registry: Registry | None = None,
+        progress: Callable[[str], Progress | None] | None = None,
+    ) -> None:
+        self.setup, self.cache, self.registry = setup, cache or Cache(), registry
+        self.progress = progress or (lambda name: None)
+        self.kept: set[Path] = set()
+        """The files whose numbers came from the cache."""
+        self._records: dict[tuple[Path, str], Record | AuditError] = {}
+        self._overridden: tuple[object, tuple[Any, ...], Record] | None = None
+
+    def report(
+        self,
+        path: Path,
+        *,
+        diagnostics: Sequence[Diagnostic],
+        control: Controls | Control | float | None = None,
+        thresholds: DiagnosticThresholds | None = None,
+        overrides: Overrides | None = None,
+        seed: int | None = None,
+        protocol: str | None = None,
+    ) -> Report:
+        """The report of a checkpoint; (e) is added where the supplied control is unusable."""
+        record = self.record(path, needed(diagnostics), overrides)
+        facts = record.facts
+        seed = facts.seed if facts.seed is not None else seed
+        chosen, problem = None, ""
+        try:
+            chosen = self.control(
+                control, facts.method, seed, facts.fingerprint, diagnostics, overrides
+            )
+        except AuditError as error:
+            problem = str(error)
+
+        def judged(record: Record, asked: Sequence[Diagnostic]) -> Report:
+            numbers = record.measurement
+            if (
+                "depth" not in record.metrics
+            ):  # what a control's probes read is not its depth utility
+                numbers = msgspec.structs.replace(numbers, depth=None)
+            return Report.of(
+                numbers,
+                method_name=facts.method,
+                seed=seed,
+                claimed_acc=facts.claimed_acc,
+                notes=facts.notes,
+                caveats=facts.caveats,
+                config=facts.config,
+                checkpoint=path.name,
+                control=chosen,
+                control_problem=problem,
+                thresholds=thresholds or DiagnosticThresholds(),
+                diagnostics=tuple(one.name for one in asked),
+                protocol=protocol,
+            )
+
+        report = judged(record, diagnostics)
+        depth = get("e")
+        if (
+            protocol is None
+            and depth is not None
+            and depth not in diagnostics
+            and report.lacks_usable_control
+        ):
+            asked = [*diagnostics, depth]
+            report = judged(self.record(path, needed(asked), overrides), asked)
+        return report
+
+    def control(
+        self,
+        control: Controls | Control | float | None,
+        method: str,
+        seed: int | None,
+        network: Fingerprint | None = None,
+        beside: Sequence[Diagnostic] = (),
+        overrides: Overrides | None = None,
+    ) -> Control | None:
+        """The control that fits a method and seed; a file is evaluated and questioned."""
+        if isinstance(control, Controls):
+            chosen = control.choose_for(method, seed)
+        else:
+            chosen = (
+                control
+                if control is None or isinstance(control, Control)
+                else Control(Score(control))
+            )
+        if not isinstance(chosen, ControlFile):
+            return chosen
+        file = chosen.path
+        assert file is not None  # else its accuracy is known, and it is a Control
+        metrics = (
+            ("accuracy", "control-probes")
+            if any(one.key == "e" for one in beside)
+            else CONTROL_METRICS
+        )
+        own = (
+            overrides
+            if overrides is None or overrides.network is None
+            else _filled(overrides, self, file)
+        )
+        with _named(f"control {file.name}"):
+            try:
+                record = self.record(file, metrics, own)
+            except AuditError:  # without a stream there is no readout, and still an accuracy
+                record = self.record(file, ("accuracy",), own)
+        measured = record.measurement
+        if measured.score is None or measured.nonfinite_outputs:
+            raise AuditError(
+                f"control {file.name}: its outputs are not finite, so it has no accuracy"
+            )
+        made = chosen.measured(
+            measured.score, record.facts.config, untrained=record.facts.untrained
+        )
+        doubts: tuple[Doubt, ...] = ()
+        if network is not None:
+            shallow = made.kind is ControlKind.SHALLOW
+            doubts = network.doubts(record.facts.fingerprint, shallow=shallow)
+        probes = () if measured.depth is None else measured.depth.probes
+        return msgspec.structs.replace(
+            made, inputs=measured.inputs, probes=probes, doubts=(*made.doubts, *doubts)
+        )
+
+    def record(
+        self, path: Path, metrics: Sequence[str], overrides: Overrides | None = None
+    ) -> Record:
+        """The numbers of a file, from memory or the cache; what is missing is measured."""
+        if overrides:
+            last, values = self._overridden, overrides.values
+            same = last is not None and all(a is b for a, b in zip(last[1], values, strict=True))
+            if last is None or not same or last[0] != (path, tuple(metrics)):
+                made = self._measure(path, file_digest(path), metrics, overrides)
+                self._overridden = last = (path, tuple(metrics)), values, made
+            return last[2]
+        digest = file_digest(path)
+        known = self._records.get((path, digest))
+        if isinstance(known, AuditError):
+            raise AuditError(str(known)) from known
+        if known is not None and not _lacking(known, metrics):
+            return known
+        key = self._key(digest)
+        with self.cache.locked(key) if key else _nothing():
+            held = known or (self._kept(key) if key else None)
+            lacking = _lacking(held, metrics)
+            if lacking:
+                try:
+                    held = _joined(held, self._measure(path, digest, lacking, None))
+                except AuditError as error:
+                    if held is None:
+                        self._records[path, digest] = error
+                    raise
+                if key:
+                    self.cache.put(key, plain(held))
+            elif known is None:
+                self.kept.add(path)
+        assert held is not None
+        self._records[path, digest] = held
+        return held
+
+    def _key(self, digest: str) -> str:
+        """What a kept result depends on; empty where an object was given."""
+        identity = self.setup.identity
+        if identity is None or self.cache.folder is None:
+            return ""
+        return key_of(
+            {"file": digest, "data": self._data_digest, "code": self._code_digest, **identity}
+        )
+
+    @cached_property
+    def _data_digest(self) -> str | None:
+        if not isinstance(self.setup.data, str):
+            return None
+        try:
+            known = data_digest(self.setup.data, self.setup.base)
+        except AuditError:  # unless another package knows it, loading it says what is wrong
+            known = None
+        return known if known is not None else self.data.digest
+
+    @cached_property
+    def _code_digest(self) -> str:
+        """Versions, this package, and the user's code below the root or named by options."""
+        data = self.setup.data if isinstance(self.setup.data, str) else ""
+        named = [
+            data if data.partition(":")[0] not in KINDS else "",
+            self.setup.model,
+            self.setup.credit,
+        ]
+        specs = [
+            str(spec) for spec in named if is_factory(str(spec)) and "torchvision:" not in str(spec)
+        ]
+        modules = [spec.partition(":")[0] for spec in specs]
+        own = code_digest(Path(__file__).parent, ())
+        user = (
+            code_digest(self.setup.base, modules)
+            if modules or self.setup.unsafe or self.registry
+            else ""
+        )
+        return " ".join([__version__, version("torch"), own, user])
+
+    def _kept(self, key: str) -> Record | None:
+        held = self.cache.get(key)
+        try:
+            return None if held is None else msgspec.convert(held, Record, strict=False)
+        except msgspec.ValidationError:
+            return None
+
+    def _measure(
+        self, path: Path, digest: str, metrics: Sequence[str], overrides: Overrides | None
+    ) -> Record:
+        """Load a file and measure its network, in one pass."""
+        from .load.data import as_data_set
+        from .load.fingerprint import fingerprint
+        from .load.network import assumed_activation, left_aside
+        from .measure.copies import threads
+        from .measure.run import NetworkSource, measure
+
+        given, before = overrides or Overrides(), path.stat()
+        with _named(str(path)):
+            checkpoint = self.checkpoint(path)
+            network = self.network(checkpoint) if given.network is None else given.network
+            network = network.to(self.device if given.device is None else given.device)
+            data = (
+                None if given.data is None else as_data_set(given.data, "the fixture fa_test_data")
+            )
+            batches: Any = (
+                self.batches(checkpoint, network, data) if given.batches is None else given.batches
+            )
+            own_data = given.batches is not None or given.data is not None
+            source = NetworkSource(
+                network,
+                batches,
+                stream=self.setup.stream,
+                credit=self._credit(checkpoint, given) if "credit" in metrics else None,
+                batch_size=self.setup.batch_size,
+                data_digest=None if own_data else self._data_digest,
+            )
+            extra = {} if self.registry is None else self.registry.metrics()
+            with threads(self.setup.threads):
+                numbers = measure(source, metrics, progress=self.progress(path.name), extra=extra)
+        if (after := path.stat()) and (after.st_mtime_ns, after.st_size) != (
+            before.st_mtime_ns,
+            before.st_size,
+        ):
+            raise AuditError(
+                f"{path}: the file changed while it was measured; run again when it is whole"
+            )
+        tensors = fingerprint(network, source.blocks)
+        name, caveats = getattr(batches, "name", ""), []
+        if given.network is None:
+            if aside := left_aside(network, checkpoint):
+                caveats.append(tensors_aside(aside))
+            if activation := assumed_activation(checkpoint, self.setup.model):
+                caveats.append(activation_assumed(activation))
+        environment = {
+            **numbers.environment,
+            "feedback_saved": checkpoint.feedback is not None,
+            "checkpoint_sha256": digest,
+            "weights_digest": tensors.digest,
+            **({} if own_data or self._data_digest is None else {"data_sha256": self._data_digest}),
+        }
+        facts = Facts(
+            method=checkpoint.method,
+            seed=checkpoint.seed,
+            claimed_acc=checkpoint.test_acc,
+            notes="; ".join(
+                filter(
+                    None,
+                    [f"{path.name} on {name}" if name else path.name, getattr(batches, "note", "")],
+                )
+            ),
+            caveats=tuple(caveats),
+            config=checkpoint.plain_config,
+            untrained=checkpoint.content.get("untrained") is True,
+            fingerprint=tensors,
+        )
+        inputs = getattr(batches, "inputs", None) or Inputs(data=name)
+        numbers = msgspec.structs.replace(numbers, environment=environment, inputs=inputs)
+        return Record(facts=facts, metrics=tuple(metrics), measurement=numbers)
+
+    @cached_property
+    def data(self) -> DataSet:
+        """The test split, decoded once."""
+        from .load.data import DataSet, as_data_set, load_data
+
+        spec = self.setup.data
+        if spec is None:
+            raise AuditError(
+                "no test data: add --fa-data=SPEC, or override the fixture fa_test_data"
+            )
+        if isinstance(spec, DataSet):
+            return spec
+        made = None if self.registry is None else self.registry.load_data(spec, self.setup.base)
+        return load_data(spec, base=self.setup.base) if made is None else as_data_set(made, spec)
+
+    @cached_property
+    def device(self) -> str:
+        """Where networks are measured."""
+        from .load.network import choose_device
+
+        return str(choose_device(self.setup.device))
+
+    @cached_property
+    def credit_function(self) -> Callable[..., Any] | None:
+        """The function that gives the method's credit, where the setup names one."""
+        from .load.specs import import_object
+
+        credit = self.setup.credit
+        return import_object(credit, "credit function") if isinstance(credit, str) else credit
+
+    def checkpoint(self, path: Path) -> Checkpoint:
+        """The file, read without running code from it unless that was allowed."""
+        from .load.checkpoint import checkpoint_of, load_checkpoint
+
+        unsafe = self.setup.unsafe
+        content = (
+            None if self.registry is None else self.registry.load_checkpoint(path, unsafe=unsafe)
+        )
+        return (
+            load_checkpoint(path, unsafe=unsafe)
+            if content is None
+            else checkpoint_of(content, path)
+        )
+
+    def network(self, checkpoint: Checkpoint) -> nn.Module:
+        """The network of a checkpoint, its tensors loaded."""
+        from .load.network import build_network
+
+        return build_network(checkpoint, self.setup.model)
+
+    def batches(
+        self, checkpoint: Checkpoint, network: nn.Module, data: DataSet | None = None
+    ) -> Iterable[Any]:
+        """The test split as a network takes it."""
+        from .load.data import EvalBatches
+        from .load.network import wants_flat
+
+        data = (self.data if data is None else data).for_checkpoint(
+            checkpoint.config, self.setup.normalize
+        )
+        flatten = not isinstance(data.x, Mapping) and wants_flat(network, data.x[0])
+        return EvalBatches(data, self.setup.batch_size, flatten=flatten)
+
+    def _credit(self, checkpoint: Checkpoint, given: Overrides) -> Any:
+        from .measure.credit import CreditSource, function_name
+
+        content = checkpoint.content or {
+            "state_dict": checkpoint.state_dict,
+            "config": checkpoint.config,
+        }
+        if given.credit is not None:
+            return CreditSource(given.credit, "the fixture fa_credit", content)
+        try:
+            function = self.credit_function
+        except AuditError as error:  # it concerns (f) alone
+            return CreditSource(checkpoint=content, problem=str(error))
+        named = (
+            self.setup.credit
+            if isinstance(self.setup.credit, str)
+            else function and function_name(function)
+        )
+        return CreditSource(function, named or "", content)
+
+    def write_control(self, path: Path, out: Path, seed: int | None = None) -> str:
+        """Write the network to train as the control of a checkpoint; replaces no file."""
+        from .measure.control import make_control, saved_control
+
+        if out.exists():
+            raise AuditError(f"{out}: exists already; name another file with --out, or remove it")
+        checkpoint = self.checkpoint(path)
+        network = self.network(checkpoint)
+        inputs = (
+            None if self.setup.data is None else next(iter(self.batches(checkpoint, network)))[0]
+        )
+        seed = checkpoint.seed if seed is None else seed
+        control = make_control(
+            network, self.setup.stream, inputs=inputs, seed=seed or 0, from_scratch=True
+        ).cpu()
+        config = {**checkpoint.config, "frozen": True, **({} if seed is None else {"seed": seed})}
+        write_atomically(out, saved_control(control, config))
+        total = sum(parameter.numel() for parameter in control.parameters())
+        held = sum(
+            parameter.numel() for parameter in control.parameters() if not parameter.requires_grad
+        )
+        return (
+            f"{out}: all weights re-initialised with seed {seed or 0}. "
+            f"Do not train {held:,} of its {total:,} parameters, those of the blocks: "
+            "frozen_parameters names them"
+        )
+
+
+def _filled(overrides: Overrides, auditor: Auditor, path: Path) -> Overrides:
+    """The overrides with a copy of their network that holds the tensors of a control."""
+    import copy
+    from dataclasses import replace
+
+    from .load.network import load_into
+
+    network = copy.deepcopy(overrides.network)
+    assert network is not None
+    load_into(network, auditor.checkpoint(path))
+    return replace(overrides, network=network)
+
+
+def _lacking(held: Record | None, metrics: Sequence[str]) -> list[str]:
+    known = set() if held is None else set(held.metrics)
+    return [name for name in metrics if not known & {name, *COVERED_BY.get(name, ())}]
+
+
+def _joined(held: Record | None, new: Record) -> Record:
+    """One record of both: what was not measured before is taken from the new one."""
+    if held is None:
+        return new
+    unset = Measurement()
+    fields = {
+        name: getattr(new.measurement, name)
+        for name in Measurement.__struct_fields__
+        if getattr(new.measurement, name) != getattr(unset, name)
+    }
+    numbers = msgspec.structs.replace(held.measurement, **fields)
+    print_ = new.facts.fingerprint if new.facts.fingerprint.blocks else held.facts.fingerprint
+    facts = msgspec.structs.replace(held.facts, fingerprint=print_)
+    return Record(facts=facts, metrics=(*held.metrics, *new.metrics), measurement=numbers)
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Let an error name the file that it is about."""
+    try:
+        yield
+    except AuditError as error:
+        raise AuditError(
+            str(error) if str(error).startswith(what) else f"{what}: {error}"
+        ) from error
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield

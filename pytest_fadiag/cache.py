@@ -1,0 +1,74 @@
+"""Measurements kept by content, one file a key, so that all workers measure each once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .files import write_atomically
+
+
+def key_of(values: Mapping[str, Any]) -> str:
+    """The key of what a result depends on."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:40]
+
+
+class Cache:
+    """JSON values by key in a folder; without a usable one a warning, and nothing is kept."""
+
+    def __init__(
+        self, folder: Path | None = None, warn: Callable[[str], None] = warnings.warn
+    ) -> None:
+        self.folder, self.warn = folder, warn
+
+    def get(self, key: str) -> Any:
+        """What is kept; ``None`` where nothing is, or what is there is broken."""
+        if self.folder is None:
+            return None
+        try:
+            return json.loads((self.folder / f"{key}.json").read_text("utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def put(self, key: str, value: Any) -> None:
+        """Keep a value in one step."""
+        if self.folder is None:
+            return
+        try:
+            write_atomically(self.folder / f"{key}.json", json.dumps(value, allow_nan=False))
+        except OSError as error:
+            self._give_up(error)
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Let one process at a time measure what a key stands for."""
+        lock = None
+        if self.folder is not None:
+            from filelock import FileLock
+
+            logging.getLogger("filelock").setLevel(logging.WARNING)
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock = FileLock(self.folder / f"{key}.lock")
+                lock.acquire()
+            except (
+                OSError,
+                NotImplementedError,
+            ) as error:  # the latter on file systems without locks
+                self._give_up(error)
+                lock = None
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _give_up(self, error: Exception) -> None:
+        self.folder = None
+        self.warn(f"measurements are not kept for the next run: {error}")

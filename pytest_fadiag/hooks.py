@@ -1,0 +1,95 @@
+"""What an audit can do: what is built in, and what other packages add through :mod:`hookspecs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from . import hookspecs
+from .judge import diagnostics
+from .judge.errors import AuditError
+from .show.outputs import OUTPUTS, Output
+
+if TYPE_CHECKING:
+    from .load.data import DataSet
+    from .measure.types import Metric
+
+GROUP = "pytest_fadiag"
+
+
+class Registry:
+    """What the plugins of one manager offer; their diagnostics are known until ``close``."""
+
+    def __init__(self, manager: pluggy.PluginManager) -> None:
+        self.hook: Any = manager.hook
+        self.added: list[str] = []
+        for diagnostic in (one for some in self.hook.pytest_fadiag_diagnostics() for one in some):
+            diagnostics.register(diagnostic)
+            self.added.append(diagnostic.name)
+
+    def close(self) -> None:
+        """Forget the diagnostics of other packages."""
+        for name in self.added:
+            diagnostics.unregister(name)
+        self.added = []
+
+    def metrics(self) -> dict[str, Callable[[Any], Metric]]:
+        """What measures the diagnostics of other packages."""
+        return {
+            name: maker
+            for some in self.hook.pytest_fadiag_metrics()
+            for name, maker in some.items()
+        }
+
+    def outputs(self) -> dict[str, Output]:
+        """The kinds of ``--fa-report``, the built-in ones first."""
+        added = {
+            kind: out for some in self.hook.pytest_fadiag_outputs() for kind, out in some.items()
+        }
+        return {**OUTPUTS, **{kind: out for kind, out in added.items() if kind not in OUTPUTS}}
+
+    def load_checkpoint(self, path: Path, *, unsafe: bool) -> Any:
+        """What another package reads from a file; ``None`` where none knows its format."""
+        return self.hook.pytest_fadiag_load_checkpoint(path=path, unsafe=unsafe)
+
+    def load_data(self, spec: str, base: Path) -> DataSet | None:
+        """The data that another package reads for a SPEC."""
+        data: DataSet | None = self.hook.pytest_fadiag_load_data(spec=spec, base=base)
+        return data
+
+
+def load_packages(manager: pluggy.PluginManager) -> None:
+    """Register what installed packages name in their entry points."""
+    for name in sorted({entry.name for entry in entry_points(group=GROUP)}):
+        try:
+            manager.load_setuptools_entrypoints(GROUP, name)
+        except Exception as error:  # whatever the package does when it is imported
+            raise AuditError(
+                f"the extension {name!r} (entry point of {GROUP}) cannot be loaded: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+
+@cache
+def installed() -> Registry:
+    """What the installed packages offer: the registry of a process without pytest."""
+    manager = _Manager("pytest")
+    manager.add_hookspecs(hookspecs)
+    load_packages(manager)
+    return Registry(manager)
+
+
+class _Manager(pluggy.PluginManager):
+    """Takes functions by their names, as pytest does."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        options = super().parse_hookimpl_opts(plugin, name)
+        if options is None and name.startswith(f"{GROUP}_"):
+            marked: Any = pluggy.HookimplMarker("pytest")(getattr(plugin, name))
+            return marked.pytest_impl  # type: ignore[no-any-return]
+        return options

@@ -1,0 +1,171 @@
+"""From a path to a report: what is measured once, what is kept, and what makes it be measured again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+import pytest_fadiag.measure.run as run
+from pytest_fadiag import AuditError, Control, ResidualMLP, Score, audit, diagnose
+from pytest_fadiag.auditor import Auditor, Overrides
+from pytest_fadiag.cache import Cache
+from pytest_fadiag.judge.diagnostics import select
+from pytest_fadiag.load.controls import parse_controls
+from pytest_fadiag.load.data import load_data
+from pytest_fadiag.load.setup import Setup
+
+FACTORY = """
+import torch
+from pytest_fadiag import ResidualMLP
+
+def make():
+    return ResidualMLP(8, 12, 2, 3)
+"""
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A checkpoint, a control and 1,400 samples of three classes."""
+    generator = torch.Generator().manual_seed(0)
+    x, noise = torch.randn(1400, 8, generator=generator), torch.randn(1400, generator=generator)
+    y = ((x[:, 0] * x[:, 1] + 0.3 * noise) > 0).long() + (x[:, 2] > 1).long()
+    numpy.savez(tmp_path / "data.npz", x=x.numpy(), y=y.numpy())
+    for seed, name in enumerate(("bp_s1", "frozen_bp_s1")):
+        torch.manual_seed(seed)
+        state = ResidualMLP(8, 12, 2, 3).state_dict()
+        config = {"method": "bp", "seed": 1, "frozen": name.startswith("frozen")}
+        torch.save({"state_dict": state, "config": config}, tmp_path / f"{name}.pt")
+    return tmp_path
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The metrics of each measurement that is really made."""
+    made: list[list[str]] = []
+    measure = run.measure
+
+    def counted(source: Any, metrics: Any, **rest: Any) -> Any:
+        made.append(list(metrics))
+        return measure(source, metrics, **rest)
+
+    monkeypatch.setattr(run, "measure", counted)
+    return made
+
+
+def auditor(repo: Path, **setup: Any) -> Auditor:
+    setup = {"data": "data.npz", "base": repo, **setup}
+    return Auditor(Setup(**setup), cache=Cache(repo / "cache"))
+
+
+def report(repo: Path, keys: str = "abc", by: Auditor | None = None, **rest: Any) -> Any:
+    return (by or auditor(repo)).report(repo / "bp_s1.pt", diagnostics=select(keys), **rest)
+
+
+def test_a_checkpoint_is_measured_once_and_then_kept(repo: Path, passes: list[list[str]]) -> None:
+    first = report(repo)
+    later = auditor(repo)
+    assert report(repo, by=later).to_dict() == first.to_dict() and len(passes) == 1
+    assert later.kept == {repo / "bp_s1.pt"}
+
+
+def test_what_is_missing_is_added_and_the_rest_is_not_measured_again(
+    repo: Path, passes: list[list[str]]
+) -> None:
+    report(repo, "ab")
+    assert report(repo, "abe").depth is not None
+    assert passes[1] == ["depth"]
+    assert report(repo, "a").depth == report(repo, "abe").depth and len(passes) == 2
+
+
+@pytest.mark.parametrize("changed", ["weights", "data", "code", "setting"])
+def test_what_the_numbers_depend_on_makes_them_be_measured_again(
+    repo: Path, passes: list[list[str]], changed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(repo)
+    (repo / f"nets_{changed}.py").write_text(FACTORY, "utf-8")
+    (repo / "layers.py").write_text("", "utf-8")
+    setup = {"model": f"nets_{changed}:make"}
+    report(repo, by=auditor(repo, **setup))
+    if changed == "weights":
+        content = torch.load(repo / "bp_s1.pt", weights_only=True)
+        content["state_dict"]["embed.weight"][0, 0] += 1
+        torch.save(content, repo / "bp_s1.pt")
+    elif changed == "data":
+        data = dict(numpy.load(repo / "data.npz"))
+        data["x"][0, 0] += 1
+        numpy.savez(repo / "data.npz", **data)
+    elif changed == "code":
+        (repo / "layers.py").write_text("x = 1", "utf-8")
+    else:
+        setup["normalize"] = "0.1/2"
+    report(repo, by=auditor(repo, **setup))
+    assert len(passes) == 2
+
+
+def test_what_a_fixture_gives_is_measured_and_never_stored(
+    repo: Path, passes: list[list[str]]
+) -> None:
+    torch.manual_seed(5)
+    network, by = ResidualMLP(8, 12, 2, 3), auditor(repo)
+    given = Overrides(network=network)
+    own = report(repo, by=by, overrides=given)
+    assert report(repo, by=by, overrides=given).to_dict() == own.to_dict() and len(passes) == 1
+    assert report(repo, by=auditor(repo)).residual_norms != own.residual_norms
+    assert len(passes) == 2
+    x, y = load_data("data.npz", base=repo).x, load_data("data.npz", base=repo).y
+    assert own.residual_norms == diagnose(network, [(x, y)]).residual_norms
+
+
+def test_a_broken_or_forged_entry_is_measured_again(repo: Path, passes: list[list[str]]) -> None:
+    report(repo)
+    (entry,) = (repo / "cache").glob("*.json")
+    for broken in ("{", "[]", json.dumps({"facts": {}, "metrics": "a", "measurement": 3})):
+        entry.write_text(broken, "utf-8")
+        report(repo)
+    assert len(passes) == 4
+
+
+def test_a_cache_that_cannot_be_written_is_said_once(repo: Path) -> None:
+    said: list[str] = []
+    (repo / "file").write_text("", "utf-8")
+    by = Auditor(Setup(data="data.npz", base=repo), cache=Cache(repo / "file" / "x", said.append))
+    assert report(repo, by=by).residual_norms
+    assert len(said) == 1 and "not kept" in said[0]
+
+
+def test_an_error_names_the_file_and_is_raised_again_without_measuring(repo: Path) -> None:
+    (repo / "bp_s1.pt").write_bytes(b"nothing")
+    by = auditor(repo)
+    for _ in range(2):
+        with pytest.raises(AuditError, match=r"bp_s1\.pt"):
+            report(repo, by=by)
+
+
+def test_a_control_file_is_evaluated_on_the_same_images_and_paired(repo: Path) -> None:
+    controls = parse_controls([str(repo / "frozen_bp_s1.pt")])
+    made = report(repo, "d", control=controls)
+    assert made.control.source == "frozen_bp_s1.pt" and made.control.score.images == 1400
+    assert made.control.score.order == made.score.order and made.control.score.correct
+
+
+def test_without_a_usable_control_depth_utility_stands_in(repo: Path) -> None:
+    at_chance = Control(Score(1 / 3, 1400))
+    assert "depth-utility" in report(repo, "abcd", control=at_chance).diagnostics
+    assert "depth-utility" not in report(repo, "abcd", control=0.61).diagnostics
+
+
+def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Path) -> None:
+    made = report(repo, "ad", control=parse_controls(["dfa=0.3"]))
+    assert "dfa" in made.finding("d").error and made.finding("a").measured
+
+
+def test_audit_gives_what_the_auditor_gives(repo: Path) -> None:
+    public = audit(repo / "bp_s1.pt", data="data.npz", frozen=0.4, base=repo)
+    assert public.to_dict() == report(repo, "abcd", control=0.4).to_dict()
+    with pytest.raises(AuditError, match="percentage"):
+        audit(repo / "bp_s1.pt", data="data.npz", frozen=34.9, base=repo)
