@@ -1,0 +1,283 @@
+"""An audit as a value: one row per checkpoint or log, one margin per method.
+
+The same structs are in memory, cross xdist and stand in the JSON file.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from functools import cached_property
+
+import msgspec
+
+from ..judge.diagnostics import Diagnostic, available
+from ..judge.margins import SeedMargin
+from ..judge.protocol import published
+from ..judge.report import Report
+from ..judge.verdict import left_open, sentence
+
+Keys = tuple[str, ...]
+
+
+class Outcome(str, enum.Enum):
+    """What became of one test, from the mildest to the worst; of several the worst counts."""
+
+    NOT_RUN = "not run"
+    PASSED = "passed"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    FAILED = "failed"
+    ERROR = "error"
+
+    @classmethod
+    def worst(cls, outcomes: Iterable[Outcome]) -> Outcome:
+        """The one that counts."""
+        return max(outcomes, key=list(cls).index)
+
+
+def decide(found: str | None, expected: str | None) -> Outcome:
+    """The outcome of a test by what was found and what a record expects.
+
+    Both are PASS, FIRE, INCONCLUSIVE, or nothing.
+
+    >>> decide("FIRE", None).value, decide("FIRE", "FIRE").value, decide(None, "PASS").value
+    ('failed', 'xfailed', 'skipped')
+    """
+    if found is None:
+        return Outcome.SKIPPED if expected in (None, "PASS") else Outcome.FAILED
+    if found != (expected or "PASS"):
+        return Outcome.FAILED
+    return Outcome.PASSED if found == "PASS" else Outcome.XFAILED
+
+
+class Verdict(str, enum.Enum):
+    """What an audit says about one network."""
+
+    WALK_BACK = "walk back"
+    TRUSTWORTHY = "trustworthy"
+    INCOMPLETE = "incomplete"
+
+
+class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a row, by which every output decides; diagnostics are named by their keys."""
+
+    verdict: Verdict | None = None
+    """``None`` where nothing was judged: an error, a skip, or a run that ended before."""
+    fired: Keys = ()
+    passed: Keys = ()
+    likely: Keys = ()
+    """Which of both are only likely: a log gives a bound, or a proxy of the number."""
+    exempted: Keys = ()
+    """Which passed although their number crosses its threshold."""
+    unmeasured: Keys = ()
+    undecided: dict[str, str] = {}
+    """Why a row in which nothing fired is not trustworthy, by key: «not measured», «error»."""
+    errors: Keys = ()
+    """Those whose test was an error; what fired in such a test still counts."""
+    not_run: Keys = ()
+    as_expected: bool | None = None
+    """Whether what fired is what was recorded, as far as it ran; ``None`` without a record."""
+    expected: Keys | None = None
+    published: str = ""
+    """What the published form of the protocol says, if the row is judged by one: FAIL(D1+D2)."""
+    reason: str = ""
+    """The first line of an error."""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as a report words it: «needs walk-back: …», «incomplete: …»."""
+        return sentence(self.fired, self.likely, self.undecided)
+
+
+class Row(msgspec.Struct, frozen=True, dict=True):
+    """What a run knows about one checkpoint or log."""
+
+    checkpoint: str
+    """Its id: the node id without the diagnostic."""
+    method: str
+    seed: int | None = None
+    report: Report | None = None
+    outcomes: dict[str, Outcome] = {}
+    """By the key of the diagnostic; empty where a test used the whole report."""
+    reason: str = ""
+    """The first line of an error."""
+    expected: Keys | None = None
+    """The keys that a record expects to fire."""
+    group: str | None = None
+    """The name of the margin over seeds that the row belongs to."""
+    cached: bool = False
+
+    @property
+    def partial(self) -> bool:
+        """Whether the row comes from a training log."""
+        return self.report is not None and self.report.partial
+
+    @property
+    def place(self) -> tuple[bool, str, int, str]:
+        """Where the row stands in the table: logs last, by method, seed and id."""
+        return self.partial, self.method, -1 if self.seed is None else self.seed, self.checkpoint
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file, or nothing where no file was measured."""
+        return (
+            "" if self.report is None else str(self.report.environment.get("checkpoint_sha256", ""))
+        )
+
+    @cached_property
+    def status(self) -> RowStatus:
+        """What became of the row; without outcomes every finding counts."""
+        report, outcomes = self.report, self.outcomes
+        errors = tuple(key for key, outcome in outcomes.items() if outcome is Outcome.ERROR)
+        not_run = tuple(key for key, outcome in outcomes.items() if outcome is Outcome.NOT_RUN)
+        judged = [
+            finding
+            for finding in (report.findings if report else ())
+            if (finding.key in outcomes or not outcomes)
+            and finding.key not in not_run
+            and (finding.fired or finding.key not in errors)  # what is an error cannot pass
+        ]
+        if report is None or not judged:
+            return RowStatus(errors=errors, not_run=not_run, reason=self.reason)
+        fired = tuple(f.key for f in judged if f.fired)
+        passed = tuple(f.key for f in judged if f.measured and not f.fired)
+        states = {f.key: report.state(f) for f in judged if not f.fired}
+        states |= dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
+        undecided = {} if fired else left_open(states)
+        stands = Verdict.INCOMPLETE if undecided else Verdict.TRUSTWORTHY
+        as_expected = None
+        if self.expected is not None and (fired or passed):
+            due = {key for key in self.expected if key in states or key in fired}
+            as_expected = due == set(fired)
+        return RowStatus(
+            verdict=Verdict.WALK_BACK if fired else stands,
+            fired=fired,
+            passed=passed,
+            likely=tuple(f.key for f in judged if f.measured and not f.exact),
+            exempted=tuple(f.key for f in judged if f.exempted and not f.fired),
+            unmeasured=tuple(f.key for f in judged if not f.measured),
+            undecided=undecided,
+            errors=errors,
+            not_run=not_run,
+            as_expected=as_expected,
+            expected=self.expected,
+            published=published(
+                report.protocol, fired, (*fired, *(key for key in passed if not states[key]))
+            ),
+            reason=self.reason,
+        )
+
+    @property
+    def first_fired(self) -> dict[str, int]:
+        """The epoch at which each diagnostic first fired, as far as a log tells."""
+        return {} if self.report is None else self.report.first_fired
+
+    def __add__(self, other: Row) -> Row:
+        """Two rows of one checkpoint as one: the worst outcomes, the report in which most fired.
+
+        Numbers and diagnostics that this report lacks are taken from the other.
+        """
+        outcomes = {
+            key: Outcome.worst(row.outcomes[key] for row in (self, other) if key in row.outcomes)
+            for key in sorted(
+                {**self.outcomes, **other.outcomes}, key=lambda key: (len(key) > 1, key)
+            )
+        }
+        reports = [row.report for row in (self, other) if row.report is not None]
+        reports.sort(key=lambda report: (len(report.fired), len(report.findings)), reverse=True)
+        report = reports[0] if reports else None
+        if report is not None and set(reports[-1].diagnostics) - set(report.diagnostics):
+            empty: tuple[object, ...] = (None, (), {}, 0, "")
+            lacking = [name for name in report.__struct_fields__ if getattr(report, name) in empty]
+            changes = {name: getattr(reports[-1], name) for name in lacking}
+            names = dict.fromkeys([*report.diagnostics, *reports[-1].diagnostics])
+            report = msgspec.structs.replace(report, **{**changes, "diagnostics": tuple(names)})
+        return msgspec.structs.replace(
+            self,
+            report=report,
+            outcomes=outcomes,
+            reason=self.reason or other.reason,
+            expected=other.expected if self.expected is None else self.expected,
+            group=self.group or other.group,
+            cached=self.cached and other.cached,
+        )
+
+
+class Margin(msgspec.Struct, frozen=True):
+    """What became of the test of one method's margin over its seeds."""
+
+    name: str
+    """The id of the test without ``::seed-margin``."""
+    method: str
+    partial: bool = False
+    margin: SeedMargin | None = None
+    outcome: Outcome = Outcome.NOT_RUN
+    reason: str = ""
+    expected: str | None = None
+    """PASS, FIRE or INCONCLUSIVE, where recorded."""
+
+    @property
+    def as_expected(self) -> bool | None:
+        """Whether the verdict is the recorded one; ``None`` without a record."""
+        recorded = self.expected is not None and self.margin is not None
+        return self.outcome in (Outcome.PASSED, Outcome.XFAILED) if recorded else None
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an audit comes from, and what measures it again; paths start at the root folder."""
+
+    created: str
+    """ISO 8601, UTC."""
+    command: str = ""
+    commit: str | None = None
+    """Of the repository; with a «+» where files were changed since."""
+    versions: dict[str, str] = {}
+    options: dict[str, tuple[str, ...]] = {}
+    """Every option that was set, by name, on the command line or in the ini file."""
+    files: dict[str, str] = {}
+    """The SHA-256 of every checkpoint, log and control, by path."""
+    root: str = ""
+    """The root folder, where it is recorded."""
+
+
+class Audit(msgspec.Struct, frozen=True, dict=True):
+    """Everything that a run found; every output is made from it."""
+
+    rows: tuple[Row, ...]
+    margins: tuple[Margin, ...] = ()
+    shard: tuple[int, int] | None = None
+    """Which part of how many this is."""
+    origin: Origin | None = None
+    interrupted: bool = False
+
+    @property
+    def reports(self) -> list[Report]:
+        """The reports of all rows that have one."""
+        return [row.report for row in self.rows if row.report is not None]
+
+    @cached_property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Those that a report was asked for; without any report those that run by default."""
+        asked = {name for report in self.reports for name in report.diagnostics}
+        return tuple(d for d in available() if (d.name in asked if asked else d.by_default))
+
+    @property
+    def exit_code(self) -> int:
+        """What pytest would return: 0 passed, 1 failed, 2 interrupted, 5 nothing ran."""
+        outcomes = [outcome for row in self.rows for outcome in row.outcomes.values()]
+        outcomes += [margin.outcome for margin in self.margins]
+        if self.interrupted:
+            return 2
+        if not set(outcomes) - {Outcome.NOT_RUN}:
+            return 5
+        bad = {Outcome.FAILED, Outcome.ERROR, Outcome.NOT_RUN}
+        return int(not bad.isdisjoint(outcomes))
+
+
+def united(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """The rows of single tests as one row per checkpoint, in the order of the table."""
+    by_id: dict[str, Row] = {}
+    for row in rows:
+        by_id[row.checkpoint] = by_id[row.checkpoint] + row if row.checkpoint in by_id else row
+    return tuple(sorted(by_id.values(), key=lambda row: row.place))

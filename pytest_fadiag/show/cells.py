@@ -1,0 +1,155 @@
+"""The audit table as cells, once for terminal, Markdown and page."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+
+import msgspec
+
+from ..judge.diagnostics import Column, columns
+from ..judge.margins import SeedVerdict
+from ..judge.words import fraction, one_line
+from .audit import Audit, Margin, Outcome, Row
+from .words import margin_words, tone, words
+
+ACCURACY = Column("acc", lambda report: report.headline_acc, fraction, 0)
+"""The number that belongs to no diagnostic."""
+NONE = "–"
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """A piece of text with its colour (red for what fired), and what else an output may show."""
+
+    text: str = NONE
+    tone: str = ""
+    short: str | None = None
+    """The text for a narrow table: without the deviation or the bounds."""
+    sort: float | None = None
+    hint: str = ""
+    """What the finding says that rests on this number."""
+    marked: bool = False
+    """Whether something fired or is exempted here, so that the column stays as long as possible."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line: a row of the audit, or a method over its seeds."""
+
+    name: str
+    seed: str
+    numbers: tuple[Cell, ...]
+    verdict: Cell
+    first: str = ""
+    """When each diagnostic first fired, where a log tells."""
+    row: Row | None = None
+
+
+class Table(msgspec.Struct, frozen=True):
+    """The lines of an audit and the columns of their numbers."""
+
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+
+
+def table_of(audit: Audit) -> Table:
+    """Each method's rows, then its mean over seeds with the verdict on its margin."""
+    keys = {diagnostic.key for diagnostic in audit.diagnostics}
+    shown = (ACCURACY, *(column for column in columns() if column.key in keys))
+    alike = Counter((row.method, row.seed, row.partial) for row in audit.rows)
+    groups: dict[str, list[Row]] = {}
+    for row in audit.rows:
+        groups.setdefault(row.group or _name(row.method, row.partial), []).append(row)
+    margins = {margin.name: margin for margin in audit.margins}
+    lines: list[Line] = []
+    for group in dict.fromkeys([*groups, *margins]):
+        rows = groups.get(group, [])
+        for row in rows:
+            unique = alike[row.method, row.seed, row.partial] == 1
+            name = _name(row.method, row.partial) if unique else row.checkpoint
+            lines.append(_row(shown, row, one_line(name)))
+        lines += _over_seeds(shown, one_line(group), rows, margins.get(group))
+    filled = [n for n in range(len(shown)) if any(line.numbers[n].text != NONE for line in lines)]
+    return Table(
+        tuple(shown[n] for n in filled),
+        tuple(
+            msgspec.structs.replace(line, numbers=tuple(line.numbers[n] for n in filled))
+            for line in lines
+        ),
+    )
+
+
+def _name(method: str, partial: bool) -> str:
+    return f"{method} (log)" if partial else method
+
+
+def _row(shown: tuple[Column, ...], row: Row, name: str) -> Line:
+    report, status = row.report, row.status
+    findings = {finding.key: finding for finding in report.findings} if report else {}
+    numbers = []
+    for column in shown:
+        value = column.value(report) if report else None
+        if report is None or value is None:
+            numbers.append(Cell())
+            continue
+        finding = findings.get(column.key)
+        own = [other for other in shown if other.key == column.key]
+        same = [o for o in own if finding and repr(o.value(report)) == repr(finding.value)]
+        decides = finding is not None and column is (same or own)[-1]
+        fired, exempted = (
+            decides and column.key in keys for keys in (status.fired, status.exempted)
+        )
+        text = column.text(report) if column.text else column.show(value)
+        numbers.append(
+            Cell(
+                text + "^" * exempted,
+                "red" if fired else "",
+                sort=value if math.isfinite(value) else None,
+                hint=finding.headline if finding and decides else "",
+                marked=fired or exempted,
+            )
+        )
+    epochs = {key: f"{key}{':' * (len(key) > 1)}{n}" for key, n in row.first_fired.items()}
+    first = [text if key in status.fired else f"({text})" for key, text in epochs.items()]
+    said, seed = words(status), "" if row.seed is None else str(row.seed)
+    judged = status.verdict is not None
+    verdict = Cell(said, tone(status), hint=status.sentence if judged else "", marked=judged)
+    return Line(name, seed, tuple(numbers), verdict, " ".join(first), row)
+
+
+def _over_seeds(
+    shown: tuple[Column, ...], name: str, rows: list[Row], margin: Margin | None
+) -> list[Line]:
+    """The mean of several seeds and their margin; two runs of one seed have no mean over seeds."""
+    reports = [row.report for row in rows if row.report is not None]
+    seeds = {row.seed for row in rows if row.report is not None} - {None}
+    means = len(reports) > 1 and len(seeds) == len(reports)
+    if not means and margin is None:
+        return []
+    numbers = [_mean(column, [column.value(r) for r in reports]) for column in shown]
+    verdict = Cell("mean ± sd", short="mean")
+    if margin is not None:
+        failed = margin.margin and margin.margin.verdict is SeedVerdict.FIRE
+        bad = failed or margin.as_expected is False or margin.outcome is Outcome.ERROR
+        short = margin_words(margin, bounds=False)
+        known = margin.margin is not None
+        verdict = Cell(margin_words(margin), "red" if bad else "", short=short, marked=known)
+    count = margin.margin.seeds if margin and margin.margin else len(reports)
+    cells = numbers if means else [Cell()] * len(shown)
+    return [Line(name, f"n={count}", tuple(cells), verdict)]
+
+
+def _mean(column: Column, values: list[float | None]) -> Cell:
+    """The mean, rounded to the digit of its deviation: «0.8926 ± 0.0035», «590 ± 140»."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known or len(known) < len(values):
+        return Cell()
+    mean, sd = statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0
+    short = f"{mean:.3g}" if column.text else column.show(mean)
+    if "e" in short or not sd:
+        return Cell(f"{short} ± {column.show(sd).lstrip('+') if sd else 0}", short=short, sort=mean)
+    first = -math.floor(math.log10(float(f"{sd:.1e}")))
+    digits = min(first + 1, max(len(short.partition(".")[2]), first))
+    sign = "+" if short.startswith("+") else ""
+    exact = f"{round(mean, digits):{sign}.{max(digits, 0)}f}".replace("-", "−")
+    return Cell(f"{exact} ± {round(sd, digits):.{max(digits, 0)}f}", short=short, sort=mean)

@@ -1,0 +1,156 @@
+"""Several audits as one: the parts of a divided audit, or audits of different checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from ..judge.errors import AuditError
+from ..judge.report import Report
+from ..judge.seeds import SeedReport
+from ..judge.words import and_more
+from .audit import Audit, Keys, Margin, Outcome, Row, decide, united
+from .compare import compare
+
+SAME_OPTIONS = (
+    *("checkpoint", "log", "seeds", "model", "stream", "normalize", "frozen"),
+    *("diagnostics", "protocol", "credit"),
+)
+"""Options that the parts of one audit share; data and thresholds are compared by rows."""
+
+
+def combine(
+    audits: Sequence[Audit],
+    thresholds: Mapping[str, float | str] | None = None,
+    expected: Callable[[str, str], Keys | None] | None = None,
+    margins: Mapping[str, str] | None = None,
+) -> Audit:
+    """The rows of all audits with the margins over their seeds; a contradiction is an error.
+
+    ``thresholds`` judge all rows again, ``expected`` says by id and method what a record expects to
+    fire, ``margins`` what it expects of margins over seeds.
+
+    >>> combine([read_audit(Path("1.json")), read_audit(Path("2.json"))])  # doctest: +SKIP
+    """
+    changes = thresholds or {}
+    parts = [audit for audit in audits if audit.shard is not None]
+    _check_parts(parts)
+    rows: dict[str, Row] = {}
+    limits: dict[str, object] = {}
+    for row in (row for audit in audits for row in audit.rows):
+        judged = _judged(row, changes, expected)
+        other = rows.setdefault(row.checkpoint, judged)
+        problems = _contradiction(other, judged)
+        if problems:
+            raise AuditError(f"two audits of {row.checkpoint}: {problems}; leave one out")
+        rows[row.checkpoint] = other if other is judged else other + judged
+        for name, value in judged.report.thresholds.by_name().items() if judged.report else ():
+            if limits.setdefault(name, value) != value and len(audits) > 1:
+                raise AuditError(
+                    f"different thresholds: {name} is {limits[name]} in one, {value} in another; "
+                    f"say which with --threshold={name}=…"
+                )
+    if len(audits) == 1 and not changes and expected is None:
+        return audits[0]
+    recorded = {m.name: m.expected for audit in audits for m in audit.margins if m.expected}
+    found = united(rows.values())
+    origins = [audit.origin for audit in audits if audit.origin is not None]
+    origin = None
+    if origins and (len(audits) == 1 or len(parts) == len(audits) == len(origins)):
+        files = {path: digest for one in origins for path, digest in one.files.items()}
+        origin = msgspec.structs.replace(origins[0], files=files)
+    return Audit(
+        found,
+        margins_of(found, recorded if margins is None else margins),
+        origin=origin,
+        interrupted=any(audit.interrupted for audit in audits),
+    )
+
+
+def _check_parts(parts: Sequence[Audit]) -> None:
+    """Refuse parts of different audits, and parts of which one is missing."""
+    shards = {audit.shard for audit in parts if audit.shard is not None}
+    totals = {total for _, total in shards}
+    if len(totals) > 1:
+        numbers = " and ".join(map(str, sorted(totals)))
+        raise AuditError(f"these are parts of different audits: divided by {numbers}")
+    absent = [
+        part for total in totals for part in range(1, total + 1) if (part, total) not in shards
+    ]
+    if absent:
+        which = and_more([f"{part}/{total}" for total in totals for part in absent])
+        raise AuditError(f"part {which} is missing; audit it with --fa-shard={which}")
+    data = {
+        r.environment["data_sha256"]
+        for p in parts
+        for r in p.reports
+        if "data_sha256" in r.environment
+    }
+    if len(data) > 1:
+        raise AuditError("these are parts of different audits: their test data differ")
+    options = [audit.origin.options if audit.origin else {} for audit in parts]
+    for name in SAME_OPTIONS:
+        values = {option.get(name) for option in options}
+        if len(values) > 1:
+            raise AuditError(f"these are parts of different audits: --fa-{name} differs")
+
+
+def _contradiction(one: Row, other: Row) -> str:
+    """Why two rows cannot be of one measurement; nothing where they can."""
+    if one.digest and other.digest and one.digest != other.digest:
+        return "they are different files"
+    if one is other or one.report is None or other.report is None:
+        return ""
+    shared = tuple(name for name in one.report.diagnostics if name in other.report.diagnostics)
+    result = compare(
+        one.report.replace(diagnostics=shared), other.report.replace(diagnostics=shared)
+    )
+    moved = [str(m) for m in result.moved if not {repr(m.before), repr(m.now)} & {"None", "[]"}]
+    problems = [*result.changed, *moved]
+    return and_more(problems, 2) if problems else ""
+
+
+def _judged(
+    row: Row,
+    changes: Mapping[str, float | str],
+    expected: Callable[[str, str], Keys | None] | None,
+) -> Row:
+    """The row judged by other thresholds or another record; a test's own failure stays."""
+    if row.report is None or not (changes or expected):
+        return row
+    keys = row.expected if expected is None else expected(row.checkpoint, row.method)
+    report = row.report.replace(thresholds=row.report.thresholds.replace(**changes))
+    outcomes = dict(row.outcomes)
+    for key, outcome in row.outcomes.items():
+        if outcome is _outcome(row.report, key, row.expected):
+            outcomes[key] = _outcome(report, key, keys)
+    return msgspec.structs.replace(row, report=report, outcomes=outcomes, expected=keys)
+
+
+def _outcome(report: Report, key: str, expected: Keys | None) -> Outcome:
+    finding = report.finding(key)
+    found = ("FIRE" if finding.fired else "PASS") if finding.measured else None
+    record = None if expected is None else "FIRE" if key in expected else "PASS"
+    return Outcome.ERROR if finding.error else decide(found, record)
+
+
+def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin, ...]:
+    """The margin of each group of seeds, computed from its rows."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.group and row.report is not None:
+            groups.setdefault(row.group, []).append(row)
+    margins = []
+    for name, seeds in groups.items():
+        reports = [row.report for row in seeds if row.report is not None]
+        margin, expected = Margin(name, seeds[0].method, seeds[0].partial), recorded.get(name)
+        try:
+            minimum = reports[0].thresholds.frozen_acc_margin_pp
+            result = SeedReport.of(seeds[0].method, reports, minimum).margin
+            found = {"margin": result, "outcome": decide(result.verdict.value, expected)}
+        except AuditError as error:
+            skip = all(report.control is None for report in reports)
+            found = {"outcome": Outcome.SKIPPED if skip else Outcome.ERROR, "reason": str(error)}
+        margins.append(msgspec.structs.replace(margin, expected=expected, **found))
+    return tuple(margins)

@@ -1,0 +1,213 @@
+"""The one comparison of two reports of a network: number by number, then what follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..judge.records import plain
+from ..judge.report import Report
+from ..judge.words import and_more
+from .audit import Audit, Row
+from .words import words
+
+
+class Tolerance(NamedTuple):
+    """How far a number may move: with the same setting, and on another machine."""
+
+    same: float
+    elsewhere: float
+    relative: bool = False
+
+
+NORM = Tolerance(1e-5, 1e-2, relative=True)
+COSINE = Tolerance(1e-5, 1e-2)
+FRACTION = Tolerance(1e-5, 1e-3)
+POINTS = Tolerance(1e-3, 1e-1)
+TOLERANCES = {
+    "cross_batch_stability": COSINE,
+    "output_error_drift": COSINE,
+    "sample_invariance": COSINE,
+    "cosine": COSINE,
+    "gamma": COSINE,
+    "null_mean": COSINE,
+    "null_sd": COSINE,
+    "null_low": COSINE,
+    "null_high": COSINE,
+    "nudge": COSINE,
+    "random_nudge": COSINE,
+    "error": COSINE,
+    "value": FRACTION,
+    "probes": FRACTION,
+    "null": FRACTION,
+    "headline_acc": FRACTION,
+    "frozen_baseline_acc": FRACTION,
+    "claimed_acc": FRACTION,
+    "eval_class_share": FRACTION,
+    "label_class_share": FRACTION,
+    "predicted_class_share": FRACTION,
+    "outside": FRACTION,
+    "interval": POINTS,
+    "step_intervals": POINTS,
+}
+"""By field; any other number is compared as a norm is."""
+SETTING = ("torch", "device", "device_name", "dtype", "threads", "tf32")
+"""The parts of the environment that change the last digits of a measurement."""
+NOT_COMPARED = {"environment", "thresholds", "config", "notes", "caveats", "doubts", "correct"}
+
+
+class Difference(NamedTuple):
+    """One number that moved."""
+
+    size: float
+    """Absolute or relative, as its tolerance is; infinite where it came, went or became NaN."""
+    field: str
+    before: Any
+    now: Any
+    allowed: float
+
+    def __str__(self) -> str:
+        return f"{self.field} {_shown(self.before)} → {_shown(self.now)}"
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two reports of one network, or why there are not two."""
+
+    elsewhere: tuple[str, ...] = ()
+    """In what the settings of the two measurements differ: «torch 2.1 → 2.2»."""
+    largest: Difference | None = None
+    moved: tuple[Difference, ...] = ()
+    """The numbers that moved by more than their tolerance, the farthest first."""
+    changed: tuple[str, ...] = ()
+    """What is judged differently, in words: «(a) residual-growth: pass → fire»."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Everything that differs, in words."""
+        return (*self.changed, *map(str, self.moved))
+
+
+def compare(before: Report, now: Report) -> Comparison:
+    """Compare two reports of one network.
+
+    >>> compare(report, report).problems  # doctest: +SKIP
+    ()
+    """
+    pairs = {name: (before.environment.get(name), now.environment.get(name)) for name in SETTING}
+    elsewhere = [f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two]
+    found = sorted(_differences(_numbers(before), _numbers(now), bool(elsewhere)), reverse=True)
+    facts: dict[str, tuple[object, object]] = {
+        "method": (before.method_name, now.method_name),
+        "seed": (before.seed, now.seed),
+        "checkpoint": _digests(before, now, "checkpoint_sha256"),
+        "test data": _digests(before, now, "data_sha256"),
+        "diagnostics": (" ".join(before.diagnostics), " ".join(now.diagnostics)),
+        "control": (_control(before), _control(now)),
+    }
+    then, after = before.thresholds.by_name(), now.thresholds.by_name()
+    facts |= {name: (value, after.get(name)) for name, value in then.items()}
+    for one in before.findings:
+        two = now.finding(one.key)
+        facts[f"({one.key}) {one.name}"] = (one.status.value, two.status.value)
+    facts["verdict"] = (before.verdict, now.verdict)
+    return Comparison(
+        tuple(elsewhere),
+        found[0] if found else None,
+        tuple(difference for difference in found if difference.size > difference.allowed),
+        tuple(f"{name}: {one} → {two}" for name, (one, two) in facts.items() if one != two),
+    )
+
+
+def diff(old: Audit, new: Audit) -> list[str]:
+    """What changed from one audit to another, one line for each difference."""
+    before = {row.checkpoint: row for row in old.rows}
+    lines = [
+        f"{row.checkpoint}: new, {words(row.status)}"
+        for row in new.rows
+        if row.checkpoint not in before
+    ]
+    now = {row.checkpoint: row for row in new.rows}
+    for name, row in before.items():
+        other = now.get(name)
+        if other is None:
+            lines.append(f"{name}: gone, was {words(row.status)}")
+        else:
+            lines += [f"{name}: {text}" for text in _changes(row, other)]
+    verdicts = {
+        margin.name: margin.margin and margin.margin.verdict.value for margin in old.margins
+    }
+    for margin in new.margins:
+        verdict = margin.margin and margin.margin.verdict.value
+        if verdicts.get(margin.name, verdict) != verdict:
+            lines.append(f"{margin.name}::seed-margin: {verdicts[margin.name]} → {verdict}")
+    return lines
+
+
+def _changes(row: Row, other: Row) -> Iterator[str]:
+    if words(row.status) != words(other.status):
+        yield f"{words(row.status)} → {words(other.status)}"
+    if row.report is not None and other.report is not None:
+        result = compare(row.report, other.report)
+        yield from result.problems
+        if result.problems and result.elsewhere:
+            yield f"measured elsewhere: {', '.join(result.elsewhere)}"
+
+
+def _numbers(report: Report) -> dict[str, Any]:
+    names = [name for name in report.__struct_fields__ if name not in NOT_COMPARED]
+    return {name: plain(getattr(report, name)) for name in names}
+
+
+def _differences(
+    one: Any, two: Any, elsewhere: bool, field: str = "", path: str = ""
+) -> Iterator[Difference]:
+    """Every number of both, at any depth; ``field`` is the innermost name."""
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        for name in (one.keys() | two.keys()) - NOT_COMPARED:
+            inner = f"{path}.{name}" if path else name
+            yield from _differences(one.get(name), two.get(name), elsewhere, name, inner)
+    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
+        for index, (a, b) in enumerate(zip(one, two, strict=True)):
+            yield from _differences(a, b, elsewhere, field, f"{path}[{index}]")
+    else:
+        tolerance = TOLERANCES.get(field, NORM)
+        allowed = tolerance.elsewhere if elsewhere else tolerance.same
+        if _is_number(one) and _is_number(two):
+            scale = max(abs(one), abs(two)) if tolerance.relative else 1.0
+            yield Difference(abs(one - two) / scale if scale else 0.0, path, one, two, allowed)
+        elif one != two and not (isinstance(one, str) and isinstance(two, str)):
+            yield Difference(math.inf, path, one, two, allowed)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} numbers"
+    return (
+        f"{value:.6g}"
+        if isinstance(value, float)
+        else "not measured"
+        if value is None
+        else str(value)
+    )
+
+
+def _digests(before: Report, now: Report, name: str) -> tuple[str, str]:
+    one, two = (str(report.environment.get(name, ""))[:12] for report in (before, now))
+    return (one, two) if one and two else ("", "")
+
+
+def _control(report: Report) -> str:
+    control = report.control
+    if control is None:
+        return "none"
+    doubts = (
+        and_more([doubt.text for doubt in control.doubts], 9) if control.doubts else "no doubts"
+    )
+    return f"{control.kind.value}, {control.method}, seed {control.seed}, {doubts}"

@@ -1,0 +1,102 @@
+"""The audit as one JSON document, and back.
+
+``python -m pytest_fadiag.show.json`` prints the schema.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .. import __version__
+from ..files import read_bytes
+from ..judge.errors import AuditError
+from ..judge.records import plain
+from .audit import Audit, Margin, Outcome, Row
+from .words import words
+
+FORMAT = "pytest-fadiag audit"
+VERSION = 1
+JUDGED = {Outcome.PASSED, Outcome.FAILED, Outcome.XFAILED}
+
+
+def document(audit: Audit) -> dict[str, Any]:
+    """The structs as plain JSON values; what follows from a row is added, and not read back."""
+    head = {"format": FORMAT, "version": VERSION, "pytest_fadiag": __version__}
+    rows, margins = map(_row, audit.rows), map(_margin, audit.margins)
+    return {**head, **_fields(audit), "rows": list(rows), "margins": list(margins)}
+
+
+def json_text(audit: Audit) -> str:
+    """The document as a file holds it."""
+    return json.dumps(document(audit), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_audit(path: Path) -> Audit:
+    """The audit that ``--fa-report=json`` wrote, or of a certificate's folder, judged again.
+
+    >>> read_audit(Path("certificate")).rows[0].report.verdict  # doctest: +SKIP
+    'needs walk-back: residual stream exploded'
+    """
+    file = path / "audit.json" if path.is_dir() else path
+    try:
+        return audit_of(msgspec.json.decode(read_bytes(file)))
+    except OSError as error:
+        raise AuditError(f"cannot be read: {error.strerror or error}\n  {file}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise AuditError(f"not JSON: {error}\n  {file}") from None
+    except AuditError as error:
+        raise AuditError(f"{error}\n  {file}") from None
+
+
+def audit_of(values: Any) -> Audit:
+    """The audit that :func:`document` wrote."""
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise AuditError("not an audit; expected the JSON that --fa-report=json writes")
+    if values.get("version") != VERSION:
+        raise AuditError(
+            f"expected version {VERSION} but got {values.get('version')!r}; audit again"
+        )
+    try:
+        audit = msgspec.convert(values, Audit, strict=False)
+    except msgspec.ValidationError as error:
+        raise AuditError(f"not a valid audit: {error}") from None
+    twice = [
+        name for name, times in Counter(row.checkpoint for row in audit.rows).items() if times > 1
+    ]
+    if twice:
+        raise AuditError(f"not a valid audit: two rows of {twice[0]!r:.200}")
+    for row in audit.rows:
+        if row.report is None and not JUDGED.isdisjoint(row.outcomes.values()):
+            raise AuditError(
+                f"not a valid audit: {row.checkpoint!r:.200} was judged, but has no report"
+            )
+    return audit
+
+
+def _fields(struct: msgspec.Struct) -> dict[str, Any]:
+    return {name: plain(getattr(struct, name)) for name in struct.__struct_fields__}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    status = row.status
+    derived = {
+        "status": words(status),
+        "verdict": status.verdict and status.verdict.value,
+        "fired": status.fired,
+        "published": status.published,
+    }
+    return {**_fields(row), **plain(derived), "report": row.report and row.report.to_dict()}
+
+
+def _margin(row: Margin) -> dict[str, Any]:
+    return {**_fields(row), "verdict": row.margin and row.margin.verdict.value}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(msgspec.json.schema(Audit), indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,108 @@
+"""The audit as one self-contained HTML page, and one report as the output of a notebook's cell."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from ..judge.words import one_line, printable
+from .audit import Audit, Row
+from .cells import table_of
+from .charts import charts_for, training
+from .json import document
+from .svg import sample, svg
+from .words import fired_counts, headline, legend, notes, rule, setting
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def page(audit: Audit) -> str:
+    """The page; by their digests only its own style and script run, whatever a name holds."""
+    from markupsafe import Markup
+
+    style, script = (_file(f"page.{kind}") for kind in ("css", "js"))
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    table, rows = table_of(audit), [row for row in audit.rows if row.report is not None]
+    methods = list(dict.fromkeys(row.method for row in rows))
+    cards = []
+    for diagnostic in audit.diagnostics:
+        fired, answered = fired_counts(audit, diagnostic.key)
+        drawn = [Markup(svg(chart)) for chart in charts_for(rows, diagnostic)]
+        said = {name: getattr(diagnostic, name) for name in ("key", "name", "question")}
+        cards.append(
+            said
+            | {
+                "rule": rule(diagnostic, audit),
+                "fired": fired,
+                "answered": answered,
+                "charts": drawn,
+            }
+        )
+    data = json.dumps(document(audit), allow_nan=False).replace("<", "\\u003c")
+    template = _environment().get_template("page.html")
+    return template.render(
+        audit=audit,
+        headline=headline(audit),
+        setting=setting(audit),
+        legend=legend(audit),
+        notes=notes(audit),
+        table=table,
+        first=any(line.first for line in table.lines),
+        methods=[(name, Markup(sample(number))) for number, name in enumerate(methods)],
+        cards=cards,
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        data=Markup(data),
+    )
+
+
+def cell(row: Row) -> str:
+    """One network as a notebook shows it: no style or script of its own."""
+    return _environment().get_template("network.html").render(line=table_of(Audit((row,))).lines[0])
+
+
+@cache
+def _environment() -> Environment:
+    """Templates that escape whatever they are given, invisible characters too."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    def spelled(value: object) -> object:
+        return value if isinstance(value, Markup) else one_line(str(value))
+
+    def charts(row: Row) -> list[Markup]:
+        asked = row.report.asked if row.report else ()
+        own = [chart for diagnostic in asked for chart in charts_for([row], diagnostic)]
+        return [Markup(svg(chart)) for chart in (*own, *training([row]))]
+
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=spelled,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["pairs"] = lambda held: ", ".join(
+        f"{key} {value}" for key, value in held.items()
+    )
+    environment.filters["block"] = lambda value: escape(printable(str(value)))
+    environment.globals["charts"] = charts
+    return environment
+
+
+def _file(name: str) -> str:
+    return files(__package__).joinpath("templates", name).read_text("utf-8")
+
+
+def _digest(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -1,0 +1,222 @@
+"""Rows, their status, and what a record makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import builders
+import msgspec
+import pytest
+from show.samples import of
+
+from pytest_fadiag.show.audit import Audit, Outcome, Row, Verdict, decide, united
+from pytest_fadiag.show.words import (
+    headline,
+    legend,
+    margin_words,
+    notes,
+    rule,
+    setting,
+    tone,
+    words,
+)
+
+PASSED, FAILED, SKIPPED, XFAILED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED, Outcome.XFAILED
+NO_CONTROL: dict[str, Any] = {"control": None, "frozen_baseline_acc": None}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "outcome"),
+    [
+        ("PASS", None, PASSED),
+        ("FIRE", None, FAILED),
+        ("INCONCLUSIVE", None, FAILED),
+        (None, None, SKIPPED),
+        ("PASS", "PASS", PASSED),
+        ("FIRE", "FIRE", XFAILED),
+        ("INCONCLUSIVE", "INCONCLUSIVE", XFAILED),
+        ("PASS", "FIRE", FAILED),
+        ("FIRE", "PASS", FAILED),
+        (None, "PASS", SKIPPED),
+        (None, "FIRE", FAILED),
+    ],
+)
+def test_a_record_decides_with_what_was_found(found: str, expected: str, outcome: Outcome) -> None:
+    assert decide(found, expected) is outcome
+
+
+@pytest.mark.parametrize(
+    ("row", "said", "colour"),
+    [
+        (builders.row(builders.healthy()), "trustworthy", "green"),
+        (builders.row(builders.exploded()), "walk back (a b d)", "red"),
+        (builders.row(builders.healthy(**NO_CONTROL)), "incomplete (d not measured)", "yellow"),
+        (builders.row(builders.PENALISED), "walk back (d; c not measured)", "red"),
+        (builders.row(builders.exploded(), expected=("a", "b", "d")), "walk back (a b d)", "red"),
+        (
+            builders.row(builders.exploded(), expected=("a",)),
+            "walk back (a b d), expected a",
+            "red",
+        ),
+        (builders.row(builders.healthy(), expected=("b",)), "trustworthy, expected b", "green"),
+        (
+            builders.row(builders.exploded(), expected=()),
+            "walk back (a b d), expected nothing",
+            "red",
+        ),
+        (
+            Row("x", "x", reason="bad\nfile", outcomes={"a": Outcome.ERROR}),
+            "error: bad\\nfile",
+            "red",
+        ),
+        (Row("x", "x", outcomes={"a": Outcome.NOT_RUN}), "not run", "red"),
+        (Row("x", "x", outcomes={"a": SKIPPED}), "skipped", ""),
+    ],
+)
+def test_a_row_says_what_became_of_it(row: Row, said: str, colour: str) -> None:
+    assert words(row.status) == said
+    assert tone(row.status) == colour
+
+
+def test_an_error_cannot_pass_and_a_fire_in_it_still_counts() -> None:
+    errors = dict.fromkeys("ab", Outcome.ERROR) | dict.fromkeys("cd", PASSED)
+    healthy, exploded = (
+        builders.row(made, outcomes=errors) for made in (builders.healthy(), builders.exploded())
+    )
+    assert words(healthy.status) == "incomplete (a b error)"
+    assert healthy.status.passed == ("c", "d")
+    assert exploded.status.fired == ("a", "b", "d") and exploded.status.errors == ("a", "b")
+
+
+def test_only_what_ran_counts() -> None:
+    report = builders.exploded()
+    assert builders.row(report, outcomes={"c": PASSED}).status.fired == ()
+    assert builders.row(report, outcomes={"a": FAILED, "b": Outcome.NOT_RUN}).status.fired == ("a",)
+    assert Row("x", "dfa", report=report).status.fired == (
+        "a",
+        "b",
+        "d",
+    )  # a test used the whole report
+
+
+def test_a_likely_fire_has_a_question_mark() -> None:
+    fired = builders.row(builders.PENALISED.replace(bp_grad_norms=(None, None, 1e-9, None, None)))
+    assert words(fired.status) == "walk back (b? d; c not measured)"
+    assert "? likely, as far as a log tells" in legend(of(fired))
+
+
+def test_a_control_in_doubt_leaves_a_row_incomplete() -> None:
+    probes = builders.probed(builders.healthy(), 0.85, 0.9, 0.9, 0.9, 0.9, null=0.88)
+    status = builders.row(probes, outcomes=dict.fromkeys("abcd", PASSED)).status
+    assert status.verdict is Verdict.INCOMPLETE
+    assert words(status) == "incomplete (d in doubt)"
+
+
+def test_rows_of_one_checkpoint_become_one() -> None:
+    made = builders.exploded()
+    whole = builders.row(made)
+    single = [
+        builders.row(made, outcomes={key: outcome}) for key, outcome in whole.outcomes.items()
+    ]
+    assert united(reversed(single)) == (whole,)
+    worse = builders.row(made, outcomes={"a": Outcome.ERROR}, reason="lost")
+    (row,) = united([*single, worse])
+    assert row.outcomes == whole.outcomes | {"a": Outcome.ERROR} and row.reason == "lost"
+    lenient = made.replace(thresholds=made.thresholds.replace(h_norm_explosion_ratio=1e9))
+    for pair in ((made, lenient), (lenient, made)):
+        (row,) = united(map(builders.row, pair))
+        assert row.report == made  # of two thresholds the one that more falls short of
+
+
+def test_reports_of_one_checkpoint_add_up() -> None:
+    whole = builders.probed(builders.exploded())
+    alone = whole.replace(diagnostics=("depth-utility",), residual_norms=(), bp_grad_norms=())
+    rest = whole.replace(diagnostics=whole.diagnostics[:4], depth=None)
+    (row,) = united([builders.row(alone), builders.row(rest)])
+    assert row.report is not None
+    assert row.report == whole.replace(diagnostics=row.report.diagnostics)
+
+
+def test_rows_cross_a_process_as_they_are(audit: Audit) -> None:
+    for row in audit.rows:
+        assert msgspec.convert(msgspec.to_builtins(row), Row) == row
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "interrupted", "code"),
+    [
+        ([PASSED, XFAILED, SKIPPED], False, 0),
+        ([PASSED, FAILED], False, 1),
+        ([PASSED, Outcome.ERROR], False, 1),
+        ([PASSED, Outcome.NOT_RUN], False, 1),
+        ([Outcome.NOT_RUN], False, 5),
+        ([], False, 5),
+        ([PASSED], True, 2),
+    ],
+)
+def test_an_audit_exits_as_pytest_does(
+    outcomes: list[Outcome], interrupted: bool, code: int
+) -> None:
+    row = Row("x", "x", outcomes=dict(zip("abcd", outcomes, strict=False)))
+    assert Audit((row,), interrupted=interrupted).exit_code == code
+
+
+def test_margins_are_called_by_their_interval() -> None:
+    high, around = builders.seed_margin(5.0), builders.seed_margin(2.0)
+    assert margin_words(builders.margin("dfa")) == "margin < 2 pp [−11.5, −9.9]"
+    assert margin_words(builders.margin("dfa", margin=high), bounds=False) == "margin ≥ 2 pp"
+    assert margin_words(builders.margin("dfa", margin=around)) == "inconclusive [+1.2, +2.8]"
+    assert (
+        margin_words(builders.margin("dfa", expected="PASS"), bounds=False)
+        == "margin < 2 pp, expected ≥ 2 pp"
+    )
+    assert margin_words(builders.margin("dfa", margin=None, outcome=SKIPPED)) == "no control"
+    assert (
+        margin_words(builders.margin("dfa", margin=None, outcome=Outcome.ERROR, reason="x"))
+        == "error: x"
+    )
+
+
+def test_the_headline_counts(audit: Audit) -> None:
+    assert headline(audit) == (
+        "7 checkpoints and 1 log: 3 to walk back, 2 trustworthy, 1 incomplete, "
+        "2 without a verdict; seed margins: 1 pass, 1 fail, 1 skipped"
+    )
+    assert headline(of(builders.row(builders.exploded()))) == "dfa, seed 42: walk back (a b d)"
+    assert headline(msgspec.structs.replace(audit, interrupted=True)).startswith(
+        "interrupted: 7 checkpoints"
+    )
+    three = builders.row(builders.exploded(protocol="three"))
+    assert headline(of(three, builders.row(builders.healthy()))).endswith("D1 to D3: 1 FAIL")
+
+
+def test_a_record_that_is_met_is_one_line(audit: Audit) -> None:
+    met = of(
+        builders.row(builders.exploded(), expected=("a", "b", "d")),
+        builders.row(builders.healthy(), expected=()),
+    )
+    assert legend(met) == ["all 2 verdicts match the record"]
+    assert "differs from expected.json: 2 of 2 verdicts" in legend(audit)
+
+
+def test_notes_name_rows_once_and_what_differs() -> None:
+    rows = [
+        builders.row(builders.healthy(seed=seed, caveats=("cut",)), cached=True) for seed in (1, 2)
+    ]
+    rows.append(
+        builders.row(builders.healthy(seed=3, environment={"torch": "2.0"}).replace(thresholds=LOW))
+    )
+    found = notes(of(*rows))
+    assert "runs/bp_s1.pt and 1 more: cut" in found
+    assert "these rows differ in their torch versions: 2.0, 2.13.0" in found
+    assert "non-default thresholds: frozen_acc_margin_pp 1 (default 2)" in found
+    assert "2 of 3 results from the cache" in found
+
+
+LOW = builders.BP.thresholds.replace(margin_pp=1)
+
+
+def test_thresholds_are_said_in_words(audit: Audit) -> None:
+    rules = [rule(diagnostic, audit) for diagnostic in audit.diagnostics]
+    assert rules[0] == "fails if growth > 50×" and rules[3] == "fails if margin < 2 pp"
+    assert setting(audit)[-1] == "settings: per-block growth; known confounds exempted"

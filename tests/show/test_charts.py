@@ -1,0 +1,150 @@
+"""Charts as values, as SVG and as figures; in a browser the page as a whole."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import builders
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from show.samples import of
+
+from pytest_fadiag.show import charts
+from pytest_fadiag.show.audit import Audit
+from pytest_fadiag.show.charts import Chart, Series
+from pytest_fadiag.show.figures import figures, write_figures
+from pytest_fadiag.show.page import page
+from pytest_fadiag.show.svg import svg
+
+ROWS = [builders.row(builders.exploded()), builders.row(builders.healthy())]
+
+
+def test_what_fires_is_marked_where_it_fires() -> None:
+    dfa, bp = charts.norms(ROWS).series
+    assert dfa.fired == (1,) and bp.fired == ()  # the first block explodes
+    assert [one.fired for one in charts.gradients(ROWS).series] == [(4,), ()]
+    assert (dfa.colour, bp.colour) == (0, 1)
+
+
+def test_one_network_is_shown_with_what_it_may_not_exceed() -> None:
+    (most,) = charts.norms(ROWS[:1]).limits
+    assert most.ys == (None, 3e5, 2e8, 4.5e8, 5e8)
+    (floor,) = charts.gradients(ROWS).limits
+    assert floor.ys == (1e-7, 1e-7) and floor.name == "floor 1e-7"
+
+
+def test_findings_have_intervals_and_thresholds() -> None:
+    (margin,) = [d for d in of(*ROWS).diagnostics if d.key == "d"]
+    chart = charts.findings(ROWS, margin)
+    assert [one.ys for one in chart.series] == [(-10.7,), (14.0,)]
+    assert chart.series[0].low[0] < -10.7 < chart.series[0].high[0] and chart.series[0].fired == (
+        0,
+    )
+    assert chart.ticks == ("dfa", "bp") and chart.limits[0].ys == (2.0, 2.0)
+
+
+def test_credit_and_probes_have_their_nulls() -> None:
+    row = builders.row(builders.credited(builders.probed(builders.healthy()), 0.9, 0.0, 0.0, 0.0))
+    (gamma,) = charts.gamma([row]).series
+    assert (gamma.xs, gamma.fired) == ((1, 2, 3, 4), (1, 2, 3))
+    assert gamma.high == (0.1,) * 4
+    assert [one.role for one in charts.probes([row]).series] == ["network", "null"]
+    report = builders.credited(builders.healthy(), 0.0, 0.9, 0.0, 0.0)
+    assert report.credit is not None
+    credit = msgspec.structs.replace(report.credit, sites=("h_0", "h_1", "h_2", "h_3"))
+    (shifted,) = charts.gamma([builders.row(report.replace(credit=credit))]).series
+    assert (shifted.xs, shifted.fired) == ((0, 1, 2, 3), (2, 3))  # h_0 is not judged
+
+
+def test_training_curves_need_several_epochs(audit: Audit) -> None:
+    assert [chart.title for chart in charts.training(audit.rows)] == [
+        "‖h_L‖",
+        "‖g‖ of the deepest layer",
+        "accuracy",
+        "(c) cosine",
+    ]
+    assert charts.training([*ROWS, builders.row(builders.traced("dfa", 1, epochs=1))]) == []
+
+
+numbers = (
+    st.none()
+    | st.floats(allow_subnormal=False)
+    | st.sampled_from([0.0, -1.0, 1e300, 1e-300, math.nan])
+)
+
+
+@given(st.lists(numbers, min_size=1, max_size=6), st.booleans(), st.text(max_size=5))
+def test_any_numbers_can_be_drawn(ys: list[float | None], log: bool, name: str) -> None:
+    xs = tuple(map(float, range(len(ys))))
+    drawn = svg(Chart(name, (Series(name=name, xs=xs, ys=tuple(ys), fired=(0,)),), log=log))
+    root = ElementTree.fromstring(drawn)
+    marks = [element for element in root.iter() if element.find("title") is not None]
+    assert len(marks) == sum(y is not None for y in ys)
+    places = [float(mark.get("cy") or mark.get("y") or 50) for mark in marks]
+    assert all(0 <= place <= 200 for place in places)
+
+
+def test_figures_are_drawn_without_a_warning(audit: Audit, evil: Audit, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = figures(audit)
+        for name in "ab":
+            write_figures(evil, tmp_path / name)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+    assert list(drawn) == ["audit", "rescue", "depth", "credit"]
+    rows = drawn["audit"].axes[::4]
+    assert [axes.get_ylabel() for axes in rows] == ["bp", "dfa", "fa", "dfa-lam"]
+    assert [axes.get_title(loc="left") for axes in drawn["credit"].axes] == [
+        "(f) Γ and its permutation null",
+        "(f) Δloss along the credit, BP = 1",
+    ]
+    names = [text.get_text() for text in drawn["depth"].legends[0].get_texts()]
+    assert names == ["bp", "dfa", "re-initialised blocks", "threshold", "fails"]
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("chromium or chromedriver is not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    opened = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield opened
+    opened.quit()
+
+
+def test_the_page_works_in_a_browser(browser: Any, audit: Audit, tmp_path: Path) -> None:
+    file = tmp_path / "audit.html"
+    file.write_text(page(audit), "utf-8")
+    browser.get(file.as_uri())
+    run = browser.execute_script
+    rows = "[...document.querySelectorAll('tbody tr')]"
+    accuracies = f"return {rows}.map(row => parseFloat(row.cells[3].dataset.sort))"
+    original = run(accuracies)
+    run("document.querySelectorAll('thead button')[3].click()")
+    known = [value for value in run(accuracies) if value is not None]
+    assert known == sorted(known) and run(accuracies)[-1] is None
+    run("for (let i = 0; i < 2; i++) document.querySelectorAll('thead button')[3].click()")
+    assert run(accuracies) == original
+    run("document.querySelector('tbody a').click()")
+    assert run("return document.querySelectorAll('details[open]').length") in (0, 1)
+    run("document.getElementById('open').click()")
+    assert run("return document.querySelectorAll('details:not([open])').length") == 0
+    screen = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    assert run("return document.documentElement.scrollWidth") <= 390
+    assert browser.get_log("browser") == []
