@@ -1,0 +1,273 @@
+"""``fadiag``: the audit outside of a test suite; ``fadiag audit`` is a run of pytest."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .judge.errors import AuditError
+from .judge.words import printable
+from .options import OPTIONS, declare
+
+if TYPE_CHECKING:
+    import pytest
+
+USAGE_ERROR = 4
+VERIFIED = (
+    "model",
+    "stream",
+    "data",
+    "normalize",
+    "frozen",
+    "credit",
+    "device",
+    "threads",
+    "batch-size",
+    "unsafe-load",
+)
+"""The options of ``fadiag verify``: those that measure."""
+CONTROL = ("model", "stream", "data", "unsafe-load")
+"""Those of ``fadiag control``: what network a checkpoint holds."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with the exit code of a usage error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE_ERROR, f"{self.format_usage()}{self.prog}: {message}\n")
+
+    def add(self, names: Sequence[str]) -> None:
+        """Declare options of the audit without their prefix."""
+        for option in OPTIONS:
+            if option.name in names and option.flag:
+                self.add_argument(f"--{option.name}", action="store_true", help=option.help)
+            elif option.name in names:
+                action = "append" if option.many else "store"
+                shown = option.help.replace("%", "%%")
+                self.add_argument(
+                    f"--{option.name}",
+                    action=action,
+                    type=option.check,
+                    metavar=option.metavar,
+                    help=shown,
+                )
+
+
+def make_parser() -> _Parser:
+    """The commands and their options; those of ``audit`` are parsed by pytest."""
+    parser = _Parser(prog="fadiag", description="Audit networks trained without backpropagation.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(run: Any, example: str, description: str) -> _Parser:
+        """A command by its function."""
+        made: _Parser = commands.add_parser(
+            run.__name__,
+            help=description,
+            description=description,
+            epilog=f"example: fadiag {run.__name__} {example}",
+        )
+        made.set_defaults(run=run)
+        return made
+
+    made = command(
+        audit,
+        "runs/*.pt --data fashion-mnist:data --frozen 'runs/frozen_*.pt' --report html",
+        "Audit checkpoints (or training logs): one test per network and diagnostic, plus a summary "
+        "table. Every other option goes to pytest: -n 2, -q, -x, -k, --junitxml=FILE.",
+    )
+    made.add_argument(
+        "files", nargs="*", metavar="PATH", help="A checkpoint, a log, a glob or a folder"
+    )
+    made.add([option.name for option in OPTIONS])
+    made = command(
+        show,
+        "part-*.json --report html:audit.html",
+        "Print or write audits again, several as one: the parts of --shard, or different checkpoints.",
+    )
+    made.add_argument("audits", nargs="+", type=Path, metavar="AUDIT.json")
+    made.add(["threshold", "report", "expect"])
+    made = command(
+        diff, "old.json new.json", "What changed from one audit to another; 1 if anything did."
+    )
+    made.add_argument("old", type=Path)
+    made.add_argument("new", type=Path)
+    made = command(
+        verify,
+        "certificate/ --root unpacked/",
+        "Measure a certified audit again and report which rows reproduce. Code runs only if it is typed: --model, --credit.",
+    )
+    made.add_argument("certificate", type=Path)
+    made.add_argument(
+        "--root",
+        type=Path,
+        action="append",
+        default=[],
+        help="Where to look for the files (repeatable)",
+    )
+    made.add(VERIFIED)
+    made = command(
+        lint,
+        "src/ eval.py",
+        "Lint evaluation code for common mistakes in measuring credit; never runs it.",
+    )
+    made.add_argument("paths", nargs="+", metavar="PATH")
+    made = command(
+        control,
+        "runs/dfa_s42.pt --model mylab.models:build",
+        "Create an untrained frozen-random control for a checkpoint: re-initialised weights plus the list of block "
+        "parameters to keep frozen.",
+    )
+    made.add_argument("checkpoint", type=Path)
+    made.add_argument(
+        "--out", type=Path, help="The file to write (default: frozen_NAME.pt in the same folder)"
+    )
+    made.add_argument(
+        "--seed", type=int, help="The seed of the weights (default: the checkpoint's)"
+    )
+    made.add(CONTROL)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit codes are pytest's."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
+        return audit(words[1:])
+    options = make_parser().parse_args(words or ["--help"])
+    try:
+        return int(options.run(options))
+    except AuditError as error:
+        print(f"fadiag {options.command}: {printable(str(error))}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let pytest know ``--data`` beside ``--fa-data``: this module is a plugin of ``fadiag audit``."""
+    declare(parser, "--")
+
+
+def audit(words: Sequence[str]) -> int:
+    """Run pytest on files alone, not on the tests of the folder; words that are not options are the files."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        __name__,
+        "--fa-only",
+        *words_for_pytest(words),
+    ]
+    if os.name != "posix":
+        return subprocess.call(command)
+    sys.stdout.flush()
+    os.execv(
+        command[0], command
+    )  # in the place of this process: signals and the exit code are pytest's
+
+
+def words_for_pytest(words: Sequence[str]) -> list[str]:
+    """The words of ``fadiag audit`` for pytest, whose own parser tells which of them are not options.
+
+    >>> words_for_pytest(["runs/a.pt", "--durations", "5"])
+    ['--durations', '5', '--fa-checkpoint=runs/a.pt']
+    """
+    import pytest
+    from _pytest.config import get_config
+
+    from .load.names import is_log
+
+    config = get_config()
+    config.pluginmanager.register(sys.modules[__name__])
+    config.pluginmanager.load_setuptools_entrypoints("pytest11")
+    try:
+        files = config._parser.parse_known_args(words).file_or_dir
+    except pytest.UsageError:  # pytest says it
+        return list(words)
+    rest, named = list(words), []
+    for file in files:
+        if "::" not in file:
+            rest.remove(file)
+            kind = "log" if is_log(Path(file)) and not os.path.isdir(file) else "checkpoint"
+            named.append(f"--fa-{kind}={file}")
+    return [*rest, *named]
+
+
+def show(options: argparse.Namespace) -> int:
+    """Audits of earlier runs as one: its table, its files, and the exit code that its run would have."""
+    from .hooks import installed
+    from .session.expect import Expectations
+    from .session.files import destination
+    from .show.combine import combine
+    from .show.json import read_audit
+    from .show.table import table
+
+    outputs = installed().outputs()
+    places = [destination(outputs, text, Path.cwd()) for text in options.report or ()]
+    if any(path in map(Path.absolute, options.audits) for _, path in places):
+        raise AuditError("--report would overwrite an audit that is read; name another file")
+    record = Expectations.read(options.expect) if options.expect else None
+    audit = combine(
+        [read_audit(path) for path in options.audits],
+        dict(text.split("=", 1) for text in options.threshold or ()),
+        None if record is None else record.of,
+        None if record is None else record.margins,
+    )
+    print(table(audit, shutil.get_terminal_size((120, 24)).columns), end="")
+    for kind, path in places:
+        notes = [f"{kind} is not written: a variable is not set"]
+        if path is not None:
+            notes = [*outputs[kind].write(audit, path), f"{kind} written to {path}"]
+        print("\n".join(notes))
+    return audit.exit_code
+
+
+def diff(options: argparse.Namespace) -> int:
+    """What changed from one audit to another."""
+    from .hooks import installed
+    from .show.compare import diff as changes
+    from .show.json import read_audit
+
+    installed()
+    lines = changes(read_audit(options.old), read_audit(options.new))
+    print("\n".join(map(printable, lines)) or "nothing changed")
+    return int(bool(lines))
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Measure a certificate again."""
+    from .verify import verify as check
+
+    typed = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name in VERIFIED}
+    return check(options.certificate, options.root, **{**typed, "frozen": options.frozen or ()})
+
+
+def lint(options: argparse.Namespace) -> int:
+    """Lint evaluation code."""
+    from .lint import main as check
+
+    return check(options.paths)
+
+
+def control(options: argparse.Namespace) -> int:
+    """Write the network to train for a control."""
+    from .auditor import Auditor
+    from .hooks import installed
+    from .load.setup import Setup
+
+    path: Path = options.checkpoint
+    out = options.out or path.with_name(f"frozen_{path.with_suffix('.pt').name}")
+    setup = Setup(
+        data=options.data,
+        model=options.model,
+        stream=options.stream,
+        unsafe=options.unsafe_load,
+        device="cpu",
+    )
+    print(Auditor(setup, registry=installed()).write_control(path, out, options.seed))
+    return 0

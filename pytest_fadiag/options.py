@@ -1,0 +1,276 @@
+"""The command-line options and their ini twins in one table; imported by every run of pytest, so it imports nothing."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pytest
+
+CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pth.tar")
+"""How the names of checkpoints end among the arguments of pytest."""
+COUNT = "[1-9][0-9]*"
+QUIET = ("help", "version", "markers", "cacheshow", "showfixtures", "show_fixtures_per_test")
+"""Options of pytest that print something and end: they work whatever the ini file says."""
+
+
+class Option(NamedTuple):
+    """One setting: ``--fa-NAME`` on the command line, ``fa_NAME`` in the ini file."""
+
+    name: str
+    role: str
+    """``names`` what is audited, ``measures`` it, ``judges`` it, or ``shows`` it."""
+    metavar: str
+    help: str
+    like: str = r"[\s\S]*\S[\s\S]*"
+    """The pattern of a good value."""
+    default: str | None = None
+    many: bool = False
+    ini: bool = True
+
+    @property
+    def key(self) -> str:
+        """The name of the ini twin and of the parsed attribute."""
+        return f"fa_{self.field}"
+
+    @property
+    def field(self) -> str:
+        """The name among the settings."""
+        return self.name.replace("-", "_")
+
+    @property
+    def flag(self) -> bool:
+        """Whether it takes no value."""
+        return not self.metavar
+
+    def check(self, text: str) -> str:
+        """The value as it was given, if it is a good one; settings are read from it once all packages are known."""
+        if not re.fullmatch(self.like, text):
+            raise argparse.ArgumentTypeError(f"expected {self.metavar}, not {text!r}")
+        return text
+
+
+OPTIONS = (
+    Option(
+        "checkpoint",
+        "names",
+        "PATH|GLOB|DIR",
+        "Audit this checkpoint: a file, a glob, or a folder of checkpoints or as Hugging Face writes one "
+        "(repeatable). Every seed of --fa-seeds replaces {seed}. Write it with '=': --fa-checkpoint='runs/*.pt'",
+        many=True,
+    ),
+    Option(
+        "log",
+        "names",
+        "PATH|GLOB|DIR",
+        "Partial audit of a training log: a .json, .jsonl or .csv file, TensorBoard's event file, a glob or a "
+        "folder (repeatable)",
+        many=True,
+    ),
+    Option(
+        "seeds",
+        "names",
+        "N,N,…",
+        "Seeds that replace {seed} in --fa-checkpoint and --fa-log: 42,123,456",
+        r"\s*[0-9]+\s*(,\s*[0-9]+\s*)*",
+    ),
+    Option(
+        "missing",
+        "names",
+        "error|skip",
+        "If a checkpoint or log is missing: error, or skip it where others exist (default: error)",
+        "error|skip",
+        "error",
+    ),
+    Option(
+        "shard",
+        "names",
+        "K/N",
+        "Audit every N-th checkpoint, from the K-th on; `fadiag show` puts the parts together",
+        f"{COUNT}/{COUNT}",
+        ini=False,
+    ),
+    Option(
+        "only",
+        "names",
+        "",
+        "Collect nothing but the audit: the repo's own tests are neither run nor imported",
+    ),
+    Option(
+        "model",
+        "measures",
+        "SPEC",
+        "The network of the checkpoints: package.module:factory or torchvision:NAME (default: the reference "
+        "ResidualMLP, rebuilt from the tensor shapes)",
+    ),
+    Option(
+        "stream",
+        "measures",
+        "SPEC",
+        "The residual stream: 'blocks.* -> out_ln', the blocks and the module after them; a comma joins lists, * "
+        "matches inside a name (default: detected)",
+    ),
+    Option(
+        "data",
+        "measures",
+        "SPEC",
+        "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or .safetensors file with x and "
+        "y (or input_ids, …, labels), or package.module:factory",
+    ),
+    Option(
+        "normalize",
+        "measures",
+        "data|none|MEAN/STD",
+        "How inputs are normalised: data (its usual constants), none, or MEAN/STD with commas between channels "
+        "(default: images by the mean and std of each checkpoint's config, else by the usual constants, with a note)",
+    ),
+    Option(
+        "batch-size",
+        "measures",
+        "N",
+        "Maximum forward batch size; does not affect results (default: 512)",
+        COUNT,
+        "512",
+    ),
+    Option(
+        "frozen",
+        "measures",
+        "VALUE",
+        "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or glob, matched by "
+        "method and seed, or a JSON file (repeatable). Without it, depth-utility runs instead of frozen-margin",
+        many=True,
+    ),
+    Option(
+        "credit",
+        "measures",
+        "package.module:function",
+        "The method's credit at each block output, for credit-alignment: a function called with (model, x, y, "
+        "checkpoint) that returns a list of tensors (default: none, so credit-alignment runs only if asked for)",
+        r"[A-Za-z_][\w.]*:[A-Za-z_]\w*",
+    ),
+    Option(
+        "device",
+        "measures",
+        "auto|cpu|mps|cuda|cuda:N",
+        "Where networks are measured (default: auto, a GPU if there is one)",
+        r"auto|cpu|mps|cuda(:[0-9]+)?",
+        "auto",
+    ),
+    Option(
+        "threads",
+        "measures",
+        "N",
+        "CPU threads per measurement; more can change the last digits, so use -n for more cores (default: 1)",
+        COUNT,
+        "1",
+    ),
+    Option(
+        "log-batch",
+        "measures",
+        "N",
+        "The batch size at which the gradients of logs were taken (default: grad_batch_size of the log's config, "
+        "else assumed and said)",
+        COUNT,
+    ),
+    Option(
+        "log-columns",
+        "measures",
+        "KEY=COLUMN,…",
+        "Map the columns of logs: epoch=step,acc_eval=val/acc (default: inferred from their names and reported)",
+        "[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*",
+    ),
+    Option(
+        "unsafe-load",
+        "measures",
+        "",
+        "Let a checkpoint's pickle run code, such as that of a whole network; only for files you trust",
+        ini=False,
+    ),
+    Option(
+        "no-cache", "measures", "", "Measure everything again; neither read nor write the cache"
+    ),
+    Option(
+        "diagnostics",
+        "judges",
+        "KEYS",
+        "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all that can be measured "
+        "(default: abcd; e without --fa-frozen; f with --fa-credit). a residual-growth, b gradient-floor, "
+        "c direction-drift, d frozen-margin, e depth-utility, f credit-alignment",
+    ),
+    Option(
+        "protocol",
+        "judges",
+        "three|four",
+        "Judge by a published form: three (D1 residual-growth, D2 gradient-floor, D3 frozen-margin, confounds "
+        "flagged, no margin over seeds) or four (residual-growth to frozen-margin) (default: neither)",
+        "three|four",
+    ),
+    Option(
+        "threshold",
+        "judges",
+        "NAME=VALUE",
+        "Change a threshold (repeatable, on top of the ini file's): g_norm_floor (default: 1e-07), "
+        "h_norm_explosion_ratio (default: 50.0), stability_drift_ceiling (default: 0.3), frozen_acc_margin_pp or "
+        "margin_pp (default: 2.0), sample_invariance_minimum (default: 0.1), depth_utility_minimum_pp (default: "
+        "3.0), credit_aligned_share (default: 0.5), growth (default: per_block, else cumulative), confounds "
+        "(default: excuse, else flag)",
+        r"\s*[^=\s]+\s*=\s*\S+\s*",
+        many=True,
+    ),
+    Option(
+        "expect",
+        "judges",
+        "FILE",
+        'Recorded findings, a JSON object such as {"dfa": "abd", "dfa::seed-margin": "FIRE"}: what is listed is '
+        "expected to fire, what is not listed is expected to pass, and any change fails",
+    ),
+    Option(
+        "update-expect",
+        "shows",
+        "",
+        "Write what is found to the file of --fa-expect; refused where CI is set",
+        ini=False,
+    ),
+    Option(
+        "report",
+        "shows",
+        "TYPE[:DEST]",
+        "Write the audit (repeatable): json, markdown, html, figures, certificate, form, such as "
+        "markdown:$GITHUB_STEP_SUMMARY (default DEST: audit.json, audit.md, audit.html, figures, certificate, form.md)",
+        many=True,
+    ),
+)
+
+
+def declare(parser: pytest.Parser, prefix: str = "--fa-") -> None:
+    """Add every option and its ini twin; a bad value ends pytest with exit code 4."""
+    title = "audit of networks trained without backpropagation (pytest-fadiag)"
+    group = parser.getgroup("fadiag", title)
+    for option in OPTIONS:
+        flag, shown = f"{prefix}{option.name}", option.help.replace("%", "%%")
+        if option.flag:
+            group.addoption(flag, dest=option.key, action="store_true", default=None, help=shown)
+        else:
+            values = {"action": "append" if option.many else "store", "metavar": option.metavar}
+            group.addoption(flag, dest=option.key, type=option.check, help=shown, **values)
+        if option.ini and prefix == "--fa-":
+            kind = "bool" if option.flag else "linelist" if option.many else "string"
+            parser.addini(option.key, f"As {flag}", type=kind, default=None)  # type: ignore[arg-type]
+
+
+def is_asked_for(config: pytest.Config) -> bool:
+    """Whether this call of pytest names something to audit; tests with a marker ask for it later."""
+    if any(config.getoption(name, None) for name in QUIET):
+        return False
+    if hasattr(config, "workerinput"):
+        return "fadiag" in config.workerinput
+    named = (str(argument).partition("::")[0] for argument in config.args)
+    return (
+        any(name.endswith(CHECKPOINTS) for name in named)
+        or any(config.getoption(option.key, None) for option in OPTIONS)
+        or any(
+            config.getini(option.key) for option in OPTIONS if option.role == "names" and option.ini
+        )
+    )

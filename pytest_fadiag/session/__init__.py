@@ -1,0 +1,1 @@
+"""The pytest side of an audit; imported when something is audited, so that a run without one pays nothing."""

@@ -1,0 +1,136 @@
+"""Recorded findings: which diagnostics of which checkpoint or method are known to fire, and the record written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..files import read_json, write_atomically
+from ..judge.diagnostics import letters, select
+from ..judge.errors import AuditError
+from ..judge.margins import SeedVerdict
+from ..judge.words import plural
+from ..show.audit import Audit, Keys, Outcome, Row
+from .plan import SEED_MARGIN
+
+ENDING = f"::{SEED_MARGIN}"
+
+
+class Expectations(msgspec.Struct, frozen=True):
+    """The keys that are expected to fire, by checkpoint id or method, and verdicts of margins over seeds by name.
+
+    >>> Expectations.parse({"dfa": "abd", "dfa::seed-margin": "FIRE"}).of("runs/dfa_s42.pt", "dfa")
+    ('a', 'b', 'd')
+    """
+
+    keys: dict[str, Keys] = {}
+    margins: dict[str, str] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> Expectations:
+        """The record in a file."""
+        try:
+            return cls.parse(read_json(path))
+        except AuditError as error:
+            place = "" if str(path) in str(error) else f"\n  {path}"
+            raise AuditError(f"--fa-expect: {error}{place}") from None
+
+    @classmethod
+    def parse(cls, content: Any) -> Expectations:
+        """A JSON object of letters and verdicts."""
+        if not isinstance(content, dict):
+            raise AuditError(f"expected a JSON object, not a {type(content).__name__}")
+        keys, margins = {}, {}
+        for name, value in content.items():
+            if name.endswith(ENDING):
+                if value not in list(SeedVerdict):
+                    raise AuditError(f"{name!r}: expected {', '.join(SeedVerdict)}, not {value!r}")
+                margins[name.removesuffix(ENDING)] = str(value)
+            elif isinstance(value, str):
+                keys[name] = tuple(diagnostic.key for diagnostic in select(value)) if value else ()
+            else:
+                raise AuditError(
+                    f'{name!r}: expected the keys that fire, such as "abd", or "" for none, not {value!r}'
+                )
+        return cls(keys, margins)
+
+    def of(self, checkpoint: str, method: str) -> Keys:
+        """What is expected to fire; of what is not listed, nothing is."""
+        return self.keys.get(checkpoint, self.keys.get(method, ()))
+
+    def absent(self, rows: Mapping[str, str]) -> list[str]:
+        """The recorded names that are neither id nor method of a run: a run without them says nothing about them."""
+        return [name for name in self.keys if name not in rows and name not in rows.values()]
+
+    def updated(self, audit: Audit) -> dict[str, str]:
+        """The record with what an audit found; what was not judged keeps its entry."""
+        broken = [
+            row.checkpoint
+            for row in audit.rows
+            if {Outcome.ERROR, Outcome.NOT_RUN} & {*row.outcomes.values()}
+        ]
+        broken += [
+            f"{m.name}{ENDING}"
+            for m in audit.margins
+            if m.outcome in (Outcome.ERROR, Outcome.NOT_RUN)
+        ]
+        if broken or not audit.rows:
+            raise AuditError(f"{broken[0] if broken else 'the audit'} was not judged")
+        after = {name: letters(keys) for name, keys in self.keys.items()}
+        for method in dict.fromkeys(row.method for row in audit.rows):
+            found = {row.checkpoint: self._found(row) for row in audit.rows if row.method == method}
+            if (
+                method not in self.keys
+                and not found.keys() & self.keys
+                and len(set(found.values())) == 1
+            ):
+                after[method] = letters(next(iter(found.values())))
+            else:
+                after |= {
+                    name: letters(keys)
+                    for name, keys in found.items()
+                    if keys != self.of(name, method)
+                }
+        verdicts = {m.name: m.margin.verdict.value for m in audit.margins if m.margin is not None}
+        verdicts = {
+            **self.margins,
+            **{
+                name: said
+                for name, said in verdicts.items()
+                if said != self.margins.get(name, "PASS")
+            },
+        }
+        return {**after, **{f"{name}{ENDING}": verdict for name, verdict in verdicts.items()}}
+
+    def _found(self, row: Row) -> Keys:
+        """What fired, and of what was not measured what was recorded."""
+        measured = row.status.fired + row.status.passed
+        kept = (key for key in self.of(row.checkpoint, row.method) if key not in measured)
+        return tuple(sorted({*row.status.fired, *kept}, key=lambda key: (len(key) > 1, key)))
+
+
+def check_update(path: Path | None) -> None:
+    """Recording what is found needs a file and a person: on CI it would turn every change green."""
+    if path is None:
+        raise AuditError("--fa-update-expect: name the file to write with --fa-expect=FILE")
+    if os.environ.get("CI", "").lower() not in ("", "0", "false"):
+        raise AuditError(
+            "--fa-update-expect: refused where CI is set; update the record on your machine"
+        )
+    if path.exists():
+        Expectations.read(path)
+
+
+def update(path: Path | None, audit: Audit) -> str:
+    """Write the record whole, or not at all, and say so."""
+    assert path is not None
+    before = Expectations.read(path) if path.exists() else Expectations()
+    write_atomically(
+        path.resolve(), json.dumps(before.updated(audit), indent=1, ensure_ascii=False) + "\n"
+    )
+    return f"FA audit: {plural(len(audit.rows), 'result')} recorded in {path}"

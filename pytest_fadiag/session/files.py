@@ -1,0 +1,114 @@
+"""Where the files of --fa-report go, checked before the run, and where the audit in them comes from."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..judge.errors import AuditError
+from ..load.controls import Controls
+from ..load.names import file_digest, is_checkpoint
+from ..options import OPTIONS
+from ..show.audit import Origin
+from ..show.outputs import Output
+from .plan import Plan
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from .run import Run
+
+PACKAGES = ("pytest-fadiag", "torch", "numpy", "pytest", "pytest-xdist")
+
+
+def destination(outputs: Mapping[str, Output], text: str, base: Path) -> tuple[str, Path | None]:
+    """The kind and file of KIND[:DEST]; no file where a variable is not set, as $GITHUB_STEP_SUMMARY."""
+    kind, _, place = text.partition(":")
+    if kind not in outputs:
+        raise AuditError(f"--fa-report={text}: unknown kind; expected {', '.join(outputs)}")
+    name = os.path.expandvars(place or outputs[kind].destination)
+    return kind, None if "$" in name else base / os.path.expanduser(name)
+
+
+def check_destinations(
+    settings: Settings, plan: Plan, controls: Controls, outputs: Mapping[str, Output]
+) -> None:
+    """Refuse reports that would overwrite each other or what is read."""
+    read = [
+        *(job.path for job in plan.named),
+        *controls.paths,
+        settings.expect,
+        settings.setup.data,
+    ]
+    taken = {os.path.realpath(str(path)): "a file that this run reads" for path in read}
+    for text in settings.texts.get("report", ()):
+        kind, path = destination(outputs, text, settings.path("report", ""))
+        if path is None:
+            continue
+        folder = not os.path.splitext(outputs[kind].destination)[1]
+        problem = taken.get(os.path.realpath(path), "")
+        if is_checkpoint(path):
+            problem = "named like a checkpoint"
+        elif path.is_file() if folder else path.is_dir():
+            problem = "a file, but a folder is written" if folder else "a folder"
+        if problem:
+            raise AuditError(f"--fa-report={text}: the destination is {problem}\n  {path}")
+        taken[os.path.realpath(path)] = f"that of --fa-report={text}"
+
+
+def origin_of(config: pytest.Config, run: Run) -> Origin:
+    """Where the audit of a run comes from; digests of files only where it is written to one."""
+    settings, written = run.settings, "report" in run.settings.texts
+    paths = [Path(job.path) for job in run.plan.jobs if not job.skip] + run.controls.paths
+    found = {name: known for name in PACKAGES if (known := _version(name))}
+    shown = {option.name for option in OPTIONS if option.role == "shows"}
+    options = {name: texts for name, texts in settings.texts.items() if name not in shown}
+    if settings.cwd != settings.root:  # paths start at the root folder
+        for name in ("checkpoint", "log", "frozen", "expect"):
+            given = [(text, settings.path(name, text)) for text in options.get(name, ())]
+            options[name] = tuple(
+                str(path) if path.parent.is_dir() else text for text, path in given
+            )
+    if settings.setup.data is not None and "data" in settings.typed:
+        options["data"] = (str(settings.setup.data).replace(f"{settings.root}{os.sep}", ""),)
+    return Origin(
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        command=shlex.join(["pytest", *map(str, config.invocation_params.args)]),
+        commit=_commit(settings.root) if written else None,
+        versions={"python": platform.python_version(), **found},
+        options={name: texts for name, texts in options.items() if texts},
+        files={
+            Path(os.path.relpath(path, settings.root)).as_posix(): file_digest(path)
+            for path in (paths if written else ())
+            if path.is_file()
+        },
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except ImportError:  # of which PackageNotFoundError is one
+        return ""
+
+
+def _commit(root: Path) -> str | None:
+    """The commit of the repository around a folder, with a + where files were changed since."""
+    said = []
+    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+        try:
+            done = subprocess.run(
+                ["git", "-C", root, *words], capture_output=True, text=True, check=True, timeout=10
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        said.append(done.stdout.strip())
+    return said[0] + "+" * bool(said[1])

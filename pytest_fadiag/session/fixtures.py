@@ -1,0 +1,344 @@
+"""What the fixtures give to one test, and what a conftest puts in their place."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ..auditor import Overrides
+from ..judge.diagnostics import Diagnostic, Finding, get, select
+from ..judge.errors import AuditError
+from ..judge.report import Report
+from ..judge.thresholds import DiagnosticThresholds
+from ..show.audit import Keys, Margin, Outcome, decide
+from ..show.report import DiagnosticReport
+from .items import AuditItem, overridden
+from .outcome import ASKED, CACHED, EXPECTED, JOB, KEYS, MARGIN, REPORT, judge, settle, text_of
+from .plan import Job, diagnostics_for, make_jobs, required
+from .run import Run
+from .settings import MARKER, MARKER_KEYS, marked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import nn
+
+    from ..judge.control import Control
+    from ..load.checkpoint import Checkpoint
+
+MEASURED_WITH = {
+    "network": "fa_model",
+    "batches": "fa_eval_batches",
+    "data": "fa_test_data",
+    "device": "fa_device",
+    "credit": "fa_credit",
+}
+"""The fixtures whose override changes what is measured."""
+FIXTURES = (
+    "fa_checkpoint",
+    "fa_frozen_baseline",
+    "fa_thresholds",
+    "fa_report",
+    "fa_diagnostic",
+    *MEASURED_WITH.values(),
+)
+
+
+class CheckpointUnderTest:
+    """What ``fa_checkpoint`` gives: ``path`` and ``id``, and read on demand ``method``, ``state_dict``, ``config``, ``test_acc``."""
+
+    def __init__(self, run: Run, job: Job) -> None:
+        self.job, self.path, self.id, self._run = job, Path(job.path), job.id, run
+
+    def __repr__(self) -> str:
+        return f"<checkpoint {self.id}>"
+
+    @cached_property
+    def contents(self) -> Checkpoint:
+        """The file, read without running code from it."""
+        return self._run.auditor.checkpoint(self.path)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the training run, where the file or its name tells it."""
+        return self.job.seed if self.contents.seed is None else self.contents.seed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.contents, name)
+
+
+class ReportUnderTest(DiagnosticReport, frozen=True, kw_only=True):
+    """What ``fa_report`` gives: a report that knows what is expected of it."""
+
+    expected: Keys | None = None
+
+    def check(self, expected: Any = None) -> None:
+        """Raise an ``AssertionError`` unless exactly the expected diagnostics fire: those of the marker or the record."""
+        __tracebackhide__ = True
+        super().check(self.expected or () if expected is None else expected)
+
+
+class DiagnosticUnderTest:
+    """What ``fa_diagnostic`` gives: one finding (``status``, ``value``, ``threshold``, ``headline``) of a ``report``."""
+
+    def __init__(
+        self, node: pytest.Item, report: Report, finding: Finding, outcome: Outcome
+    ) -> None:
+        self.report, self.finding, self.outcome, self._node = report, finding, outcome, node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.finding, name)
+
+    def check(self) -> None:
+        """Raise an ``AssertionError`` if the diagnostic fires, skip if it was not measured; a record may say otherwise."""
+        __tracebackhide__ = True
+        keys, expected, changed = self._node.stash[KEYS], self._node.stash[EXPECTED], ""
+        if expected is not None and self.outcome is Outcome.FAILED:
+            changed = "fire" if set(expected) & set(keys) else "pass"
+        headline = self.finding.headline
+        if self.finding.key == "d" and self.report.control is None:
+            headline += (
+                "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
+            )
+        settle(self._node, self.outcome, text_of(self.report, keys), headline, changed)
+
+
+def as_job(run: Run, value: object) -> Job:
+    """The job of what a fixture or a parametrised test calls its checkpoint: the plugin's own object, or a path."""
+    if isinstance(value, CheckpointUnderTest):
+        return value.job
+    if isinstance(value, (str, os.PathLike)):
+        value = next(
+            iter(
+                make_jobs(
+                    run.settings,
+                    [os.fspath(value)],
+                    run.settings.root,
+                    "fa_checkpoint",
+                    known=run.plan.named,
+                )
+            )
+        )
+    if not isinstance(value, Job):
+        raise AuditError(
+            f"the fixture fa_checkpoint gave a {type(value).__name__}; expected the path of a checkpoint"
+        )
+    return value
+
+
+def jobs_of(run: Run, node: Any) -> list[Job]:
+    """What a written test runs over: the checkpoints of its marker, else those that the run names."""
+    keywords, settings = marked(node), run.settings
+    paths = keywords.get("checkpoint") or (
+        settings.texts.get("checkpoint") if "seeds" in keywords else None
+    )
+    if paths is None:
+        jobs = [job for job in run.plan.named if job.kind == "checkpoint"]
+    else:
+        typed = "checkpoint" not in keywords and "checkpoint" in settings.typed
+        base, what = settings.cwd if typed else settings.root, f"@pytest.mark.{MARKER}: checkpoint"
+        jobs = make_jobs(
+            settings,
+            map(os.fspath, paths),
+            base,
+            what,
+            seeds=keywords.get("seeds"),
+            known=run.plan.named,
+        )
+    if not jobs:
+        raise AuditError(
+            f"{node.name} needs a checkpoint: add --fa-checkpoint=PATH, fa_checkpoint in the ini file or "
+            f"@pytest.mark.{MARKER}(checkpoint=PATH)"
+        )
+    if all(job.skip for job in jobs):
+        raise AuditError(
+            f"none of its checkpoints exists; --fa-missing=skip lets some be absent\n  {jobs[0].path}"
+        )
+    return jobs
+
+
+def checkpoint(run: Run, request: pytest.FixtureRequest) -> CheckpointUnderTest:
+    """The checkpoint that a test was parametrised with or generated for."""
+    marked(request.node)  # a wrong keyword fails its test
+    job = (
+        getattr(request, "param", None)
+        or request.node.stash.get(JOB, None)
+        or jobs_of(run, request.node)[0]
+    )
+    request.node.stash[JOB] = job = as_job(run, job)
+    return CheckpointUnderTest(run, job)
+
+
+def network(run: Run, value: object, device: str) -> nn.Module:
+    """The network of a test's checkpoint, its tensors loaded."""
+    return run.auditor.network(CheckpointUnderTest(run, as_job(run, value)).contents).to(device)
+
+
+def batches(run: Run, value: object, model: nn.Module, data: Any) -> Iterable[Any]:
+    """The batches of a test: its data as the network of its checkpoint takes them."""
+    from ..load.data import as_data_set
+
+    contents = CheckpointUnderTest(run, as_job(run, value)).contents
+    return run.auditor.batches(contents, model, as_data_set(data, "the fixture fa_test_data"))
+
+
+def control(run: Run, value: object) -> Control | None:
+    """The control of --fa-frozen that fits the checkpoint of a test."""
+    judged = run.report(
+        as_job(run, value), select("d"), run.settings.thresholds, run.controls or None
+    )
+    if judged.control_problem:
+        raise AuditError(judged.control_problem)
+    return judged.control
+
+
+def thresholds(run: Run, request: pytest.FixtureRequest) -> DiagnosticThresholds:
+    """The thresholds of a test: those of the run, then those of its markers."""
+    changes = {
+        name: value for name, value in marked(request.node).items() if name not in MARKER_KEYS
+    }
+    return run.settings.thresholds.replace(**changes)
+
+
+def asked(run: Run, node: Any, job: Job | None = None) -> tuple[Diagnostic, ...]:
+    """The diagnostics of a test: those of its marker, of a generated test its checkpoint's, else those of the run."""
+    keys = marked(node).get("diagnostics")
+    if keys is not None:
+        return select(keys)
+    if isinstance(node, AuditItem) and job is not None:
+        return select(job.diagnostics)
+    return diagnostics_for(
+        run.settings,
+        job.kind if job else "checkpoint",
+        credit=overridden(node, "fa_credit") is not None,
+    )
+
+
+def report(
+    run: Run, request: pytest.FixtureRequest, value: object, limits: DiagnosticThresholds
+) -> ReportUnderTest:
+    """The report of a test's checkpoint; what fixtures override is measured in this process and not stored."""
+    node, job = request.node, as_job(run, value)
+    params = node.callspec.params if hasattr(node, "callspec") else {}
+    diagnostics, single = asked(run, node, job), get(str(params.get("fa_diagnostic", node.name)))
+    if single is not None and single not in diagnostics:
+        diagnostics = select([*(one.name for one in diagnostics), single.name])
+    names = tuple(one.key for one in diagnostics)
+    node.stash[JOB], node.stash[ASKED], node.stash[KEYS] = (
+        job,
+        names,
+        names if single is None else (single.key,),
+    )
+    given = {
+        part: request.getfixturevalue(name)
+        for part, name in MEASURED_WITH.items()
+        if overridden(node, name)
+    }
+    overrides, control = Overrides(**given), run.controls or None
+    own_control = overridden(node, "fa_frozen_baseline")
+    if own_control:
+        control = request.getfixturevalue("fa_frozen_baseline")
+    generated = isinstance(node, AuditItem)
+    others = [
+        (name, repr(held))
+        for name, held in params.items()
+        if name not in ("fa_diagnostic", "fa_checkpoint")
+    ]
+    key = (
+        job.id,
+        node.parent.nodeid,
+        "" if generated else node.originalname,
+        *others,
+        str(limits),
+        names,
+    )
+    judged = run.reports.get(key) or run.report(job, diagnostics, limits, control, overrides)
+    if given or own_control:
+        run.reports[key] = judged
+        if generated:
+            run.reports[job.id] = judged
+    expect = marked(node).get("expect", run.expected(job, judged))
+    node.stash[EXPECTED] = None if expect is None else tuple(expect)
+    node.stash[REPORT], node.stash[CACHED] = judged, Path(job.path) in run.auditor.kept
+    if single is None:
+        node.stash[KEYS] = ()
+    return ReportUnderTest.of(judged, expected=node.stash[EXPECTED])
+
+
+def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> DiagnosticUnderTest:
+    """One diagnostic of a report; (e) takes the place of (d) where the control that was supplied is unusable."""
+    node = request.node
+    finding = report.finding(getattr(request, "param", None) or node.name)
+    keys: Keys = (finding.key,)
+    if (
+        finding.key == "d"
+        and not finding.measured
+        and "e" in {f.key for f in report.findings} - {*node.stash[ASKED]}
+    ):
+        depth, keys = report.finding("e"), ("d", "e")
+        said = f"(e) {depth.name} instead of (d): {depth.headline}; {finding.headline}"
+        finding = msgspec.structs.replace(depth, headline=said)
+    node.stash[KEYS] = keys
+    values = {
+        "method": report.method_name,
+        "seed": report.seed,
+        "status": finding.outcome,
+        "value": finding.value,
+        "threshold": finding.threshold,
+    }
+    node.user_properties += [
+        (f"fa_{name}", value) for name, value in values.items() if value is not None
+    ]
+    by_marker = marked(node).get("diagnostics")
+    needed = node.stash[JOB].required if by_marker is None else required(by_marker)
+    outcome = judge(finding, keys, node.stash[EXPECTED], needed)
+    if outcome is Outcome.ERROR:
+        raise AuditError(f"{finding.name} cannot be judged: {finding.error or finding.headline}")
+    return DiagnosticUnderTest(node, report, finding, outcome)
+
+
+def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
+    """The test of a method over its seeds; what is not in the cache is measured here, so it waits for no other test."""
+    __tracebackhide__ = True
+    node, group = request.node, request.node.parent.name
+    jobs = run.plan.seeds_of(group)
+    record = None if run.record is None else run.record.margins.get(group, "PASS")
+    node.stash[MARGIN] = row = Margin(group, jobs[0].method, jobs[0].kind == "log", expected=record)
+    replaced = [
+        name
+        for name in (*MEASURED_WITH.values(), "fa_frozen_baseline")
+        if overridden(node, name) is not None
+    ]
+    reports = [run.reports[job.id] for job in jobs if job.id in run.reports] if replaced else None
+    if reports is not None and len(reports) < len(jobs):
+        raise AuditError(
+            f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints measure: run them all before "
+            f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
+        )
+    report = run.over_seeds(group, reports)
+    found = None if isinstance(report, str) else report.margin.verdict.value
+    if run.settings.update_expect:
+        record = found
+    headline, text = (report, report) if isinstance(report, str) else (report.headline, str(report))
+    if not isinstance(report, str):
+        margin = report.margin
+        node.stash[MARGIN] = msgspec.structs.replace(
+            row, method=report.method, margin=margin, expected=record
+        )
+        values = {
+            "method": report.method,
+            "status": found,
+            "value": margin.margin,
+            "threshold": margin.minimum,
+        }
+        node.user_properties += [
+            (f"fa_{name}", value) for name, value in {**values, "seeds": margin.seeds}.items()
+        ]
+        headline += f"; {margin.needed}" if margin.needed else ""
+    outcome = decide(found, record)
+    settle(node, outcome, text, headline, record if record and outcome is Outcome.FAILED else "")

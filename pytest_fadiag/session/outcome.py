@@ -1,0 +1,135 @@
+"""What becomes of a test of the audit, how its failure reads, and the row that its report carries to the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebackNative
+
+from ..judge.diagnostics import Finding, Status
+from ..judge.errors import AuditError, AuditFailure
+from ..judge.report import Report
+from ..judge.words import one_line, printable
+from ..show.audit import Keys, Margin, Outcome, Row, decide
+from .plan import Job
+
+JOB: pytest.StashKey[Job] = pytest.StashKey()
+REPORT: pytest.StashKey[Report] = pytest.StashKey()
+KEYS: pytest.StashKey[Keys] = pytest.StashKey()
+"""The keys that a test is about; none where it uses the whole report."""
+ASKED: pytest.StashKey[Keys] = pytest.StashKey()
+"""The keys that its report was asked for."""
+EXPECTED: pytest.StashKey[Keys | None] = pytest.StashKey()
+CACHED: pytest.StashKey[bool] = pytest.StashKey()
+MARGIN: pytest.StashKey[Margin] = pytest.StashKey()
+TOLD: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+"""By the text of an error the test that told it first."""
+ROW, MARGIN_ROW = "fa_row", "fa_margin"
+"""The attributes of a test report that carry what it found as plain values, also from xdist's workers."""
+ADVICE = "update the record (--fa-update-expect) or the marker's expect= if that is right"
+
+
+def judge(
+    finding: Finding, keys: Sequence[str], expected: Keys | None, required: Sequence[str]
+) -> Outcome:
+    """What becomes of the test of a finding; ``expected`` are the keys recorded to fire, ``None`` without a record."""
+    if finding.error or (finding.status is Status.NOT_MEASURED and finding.key in required):
+        return Outcome.ERROR
+    found = None if not finding.measured else "FIRE" if finding.fired else "PASS"
+    recorded = None if expected is None else "PASS" if set(expected).isdisjoint(keys) else "FIRE"
+    return decide(found, recorded)
+
+
+def settle(
+    node: pytest.Item, outcome: Outcome, text: str, headline: str, changed: str = ""
+) -> None:
+    """Skip, raise or return as an outcome says; what is expected to fire is a strict xfail.
+
+    ``changed`` is what a record says: a difference from it fails by itself, whatever --runxfail does.
+    """
+    __tracebackhide__ = True
+    if outcome is Outcome.SKIPPED:
+        pytest.skip(one_line(headline))
+    if outcome is Outcome.XFAILED:
+        node.add_marker(
+            pytest.mark.xfail(
+                strict=True, raises=AuditFailure, reason=f"expected: {one_line(headline)}"
+            )
+        )
+    elif changed:
+        text += f"\nCHANGED: recorded as {changed}; {ADVICE}"
+        headline = f"{headline} (recorded as {changed})"
+    if outcome is not Outcome.PASSED:
+        raise AuditFailure(text, headline)
+
+
+def text_of(report: Report, keys: Sequence[str]) -> str:
+    """What a failing test shows: its own diagnostic in full, one line for each other one, and the verdict."""
+    seed = "" if report.seed is None else f", seed {report.seed}"
+    others = [
+        f"({f.key}) {f.name}: {f.outcome}: {f.headline}"
+        for f in report.findings
+        if f.key not in keys
+    ]
+    lines = [
+        f"{one_line(report.method_name)}{seed}",
+        *map(report.lines, keys),
+        *map(one_line, others),
+    ]
+    return "\n".join([*lines, f"VERDICT: {report.verdict}"])
+
+
+def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Give the report of a test its text and its row."""
+    error, job = call.excinfo.value if call.excinfo else None, item.stash.get(JOB, None)
+    if job is None:  # skipped before its fixtures ran
+        job = getattr(getattr(item, "callspec", None), "params", {}).get("fa_checkpoint")
+    name = job.id if isinstance(job, Job) else item.nodeid
+    if report.failed and isinstance(error, (AuditError, AuditFailure)):
+        report.longrepr = _longrepr(item, error, name)
+    if report.skipped and isinstance(report.longrepr, tuple):
+        report.longrepr = (name, None, report.longrepr[2])  # type: ignore[assignment]
+    if report.passed and report.when != "call":
+        return
+    outcome = Outcome.XFAILED if hasattr(report, "wasxfail") else Outcome(report.outcome)
+    if report.failed and report.when != "call":
+        outcome = Outcome.ERROR
+    reason = (
+        str(getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
+        if report.failed
+        else ""
+    )
+    if MARGIN in item.stash:
+        margin = msgspec.structs.replace(item.stash[MARGIN], outcome=outcome, reason=reason)
+        setattr(report, MARGIN_ROW, msgspec.to_builtins(margin))
+    elif isinstance(job, Job):
+        judged = item.stash.get(REPORT, None)
+        keys = item.stash.get(KEYS, ())
+        row = Row(
+            checkpoint=job.id,
+            method=job.method if judged is None else judged.method_name,
+            seed=job.seed if judged is None else judged.seed,
+            report=judged,
+            outcomes=dict.fromkeys(keys, outcome),
+            reason=reason,
+            expected=item.stash.get(EXPECTED, None),
+            group=job.group,
+            cached=item.stash.get(CACHED, False),
+        )
+        setattr(report, ROW, msgspec.to_builtins(row))
+
+
+def _longrepr(item: pytest.Item, error: AuditError | AuditFailure, name: str) -> Any:
+    """The text of an audit's failure in the place of a traceback; an error that was told before points to that test."""
+    text = printable(str(error))
+    if isinstance(error, AuditError):
+        first = item.config.stash.setdefault(TOLD, {}).setdefault(text, item.nodeid)
+        text = text if first == item.nodeid else f"same error as {first}"
+    headline = error.headline if isinstance(error, AuditFailure) else text.partition("\n")[0]
+    crash = ReprFileLocation(name, 0, one_line(headline.replace(f"{item.config.rootpath}/", "")))
+    brief = item.config.getoption("tbstyle", "auto") == "line"
+    lines = [] if brief else [f"{text}\n"]
+    return ReprExceptionInfo(reprtraceback=ReprTracebackNative(lines), reprcrash=crash)

@@ -1,0 +1,331 @@
+"""What a run audits, by which tests: a function of settings, arguments and file names; no file is opened."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import msgspec
+
+from ..judge.diagnostics import Diagnostic, available, default_diagnostics, get, select
+from ..judge.errors import AuditError
+from ..judge.protocol import PROTOCOLS
+from ..judge.words import one_line
+from ..load.logs import records_credit
+from ..load.names import identify, is_checkpoint, is_log, model_file
+from .settings import Settings
+
+SEED_MARGIN = "seed-margin"
+"""The name of the test of a method over its seeds."""
+MARGIN = "frozen-margin"
+Kind = Literal["checkpoint", "log"]
+KINDS: tuple[Kind, ...] = ("checkpoint", "log")
+Expand = Callable[[Path, Kind], list[str]]
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One checkpoint or log to audit."""
+
+    id: str
+    """The node id of its tests without the diagnostic."""
+    path: str
+    kind: Kind
+    method: str
+    """As the file's name tells it; the file itself may say otherwise."""
+    seed: int | None = None
+    diagnostics: tuple[str, ...] = ()
+    """The names of the diagnostics, one test each."""
+    required: tuple[str, ...] = ()
+    """The keys that were asked for by name: what cannot be measured of them is an error."""
+    group: str | None = None
+    """The margin over seeds that it belongs to."""
+    skip: str = ""
+    """Why its tests are skipped."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything that a run audits."""
+
+    jobs: tuple[Job, ...] = ()
+    """Those that get tests of their own."""
+    named: tuple[Job, ...] = ()
+    """All that options and arguments name: the seeds of margins, and what written tests run over."""
+    margins: tuple[str, ...] = ()
+    """The groups whose margin over seeds is tested."""
+    rest: tuple[str, ...] | None = None
+    """The arguments that are left to pytest, where some were typed."""
+
+    def seeds_of(self, group: str) -> list[Job]:
+        """The jobs of one margin over seeds."""
+        return [job for job in self.named if job.group == group]
+
+
+def real_files(path: Path, kind: Kind) -> list[str]:
+    """The file itself, else the network or the files of the folder, else those that the glob matches."""
+    fits = is_checkpoint if kind == "checkpoint" else is_log
+    if path.is_dir():
+        model = model_file(path) if kind == "checkpoint" else None
+        found = [file for file in path.iterdir() if fits(file)] if model is None else [model]
+    elif os.path.lexists(path):  # brackets in the name of a file that exists are not a glob
+        found = [path]
+    else:
+        matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
+        found = [
+            match
+            for match in matches
+            if match.is_dir() is False and (kind == "log" or is_checkpoint(match))
+        ]
+        found += [
+            model
+            for match in matches
+            if kind == "checkpoint" and match.is_dir() and (model := model_file(match))
+        ]
+    broken = next((file for file in found if not file.exists()), None)
+    if broken is not None:
+        raise AuditError(f"a link to a file that does not exist\n  {broken}")
+    return sorted({os.path.abspath(file) for file in found})
+
+
+def diagnostics_for(
+    settings: Settings, kind: Kind = "checkpoint", credit: bool = False
+) -> tuple[Diagnostic, ...]:
+    """Which diagnostics run: a published form or an explicit list literally, else by what was supplied."""
+    if settings.protocol is not None:
+        return select(PROTOCOLS[settings.protocol].keys)
+    if settings.diagnostics is not None:
+        return select(settings.diagnostics)
+    credit = credit or (settings.setup.credit is not None and kind == "checkpoint")
+    return default_diagnostics(
+        control="frozen" in settings.texts, credit=credit, partial=kind == "log"
+    )
+
+
+def make_jobs(
+    settings: Settings,
+    patterns: Iterable[str],
+    base: Path,
+    what: str,
+    kind: Kind = "checkpoint",
+    *,
+    seeds: Sequence[int] | None = None,
+    known: Collection[Job] = (),
+    expand: Expand = real_files,
+    credited: Callable[[Path], bool] = records_credit,
+) -> list[Job]:
+    """The files behind paths, globs and folders as jobs, sorted by id; a missing file is an error unless it may be."""
+    found: dict[str, tuple[int | None, str]] = {}
+    seeds = settings.seeds if seeds is None else seeds
+    for pattern in patterns:
+        if "{seed}" in pattern and not seeds:
+            raise AuditError(
+                f"{what} {pattern!r} has {{seed}}, but no seeds are given; add --fa-seeds=42,123,456"
+            )
+        for seed in seeds if "{seed}" in pattern else [None]:
+            path = base / os.path.expanduser(pattern.replace("{seed}", str(seed)))
+            try:
+                files = expand(path, kind)
+            except (
+                AuditError,
+                OSError,
+                ValueError,
+            ) as error:  # of the system: a name that is too long
+                raise AuditError(f"{what}: {error}") from None
+            if not files and settings.missing == "error":
+                raise AuditError(
+                    f"{what}: no {kind} there\n  {path}\nIf it may be absent, add --fa-missing=skip"
+                )
+            for file in files or [os.path.abspath(path)]:
+                found.setdefault(
+                    file, (seed, "" if files else f"{kind} does not exist: {one_line(file)}")
+                )
+    ids = make_ids(found, settings.root, {job.path: job.id for job in known})
+    jobs = []
+    for file, (seed, skip) in found.items():
+        method, own = identify(Path(file))
+        names = diagnostics_for(
+            settings, kind, credit=kind == "log" and not skip and credited(Path(file))
+        )
+        jobs.append(
+            Job(
+                id=ids[file],
+                path=file,
+                kind=kind,
+                method=method,
+                seed=own if seed is None else seed,
+                diagnostics=tuple(diagnostic.name for diagnostic in names),
+                required=required(settings.diagnostics),
+                skip=skip,
+            )
+        )
+    return sorted(jobs, key=lambda job: job.id)
+
+
+def required(asked: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The keys of an explicit list: (d) without a control stays a skip, and «all» are those that can be measured."""
+    return tuple(d.key for d in select(asked) if d.key != "d") if asked and asked != "all" else ()
+
+
+def make_ids(paths: Collection[str], root: Path, known: Mapping[str, str]) -> dict[str, str]:
+    """Below the root folder the relative path; elsewhere the shortest end of the path that no other file has."""
+    ids = dict(known)
+    outside = [Path(path).parts for path in {*paths, *known} if not Path(path).is_relative_to(root)]
+    for path in sorted(paths, key=lambda path: not Path(path).is_relative_to(root)):
+        parts = Path(path).parts
+        lengths = [
+            n
+            for n in range(1, len(parts))
+            if sum(other[-n:] == parts[-n:] for other in outside) == 1
+        ]
+        names = (
+            [Path(path).relative_to(root).as_posix()]
+            if parts not in outside
+            else ["/".join(parts[-n:]) for n in lengths]
+        )
+        plain = [one_line(name).replace("::", ":\\x3a") for name in [*names, path]]
+        ids.setdefault(path, next(name for name in plain if name not in ids.values()))
+    return ids
+
+
+def with_groups(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs with their margins over seeds: a method with two or more seeds; in each folder if seeds occur twice."""
+    jobs = list(jobs)
+    names: dict[str, str] = {}
+    for by_folder in (False, True):
+        members: dict[str, list[Job]] = {}
+        for job in jobs:
+            folder = f"{PurePosixPath(job.id).parent}/" if by_folder else ""
+            name = f"{folder}{job.method}{' (log)' if job.kind == 'log' else ''}".replace(
+                "::", ":\\x3a"
+            )
+            if job.seed is not None and not job.skip and job.path not in names:
+                members.setdefault(name, []).append(job)
+        for name, group in members.items():
+            if len({job.seed for job in group}) == len(group) > 1:
+                names |= {job.path: name for job in group}
+    return [msgspec.structs.replace(job, group=names.get(job.path)) for job in jobs]
+
+
+class Typed(msgspec.Struct):
+    """What the typed arguments of pytest name of an audit."""
+
+    picked: dict[str, set[str]] = {}
+    """The names of tests, by path."""
+    extras: list[Job] = []
+    """What no option names."""
+    margins: dict[str, str] = {}
+    """The arguments that name a margin over seeds, by what may be its name."""
+    rest: list[str] = []
+    """What is left to pytest."""
+
+    def read(self, settings: Settings, argument: str, named: Sequence[Job], expand: Expand) -> None:
+        """One argument: a path, or an id as pytest prints it, from the root folder or seen from the working folder."""
+        name, *tests = argument.split("::")
+        path = os.path.abspath(settings.cwd / name)
+        ids = (name, Path(os.path.relpath(path, settings.root)).as_posix())
+        known = [*named, *self.extras]
+        job = next((job for job in known if job.id in ids or job.path == path), None)
+        if job is None and is_checkpoint(Path(path)) and expand(Path(path), "checkpoint"):
+            (job,) = make_jobs(settings, [path], settings.cwd, name, known=known, expand=expand)
+            self.extras.append(job)
+        if job is not None:
+            unknown = [test for test in tests if get(test) is None]
+            if unknown:
+                names = ", ".join(diagnostic.name for diagnostic in available())
+                raise AuditError(f"{argument}: no diagnostic {unknown[0]!r}; known: {names}")
+            self.picked.setdefault(job.path, set()).update(tests or job.diagnostics)
+        elif tests == [SEED_MARGIN]:
+            self.margins |= dict.fromkeys(ids, argument)
+        else:
+            self.rest.append(argument)
+
+
+def make_plan(
+    settings: Settings,
+    args: Sequence[str],
+    controls: Collection[str] = (),
+    *,
+    expand: Expand = real_files,
+    credited: Callable[[Path], bool] = records_credit,
+) -> Plan:
+    """What the options name, and what typed arguments select among it or add to it.
+
+    ``controls`` are the files of --fa-frozen: they are not audited unless an argument names them.
+    """
+    named: list[Job] = []
+    naming, read = {"checkpoint", "log"} & settings.typed, Typed()
+    texts = {kind: settings.texts.get(kind, ()) for kind in KINDS}
+    if "seeds" in settings.typed and any(texts.values()) and "{seed}" not in str(texts):
+        raise AuditError(
+            "--fa-seeds is given, but neither --fa-checkpoint nor --fa-log contains {seed}"
+        )
+    for kind in KINDS:
+        what, base = f"ini option fa_{kind}", settings.root
+        if kind in naming:
+            what, base = f"--fa-{kind}", settings.cwd
+        named += make_jobs(
+            settings, texts[kind], base, what, kind, known=named, expand=expand, credited=credited
+        )
+    for argument in args:
+        read.read(settings, argument, named, expand)
+    picked = read.picked
+    every = with_groups(
+        job for job in [*named, *read.extras] if job.path not in controls or job.path in picked
+    )
+    if named and not every:
+        raise AuditError(
+            "everything to audit is a control of --fa-frozen: nothing is left to audit"
+        )
+    margins: set[str | None] = {job.group for job in every if job.group in read.margins}
+    found = {read.margins[str(name)] for name in margins}
+    rest = [
+        *read.rest,
+        *(text for text in dict.fromkeys(read.margins.values()) if text not in found),
+    ]
+    jobs = every
+    if (picked or margins) and not (naming and read.extras):
+        jobs = [job for job in every if job.path in picked]
+    elif (
+        rest and not naming
+    ):  # what the ini file names belongs to a run of everything, as testpaths do
+        folders = [os.path.abspath(settings.cwd / argument.partition("::")[0]) for argument in rest]
+        places = {job: (Path(job.path), settings.root) for job in every}
+        jobs = [
+            job
+            for job in every
+            if any(place.is_relative_to(f) for place in places[job] for f in folders)
+        ]
+    whole = Counter(
+        job.group
+        for job in jobs
+        if {MARGIN, *job.diagnostics} <= picked.get(job.path, {*job.diagnostics})
+    )
+    jobs = [_only(job, picked[job.path]) if job.path in picked else job for job in jobs]
+    if jobs and all(job.skip for job in jobs):
+        raise AuditError(
+            f"none of the files to audit exists; --fa-missing=skip lets some be absent\n  {jobs[0].path}"
+        )
+    if settings.only and not (jobs or margins):
+        raise AuditError("--fa-only: nothing to audit is named; add --fa-checkpoint or --fa-log")
+    if settings.shard is not None:
+        part, parts = settings.shard
+        if parts > len(jobs):
+            raise AuditError(
+                f"--fa-shard={part}/{parts}: {len(jobs)} to audit; use at most {len(jobs)} parts"
+            )
+        jobs = sorted(jobs, key=lambda job: job.id)[part - 1 :: parts]
+    elif not margins and (settings.protocol is None or PROTOCOLS[settings.protocol].over_seeds):
+        sizes = Counter(job.group for job in every)
+        margins = {group for group in whole if whole[group] == sizes[group]}
+    names = tuple(sorted(name for name in margins if name is not None))
+    return Plan(tuple(jobs), tuple(every), names, tuple(rest) if args else None)
+
+
+def _only(job: Job, names: Collection[str]) -> Job:
+    """The job with the tests that arguments name; one that would not run by itself is asked for."""
+    added = required([name for name in names if name not in job.diagnostics])
+    chosen = tuple(diagnostic.name for diagnostic in available() if diagnostic.name in names)
+    return msgspec.structs.replace(job, diagnostics=chosen, required=(*job.required, *added))

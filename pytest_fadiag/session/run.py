@@ -1,0 +1,166 @@
+"""What one process was asked to audit, resolved once; and the report of any checkpoint or log of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ..auditor import Auditor, Overrides
+from ..cache import Cache
+from ..hooks import Registry, load_packages
+from ..judge.control import Control
+from ..judge.diagnostics import Diagnostic, select
+from ..judge.errors import AuditError
+from ..judge.report import Report
+from ..judge.seeds import SeedReport
+from ..judge.thresholds import DiagnosticThresholds
+from ..load.controls import Controls, parse_controls
+from ..load.logs import read_log
+from ..load.specs import check_factory, is_factory
+from ..show.audit import Keys
+from .expect import Expectations, check_update
+from .files import check_destinations
+from .plan import Job, Plan, make_plan, real_files
+from .settings import Settings
+
+
+class Run:
+    """Settings, plan, controls, record and auditor of one process; workers are sent the plan of their controller."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.worker: dict[str, Any] = getattr(config, "workerinput", {}).get("fadiag", {})
+        if not (
+            os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+            or config.getoption("disable_plugin_autoload", False)
+        ):
+            load_packages(config.pluginmanager)
+        self.registry = Registry(config.pluginmanager)
+        config.add_cleanup(self.registry.close)
+        self.settings = settings = Settings.read(config)
+        self.controls = _controls(settings)
+        self.record: Expectations | None = None
+        """What is expected; nothing where what is found is recorded."""
+        if settings.update_expect:
+            check_update(settings.expect)
+        elif settings.expect is not None:
+            self.record = Expectations.read(settings.expect)
+        if self.worker:
+            self.plan = msgspec.convert(self.worker["plan"], Plan)
+        else:
+            typed = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else ()
+            self.plan = make_plan(
+                settings, [str(word) for word in typed], {str(path) for path in self.controls.paths}
+            )
+            check_destinations(settings, self.plan, self.controls, self.registry.outputs())
+        setup = settings.setup
+        specs = {"--fa-model": setup.model, "--fa-credit": setup.credit, "--fa-data": setup.data}
+        torchvision = str(setup.model).startswith("torchvision:")
+        if setup.model and not torchvision and not is_factory(str(setup.model)):
+            raise AuditError(
+                f"--fa-model: expected package.module:factory or torchvision:NAME, not {setup.model!r}"
+            )
+        factories = {
+            name: str(spec)
+            for name, spec in specs.items()
+            if spec and is_factory(str(spec)) and not torchvision
+        }
+        if (
+            factories or setup.unsafe
+        ):  # package.module means the repo's own also from a sub-folder of it
+            sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)
+        for name, spec in factories.items():
+            check_factory(spec, name)
+        self.auditor = Auditor(
+            setup, cache=Cache(self._cache_folder(config), _warn), registry=self.registry
+        )
+        self.reports: dict[object, Report] = {}
+        """What was measured with the fixtures of a conftest, by test."""
+
+    def _cache_folder(self, config: pytest.Config) -> Path | None:
+        """In pytest's cache; where there is none, what the workers of a run share while it lasts."""
+        if not self.settings.no_cache and hasattr(config, "cache"):
+            return config.cache.mkdir("fadiag") if config.cache else None
+        return Path(self.worker["shared"]) if "shared" in self.worker else None
+
+    def report(
+        self,
+        job: Job,
+        diagnostics: Sequence[Diagnostic],
+        thresholds: DiagnosticThresholds,
+        control: Controls | Control | float | None,
+        overrides: Overrides | None = None,
+    ) -> Report:
+        """The report of a checkpoint or log."""
+        path, protocol = Path(job.path), self.settings.protocol
+        if job.kind == "checkpoint":
+            return self.auditor.report(
+                path,
+                diagnostics=diagnostics,
+                control=control,
+                thresholds=thresholds,
+                overrides=overrides,
+                seed=job.seed,
+                protocol=protocol,
+            )
+        log = read_log(path, batch=self.settings.log_batch, columns=self.settings.log_columns)
+        chosen, problem = None, ""
+        seed = job.seed if log.seed is None else log.seed
+        try:
+            chosen = self.auditor.control(control, log.method, seed)
+        except AuditError as error:
+            problem = str(error)
+        report = log.report(chosen, thresholds, diagnostics)
+        return report.replace(control_problem=problem, seed=seed, protocol=protocol)
+
+    def over_seeds(self, group: str, reports: Sequence[Report] | None = None) -> SeedReport | str:
+        """The margin of a method over its seeds, or why there is none."""
+        jobs = self.plan.seeds_of(group)
+        thresholds, control = self.settings.thresholds, self.controls or None
+        if reports is None:
+            reports = [self.report(job, select("d"), thresholds, control) for job in jobs]
+        for job, report in zip(jobs, reports, strict=True):
+            finding = report.finding("d")
+            if finding.error or report.nonfinite_outputs:
+                raise AuditError(
+                    f"{job.id}: {finding.error or 'its outputs are not finite, so it has no margin'}"
+                )
+            if not finding.measured:
+                return f"{job.id}: {finding.headline}" if report.control else finding.headline
+        return SeedReport.of(jobs[0].method, reports, thresholds.frozen_acc_margin_pp)
+
+    def expected(self, job: Job, report: Report) -> Keys | None:
+        """The keys that are expected to fire; ``None`` without a record."""
+        if self.settings.update_expect:
+            return report.fired
+        return None if self.record is None else self.record.of(job.id, report.method_name)
+
+
+def _controls(settings: Settings) -> Controls:
+    """The controls of --fa-frozen, with their globs expanded."""
+
+    def files(value: str) -> list[Path]:
+        path = settings.path("frozen", value)
+        found = real_files(path, "checkpoint") or real_files(path, "log")
+        if not found:
+            raise AuditError(f"no such control\n  {path}")
+        return [Path(file) for file in found]
+
+    try:
+        given = settings.texts.get("frozen", ())
+        return parse_controls(given, files) if given else Controls()
+    except AuditError as error:
+        raise AuditError(f"--fa-frozen: {error}") from None
+
+
+def _warn(text: str) -> None:
+    """A full disk is a warning also where warnings are errors: no checkpoint is to blame for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn(pytest.PytestWarning(f"fadiag: {text}"), stacklevel=2)
