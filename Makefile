@@ -4,34 +4,30 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: audit test test-integrations fuzz kills mutants lint format bench truth zoo fixtures readme docs dist clean
-
-audit: $(VENV)/.ready   ## the main job: audit the shipped checkpoints against their recorded verdicts
-	cd fixtures && ../$(BIN)/python -m pytest
+.PHONY: test audit lint format test-integrations fuzz bench zoo truth fixtures options docs dist clean
 
 test: $(VENV)/.ready    ## the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 900
 
-test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages
-	$(BIN)/python -m pytest tests/integrations
+audit: $(VENV)/.ready   ## the 21 shipped checkpoints, against their recorded verdicts and numbers
+	cd fixtures && ../$(BIN)/python -m pytest
+	$(BIN)/python -m pytest tests/test_shipped.py -m "slow or not slow"
 
-fuzz: $(VENV)/.ready    ## 5,000 damaged or forged checkpoints and 2,000 other files, up to an hour; goes on where it was stopped
-	cd tests && ../$(BIN)/python -m fuzz
-
-kills: $(VENV)/.ready   ## workers killed and runs told to stop at random moments, up to 90 minutes; goes on where it was stopped
-	$(BIN)/python tests/workers/random_table.py
-
-mutants: $(VENV)/.ready ## which small changes of the judge no test notices; an hour for all 3,700 of them
-	$(BIN)/python tests/mutants.py
-
-lint: $(VENV)/.ready    ## style and types
+lint: $(VENV)/.ready    ## style, types, and the mistakes that this package looks for in others
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/fadiag lint pytest_fadiag examples
 
 format: $(VENV)/.ready  ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages
+	$(BIN)/python -m pytest tests/integrations
+
+fuzz: $(VENV)/.ready    ## thousands of damaged checkpoints, about half an hour
+	FADIAG_EXAMPLES=5000 $(BIN)/python -m pytest -m fuzz --timeout 7200
 
 bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/measure.py
@@ -42,20 +38,19 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/xdist.py
 	$(BIN)/python benchmarks/scale.py
 
-zoo: $(VENV)-zoo/.ready ## the stream of 247 architectures of other packages and by hand, against what was written down; 3 minutes
+zoo: $(VENV)-zoo/.ready ## stream detection on 247 architectures, about 12 minutes on one core
 	$(VENV)-zoo/bin/python -m benchmarks.zoo
 
-truth: $(VENV)/.ready   ## the audit against 150 networks whose verdict is known; needs Debian's dataset-fashion-mnist
+truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
 	$(BIN)/python -m benchmarks.truth
 
-fixtures: $(VENV)/.ready ## train the shipped checkpoints again (about an hour)
+fixtures: $(VENV)/.ready ## train the shipped checkpoints again, about an hour
 	$(BIN)/python fixtures/build.py
 
-readme: $(VENV)/.ready  ## renew what is written from the code: the schema, and the parts of the README and the docs
-	$(BIN)/python -m pytest_fadiag.show.schema
-	$(BIN)/python .ci/readme.py
+options: $(VENV)/.ready ## write the page of options from the option table
+	$(BIN)/python .ci/options.py
 
-docs: $(VENV)/.docs     ## the documentation as pages, build/site; a warning is an error
+docs: $(VENV)/.docs     ## the documentation as pages in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 dist: $(VENV)/.ready    ## build and check what is released

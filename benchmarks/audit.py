@@ -48,12 +48,18 @@ for number in range(audited + controls):
 def seconds(command: list[str], folder: Path) -> float:
     """The CPU time of one command, which what else the machine does does not change."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": ""}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as for a user, modules are compiled once and not in every run
+    environment.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # as for a user, modules are compiled once and not in every run
     start = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        raise SystemExit(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        )
     return end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
 
 
@@ -70,24 +76,38 @@ def shapes() -> tuple[int, int, int, int]:
 
 def main() -> None:
     """Print the median seconds and ratios of CPU time, one thread each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     numbers = shapes()
-    others = [f"-pno:{plugin}" for plugin in ("xdist", "randomly", "hypothesispytest", "rerunfailures", "timeout")]
+    others = [
+        f"-pno:{plugin}"
+        for plugin in ("xdist", "randomly", "hypothesispytest", "rerunfailures", "timeout")
+    ]
     pytest = [sys.executable, "-m", "pytest", "-q", *others]
     times: dict[str, list[float]] = {"cold": [], "bare": [], "warm": [], "version": []}
     with tempfile.TemporaryDirectory() as name:
         cache = Path(name) / "cache"
-        audit = [*pytest, "-o", f"cache_dir={cache}", "--fa-diagnostics=abcd"]  # (e) trains probes, which a bare loop does not
+        audit = [
+            *pytest,
+            "-o",
+            f"cache_dir={cache}",
+            "--fa-diagnostics=abcd",
+        ]  # (e) trains probes, which a bare loop does not
         for _ in range(options.rounds):
             shutil.rmtree(cache, ignore_errors=True)
             times["cold"].append(seconds(audit, FIXTURES))
-            times["bare"].append(seconds([sys.executable, "-c", BARE, *map(str, numbers)], FIXTURES))
+            times["bare"].append(
+                seconds([sys.executable, "-c", BARE, *map(str, numbers)], FIXTURES)
+            )
             times["warm"].append(seconds(audit, FIXTURES))
             times["version"].append(seconds([*pytest, "--version"], FIXTURES))
     audited, controls, width, blocks = numbers
-    print(f"{audited} checkpoints and {controls} controls, d={width}, {blocks} blocks; median of {options.rounds} rounds")
+    print(
+        f"{audited} checkpoints and {controls} controls, d={width}, {blocks} blocks; median of {options.rounds} rounds"
+    )
     for way, taken in times.items():
         print(f"  {way:8}{statistics.median(taken):8.2f} s")
     for above, below in (("cold", "bare"), ("warm", "version")):

@@ -22,7 +22,17 @@ from pathlib import Path
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 CREDIT = "--fa-credit=examples.methods:credit"
-AUDIT = ["-q", "--fa-only", "--fa-no-cache", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:randomly"]
+AUDIT = [
+    "-q",
+    "--fa-only",
+    "--fa-no-cache",
+    "-p",
+    "no:xdist",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:randomly",
+]
 
 
 def processor_seconds(*options: str) -> float:
@@ -30,9 +40,13 @@ def processor_seconds(*options: str) -> float:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": ""}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "pytest", *AUDIT, *options]
-    done = subprocess.run(command, cwd=FIXTURES, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=FIXTURES, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode not in (0, 1):
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        raise SystemExit(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -45,7 +59,10 @@ def cost(rounds: int) -> None:
             without = processor_seconds(f"--fa-diagnostics={keys}")
             with_credit = processor_seconds(f"--fa-diagnostics={keys}f", CREDIT)
             ratios.append(with_credit / without)
-            print(f"{keys}, round {number}: {without:.1f} s, with (f) {with_credit:.1f} s: {ratios[-1]:.2f} times", flush=True)
+            print(
+                f"{keys}, round {number}: {without:.1f} s, with (f) {with_credit:.1f} s: {ratios[-1]:.2f} times",
+                flush=True,
+            )
         print(f"{keys} with (f): {statistics.median(ratios):.2f} times the audit without")
 
 
@@ -54,14 +71,20 @@ def table(checkpoints: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "audit.json"
         named = [f"--fa-checkpoint=checkpoints/{name}.pt" for name in checkpoints]
-        processor_seconds(CREDIT, "--fa-diagnostics=f", "-o", "fa_expect=", f"--fa-report=json:{path}", *named)
+        processor_seconds(
+            CREDIT, "--fa-diagnostics=f", "-o", "fa_expect=", f"--fa-report=json:{path}", *named
+        )
         reports = json.loads(path.read_text("utf-8"))["reports"]
-    print("| checkpoint | site | state | Γ | z | nudge | ‖a‖/‖g‖ |\n| --- | --- | --- | ---: | ---: | ---: | ---: |")
+    print(
+        "| checkpoint | site | state | Γ | z | nudge | ‖a‖/‖g‖ |\n| --- | --- | --- | ---: | ---: | ---: | ---: |"
+    )
     for name, report in sorted(reports.items()):
         seen = report["credit"]
         columns = (seen[key] for key in ("sites", "state", "gamma", "z", "nudge", "magnitude"))
         for site, state, gamma, z, nudge, size in zip(*columns, strict=True):
-            print(f"| {Path(name).stem} | {site} | {state} | {gamma:+.3f} | {z:+.1f} | {nudge:+.3f} | {size:.3g} |")
+            print(
+                f"| {Path(name).stem} | {site} | {state} | {gamma:+.3f} | {z:+.1f} | {nudge:+.3f} | {size:.3g} |"
+            )
 
 
 def random(draws: int, checkpoint: str) -> None:
@@ -87,9 +110,13 @@ def random(draws: int, checkpoint: str) -> None:
     fired = 0
     for draw in range(draws):
         generator = torch.Generator().manual_seed(draw)
-        feedback = [torch.randn(model.out_head.weight.T.shape, generator=generator) for _ in model.blocks]
+        feedback = [
+            torch.randn(model.out_head.weight.T.shape, generator=generator) for _ in model.blocks
+        ]
         source = CreditSource(checkpoint={"Bs": feedback})
-        seen = Credit(**observe(model, batches, ["reference", "credit"], credit=source).results["credit"])
+        seen = Credit(
+            **observe(model, batches, ["reference", "credit"], credit=source).results["credit"]
+        )
         null.update(site for site, state in seen.blocks if state is SiteState.NULL)
         fired += bool(seen.against) or 2 * seen.aligned <= len(seen.blocks)
     for site, times in sorted(null.items()):
@@ -99,11 +126,17 @@ def random(draws: int, checkpoint: str) -> None:
 
 def main() -> None:
     """The parts that are asked for, else all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["cost", "table", "random"], metavar="cost|table|random")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", default=["cost", "table", "random"], metavar="cost|table|random"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--draws", type=int, default=100)
-    parser.add_argument("--checkpoint", nargs="*", help="default of table: all, of random: bp_s42 dfa_s42")
+    parser.add_argument(
+        "--checkpoint", nargs="*", help="default of table: all, of random: bp_s42 dfa_s42"
+    )
     given = parser.parse_args()
     for part in given.parts:
         if part == "cost":

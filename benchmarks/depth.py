@@ -57,21 +57,28 @@ def one(name: str, images: int, how: str) -> None:
 def peak_of(name: str, images: int, how: str) -> float:
     """The median peak of three fresh processes."""
     command = [sys.executable, __file__, "--images", str(images), "--one", name, "--how", how]
-    seen = [json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(3)]
+    seen = [
+        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        for _ in range(3)
+    ]
     return statistics.median(seen)
 
 
 def main() -> None:
     """Print one row a network and way."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", type=int, default=None, help="default: 10,000 for the MLP, 2,560 for the ViT")
+    parser.add_argument(
+        "--images", type=int, default=None, help="default: 10,000 for the MLP, 2,560 for the ViT"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--how", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         return one(options.one, options.images, options.how)
-    print(f"{torch.get_num_threads()} threads, median of {options.rounds} rounds taken in turns, CPU time")
+    print(
+        f"{torch.get_num_threads()} threads, median of {options.rounds} rounds taken in turns, CPU time"
+    )
     titles = f"{'(e)':>10}{'seconds':>10}{'time ratio':>12}{'goal':>6}{'MB':>7}{'memory ratio':>14}{'goal':>6}"
     print(f"{'network':24}{'images':>8}{titles}")
     for name, (model, _, x) in networks(options.images).items():
@@ -85,7 +92,9 @@ def main() -> None:
                     times[how].append(time.process_time() - start)
         bare = peak_of(name, len(x), "without")
         for how, seen in times.items():
-            ratio = statistics.median(own / without for own, without in zip(seen, times["without"], strict=True))
+            ratio = statistics.median(
+                own / without for own, without in zip(seen, times["without"], strict=True)
+            )
             peak = bare if how == "without" else peak_of(name, len(x), how)
             goals = [f"{GOALS[how]:6.1f}", f"{MEMORY_GOAL:6.1f}"] if how in GOALS else ["", ""]
             print(

@@ -1,9 +1,10 @@
-"""`measure` beside a bare loop in one process: time and peak memory as ratios, for a residual MLP and a ViT-like network.
+"""`measure` and a bare loop in one process: time and peak memory as ratios, for an MLP and a ViT.
 
-The bare loop is what anyone would write for the same numbers and no statistics: forward over the whole test set, then forward
-and backward to h_0 over ten batches of 128. Both take tensors in memory, on one thread count, turn by turn. What a bare loop
-has no counterpart of is given apart, in seconds: the reference is proven, and it is told in which dtypes it is resolved (the
-stream is found in the first round, and known from then on). «the pass» is the ratio without these two.
+The bare loop is what anyone would write for the same numbers and no statistics: forward over the
+whole test set, then forward and backward to h_0 over ten batches of 128. Both take tensors in
+memory, on one thread count, turn by turn. What a bare loop has no counterpart of is given apart, in
+seconds: the search for the stream, the proof of the reference, and the dtypes that resolve it.
+"the pass" is the ratio without these three.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from pytest_fadiag import ResidualMLP, measure
-from pytest_fadiag.measure import forward
-from pytest_fadiag.measure.observers.precision import GradientPrecision
+from pytest_fadiag.load.network import ResidualMLP
+from pytest_fadiag.measure import run as measuring
+from pytest_fadiag.measure.metrics import GradientPrecision
+from pytest_fadiag.measure.run import NetworkSource, measure
 
 BATCH = 128
-PROBE = 10 * BATCH
+EVALUATION = 10 * BATCH
+METRICS = ("states", "gradients", "directions", "output-error", "accuracy", "precision")
 
 
 class SmallViT(nn.Module):
@@ -37,7 +40,9 @@ class SmallViT(nn.Module):
         super().__init__()
         self.patch = nn.Conv2d(1, d, 4, 4)
         self.token = nn.Parameter(torch.randn(1, 1, d) * 0.02)
-        layer = nn.TransformerEncoderLayer(d, 4, 2 * d, 0.0, "gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            d, 4, 2 * d, 0.0, "gelu", batch_first=True, norm_first=True
+        )
         self.encoder = nn.TransformerEncoder(layer, blocks, enable_nested_tensor=False)
         self.norm = nn.LayerNorm(d)
         self.head = nn.Linear(d, classes)
@@ -50,21 +55,28 @@ class SmallViT(nn.Module):
 
 
 def bare_loop(model: nn.Module, first: nn.Module, x: Tensor, y: Tensor) -> None:
-    """Accuracy over all images; gradients down to the input of the first block over the probe."""
+    """Accuracy over all images; gradients down to the input of the first block over ten batches."""
     model.eval()
     model.requires_grad_(False)
     with torch.no_grad():
-        hits = [(model(xs).argmax(1) == ys).sum() for xs, ys in zip(x.split(BATCH), y.split(BATCH), strict=True)]
+        hits = [
+            (model(xs).argmax(1) == ys).sum()
+            for xs, ys in zip(x.split(BATCH), y.split(BATCH), strict=True)
+        ]
     states: list[Tensor] = []
-    handle = first.register_forward_pre_hook(lambda _, args: states.append(args[0].requires_grad_()))
-    for xs, ys in zip(x[:PROBE].split(BATCH), y[:PROBE].split(BATCH), strict=True):
+    handle = first.register_forward_pre_hook(
+        lambda _, args: states.append(args[0].requires_grad_())
+    )
+    for xs, ys in zip(x[:EVALUATION].split(BATCH), y[:EVALUATION].split(BATCH), strict=True):
         states.clear()
         torch.autograd.grad(nn.functional.cross_entropy(model(xs), ys), states)
     handle.remove()
     torch.stack(hits).sum().item()
 
 
-def networks(images: int | None) -> dict[str, tuple[nn.Module, Callable[[nn.Module], nn.Module], Tensor]]:
+def networks(
+    images: int | None,
+) -> dict[str, tuple[nn.Module, Callable[[nn.Module], nn.Module], Tensor]]:
     """The two networks, where their stream begins, and their inputs."""
     torch.manual_seed(0)
     return {
@@ -95,10 +107,13 @@ def one(name: str, images: int | None, how: str) -> None:
     print(json.dumps({"peak": peak.value - before, "base": before}))
 
 
-def run(how: str, model: nn.Module, first: Callable[[nn.Module], nn.Module], x: Tensor, y: Tensor) -> None:
+def run(
+    how: str, model: nn.Module, first: Callable[[nn.Module], nn.Module], x: Tensor, y: Tensor
+) -> None:
     """One of the two ways."""
     if how == "measure":
-        measure(model, zip(x.split(BATCH), y.split(BATCH), strict=True))
+        batches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
+        measure(NetworkSource(model, batches, batch_size=BATCH), METRICS)
     else:
         bare_loop(model, first(model), x, y)
 
@@ -140,23 +155,42 @@ class Peak:
 
 
 def peak_ratio(name: str, images: int) -> tuple[float, float, float]:
-    """Peak memory of the process under each way, and their ratio; a fresh process each, since memory is not given back."""
+    """Peak memory of the process under each way, and their ratio; a fresh process each: memory is not given back."""
     peaks = {}
     for how in ("bare", "measure"):
         seen = []
         for _ in range(3):
-            command = [sys.executable, __file__, "--images", str(images), "--one", name, "--how", how]
-            seen.append(sum(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout).values()))
+            command = [
+                sys.executable,
+                __file__,
+                "--images",
+                str(images),
+                "--one",
+                name,
+                "--how",
+                how,
+            ]
+            seen.append(
+                sum(
+                    json.loads(
+                        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                    ).values()
+                )
+            )
         peaks[how] = statistics.median(seen)
     return peaks["bare"], peaks["measure"], peaks["measure"] / peaks["bare"]
 
 
 def main() -> None:
-    """Print one row a network."""
+    """Print one row per network."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", type=int, default=None, help="default: 10,000 for the MLP, 2,560 for the ViT")
+    parser.add_argument(
+        "--images", type=int, default=None, help="default: 10,000 for the MLP, 2,560 for the ViT"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=None, help="torch threads (default: torch's own choice)")
+    parser.add_argument(
+        "--threads", type=int, default=None, help="torch threads (default: torch's own choice)"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--how", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -165,33 +199,41 @@ def main() -> None:
     if options.one:
         return one(options.one, options.images, options.how)
     print(f"{torch.get_num_threads()} threads, median of {options.rounds} rounds taken in turns")
-    times_of = f"{'bare s':>9}{'measure s':>11}{'time ratio':>12}{'proof s':>9}{'precision s':>13}{'the pass':>10}"
-    print(f"{'network':24}{'images':>8}{times_of}{'bare MB':>10}{'measure MB':>12}{'memory ratio':>14}")
-    proof, precision = timed(forward, "prove"), timed(GradientPrecision, "update")
+    apart = {
+        "search": timed(measuring, "find_stream"),
+        "proof": timed(measuring, "prove"),
+        "precision": timed(GradientPrecision, "update"),
+    }
+    titles = ["images", "bare s", "measure s", "time ratio", *(f"{name} s" for name in apart)]
+    titles += ["the pass", "bare MB", "measure MB", "memory ratio"]
+    print(f"{'network':24}" + "".join(f"{title:>13}" for title in titles))
     for name, (model, first, x) in networks(options.images).items():
         y = torch.randint(0, 10, (len(x),))
-        times: dict[str, list[float]] = {"bare": [], "measure": [], "proof": [], "precision": []}
+        rounds: list[dict[str, float]] = []
         for turn in range(options.rounds + 1):
+            seconds: dict[str, float] = {}
             for how in ("bare", "measure") if turn % 2 else ("measure", "bare"):
-                proof.clear()
-                precision.clear()
+                for times in apart.values():
+                    times.clear()
                 start = time.perf_counter()
                 run(how, model, first, x, y)
-                if turn:  # the first round warms up
-                    times[how].append(time.perf_counter() - start)
-                if turn and how == "measure":
-                    times["proof"].append(sum(proof))
-                    times["precision"].append(sum(precision))
-        ratio = statistics.median(m / b for m, b in zip(times["measure"], times["bare"], strict=True))
-        rounds = zip(times["bare"], times["measure"], times["proof"], times["precision"], strict=True)
-        plain = statistics.median((m - p - q) / b for b, m, p, q in rounds)
-        bare, ours, memory = peak_ratio(name, len(x))
-        print(
-            f"{name:24}{len(x):8,}{statistics.median(times['bare']):9.3f}{statistics.median(times['measure']):11.3f}{ratio:12.3f}"
-            f"{statistics.median(times['proof']):9.3f}{statistics.median(times['precision']):13.3f}{plain:10.3f}"
-            f"{bare / 1e6:10.0f}{ours / 1e6:12.0f}{memory:14.3f}",
-            flush=True,
+                seconds[how] = time.perf_counter() - start
+                if how == "measure":
+                    seconds |= {part: sum(times) for part, times in apart.items()}
+            rounds += [seconds] if turn else []  # the first round warms up
+        median = {part: statistics.median(own[part] for own in rounds) for part in rounds[0]}
+        ratio = statistics.median(own["measure"] / own["bare"] for own in rounds)
+        plain = statistics.median(
+            (own["measure"] - sum(own[part] for part in apart)) / own["bare"] for own in rounds
         )
+        bare, ours, memory = peak_ratio(name, len(x))
+        numbers = [
+            f"{len(x):,}",
+            *(f"{own:.3f}" for own in (median["bare"], median["measure"], ratio)),
+        ]
+        numbers += [f"{median[part]:.3f}" for part in apart]
+        numbers += [f"{plain:.3f}", f"{bare / 1e6:.0f}", f"{ours / 1e6:.0f}", f"{memory:.3f}"]
+        print(f"{name:24}" + "".join(f"{number:>13}" for number in numbers), flush=True)
 
 
 if __name__ == "__main__":

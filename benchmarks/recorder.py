@@ -81,21 +81,43 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     samples = repeated(options.images)
-    print(f"{options.images:,} images an epoch, d={options.d}, {options.threads} thread(s), median of {options.rounds} turns")
-    print(f"{'method':12}{'without s':>11}{'with s':>9}{'ratio':>8}{'record s':>10}{'of an epoch':>13}{'guard / recorder':>18}")
+    print(
+        f"{options.images:,} images an epoch, d={options.d}, {options.threads} thread(s), median of {options.rounds} turns"
+    )
+    print(
+        f"{'method':12}{'without s':>11}{'with s':>9}{'ratio':>8}{'record s':>10}{'of an epoch':>13}{'guard / recorder':>18}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for method in options.methods:
-            settings = Settings(method, "", Path(folder) / f"{method}.pt", d=options.d, epochs=2 * options.rounds + 1)
+            settings = Settings(
+                method,
+                "",
+                Path(folder) / f"{method}.pt",
+                d=options.d,
+                epochs=2 * options.rounds + 1,
+            )
             training = Training(settings, samples)
             test = [(samples.test_x, samples.test_y)]
-            recorder, under = (Recorder(Path(folder, f"{method}-{n}_s42.jsonl"), test, config={"d": options.d}) for n in (1, 2))
-            guard = Guard(under, stop="ab", after=options.records + 1)  # it judges every record, and never stops
+            recorder, under = (
+                Recorder(Path(folder, f"{method}-{n}_s42.jsonl"), test, config={"d": options.d})
+                for n in (1, 2)
+            )
+            guard = Guard(
+                under, stop="ab", after=options.records + 1
+            )  # it judges every record, and never stops
             epoch(training, recorder)  # not counted: what is loaded and allocated once
-            turns = [(epoch(training, None)[0], *epoch(training, recorder)) for _ in range(options.rounds)]
-            without, with_it, alone = (statistics.median(column) for column in zip(*turns, strict=True))
+            turns = [
+                (epoch(training, None)[0], *epoch(training, recorder))
+                for _ in range(options.rounds)
+            ]
+            without, with_it, alone = (
+                statistics.median(column) for column in zip(*turns, strict=True)
+            )
             ratio = statistics.median(b / a for a, b, _ in turns)
             more = guarded(training, recorder, guard, options.records)
-            print(f"{method:12}{without:>11.3f}{with_it:>9.3f}{ratio:>8.3f}{alone:>10.3f}{alone / without:>13.1%}{more:>18.3f}")
+            print(
+                f"{method:12}{without:>11.3f}{with_it:>9.3f}{ratio:>8.3f}{alone:>10.3f}{alone / without:>13.1%}{more:>18.3f}"
+            )
 
 
 if __name__ == "__main__":

@@ -46,7 +46,11 @@ class Process:
     def size(self, low: float, high: float) -> float:
         """The median size while the run was between these shares; where none was taken, the nearest before."""
         there = [size for share, size in self.samples if low <= share <= high]
-        return statistics.median(there or [size for share, size in self.samples if share <= high][-1:] or [self.samples[0][1]])
+        return statistics.median(
+            there
+            or [size for share, size in self.samples if share <= high][-1:]
+            or [self.samples[0][1]]
+        )
 
 
 @dataclass
@@ -62,15 +66,23 @@ class Run:
 def write(root: Path, checkpoints: int) -> None:
     """Small networks of random weights, ten seeds a method, and test data for them."""
     random = np.random.default_rng(0)
-    x, y = random.standard_normal((SAMPLES, INPUTS), np.float32), random.integers(0, CLASSES, SAMPLES)
+    x, y = (
+        random.standard_normal((SAMPLES, INPUTS), np.float32),
+        random.integers(0, CLASSES, SAMPLES),
+    )
     np.savez(root / "data.npz", x=x, y=y)
-    (root / "pytest.ini").write_text("[pytest]\nfa_data = data.npz\nfa_checkpoint = runs\nfa_frozen = 0.5\n")
+    (root / "pytest.ini").write_text(
+        "[pytest]\nfa_data = data.npz\nfa_checkpoint = runs\nfa_frozen = 0.5\n"
+    )
     (root / "runs").mkdir()
     for number in range(checkpoints):
         torch.manual_seed(number)
         method, seed = f"method{number // SEEDS}", number % SEEDS
         state = ResidualMLP(INPUTS, 16, 4, CLASSES).state_dict()
-        torch.save({"state_dict": state, "config": {"method": method, "seed": seed}}, root / "runs" / f"{method}_s{seed}.pt")
+        torch.save(
+            {"state_dict": state, "config": {"method": method, "seed": seed}},
+            root / "runs" / f"{method}_s{seed}.pt",
+        )
 
 
 def write_empty(root: Path, checkpoints: int) -> None:
@@ -87,11 +99,26 @@ def audit(checkpoints: int, workers: int, prepare: Callable[[Path, int], None] =
         prepare(root, checkpoints)
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         env["OMP_NUM_THREADS"] = "1"
-        allowed = [f"--fa-threshold={name}" for name in ("margin_pp=-100", "stability_drift_ceiling=1", "g_norm_floor=0")]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-n", str(workers), *allowed]
+        allowed = [
+            f"--fa-threshold={name}"
+            for name in ("margin_pp=-100", "stability_drift_ceiling=1", "g_norm_floor=0")
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:hypothesispytest",
+            "-n",
+            str(workers),
+            *allowed,
+        ]
         began = time.perf_counter()
         with (root / "output.txt").open("w") as output:
-            running = subprocess.Popen(command, cwd=root, env=env, stdout=output, stderr=subprocess.STDOUT)
+            running = subprocess.Popen(
+                command, cwd=root, env=env, stdout=output, stderr=subprocess.STDOUT
+            )
             processes = watch(running, root / ".pytest_cache" / "d" / "fadiag", checkpoints)
         seconds = time.perf_counter() - began
         if running.returncode:
@@ -124,11 +151,22 @@ def watch(running: subprocess.Popen[bytes], cache: Path, checkpoints: int) -> li
 
 def main() -> None:
     """Print one row a process, and the seconds a checkpoint."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--few", type=int, default=30)
     parser.add_argument("--many", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of the seconds; memory is that of the last one")
-    parser.add_argument("--quick", action="store_true", help="one round of 10 and 40 checkpoints, to see that it runs")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="rounds of the seconds; memory is that of the last one",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one round of 10 and 40 checkpoints, to see that it runs",
+    )
     options = parser.parse_args()
     if options.quick:
         options.few, options.many, options.rounds = 10, 40, 1
@@ -140,18 +178,32 @@ def main() -> None:
         for turn in range(options.rounds):
             for count in list(runs)[:: 1 if turn % 2 else -1]:
                 runs[count].append(audit(count, workers))
-        seconds = {count: statistics.median(run.seconds for run in there) for count, there in runs.items()}
+        seconds = {
+            count: statistics.median(run.seconds for run in there) for count, there in runs.items()
+        }
         for count, taken in seconds.items():
             print(f"-n {workers:<3}{count:12}{taken:10.2f}{1000 * taken / count:17.0f}")
         each = (seconds[options.many] - seconds[options.few]) / (options.many - options.few)
         print(f"-n {workers:<3}{'each more':>12}{'':10}{1000 * each:17.0f}", flush=True)
-        rows += [_row(run, process) for there in runs.values() for run in there[-1:] for process in run.processes]
+        rows += [
+            _row(run, process)
+            for there in runs.values()
+            for run in there[-1:]
+            for process in run.processes
+        ]
         empty = [audit(count, workers, write_empty) for count in runs]
-        for name, (few, many) in {"audit": [there[-1] for there in runs.values()], "pytest alone": empty}.items():
+        for name, (few, many) in {
+            "audit": [there[-1] for there in runs.values()],
+            "pytest alone": empty,
+        }.items():
             for one, other in zip(few.processes, many.processes, strict=True):
                 more = 1000 * (other.peak - one.peak) / (options.many - options.few)
-                growth.append(f"-n {workers:<3}  {name:14}{one.name:12}{one.peak:8.0f}{other.peak:8.0f}{more:17.0f}")
-    print(f"\n{'MB':6}{'checkpoints':>12}  {'process':12}{'at 10 %':>9}{'at the end':>12}{'peak':>8}{'growth':>9}")
+                growth.append(
+                    f"-n {workers:<3}  {name:14}{one.name:12}{one.peak:8.0f}{other.peak:8.0f}{more:17.0f}"
+                )
+    print(
+        f"\n{'MB':6}{'checkpoints':>12}  {'process':12}{'at 10 %':>9}{'at the end':>12}{'peak':>8}{'growth':>9}"
+    )
     print("\n".join(rows))
     print(f"\n{'peak MB with':34}{options.few:8}{options.many:8}{'kB a checkpoint':>17}")
     print("\n".join(growth))

@@ -62,7 +62,10 @@ def write(folder: Path, checkpoints: int, d: int, blocks: int) -> Path:
         torch.manual_seed(number)
         method, seed = f"method{number // SEEDS}", number % SEEDS
         state = ResidualMLP(784, d, blocks, 10).state_dict()
-        torch.save({"state_dict": state, "config": {"method": method, "seed": seed}}, folder / f"{method}_s{seed}.pt")
+        torch.save(
+            {"state_dict": state, "config": {"method": method, "seed": seed}},
+            folder / f"{method}_s{seed}.pt",
+        )
     return folder
 
 
@@ -82,16 +85,23 @@ def audit(root: Path, runs: Path, way: Way) -> float:
         f"-ocache_dir={cache}",
     ]
     # A network of random weights needs a walk-back or not; here nothing is to fail, so that pytest prints no reports.
-    allowed = [f"--fa-threshold={name}" for name in ("margin_pp=-100", "stability_drift_ceiling=1", "g_norm_floor=0")]
-    return _seconds([[*command, *allowed, f"--fa-checkpoint={runs}", f"--fa-data=fashion-mnist:{IMAGES}"]], way.threads, root)
+    allowed = [
+        f"--fa-threshold={name}"
+        for name in ("margin_pp=-100", "stability_drift_ceiling=1", "g_norm_floor=0")
+    ]
+    return _seconds(
+        [[*command, *allowed, f"--fa-checkpoint={runs}", f"--fa-data=fashion-mnist:{IMAGES}"]],
+        way.threads,
+        root,
+    )
 
 
 def import_torch(root: Path, way: Way) -> float:
     """What importing torch costs as many processes as measure, at the same time."""
     processes = max(1, way.workers)
-    return _seconds([[sys.executable, "-c", "import torch"]] * processes, way.threads, root) - _seconds(
-        [[sys.executable, "-c", ""]] * processes, way.threads, root
-    )
+    return _seconds(
+        [[sys.executable, "-c", "import torch"]] * processes, way.threads, root
+    ) - _seconds([[sys.executable, "-c", ""]] * processes, way.threads, root)
 
 
 def _seconds(commands: Sequence[Sequence[str]], threads: int, root: Path) -> float:
@@ -99,7 +109,9 @@ def _seconds(commands: Sequence[Sequence[str]], threads: int, root: Path) -> flo
     env["OMP_NUM_THREADS"] = str(threads)
     began = time.perf_counter()
     running = [
-        subprocess.Popen(command, cwd=root, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(
+            command, cwd=root, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         for command in commands
     ]
     outputs = [process.communicate()[0] for process in running]
@@ -112,17 +124,25 @@ def _seconds(commands: Sequence[Sequence[str]], threads: int, root: Path) -> flo
 
 def main() -> None:
     """Print one row a way, and the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--checkpoints", type=int, default=24)
     parser.add_argument("--d", type=int, default=256, help="width of the networks (default: 256)")
     parser.add_argument("--blocks", type=int, default=4)
-    parser.add_argument("--quick", action="store_true", help="one round of six narrow networks, to see that it runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of six narrow networks, to see that it runs"
+    )
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.checkpoints, options.d = 1, 6, 64
     cores = _two_cores()
-    ways = [Way("-n 0, 1 thread", 0, 1), Way("-n 0, 2 threads", 0, 2), Way("-n 2, 1 thread each", 2, 1)]
+    ways = [
+        Way("-n 0, 1 thread", 0, 1),
+        Way("-n 0, 2 threads", 0, 2),
+        Way("-n 2, 1 thread each", 2, 1),
+    ]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "pytest.ini").write_text("[pytest]\nfa_frozen = 0.5\n")
@@ -137,20 +157,33 @@ def main() -> None:
         f"{options.checkpoints} networks d={options.d} L={options.blocks}, 10,000 images, {cores}, median of {options.rounds} "
         f"round{'s' * (options.rounds != 1)} taken in turns, seconds"
     )
-    print(f"{'':22}{'whole':>8}{'import torch':>14}{'tiny':>8}{'without torch':>15}{'measuring':>11}")
+    print(
+        f"{'':22}{'whole':>8}{'import torch':>14}{'tiny':>8}{'without torch':>15}{'measuring':>11}"
+    )
     for way in ways:
         columns = (way.whole, way.torch, way.tiny, way.without_torch, way.measuring)
         print(
             f"{way.name:22}"
-            + "".join(f"{statistics.median(c):{w}.2f}" for c, w in zip(columns, (8, 14, 8, 15, 11), strict=True))
+            + "".join(
+                f"{statistics.median(c):{w}.2f}"
+                for c, w in zip(columns, (8, 14, 8, 15, 11), strict=True)
+            )
         )
     ours = ways[-1]
     for way in ways[:-1]:
-        pairs = ((way.whole, ours.whole), (way.without_torch, ours.without_torch), (way.measuring, ours.measuring))
+        pairs = (
+            (way.whole, ours.whole),
+            (way.without_torch, ours.without_torch),
+            (way.measuring, ours.measuring),
+        )
         ratios = [statistics.median(a / b for a, b in zip(*pair, strict=True)) for pair in pairs]
-        print(f"{way.name} / -n 2: whole {ratios[0]:.2f}, without torch {ratios[1]:.2f}, measuring {ratios[2]:.2f}")
+        print(
+            f"{way.name} / -n 2: whole {ratios[0]:.2f}, without torch {ratios[1]:.2f}, measuring {ratios[2]:.2f}"
+        )
         if way is ways[0]:
-            print(f"  goal: without torch at least {GOAL} ({'reached' if ratios[1] >= GOAL else 'missed'})")
+            print(
+                f"  goal: without torch at least {GOAL} ({'reached' if ratios[1] >= GOAL else 'missed'})"
+            )
 
 
 def _two_cores() -> str:

@@ -21,7 +21,9 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> int:
     """Train what is missing, audit everything, print the tables; 1 where audit and truth differ in what must not be."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.truth", description="Networks whose verdict is known.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.truth", description="Networks whose verdict is known."
+    )
     parser.add_argument(
         "--data",
         type=Path,
@@ -29,19 +31,31 @@ def main() -> int:
         metavar="ROOT",
         help="folder with the training split of Fashion-MNIST (default: where Debian's dataset-fashion-mnist puts it)",
     )
-    parser.add_argument("--folder", type=Path, default=HERE / "made", help="where networks and outcomes are kept")
-    parser.add_argument("--only", default="*", metavar="GLOB", help="names of cases, such as 'vit*'")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    parser.add_argument(
+        "--folder", type=Path, default=HERE / "made", help="where networks and outcomes are kept"
+    )
+    parser.add_argument(
+        "--only", default="*", metavar="GLOB", help="names of cases, such as 'vit*'"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)"
+    )
     parser.add_argument("--train", action="store_true", help="train what is missing and stop there")
     options = parser.parse_args()
     chosen = [case for case in cases() if fnmatch.fnmatch(case.name, options.only)]
     if not chosen:
-        parser.error(f"--only {options.only!r} matches none of: {', '.join(case.name for case in cases())}")
+        parser.error(
+            f"--only {options.only!r} matches none of: {', '.join(case.name for case in cases())}"
+        )
     if not (options.data / "train-images-idx3-ubyte.gz").exists():
-        parser.error(f"no training split in {options.data}: apt-get install dataset-fashion-mnist, or name a folder by --data")
+        parser.error(
+            f"no training split in {options.data}: apt-get install dataset-fashion-mnist, or name a folder by --data"
+        )
     try:
         train(chosen, options.folder, options.data, options.workers)
-        judged = [] if options.train else judge(chosen, options.folder, options.data, options.workers)
+        judged = (
+            [] if options.train else judge(chosen, options.folder, options.data, options.workers)
+        )
     except KeyboardInterrupt:
         print("interrupted; the same command goes on with what is missing", file=sys.stderr)
         return 130
@@ -57,15 +71,29 @@ def train(chosen: Sequence[Case], folder: Path, root: Path, workers: int) -> Non
     wanted = {name for case in chosen for name in (case.network, case.control) if name}
     wanted |= {known[name].parent for name in wanted if known[name].parent}
     for derived in (False, True):
-        generation = [network for name, network in known.items() if name in wanted and bool(network.parent) == derived]
-        jobs = [(network.name, make, (network, folder, root)) for network in generation if not is_made(network, folder)]
+        generation = [
+            network
+            for name, network in known.items()
+            if name in wanted and bool(network.parent) == derived
+        ]
+        jobs = [
+            (network.name, make, (network, folder, root))
+            for network in generation
+            if not is_made(network, folder)
+        ]
         for _ in run("train", jobs, workers):
             pass
 
 
-def judge(chosen: Sequence[Case], folder: Path, root: Path, workers: int) -> list[tuple[Case, Outcome]]:
+def judge(
+    chosen: Sequence[Case], folder: Path, root: Path, workers: int
+) -> list[tuple[Case, Outcome]]:
     """The outcome of each case under every class mix."""
-    jobs = [(f"{case.name}, {mix}", audited, (case, mix, folder, root)) for case in chosen for mix in MIXES]
+    jobs = [
+        (f"{case.name}, {mix}", audited, (case, mix, folder, root))
+        for case in chosen
+        for mix in MIXES
+    ]
     outcomes = dict(run("audit", jobs, workers))
     return [(case, outcomes[f"{case.name}, {mix}"]) for case in chosen for mix in MIXES]
 
@@ -73,10 +101,15 @@ def judge(chosen: Sequence[Case], folder: Path, root: Path, workers: int) -> lis
 def report(judged: Sequence[tuple[Case, Outcome]]) -> list[str]:
     """The tables, and the list of disagreements."""
     files, number = len({case.network for case, _ in judged}), len(judged) // len(MIXES)
-    lines = [f"{files} networks in {number} cases, each under the class mixes {', '.join(MIXES)}", ""]
+    lines = [
+        f"{files} networks in {number} cases, each under the class mixes {', '.join(MIXES)}",
+        "",
+    ]
     lines += [*confusion(judged), "", *verdicts(judged), "", *margins(judged), ""]
     for one in disagreements(judged):
-        lines.append(f"{'WRONG' if one.serious else 'noted'}: {one.case}, {one.mix}: {one.what}\n    {one.numbers}")
+        lines.append(
+            f"{'WRONG' if one.serious else 'noted'}: {one.case}, {one.mix}: {one.what}\n    {one.numbers}"
+        )
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What the audit says of a case, and the numbers behind it; kept as long as neither the network nor the code changes."""
+"""What the audit says about a case, with its numbers; kept until the network or the code changes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Any
 
 import pytest_fadiag
 from examples.methods.files import replace as write
-from pytest_fadiag import AuditError, Bench, DiagnosticReport, Setup
-from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
-from pytest_fadiag.load.controls import ControlFile
-from pytest_fadiag.load.digests import file_digest, joined
+from pytest_fadiag import AuditError
+from pytest_fadiag.auditor import Auditor
+from pytest_fadiag.judge.diagnostics import select
+from pytest_fadiag.judge.report import Report
+from pytest_fadiag.load.controls import parse_controls
+from pytest_fadiag.load.names import file_digest, joined
+from pytest_fadiag.load.setup import Setup
 
 from .catalogue import Case
 from .data import evaluation
 from .files import config_of, path_of
 
 MODEL = "benchmarks.truth.networks:build"
-EVERYTHING = DIAGNOSTICS.select("abcde")
+EVERYTHING = select("abcde")
 
 
 @dataclass(frozen=True)
@@ -59,43 +62,51 @@ def audited(case: Case, mix: str, folder: Path, root: Path) -> Outcome:
 
 def _measured(case: Case, mix: str, files: list[Path], root: Path) -> Outcome:
     task = str(config_of(files[0])["task"])
-    bench = Bench(Setup(evaluation(root, task, mix), model=MODEL, device="cpu"))
+    setup = Setup(data=evaluation(root, task, mix), model=MODEL, device="cpu")
+    auditor = Auditor(setup)
+    control = parse_controls([str(files[1])]) if case.control else None
     try:
-        record = bench.record(files[0], EVERYTHING)
-        control = bench.control(ControlFile.named(files[1]), network=record.fingerprint) if case.control else None
-        report = record.judge(control, None, EVERYTHING)
-        unasked = record.judge(control, None, [d for d in DIAGNOSTICS if d.key in ("abcd" if control else "abce")])
+        report = auditor.report(files[0], diagnostics=EVERYTHING, control=control)
+        asked = select("abcd" if control else "abce")
+        unasked = auditor.report(files[0], diagnostics=asked, control=control)
     except AuditError as error:
         return Outcome(case.name, mix, f"error: {error}", f"error: {error}")
     measured = "".join(finding.key for finding in report.findings if finding.measured)
-    return Outcome(case.name, mix, report.verdict, unasked.verdict, report.fired, measured, numbers(report), str(report))
+    fired = "".join(report.fired)
+    text = str(report)
+    return Outcome(
+        case.name, mix, report.verdict, unasked.verdict, fired, measured, numbers(report), text
+    )
 
 
-def numbers(report: DiagnosticReport) -> dict[str, Any]:
+def numbers(report: Report) -> dict[str, Any]:
     """What the thresholds are compared with, and what explains it."""
-    norms, companions = report.residual_norms, report.companions
+    norms = report.residual_norms
     growth = [after / before for before, after in pairwise(norms) if before and after is not None]
     return {
         "accuracy": report.headline_acc,
         "growth": max(growth, default=None),
         "gradient": next(reversed(report.bp_grad_norms), None),
-        "per unit error": companions.gradient_per_unit_error,
+        "per unit error": report.gradient_per_unit_error,
         "drift": report.cross_batch_stability,
-        "invariance": companions.sample_invariance,
+        "invariance": report.sample_invariance,
         "margin": report.margin_pp,
         "control": report.frozen_baseline_acc,
-        "utility": getattr(report, "depth_utility_pp", None),
-        "null": getattr(report, "depth_null_pp", None),
-        "interval": getattr(report, "depth_interval_pp", None),
-        "probes": getattr(report, "probe_accuracies", None),
+        "utility": report.depth_utility_pp,
+        "null": report.depth_null_pp,
+        "interval": report.depth_interval_pp,
+        "probes": report.probe_accuracies,
+        "idle": [] if report.depth is None else report.depth.idle,
     }
 
 
 @cache
 def _code() -> str:
-    """A digest of everything that an outcome depends on beside its networks."""
+    """A digest of everything that an outcome depends on besides its networks."""
     package, here = Path(pytest_fadiag.__file__).parent, Path(__file__).parent
-    parts = [path for folder in ("judge", "load", "measure") for path in (package / folder).rglob("*.py")]
-    parts += [package / name for name in ("bench.py", "workshop.py")]
+    parts = [
+        path for folder in ("judge", "load", "measure") for path in (package / folder).rglob("*.py")
+    ]
+    parts += [package / name for name in ("auditor.py",)]
     parts += [here / name for name in ("auditing.py", "data.py", "networks.py")]
     return joined(file_digest(path) for path in sorted(parts))

@@ -23,7 +23,7 @@ class Truth:
     """What holds of a network, by how it was made."""
 
     kind: str
-    """``healthy``; ``hollow``: as a whole; ``in part``: block 0 alone learnt; ``shallow task``: healthy, and one linear layer
+    """``healthy``; ``broken``: as a whole; ``in part``: block 0 alone learnt; ``shallow task``: healthy, and one linear layer
     would do; ``small gradient``: a healthy function in parameters of another scale; ``bad control``: healthy, beside a control
     that is none."""
     fires: str = ""
@@ -40,7 +40,7 @@ class Truth:
         """What the verdict must be: «trustworthy», «not trustworthy», or either."""
         if self.kind == "healthy":
             return "trustworthy"
-        return "not trustworthy" if self.fires or self.kind == "hollow" else "either"
+        return "not trustworthy" if self.fires or self.kind == "broken" else "either"
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Case:
 
 HEALTHY = Truth("healthy", silent="abc")
 SHALLOW = Truth("shallow task", fires="e", silent="abc")
-NO_DEPTH = Truth("hollow", fires="e")
-NOTHING = Truth("hollow")
-UNDERCUT = Truth("hollow", fires="de")
-EXPLODED = Truth("hollow", fires="a")
-FLOORED = Truth("hollow", fires="b")
+NO_DEPTH = Truth("broken", fires="e")
+NOTHING = Truth("broken")
+UNDERCUT = Truth("broken", fires="de")
+EXPLODED = Truth("broken", fires="a")
+FLOORED = Truth("broken", fires="b")
 SCALED_UP = Truth("small gradient", fires="b", silent="a")
-ONE_CLASS = Truth("hollow", fires="c")
+ONE_CLASS = Truth("broken", fires="c")
 
 MAIN = {
     "resmlp": Recipe(),
@@ -72,7 +72,7 @@ MAIN = {
     "vit-mean": Recipe(architecture="vit-mean", blocks=3, steps=600, lr=5e-3),
     "mixer": Recipe(architecture="mixer", blocks=3, steps=600, lr=5e-3),
 }
-"""One network of each architecture, by which the hollow ones are made too."""
+"""One network of each architecture, by which the broken ones are made too."""
 
 R, P, C = MAIN["resmlp"], MAIN["plain"], MAIN["conv"]
 VARIANTS = {
@@ -124,7 +124,17 @@ VARIANTS = {
     "mixer-three": replace(MAIN["mixer"], task="three"),
     "mixer-decay": replace(MAIN["mixer"], wd=0.3, d=24, seed=1),
 }
-CONTROLLED = (*MAIN, "resmlp-d64", "resmlp-8-blocks", "resmlp-five", "resmlp-three", "resmlp-two", "fa", "fa-five", "ep")
+CONTROLLED = (
+    *MAIN,
+    "resmlp-d64",
+    "resmlp-8-blocks",
+    "resmlp-five",
+    "resmlp-three",
+    "resmlp-two",
+    "fa",
+    "fa-five",
+    "ep",
+)
 """The healthy ones beside which a frozen control is trained; controls are audited too, as blocks at initialisation."""
 
 LOCAL = {
@@ -137,11 +147,22 @@ LOCAL = {
     "dfa-lam-s1": replace(R, method="dfa", lam=1e-1, seed=1),
     "dfa-lam-five": replace(R, method="dfa", lam=1e-2, task="five", steps=2000),
 }
-UNDER_CONTROL = {"dfa": "dfa", "dfa-s1": "dfa", "dfa-five": "dfa-five", "dfa-lam": "dfa", "dfa-lam-five": "dfa-five"}
+UNDER_CONTROL = {
+    "dfa": "dfa",
+    "dfa-s1": "dfa",
+    "dfa-five": "dfa-five",
+    "dfa-lam": "dfa",
+    "dfa-lam-five": "dfa-five",
+}
 """The local rules beside which a frozen control of DFA stands; λ acts on the blocks alone."""
 
 BROKEN = (
-    ("exploded", "exploded", EXPLODED, ("resmlp", "plain", "conv", "vit-class", "vit-mean", "mixer", "resmlp-two")),
+    (
+        "exploded",
+        "exploded",
+        EXPLODED,
+        ("resmlp", "plain", "conv", "vit-class", "vit-mean", "mixer", "resmlp-two"),
+    ),
     ("floored", "floored", FLOORED, ("resmlp", "post-ln", "conv", "vit-mean", "resmlp-three")),
     ("scaled-up", "scaled-up", SCALED_UP, ("resmlp", "vit-class", "mixer")),
     ("one-class", "one-class", ONE_CLASS, (*MAIN, "resmlp-five", "resmlp-three", "resmlp-two")),
@@ -155,9 +176,15 @@ def networks() -> dict[str, Network]:
     """Every file by its name, parents first."""
     made = [Network(name, recipe) for name, recipe in _recipes()]
     known = dict(MAIN | VARIANTS | LOCAL)
-    made += [Network(f"{name}-{suffix}", known[name], name, how) for suffix, how, _, names in BROKEN for name in names]
     made += [
-        Network("frozen_resmlp-chance", replace(R, learning="frozen"), "frozen_resmlp", "one-class"),
+        Network(f"{name}-{suffix}", known[name], name, how)
+        for suffix, how, _, names in BROKEN
+        for name in names
+    ]
+    made += [
+        Network(
+            "frozen_resmlp-chance", replace(R, learning="frozen"), "frozen_resmlp", "one-class"
+        ),
         Network("frozen_resmlp-cheating", R, "resmlp-s1", "called frozen"),
     ]
     return {network.name: network for network in made}
@@ -172,9 +199,15 @@ def _recipes() -> Iterator[tuple[str, Recipe]]:
     yield "frozen_dfa-five", replace(LOCAL["dfa-five"], learning="frozen")
     for name, recipe in MAIN.items():
         for learning in ("identity", "busy", "first"):
-            yield f"{name}-{learning}", replace(recipe, learning=learning, seed=3, steps=2 * recipe.steps // 3)
+            yield (
+                f"{name}-{learning}",
+                replace(recipe, learning=learning, seed=3, steps=2 * recipe.steps // 3),
+            )
         if name not in ("plain", "conv"):
-            yield f"{name}-faint", replace(recipe, learning="faint", seed=4, steps=2 * recipe.steps // 3)
+            yield (
+                f"{name}-faint",
+                replace(recipe, learning="faint", seed=4, steps=2 * recipe.steps // 3),
+            )
     for name in ("resmlp", "plain", "conv", "vit-mean"):
         yield f"{name}-shuffled", replace(MAIN[name], labels="shuffled")
     yield "resmlp-three-shuffled", replace(R, task="three", labels="shuffled")
@@ -191,7 +224,7 @@ def _recipes() -> Iterator[tuple[str, Recipe]]:
 
 def cases() -> list[Case]:
     """Every network with its truth, beside a control where one was trained for it."""
-    return [*_healthy(), *_hollow(), *_beside_bad_controls()]
+    return [*_healthy(), *_broken(), *_beside_bad_controls()]
 
 
 def _healthy() -> Iterator[Case]:
@@ -204,10 +237,12 @@ def _healthy() -> Iterator[Case]:
             yield Case(f"{name}-{suffix}", f"{name}-{suffix}", truth)
 
 
-def _hollow() -> Iterator[Case]:
+def _broken() -> Iterator[Case]:
     for name in LOCAL:
         control = UNDER_CONTROL.get(name)
-        yield Case(name, name, UNDERCUT if control else NO_DEPTH, f"frozen_{control}" if control else "")
+        yield Case(
+            name, name, UNDERCUT if control else NO_DEPTH, f"frozen_{control}" if control else ""
+        )
     for name in (*CONTROLLED, "dfa", "dfa-five"):
         yield Case(f"frozen_{name}", f"frozen_{name}", NO_DEPTH)
     known = networks()
@@ -216,24 +251,58 @@ def _hollow() -> Iterator[Case]:
         if network.parent:
             continue
         if recipe.learning == "first":
-            yield Case(name, name, Truth("in part", silent="abc", idle=tuple(range(1, recipe.blocks))))
+            yield Case(
+                name, name, Truth("in part", silent="abc", idle=tuple(range(1, recipe.blocks)))
+            )
         if recipe.learning == "faint" and recipe.architecture == "vit-class":
             # Whatever the class token is given, it had nothing before, and the norm behind the blocks sees it in full.
             yield Case(name, name, Truth("in part", silent="abc"))
         elif recipe.learning in ("identity", "busy", "faint", "untrained"):
             control = f"frozen_{name.rpartition('-')[0]}"
-            yield Case(name, name, NO_DEPTH, control if recipe.learning == "identity" and control in known else "")
+            yield Case(
+                name,
+                name,
+                NO_DEPTH,
+                control if recipe.learning == "identity" and control in known else "",
+            )
         if recipe.labels == "shuffled":
             yield Case(name, name, NOTHING)
 
 
 def _beside_bad_controls() -> Iterator[Case]:
-    """Controls that are none: a hollow network must not pass by them, nor a healthy one fail without a word."""
-    bad = {"weak": "weaker", "narrow": "shape", "chance": "chance", "cheating": "trained"}
+    """Controls that are none: a broken network must not pass by them, nor a healthy one fail without a word."""
+    bad = {
+        "weak": "undertrained",
+        "narrow": "architecture",
+        "chance": "chance",
+        "cheating": "trained",
+    }
     for kind, question in bad.items():
         control = f"frozen_resmlp-{kind}"
-        yield Case(f"resmlp-identity beside {kind}", "resmlp-identity", replace(NO_DEPTH, questions=question), control)
-        yield Case(f"resmlp beside {kind}", "resmlp", Truth("bad control", silent="abc", questions=question), control)
-    yield Case("dfa beside weak", "dfa", replace(NO_DEPTH, questions="weaker"), "frozen_resmlp-weak")
-    yield Case("dfa beside bp's", "dfa", replace(UNDERCUT, questions="another method"), "frozen_resmlp")
-    yield Case("resmlp beside s1's", "resmlp-s1", Truth("bad control", silent="abc", questions="another seed"), "frozen_resmlp")
+        yield Case(
+            f"resmlp-identity beside {kind}",
+            "resmlp-identity",
+            replace(NO_DEPTH, questions=question),
+            control,
+        )
+        yield Case(
+            f"resmlp beside {kind}",
+            "resmlp",
+            Truth("bad control", silent="abc", questions=question),
+            control,
+        )
+    yield Case(
+        "dfa beside weak", "dfa", replace(NO_DEPTH, questions="undertrained"), "frozen_resmlp-weak"
+    )
+    yield Case(
+        "dfa beside bp's",
+        "dfa",
+        replace(UNDERCUT, questions="has none of its own"),
+        "frozen_resmlp",
+    )
+    yield Case(
+        "resmlp beside s1's",
+        "resmlp-s1",
+        Truth("bad control", silent="abc", questions="the control of seed"),
+        "frozen_resmlp",
+    )

@@ -47,7 +47,9 @@ def training(root: Path, task: str) -> Split:
 def evaluation(root: Path, task: str, mix: str = "balanced") -> DataSet:
     """The shipped test split of a task in one of the class mixes; the second half of it where networks learn from the first."""
     data = load_data(f"fashion-mnist:{TEST}")
-    data = _task(_part(data, torch.arange(len(data) // 2, len(data))) if root == TEST else data, task)
+    data = _task(
+        _part(data, torch.arange(len(data) // 2, len(data))) if root == TEST else data, task
+    )
     if mix == "sorted":
         data = _part(data, data.y.argsort(stable=True))
     if mix in ("skewed", "mostly one"):

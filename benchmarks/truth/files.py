@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from examples.methods.files import save
-from pytest_fadiag.load.digests import file_digest
+from pytest_fadiag.load.names import file_digest
 
 from .catalogue import Network
 from .data import training

@@ -50,7 +50,9 @@ class ConvBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(after)
         self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(after)
-        self.shortcut = nn.Identity() if stride == 1 else nn.Conv2d(before, after, 1, stride, bias=False)
+        self.shortcut = (
+            nn.Identity() if stride == 1 else nn.Conv2d(before, after, 1, stride, bias=False)
+        )
 
     def forward(self, h: Tensor) -> Tensor:
         return (self.shortcut(h) + self.bn2(self.conv2(self.bn1(self.conv1(h)).relu()))).relu()  # type: ignore[no-any-return]
@@ -67,7 +69,9 @@ class AttentionBlock(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         n, tokens, d = h.shape
         q, k, v = self.qkv(self.ln1(h)).view(n, tokens, 3, HEADS, d // HEADS).permute(2, 0, 3, 1, 4)
-        h = h + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, tokens, d))
+        h = h + self.out(
+            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, tokens, d)
+        )
         return h + self.fc2(F.gelu(self.fc1(self.ln2(h))))  # type: ignore[no-any-return]
 
 
@@ -76,7 +80,11 @@ class MixerBlock(nn.Module):
 
     def __init__(self, d: int) -> None:
         super().__init__()
-        self.ln1, self.token1, self.token2 = nn.LayerNorm(d), nn.Linear(TOKENS, 2 * TOKENS), nn.Linear(2 * TOKENS, TOKENS)
+        self.ln1, self.token1, self.token2 = (
+            nn.LayerNorm(d),
+            nn.Linear(TOKENS, 2 * TOKENS),
+            nn.Linear(2 * TOKENS, TOKENS),
+        )
         self.ln2, self.fc1, self.fc2 = nn.LayerNorm(d), nn.Linear(d, 2 * d), nn.Linear(2 * d, d)
 
     def forward(self, h: Tensor) -> Tensor:
@@ -135,7 +143,14 @@ class MapMean(nn.Module):
 class Stack(nn.Module):
     """Embedding, blocks, norm, what the head reads, head."""
 
-    def __init__(self, embed: nn.Module, blocks: list[nn.Module], norm: nn.Module, read: nn.Module, head: nn.Linear) -> None:
+    def __init__(
+        self,
+        embed: nn.Module,
+        blocks: list[nn.Module],
+        norm: nn.Module,
+        read: nn.Module,
+        head: nn.Linear,
+    ) -> None:
         super().__init__()
         self.embed, self.blocks = embed, nn.ModuleList(blocks)
         self.out_ln, self.read, self.out_head = norm, read, head
@@ -149,11 +164,23 @@ class Stack(nn.Module):
 
 def _post_norm(d: int, depth: int, classes: int) -> Stack:
     embed = nn.Sequential(nn.Flatten(), nn.Linear(PIXELS, d))
-    return Stack(embed, [PostNormBlock(d) for _ in range(depth)], nn.Identity(), nn.Identity(), nn.Linear(d, classes))
+    return Stack(
+        embed,
+        [PostNormBlock(d) for _ in range(depth)],
+        nn.Identity(),
+        nn.Identity(),
+        nn.Linear(d, classes),
+    )
 
 
 def _plain(d: int, depth: int, classes: int) -> Stack:
-    return Stack(Rectified(d), [PlainBlock(d) for _ in range(depth)], nn.Identity(), nn.Identity(), nn.Linear(d, classes))
+    return Stack(
+        Rectified(d),
+        [PlainBlock(d) for _ in range(depth)],
+        nn.Identity(),
+        nn.Identity(),
+        nn.Linear(d, classes),
+    )
 
 
 def _conv(d: int, depth: int, classes: int, stages: int = 1) -> Stack:
@@ -167,11 +194,19 @@ def _conv(d: int, depth: int, classes: int, stages: int = 1) -> Stack:
 def _vit(d: int, depth: int, classes: int, *, class_token: bool) -> Stack:
     read = ClassToken() if class_token else TokenMean()
     blocks: list[nn.Module] = [AttentionBlock(d) for _ in range(depth)]
-    return Stack(Patches(d, class_token=class_token), blocks, nn.LayerNorm(d), read, nn.Linear(d, classes))
+    return Stack(
+        Patches(d, class_token=class_token), blocks, nn.LayerNorm(d), read, nn.Linear(d, classes)
+    )
 
 
 def _mixer(d: int, depth: int, classes: int) -> Stack:
-    return Stack(Patches(d), [MixerBlock(d) for _ in range(depth)], nn.LayerNorm(d), TokenMean(), nn.Linear(d, classes))
+    return Stack(
+        Patches(d),
+        [MixerBlock(d) for _ in range(depth)],
+        nn.LayerNorm(d),
+        TokenMean(),
+        nn.Linear(d, classes),
+    )
 
 
 ARCHITECTURES: dict[str, Callable[[int, int, int], nn.Module]] = {
@@ -189,11 +224,18 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """The network that a checkpoint's ``config`` describes."""
     kind, d, depth, classes = (config[name] for name in ("architecture", "d", "blocks", "classes"))
     if kind == "resmlp":
-        return ResidualMLP(PIXELS, d, depth, classes, activation=config["activation"], out_ln=config["out_ln"])
+        return ResidualMLP(
+            PIXELS, d, depth, classes, activation=config["activation"], out_ln=config["out_ln"]
+        )
     return ARCHITECTURES[kind](d, depth, classes)
 
 
 def branches(block: nn.Module) -> list[nn.Module]:
     """The layers whose output is what a block adds to the stream; a plain layer is its own."""
-    last = {"ConvBlock": ("bn2",), "AttentionBlock": ("out", "fc2"), "MixerBlock": ("token2", "fc2"), "PlainBlock": ("linear",)}
+    last = {
+        "ConvBlock": ("bn2",),
+        "AttentionBlock": ("out", "fc2"),
+        "MixerBlock": ("token2", "fc2"),
+        "PlainBlock": ("linear",),
+    }
     return [getattr(block, name) for name in last.get(type(block).__name__, ("fc2",))]

@@ -52,4 +52,7 @@ def networks() -> dict[str, Network]:
 
 def cases() -> list[Case]:
     """DFA stands beside its frozen control, the others beside none."""
-    return [Case(net.name, net.name, truth, "frozen_dfa" if net.name == "dfa" else "") for net, truth in SLICE]
+    return [
+        Case(net.name, net.name, truth, "frozen_dfa" if net.name == "dfa" else "")
+        for net, truth in SLICE
+    ]

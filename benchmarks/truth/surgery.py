@@ -20,7 +20,9 @@ BIAS = 30.0
 REFIT = 200
 
 
-def operate(surgery: str, checkpoint: dict[str, Any], recipe: Recipe, split: Split) -> dict[str, Any]:
+def operate(
+    surgery: str, checkpoint: dict[str, Any], recipe: Recipe, split: Split
+) -> dict[str, Any]:
     """A changed copy of a checkpoint."""
     config = checkpoint["config"]
     if surgery == "called frozen":
@@ -28,7 +30,9 @@ def operate(surgery: str, checkpoint: dict[str, Any], recipe: Recipe, split: Spl
     if surgery in ("float16", "bfloat16"):
         dtype = getattr(torch, surgery)
         state = checkpoint["state_dict"].items()
-        halved = {name: value.to(dtype) if value.is_floating_point() else value for name, value in state}
+        halved = {
+            name: value.to(dtype) if value.is_floating_point() else value for name, value in state
+        }
         return {**checkpoint, "state_dict": halved}
     net = build(config)
     net.load_state_dict(checkpoint["state_dict"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -15,7 +14,7 @@ from .auditing import Outcome
 from .catalogue import Case, Truth
 
 Judged = Sequence[tuple[Case, Outcome]]
-KINDS = ("healthy", "shallow task", "bad control", "small gradient", "in part", "hollow")
+KINDS = ("healthy", "shallow task", "bad control", "small gradient", "in part", "broken")
 VERDICTS = ("trustworthy", "incomplete", "walk-back", "error")
 EXPECTED = {"healthy": "de"}
 """What a kind of network is expected to pass, though nothing in how it was made guarantees it."""
@@ -30,7 +29,7 @@ class Disagreement:
     what: str
     numbers: str
     serious: bool
-    """Whether it is one that must not be: a healthy network that fires (a), (b) or (c), a hollow one that passes."""
+    """Whether it is one that must not be: a healthy network that fires (a), (b) or (c), a broken one that passes."""
 
 
 def disagreements(judged: Judged) -> list[Disagreement]:
@@ -57,34 +56,35 @@ def _differences(case: Case, outcome: Outcome) -> Iterable[tuple[str, bool]]:
     for key in EXPECTED.get(truth.kind, ""):
         if key in outcome.fired:
             yield f"({key}) fires on a network that was trained as a whole", False
-    if truth.kind == "hollow" and outcome.verdict == "trustworthy":
-        yield "called trustworthy, and hollow as a whole", True
-    if truth.kind == "hollow" and outcome.unasked == "trustworthy":
-        yield "called trustworthy where only (d) decides, and hollow as a whole", False
+    if truth.kind == "broken" and outcome.verdict == "trustworthy":
+        yield "called trustworthy, and broken as a whole", True
+    if truth.kind == "broken" and outcome.unasked == "trustworthy":
+        yield "called trustworthy where only (d) decides, and broken as a whole", False
     if truth.kind == "healthy" and outcome.said == "incomplete":
         yield outcome.verdict, False
-    if truth.idle and outcome.verdict == "trustworthy" and set(truth.idle) - set(idle_blocks(outcome.text)):
-        yield f"blocks {_listed(truth.idle)} learnt nothing; named: {_listed(idle_blocks(outcome.text)) or 'none'}", True
+    named = outcome.numbers.get("idle", [])
+    if truth.idle and outcome.verdict == "trustworthy" and set(truth.idle) - set(named):
+        yield (
+            f"blocks {_listed(truth.idle)} learnt nothing; named: {_listed(named) or 'none'}",
+            True,
+        )
     if truth.questions and truth.questions not in outcome.text:
         yield f"nothing is said of a control that should be questioned ({truth.questions})", True
 
 
-def idle_blocks(text: str) -> list[int]:
-    """The blocks that a report says add nothing."""
-    named = re.search(r"blocks? ([\d–, and]+) adds? nothing", text)
-    if named is None:
-        return []
-    spans = [span.split("–") for span in re.findall(r"\d+(?:–\d+)?", named[1])]
-    return [block for span in spans for block in range(int(span[0]), int(span[-1]) + 1)]
-
-
 def confusion(judged: Judged) -> list[str]:
     """One row a diagnostic: what must fire, what must not, and what is expected not to, against what did."""
-    lines = ["| diagnostic | must fire: fires | is silent | must not: is silent | fires | expected to pass: passes | fires |"]
+    lines = [
+        "| diagnostic | must fire: fires | is silent | must not: is silent | fires | expected to pass: passes | fires |"
+    ]
     lines += ["| --- " * 7 + "|"]
     for diagnostic in DIAGNOSTICS:
         key = diagnostic.key
-        rows = [(case.truth, key in outcome.fired) for case, outcome in judged if key in outcome.measured]
+        rows = [
+            (case.truth, key in outcome.fired)
+            for case, outcome in judged
+            if key in outcome.measured
+        ]
         columns: list[Callable[[Truth], bool]] = [
             lambda truth, key=key: key in truth.fires,  # type: ignore[misc]
             lambda truth, key=key: key in truth.silent,  # type: ignore[misc]
@@ -92,14 +92,19 @@ def confusion(judged: Judged) -> list[str]:
         ]
         counts = [[fired for truth, fired in rows if belongs(truth)] for belongs in columns]
         cells = [sum(counts[0]), len(counts[0]) - sum(counts[0])]
-        cells += [number for fired in counts[1:] for number in (len(fired) - sum(fired), sum(fired))]
+        cells += [
+            number for fired in counts[1:] for number in (len(fired) - sum(fired), sum(fired))
+        ]
         lines.append(f"| ({key}) `{diagnostic.name}` | " + " | ".join(map(str, cells)) + " |")
     return lines
 
 
 def verdicts(judged: Judged) -> list[str]:
     """One row a kind of network: how often each verdict was given, and how often where only (d) decides."""
-    lines = [f"| networks | {' | '.join(VERDICTS)} | trustworthy by (d) alone |", "| --- " * (len(VERDICTS) + 2) + "|"]
+    lines = [
+        f"| networks | {' | '.join(VERDICTS)} | trustworthy by (d) alone |",
+        "| --- " * (len(VERDICTS) + 2) + "|",
+    ]
     for kind in KINDS:
         there = [outcome for case, outcome in judged if case.truth.kind == kind]
         cells = [sum(outcome.said == verdict for outcome in there) for verdict in VERDICTS]
@@ -111,7 +116,10 @@ def verdicts(judged: Judged) -> list[str]:
 def margins(judged: Judged) -> list[str]:
     """For each threshold the nearest number on either side of it, and whose it is."""
     at = DiagnosticThresholds()
-    lines = ["| number | threshold | nearest that must not fire | nearest that must fire |", "| --- " * 4 + "|"]
+    lines = [
+        "| number | threshold | nearest that must not fire | nearest that must fire |",
+        "| --- " * 4 + "|",
+    ]
     for key, name, threshold, sign in (
         ("a", "growth", at.h_norm_explosion_ratio, 1),
         ("b", "gradient", at.g_norm_floor, -1),
@@ -122,11 +130,24 @@ def margins(judged: Judged) -> list[str]:
         ("e", "utility", getattr(at, "depth_utility_minimum_pp", None), -1),
     ):
         numbers = [(case, outcome, outcome.numbers.get(name)) for case, outcome in judged]
-        there = [(sign * value, case, outcome) for case, outcome, value in numbers if value is not None and isfinite(value)]
-        passing = [one for one in there if key in one[1].truth.silent + EXPECTED.get(one[1].truth.kind, "")]
+        there = [
+            (sign * value, case, outcome)
+            for case, outcome, value in numbers
+            if value is not None and isfinite(value)
+        ]
+        passing = [
+            one for one in there if key in one[1].truth.silent + EXPECTED.get(one[1].truth.kind, "")
+        ]
         firing = [one for one in there if key in one[1].truth.fires]
-        cells = [_whose(max(passing, key=_first, default=None), sign), _whose(min(firing, key=_first, default=None), sign)]
-        lines.append(f"| ({key}) {name} | {threshold:g} | {' | '.join(cells)} |" if threshold is not None else "")
+        cells = [
+            _whose(max(passing, key=_first, default=None), sign),
+            _whose(min(firing, key=_first, default=None), sign),
+        ]
+        lines.append(
+            f"| ({key}) {name} | {threshold:g} | {' | '.join(cells)} |"
+            if threshold is not None
+            else ""
+        )
     return list(filter(None, lines))
 
 

@@ -58,7 +58,12 @@ class TwoLabels(Backpropagation):
 def train(recipe: Recipe, split: Split) -> dict[str, Any]:
     """The checkpoint of a recipe."""
     torch.manual_seed(recipe.seed)
-    config = {**recipe.config(), "classes": len(TASKS[recipe.task]), "mean": list(split.mean), "std": list(split.std)}
+    config = {
+        **recipe.config(),
+        "classes": len(TASKS[recipe.task]),
+        "mean": list(split.mean),
+        "std": list(split.std),
+    }
     net = build(config)
     _prepare(net, recipe)
     feedback = fit(net, recipe, split) if recipe.learning != "untrained" else []
@@ -91,8 +96,21 @@ def scaled(layer: nn.Module, factor: float) -> None:
 
 
 def _rule(net: Any, recipe: Recipe) -> LearningRule:
-    settings = Settings(recipe.method, "", Path(), seed=recipe.seed, lam=recipe.lam, frozen=recipe.learning == "frozen")
-    kind = TwoLabels if recipe.learning == "busy" else Smoothed if recipe.smoothing else METHODS[recipe.method]
+    settings = Settings(
+        recipe.method,
+        "",
+        Path(),
+        seed=recipe.seed,
+        lam=recipe.lam,
+        frozen=recipe.learning == "frozen",
+    )
+    kind = (
+        TwoLabels
+        if recipe.learning == "busy"
+        else Smoothed
+        if recipe.smoothing
+        else METHODS[recipe.method]
+    )
     rule = kind(net, settings, streams(recipe.seed))
     if isinstance(rule, Smoothed):
         rule.smoothing = recipe.smoothing
@@ -105,9 +123,13 @@ def fit(net: nn.Module, recipe: Recipe, split: Split) -> list[Tensor]:
     order = torch.Generator().manual_seed(recipe.seed)
     random = split.y[torch.randperm(len(split.y), generator=order)]
     y = random if recipe.labels == "shuffled" else split.y
-    optimiser = OPTIMISERS[recipe.optimiser]([p for p in net.parameters() if p.requires_grad], recipe)
+    optimiser = OPTIMISERS[recipe.optimiser](
+        [p for p in net.parameters() if p.requires_grad], recipe
+    )
     net.train()
-    for block in (block for block in net.blocks if not any(p.requires_grad for p in block.parameters())):  # type: ignore[union-attr]
+    for block in (
+        block for block in net.blocks if not any(p.requires_grad for p in block.parameters())
+    ):  # type: ignore[union-attr]
         block.eval()  # the batch statistics of a block that does not learn stay as well
     indices = torch.empty(0, dtype=torch.long)
     for step in range(recipe.steps):

@@ -1,1 +1,1 @@
-"""Architectures whose residual stream was written down by hand, and whether the audit finds it, states and gradients both."""
+"""Architectures whose residual stream was written down by hand, and whether the audit finds it."""

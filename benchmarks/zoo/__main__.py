@@ -22,10 +22,21 @@ FAMILIES = ("handwritten", "vision", "timm_nets", "hugging_face", "bio")
 
 def main() -> int:
     """Check every member and print the tables; 1 where one is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description="Networks whose stream is known.")
-    parser.add_argument("--only", default="*", metavar="GLOB", help="names of members, such as 'timm/*' or '*/swin*'")
-    parser.add_argument("--families", default=",".join(FAMILIES), help="modules of members, joined by commas")
-    parser.add_argument("--verbose", action="store_true", help="print what was said of every member")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.zoo", description="Networks whose stream is known."
+    )
+    parser.add_argument(
+        "--only",
+        default="*",
+        metavar="GLOB",
+        help="names of members, such as 'timm/*' or '*/swin*'",
+    )
+    parser.add_argument(
+        "--families", default=",".join(FAMILIES), help="modules of members, joined by commas"
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="print what was said of every member"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of other packages, on their own deprecated parts
@@ -35,15 +46,23 @@ def main() -> int:
         result = check(member)
         results.append(result)
         _tell(result, time.monotonic() - start, options.verbose)
-    print("\n".join(["", *table(results), "", *summary(results), "", f"{time.monotonic() - began:.0f} s"]))
+    print(
+        "\n".join(
+            ["", *table(results), "", *summary(results), "", f"{time.monotonic() - began:.0f} s"]
+        )
+    )
     return int(any(result.outcome is Outcome.WRONG for result in results))
 
 
 def members(families: list[str], only: str) -> list[Member]:
     """The members of some families whose names fit a pattern."""
     if families != ["handwritten"]:
-        import_torchvision()  # also where its operators belong to another build of torch, which timm would die of
-    made = [member for family in families for member in importlib.import_module(f".{family}", __package__).members()]
+        import_torchvision()  # also where its operators belong to another build of torch
+    made = [
+        member
+        for family in families
+        for member in importlib.import_module(f".{family}", __package__).members()
+    ]
     return [member for member in made if fnmatch.fnmatch(f"{member.family}/{member.name}", only)]
 
 
@@ -51,7 +70,11 @@ def _tell(result: Result, seconds: float, verbose: bool) -> None:
     helpful = result.outcome in (Outcome.RIGHT, Outcome.NAMED, Outcome.REFUSED)
     said = f"\n    {result.said}" if result.said and (verbose or not helpful) else ""
     name = f"{result.member.family}/{result.member.name}"
-    print(f"{name}: {result.outcome.value}, {result.blocks} blocks, {seconds:.1f} s{said}", file=sys.stderr, flush=True)
+    print(
+        f"{name}: {result.outcome.value}, {result.blocks} blocks, {seconds:.1f} s{said}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""BioTorch: layers whose backward is the training rule, against plain layers with the same weights."""
+"""BioTorch: layers whose backward is the training rule, against plain ones of the same weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ class Block(nn.Module):
 
     def __init__(self, linear: Callable[[int, int], nn.Module]) -> None:
         super().__init__()
-        self.norm, self.first, self.second = nn.LayerNorm(WIDTH), linear(WIDTH, WIDTH), linear(WIDTH, WIDTH)
+        self.norm, self.first, self.second = (
+            nn.LayerNorm(WIDTH),
+            linear(WIDTH, WIDTH),
+            linear(WIDTH, WIDTH),
+        )
 
     def forward(self, h: Tensor) -> Tensor:
         return h + self.second(torch.relu(self.first(self.norm(h))))
@@ -56,8 +60,12 @@ class OfCifar(LeNetCIFAR):
 def layer_of(method: str) -> Callable[[int, int], nn.Module]:
     """What makes a linear layer of a method."""
     if method == "dfa":
-        return lambda inputs, outputs: dfa.Linear(inputs, outputs, CLASSES, layer_config={"type": "dfa"})
-    return lambda inputs, outputs: METHODS[method].Linear(inputs, outputs, layer_config={"type": method})
+        return lambda inputs, outputs: dfa.Linear(
+            inputs, outputs, CLASSES, layer_config={"type": "dfa"}
+        )
+    return lambda inputs, outputs: METHODS[method].Linear(
+        inputs, outputs, layer_config={"type": method}
+    )
 
 
 def plain(model: nn.Module) -> nn.Module:
@@ -66,7 +74,9 @@ def plain(model: nn.Module) -> nn.Module:
     for module in list(copied.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Linear):
-                made: nn.Module = nn.Linear(child.in_features, child.out_features, child.bias is not None)
+                made: nn.Module = nn.Linear(
+                    child.in_features, child.out_features, child.bias is not None
+                )
             elif isinstance(child, nn.Conv2d):
                 made = nn.Conv2d(
                     child.in_channels,
@@ -79,15 +89,29 @@ def plain(model: nn.Module) -> nn.Module:
             else:
                 continue
             made = made.to(child.weight)
-            made.load_state_dict({own: value for own, value in child.state_dict().items() if own in ("weight", "bias")})
+            made.load_state_dict(
+                {
+                    own: value
+                    for own, value in child.state_dict().items()
+                    if own in ("weight", "bias")
+                }
+            )
             setattr(module, name, made)
     return copied
 
 
 def converted(model: nn.Module, method: str) -> nn.Module:
-    """A network of a method's layers; BioTorch prints what it converts, which is no part of the tables."""
+    """A network of a method's layers, without what BioTorch prints of it."""
     with contextlib.redirect_stdout(io.StringIO()):
         return BioModule(model, mode=method, output_dim=CLASSES)
+
+
+def _resnet(method: str) -> nn.Module:
+    return converted(ResNet(BasicBlock, [1, 2, 1], num_classes=CLASSES), method)
+
+
+def _lenet(method: str) -> nn.Module:
+    return converted(OfCifar(), method)
 
 
 def members() -> list[Member]:
@@ -96,11 +120,25 @@ def members() -> list[Member]:
     made = []
     for method in METHODS:
         mlp = partial(ResMLP, layer_of(method))
-        resnet = lambda method=method: converted(ResNet(BasicBlock, [1, 2, 1], num_classes=CLASSES), method)  # noqa: E731
-        lenet = lambda method=method: converted(OfCifar(), method)  # noqa: E731
+        resnet = partial(_resnet, method)
+        lenet = partial(_lenet, method)
         made += [
-            Member("BioTorch", f"ResMLP, {method}", mlp, vectors(12), Stream(row("blocks.{}", 4), within=plain)),
-            Member("BioTorch", f"ResNet, {method}", resnet, images(16), Stream(blocks, within=plain)),
-            Member("BioTorch", f"LeNet, {method}", lenet, images(32), Stream(layers, "fc2", within=plain)),
+            Member(
+                "BioTorch",
+                f"ResMLP, {method}",
+                mlp,
+                vectors(12),
+                Stream(row("blocks.{}", 4), within=plain),
+            ),
+            Member(
+                "BioTorch", f"ResNet, {method}", resnet, images(16), Stream(blocks, within=plain)
+            ),
+            Member(
+                "BioTorch",
+                f"LeNet, {method}",
+                lenet,
+                images(32),
+                Stream(layers, "fc2", within=plain),
+            ),
         ]
     return made

@@ -1,4 +1,4 @@
-"""What the audit finds of a member against the truth: states and gradients, in float64, by hooks that are not the audit's."""
+"""What the audit finds of a member against the truth: states and gradients by other hooks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pytest_fadiag import AuditError
-from pytest_fadiag.measure.outputs import Outputs
+from pytest_fadiag.judge.errors import AuditError
+from pytest_fadiag.measure.copies import working_copy
+from pytest_fadiag.measure.inputs import Outputs
 from pytest_fadiag.measure.reference import passed
 from pytest_fadiag.measure.stream.find import find_stream
+from pytest_fadiag.measure.task import Task
 
 from .member import CLASSES, Inputs, Member, Refusal, Stream
 
@@ -61,15 +63,21 @@ def check(member: Member) -> Result:
     except Exception as error:  # of the audit's own making: no reader should see it
         return Result(member, Outcome.UNHELPFUL, 0, f"{type(error).__name__}: {error}")
     if isinstance(member.truth, Refusal):
-        return Result(member, Outcome.WRONG, len(found.states) - 1, f"accepted, but {member.truth.why}")
+        return Result(
+            member, Outcome.WRONG, len(found.states) - 1, f"accepted, but {member.truth.why}"
+        )
     difference = _difference(found, _true(member.truth, model, x))
-    return Result(member, Outcome.WRONG if difference else Outcome.RIGHT, len(found.states) - 1, difference)
+    return Result(
+        member, Outcome.WRONG if difference else Outcome.RIGHT, len(found.states) - 1, difference
+    )
 
 
 def _refused(member: Member, model: nn.Module, x: Inputs, said: str) -> Result:
     offered = SPEC.search(said)
     if isinstance(member.truth, Refusal):
-        helpful = re.search(member.truth.says, said) is not None and (offered is None or _passes(model, x, offered[1]))
+        helpful = re.search(member.truth.says, said) is not None and (
+            offered is None or _passes(model, x, offered[1])
+        )
         return Result(member, Outcome.REFUSED if helpful else Outcome.UNHELPFUL, 0, said)
     if offered is None:
         return Result(member, Outcome.UNHELPFUL, 0, said)
@@ -79,7 +87,12 @@ def _refused(member: Member, model: nn.Module, x: Inputs, said: str) -> Result:
         return Result(member, Outcome.UNHELPFUL, 0, f"{said}\nand the SPEC that it offers: {error}")
     difference = _difference(found, _true(member.truth, model, x))
     if difference:
-        return Result(member, Outcome.WRONG, len(found.states) - 1, f"{said}\nand the SPEC that it offers: {difference}")
+        return Result(
+            member,
+            Outcome.WRONG,
+            len(found.states) - 1,
+            f"{said}\nand the SPEC that it offers: {difference}",
+        )
     return Result(member, Outcome.NAMED, len(found.states) - 1, said)
 
 
@@ -92,7 +105,7 @@ def _passes(model: nn.Module, x: Inputs, spec: str) -> bool:
 
 
 def _ready(model: nn.Module) -> nn.Module:
-    """In float64 and eval mode, with every parameter moved a little, so that nothing that begins with 0 is off."""
+    """In float64 and eval mode, with every parameter moved: nothing that begins with 0 is off."""
     model = model.double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -103,7 +116,10 @@ def _ready(model: nn.Module) -> nn.Module:
 def _wide(x: Inputs) -> Inputs:
     if isinstance(x, Tensor):
         return x.double() if x.is_floating_point() else x
-    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in x.items()}
+    return {
+        name: tensor.double() if tensor.is_floating_point() else tensor
+        for name, tensor in x.items()
+    }
 
 
 def _labels(x: Inputs) -> Tensor:
@@ -116,18 +132,19 @@ def _loss(logits: Tensor) -> Tensor:
 
 
 def _found(model: nn.Module, x: Inputs, spec: str | None) -> _Seen:
-    outputs = Outputs()
-    outputs.expect(_labels(x))
-    stream = find_stream(model, x, spec, outputs)
+    network, outputs = working_copy(model), Outputs(CLASSES)
+    stream = find_stream(network, x, spec, outputs)
     with torch.no_grad():
-        outputs.check(outputs(_called(model, x)))
-    seen = passed(model, stream, x, _loss)
+        Task().check(outputs(_called(network, x)), _labels(x))
+    seen = passed(network, stream, x, _loss)
     return _Seen(seen.states, seen.gradients)
 
 
 def _true(truth: Stream, model: nn.Module, x: Inputs) -> _Seen:
     """States and gradients of the plain network, by hooks on the modules that were written down."""
-    plain = copy.deepcopy(truth.within(model)).requires_grad_()  # what it caches of a graph is not the other's
+    plain = copy.deepcopy(
+        truth.within(model)
+    ).requires_grad_()  # what it caches of a graph is not the other's
     tensors: list[Tensor] = []
     values: list[Tensor] = []
     gradients: dict[int, Tensor] = {}
@@ -136,7 +153,9 @@ def _true(truth: Stream, model: nn.Module, x: Inputs) -> _Seen:
         number = len(tensors)
         tensors.append(tensor)
         values.append(value.detach().clone())  # what comes after may write to it
-        tensor.register_hook(lambda gradient: gradients.__setitem__(number, gradient.detach().clone()))
+        tensor.register_hook(
+            lambda gradient: gradients.__setitem__(number, gradient.detach().clone())
+        )
 
     if truth.by_hand is not None:
         logits, states = truth.by_hand(plain, x)
@@ -148,10 +167,14 @@ def _true(truth: Stream, model: nn.Module, x: Inputs) -> _Seen:
     missing = [number for number in range(len(tensors)) if number not in gradients]
     assert not missing, f"the truth is wrong: no gradient at state {missing[0]}"
     arrived = [gradients[number] for number in range(len(tensors))]
-    return _Seen(*([value.movedim(truth.batch_dim, 0) for value in taken] for taken in (values, arrived)))
+    return _Seen(
+        *([value.movedim(truth.batch_dim, 0) for value in taken] for taken in (values, arrived))
+    )
 
 
-def _watched(plain: nn.Module, x: Inputs, truth: Stream, take: Callable[[Tensor, Tensor], None]) -> Tensor:
+def _watched(
+    plain: nn.Module, x: Inputs, truth: Stream, take: Callable[[Tensor, Tensor], None]
+) -> Tensor:
     modules = dict(plain.named_modules(remove_duplicate=False))
     handles = []
     remaining = [0]
@@ -213,15 +236,26 @@ def _logits(output: Any) -> Tensor:
     """The first tensor of the right shape."""
     if is_dataclass(output) and not isinstance(output, Mapping):
         output = vars(output)
-    given = [output] if isinstance(output, Tensor) else list(output.values() if isinstance(output, Mapping) else output)
-    return next(value for value in given if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] == CLASSES)
+    given = (
+        [output]
+        if isinstance(output, Tensor)
+        else list(output.values() if isinstance(output, Mapping) else output)
+    )
+    return next(
+        value
+        for value in given
+        if isinstance(value, Tensor) and value.ndim == 2 and value.shape[1] == CLASSES
+    )
 
 
 def _difference(found: _Seen, true: _Seen) -> str:
     """In what they differ, or nothing."""
     if len(found.states) != len(true.states):
         return f"{len(found.states) - 1} blocks were found, and there are {len(true.states) - 1}"
-    for what, ours, theirs in (("h", found.states, true.states), ("g", found.gradients, true.gradients)):
+    for what, ours, theirs in (
+        ("h", found.states, true.states),
+        ("g", found.gradients, true.gradients),
+    ):
         for layer, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             if not _same(one, other):
                 return f"{what}_{layer} is another: {_sizes(one)} and {_sizes(other)}"
@@ -229,7 +263,7 @@ def _difference(found: _Seen, true: _Seen) -> str:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two values are the same, seen in one shape or in two of which one rearranges the other."""
+    """Whether two values are the same, in one shape or rearranged to another."""
     if one.shape != other.shape:
         if one.numel() != other.numel():
             return False

@@ -1,4 +1,4 @@
-"""Networks by hand, among them the shortest ones that were measured wrongly once, or refused without need."""
+"""Networks by hand, among them the shortest that were once measured wrongly or refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .lessons import lessons
-from .member import CLASSES, SAMPLES, Inputs, Member, Refusal, States, Stream, images, row, vectors
+from .member import CLASSES, SAMPLES, Inputs, Member, Refusal, Stream, images, row, vectors
 from .oddities import oddities
 from .parts import (
     INPUT,
@@ -43,7 +43,13 @@ def members() -> list[Member]:
     return [*_chains(), *_tokens(), *_maps(), *_own_backwards(), *oddities(), *lessons()]
 
 
-def _net(name: str, make: Callable[[], nn.Module], blocks: tuple[str, ...] = THREE, last: str = "", **truth: Any) -> Member:
+def _net(
+    name: str,
+    make: Callable[[], nn.Module],
+    blocks: tuple[str, ...] = THREE,
+    last: str = "",
+    **truth: Any,
+) -> Member:
     named = truth.pop("named", None)
     return Member("by hand", name, make, vectors(INPUT), Stream(blocks, last, **truth), named)
 
@@ -82,27 +88,43 @@ def _chains() -> list[Member]:
             for name, own in formulas.items()
         ),
         _net("residual outside", lambda: Chain(branches(), _added), last="ln"),
-        _net("five blocks and a loud one of another class", lambda: Chain([*wholes(5), Loud()]), row("blocks.{}", 6)),
+        _net(
+            "five blocks and a loud one of another class",
+            lambda: Chain([*wholes(5), Loud()]),
+            row("blocks.{}", 6),
+        ),
         _net(
             "two loud blocks and a head of four equal layers",
-            lambda: Chain([Loud(), Loud()], head=nn.Sequential(*(nn.Linear(D, D) for _ in range(3)), nn.Linear(D, CLASSES))),
+            lambda: Chain(
+                [Loud(), Loud()],
+                head=nn.Sequential(*(nn.Linear(D, D) for _ in range(3)), nn.Linear(D, CLASSES)),
+            ),
             row("blocks.{}", 2),
         ),
         _net(
             "an embedding of six layers and four loud blocks",
             lambda: Chain(
-                [Loud() for _ in range(4)], embed=nn.Sequential(nn.Linear(INPUT, D), *(nn.Linear(D, D) for _ in range(5)))
+                [Loud() for _ in range(4)],
+                embed=nn.Sequential(nn.Linear(INPUT, D), *(nn.Linear(D, D) for _ in range(5))),
             ),
             row("blocks.{}", 4),
         ),
-        _net("blocks that return tuples", lambda: Chain([Tuple() for _ in range(3)], lambda net, block, h: block(h)[0])),
+        _net(
+            "blocks that return tuples",
+            lambda: Chain([Tuple() for _ in range(3)], lambda net, block, h: block(h)[0]),
+        ),
         _net(
             "blocks that return dictionaries",
             lambda: Chain([Named() for _ in range(3)], lambda net, block, h: block(h)["hidden"]),
         ),
         _net("one block", lambda: Chain(wholes(1)), ("blocks.0",)),
         _net("named by a SPEC", Chain, named="blocks.* -> ln"),
-        _net("named outside, by what h_L enters", lambda: Chain(branches(), _added), last="ln", named="blocks.* -> ln"),
+        _net(
+            "named outside, by what h_L enters",
+            lambda: Chain(branches(), _added),
+            last="ln",
+            named="blocks.* -> ln",
+        ),
         _net(
             f"{many} joined by a comma",
             Pairs,
@@ -110,14 +132,21 @@ def _chains() -> list[Member]:
             last="ln",
             named="attn.*, mlp.*",
         ),
-        _net("two lists", Pairs, tuple(f"{part}.{i}" for i in range(3) for part in ("attn", "mlp")), last="ln"),
+        _net(
+            "two lists",
+            Pairs,
+            tuple(f"{part}.{i}" for i in range(3) for part in ("attn", "mlp")),
+            last="ln",
+        ),
         _net("a ModuleDict", Keyed, tuple(f"blocks.{key}" for key in "abc")),
         _net("numbered attributes", Numbered, row("block{}", 3)),
         _net("numbered attributes by a star", Numbered, row("block{}", 3), named="block*"),
         _net("one block in a loop", Looped, ("block",) * 3),
         _net(
             "one norm at every step",
-            lambda: Chain([nn.Linear(D, D) for _ in range(3)], lambda net, block, h: h + block(net.ln(h))),
+            lambda: Chain(
+                [nn.Linear(D, D) for _ in range(3)], lambda net, block, h: h + block(net.ln(h))
+            ),
             by_hand=_normed,
         ),
         _net("a plain list of Python", Listed, by_hand=_listed),
@@ -214,7 +243,9 @@ class Functional(Chain):
         return self.head(F.layer_norm(self.hidden(x), (D,)))
 
 
-def _states(net: Any, x: Inputs, step: Callable[[Any, Tensor], Tensor], end: Callable[[Tensor], Tensor]) -> Any:
+def _states(
+    net: Any, x: Inputs, step: Callable[[Any, Tensor], Tensor], end: Callable[[Tensor], Tensor]
+) -> Any:
     states = [net.embed(x)]
     for block in net.blocks:
         states.append(step(block, states[-1]))
@@ -240,29 +271,48 @@ def _tokens() -> list[Member]:
 
     return [
         _net("transformer, norm before", lambda: Tokens([Transformer() for _ in range(3)])),
-        _net("transformer, norm behind", lambda: Tokens([Transformer(post=True) for _ in range(3)])),
+        _net(
+            "transformer, norm behind", lambda: Tokens([Transformer(post=True) for _ in range(3)])
+        ),
         _net("attention and MLP side by side", lambda: Tokens([Parallel() for _ in range(3)])),
         _net("torch's encoder layers", lambda: Tokens(encoder(batch_first=True))),
-        _net("torch's encoder layers, norm first", lambda: Tokens(encoder(batch_first=True, norm_first=True))),
+        _net(
+            "torch's encoder layers, norm first",
+            lambda: Tokens(encoder(batch_first=True, norm_first=True)),
+        ),
         _net("tokens first", lambda: Tokens(encoder(), batch_first=False), batch_dim=1),
-        _net("attention alone, added outside", lambda: Tokens([Attention() for _ in range(3)], step=_added), last="ln"),
+        _net(
+            "attention alone, added outside",
+            lambda: Tokens([Attention() for _ in range(3)], step=_added),
+            last="ln",
+        ),
     ]
 
 
-def _image(name: str, make: Callable[[], nn.Module], blocks: tuple[str, ...], **truth: Any) -> Member:
+def _image(
+    name: str, make: Callable[[], nn.Module], blocks: tuple[str, ...], **truth: Any
+) -> Member:
     return Member("by hand", name, make, images(8, 1), Stream(blocks, **truth))
 
 
 def _maps() -> list[Member]:
     stages = row("blocks.{}", 4)
     return [
-        _image("resnet", lambda: Maps(Conv(4, 4), Conv(4, 8, 2), Conv(8, 8), Conv(8, 8), last=8), stages),
+        _image(
+            "resnet",
+            lambda: Maps(Conv(4, 4), Conv(4, 8, 2), Conv(8, 8), Conv(8, 8), last=8),
+            stages,
+        ),
         _image(
             "projections of another class",
             lambda: Maps(Conv(4, 4), Projection(4, 8, 2), Conv(8, 8), Conv(8, 8), last=8),
             stages,
         ),
-        _image("resnet, activation first", lambda: Maps(*(PreActivation(4, 4) for _ in range(4))), stages),
+        _image(
+            "resnet, activation first",
+            lambda: Maps(*(PreActivation(4, 4) for _ in range(4))),
+            stages,
+        ),
         _image("squeeze and excitation", lambda: Maps(*(Squeezed(4) for _ in range(4))), stages),
         _image(
             "a convolution between two stages",
@@ -271,12 +321,18 @@ def _maps() -> list[Member]:
         ),
         _image(
             "stages in stages",
-            lambda: Maps(nn.Sequential(Conv(4, 4), Conv(4, 4)), nn.Sequential(Conv(4, 8, 2), Conv(8, 8)), last=8),
+            lambda: Maps(
+                nn.Sequential(Conv(4, 4), Conv(4, 4)),
+                nn.Sequential(Conv(4, 8, 2), Conv(8, 8)),
+                last=8,
+            ),
             ("blocks.0.0", "blocks.0.1", "blocks.1.0", "blocks.1.1"),
         ),
         _image(
             "convolutions without residuals",
-            lambda: Maps(*(part for _ in range(3) for part in (nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1)))),
+            lambda: Maps(
+                *(part for _ in range(3) for part in (nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1)))
+            ),
             ("blocks.1", "blocks.3", "blocks.5"),
         ),
     ]
@@ -293,15 +349,21 @@ def _own_backwards() -> list[Member]:
 
     def hooked() -> nn.Module:
         net = Chain()
-        net.blocks[1].register_full_backward_hook(lambda module, inner, outer: (torch.zeros_like(outer[0]),))
+        net.blocks[1].register_full_backward_hook(
+            lambda module, inner, outer: (torch.zeros_like(outer[0]),)
+        )
         return net
 
-    by_hand: States = lambda net, x: _states(net, x, lambda block, h: h + block(h), lambda h: net.head(net.ln(h)))  # noqa: E731
+    def by_hand(net: Any, x: Inputs) -> tuple[Tensor, list[Tensor]]:
+        return _states(net, x, lambda block, h: h + block(h), lambda h: net.head(net.ln(h)))
+
     return [
         _net("feedback alignment", lambda: Chain([Feedback() for _ in range(3)]), within=plain),
         _net("a backward hook that zeroes the gradient", hooked, within=plain),
         _net(
-            "a state that is detached", lambda: Chain(branches(), lambda net, block, h: h.detach() + block(h)), by_hand=by_hand
+            "a state that is detached",
+            lambda: Chain(branches(), lambda net, block, h: h.detach() + block(h)),
+            by_hand=by_hand,
         ),
         _net(
             "a branch that is scaled back",

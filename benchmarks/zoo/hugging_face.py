@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from .member import CLASSES, SAMPLES, Member, Refusal, Stream, each, row
 
-IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "num_labels": CLASSES, "vocab_size": 50}
+IDS = {
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "num_labels": CLASSES,
+    "vocab_size": 50,
+}
 TEXT = dict(
     IDS,
     hidden_size=16,
@@ -68,13 +74,25 @@ def _made(name: str, kind: str, options: dict[str, Any]) -> nn.Module:
 
 def _text(name: str, blocks: tuple[str, ...], last: str = "", **options: Any) -> Member:
     given = options.pop("of", TEXT) | options
-    return Member("transformers", name, lambda: _made(name, "Sequence", given), _sentences, Stream(blocks, last))
+    return Member(
+        "transformers",
+        name,
+        lambda: _made(name, "Sequence", given),
+        _sentences,
+        Stream(blocks, last),
+    )
 
 
 def _image(name: str, blocks: tuple[str, ...], **options: Any) -> Member:
     given = options.pop("of", IMAGE) | options
     size = given["image_size"]
-    return Member("transformers", name, lambda: _made(name, "Image", given), lambda: _pictures(size), Stream(blocks))
+    return Member(
+        "transformers",
+        name,
+        lambda: _made(name, "Image", given),
+        lambda: _pictures(size),
+        Stream(blocks),
+    )
 
 
 def _under(name: str, blocks: tuple[str, ...] = LAYERS) -> tuple[str, ...]:
@@ -83,9 +101,27 @@ def _under(name: str, blocks: tuple[str, ...] = LAYERS) -> tuple[str, ...]:
 
 def _texts() -> list[Member]:
     encoders = {
-        **{"Bert": "bert", "Roberta": "roberta", "XLMRoberta": "roberta", "Electra": "electra", "Deberta": "deberta"},
-        **{"DebertaV2": "deberta", "MPNet": "mpnet", "MobileBert": "mobilebert", "FNet": "fnet", "ConvBert": "convbert"},
-        **{"RoFormer": "roformer", "MegatronBert": "bert", "BigBird": "bert", "Ernie": "ernie", "Esm": "esm"},
+        **{
+            "Bert": "bert",
+            "Roberta": "roberta",
+            "XLMRoberta": "roberta",
+            "Electra": "electra",
+            "Deberta": "deberta",
+        },
+        **{
+            "DebertaV2": "deberta",
+            "MPNet": "mpnet",
+            "MobileBert": "mobilebert",
+            "FNet": "fnet",
+            "ConvBert": "convbert",
+        },
+        **{
+            "RoFormer": "roformer",
+            "MegatronBert": "bert",
+            "BigBird": "bert",
+            "Ernie": "ernie",
+            "Esm": "esm",
+        },
         **{"Camembert": "roberta", "Data2VecText": "data2vec_text", "Longformer": "longformer"},
     }
     special: dict[str, dict[str, Any]] = {
@@ -100,7 +136,11 @@ def _texts() -> list[Member]:
     decoders: dict[str, dict[str, Any]] = {
         "Llama": {"num_key_value_heads": 2},
         "Mistral": {"num_key_value_heads": 1},
-        "Mixtral": {"num_key_value_heads": 2, "num_local_experts": 2, "experts_implementation": "eager"},
+        "Mixtral": {
+            "num_key_value_heads": 2,
+            "num_local_experts": 2,
+            "experts_implementation": "eager",
+        },
         "Qwen2": {"num_key_value_heads": 2},
         "Gemma": {"num_key_value_heads": 1, "head_dim": 8},
         "Gemma2": {"num_key_value_heads": 1, "head_dim": 8, "query_pre_attn_scalar": 8},
@@ -110,7 +150,11 @@ def _texts() -> list[Member]:
     return [
         *(_text(name, _under(own), **special.get(name, {})) for name, own in encoders.items()),
         *(_text(name, row("model.layers.{}", 3), **options) for name, options in decoders.items()),
-        _text("Albert", ("albert.encoder.albert_layer_groups.0.albert_layers.0",) * 3, embedding_size=8),
+        _text(
+            "Albert",
+            ("albert.encoder.albert_layer_groups.0.albert_layers.0",) * 3,
+            embedding_size=8,
+        ),
         _text(
             "DistilBert",
             row("distilbert.transformer.layer.{}", 3),
@@ -134,7 +178,11 @@ def _texts() -> list[Member]:
         *(
             _text(
                 name,
-                tuple(f"transformer.{part}.{layer}" for layer in range(3) for part in ("attentions", "ffns")),
+                tuple(
+                    f"transformer.{part}.{layer}"
+                    for layer in range(3)
+                    for part in ("attentions", "ffns")
+                ),
                 "sequence_summary",
                 of={
                     "n_words": 50,
@@ -153,7 +201,11 @@ def _texts() -> list[Member]:
 
 def _images() -> list[Member]:
     own = {"ViT": "vit", "DeiT": "deit", "Beit": "beit", "ViTMSN": "vit", "IJepa": "ijepa"}
-    encoders = {"Data2VecVision": "data2vec_vision", "Dinov2": "dinov2", "Dinov2WithRegisters": "dinov2_with_registers"}
+    encoders = {
+        "Data2VecVision": "data2vec_vision",
+        "Dinov2": "dinov2",
+        "Dinov2WithRegisters": "dinov2_with_registers",
+    }
     depths = {"depths": [1, 2, 1, 1], "hidden_sizes": [8, 16, 16, 16]}
     heads = dict(depths, num_attention_heads=[1, 1, 1, 1])
     swin = dict(STAGED, embed_dim=8, depths=[1, 2], num_heads=[1, 2], window_size=4, patch_size=4)
@@ -176,13 +228,22 @@ def _images() -> list[Member]:
             each("resnet.encoder.stages.{}.layers.{}", [1, 2]),
             of=dict(STAGED, embedding_size=8, hidden_sizes=[16, 32], depths=[1, 2]),
         ),
-        _image("PoolFormer", each("poolformer.encoder.block.{}.{}", [1, 2, 1, 1]), of=dict(STAGED, **depths)),
+        _image(
+            "PoolFormer",
+            each("poolformer.encoder.block.{}.{}", [1, 2, 1, 1]),
+            of=dict(STAGED, **depths),
+        ),
         _image(
             "Segformer",
             each("segformer.stages.{}.blocks.{}", [1, 2, 1, 1]),
             of=dict(STAGED, **heads, num_encoder_blocks=4),
         ),
-        _image("Pvt", each("pvt.encoder.block.{}.{}", [1, 2, 1, 1]), of=dict(STAGED, **heads), image_size=64),
+        _image(
+            "Pvt",
+            each("pvt.encoder.block.{}.{}", [1, 2, 1, 1]),
+            of=dict(STAGED, **heads),
+            image_size=64,
+        ),
         _image(
             "PvtV2",
             each("pvt_v2.encoder.layers.{}.blocks.{}", [1, 2, 1, 1]),
@@ -192,7 +253,14 @@ def _images() -> list[Member]:
         _image(
             "FocalNet",
             each("focalnet.encoder.stages.{}.layers.{}", [1, 2]),
-            of=dict(STAGED, embed_dim=8, depths=[1, 2], focal_levels=[2, 2], focal_windows=[3, 3], hidden_sizes=[8, 16]),
+            of=dict(
+                STAGED,
+                embed_dim=8,
+                depths=[1, 2],
+                focal_levels=[2, 2],
+                focal_windows=[3, 3],
+                hidden_sizes=[8, 16],
+            ),
             patch_size=4,
         ),
         _image(
@@ -210,11 +278,27 @@ def _images() -> list[Member]:
 
 def _refused() -> list[Member]:
     beside = Refusal(
-        "the decoder reads what the encoder returns beside its own stream", "no stream that the audit could follow"
+        "the decoder reads what the encoder returns beside its own stream",
+        "no single stream",
     )
-    t5 = dict(IDS, d_model=16, num_layers=2, num_decoder_layers=2, num_heads=2, d_ff=32, d_kv=8, decoder_start_token_id=0)
+    t5 = dict(
+        IDS,
+        d_model=16,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=2,
+        d_ff=32,
+        d_kv=8,
+        decoder_start_token_id=0,
+    )
     made = [("Bart", BART), ("MBart", BART), ("MT5", t5)]
     return [
-        Member("transformers", name, lambda name=name, own=own: _made(name, "Sequence", own), _sentences, beside)
+        Member(
+            "transformers",
+            name,
+            lambda name=name, own=own: _made(name, "Sequence", own),
+            _sentences,
+            beside,
+        )
         for name, own in made
     ]

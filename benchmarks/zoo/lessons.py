@@ -1,4 +1,4 @@
-"""What networks of other packages taught: each of these is the shortest that once was measured wrongly, or refused."""
+"""What networks of other packages taught: the shortest that were once measured wrongly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Weights(Transformer):
 
 
 class Windows(Transformer):
-    """Tokens are dealt to windows and put back, so that the next layer turns a view back that this one made."""
+    """Tokens are dealt to windows and put back: the next layer turns a view of this one back."""
 
     def forward(self, h: Tensor) -> Tensor:
         batch, tokens, d = h.shape
@@ -38,19 +38,25 @@ class Branched(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.wide, self.narrow = nn.Conv2d(inputs, outputs, 3, padding=1), nn.Conv2d(inputs, outputs, 1)
+        self.wide, self.narrow = (
+            nn.Conv2d(inputs, outputs, 3, padding=1),
+            nn.Conv2d(inputs, outputs, 1),
+        )
 
     def forward(self, h: Tensor) -> Tensor:
         return F.relu(self.wide(h) + self.narrow(h))
 
 
 class Decoder(nn.Module):
-    """Reads the words shifted by one, and what the encoder made of them; only its last layer follows on one state."""
+    """Reads the words shifted by one, and what the encoder made of them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words, self.encoder = nn.Embedding(50, D), nn.ModuleList(Whole() for _ in range(3))
-        self.decoder, self.read = nn.ModuleList(Whole() for _ in range(3)), nn.ModuleList(Attention() for _ in range(3))
+        self.decoder, self.read = (
+            nn.ModuleList(Whole() for _ in range(3)),
+            nn.ModuleList(Attention() for _ in range(3)),
+        )
         self.head = nn.Linear(D, CLASSES)
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -67,7 +73,7 @@ class Decoder(nn.Module):
 
 
 class LeNet(nn.Module):
-    """Convolutions and layers with pooling behind some of them: an activation is all that each state has in common."""
+    """Layers with pooling after some of them: an activation is all that states have in common."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +86,7 @@ class LeNet(nn.Module):
 
 
 class Fading(nn.Module):
-    """Layers that leave so little of the input that with usual weights only rounding tells the logits apart."""
+    """Layers that leave so little of the input that rounding alone tells the logits apart."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +103,10 @@ def lessons() -> list[Member]:
     """All of them."""
     three = row("blocks.{}", 3)
     ids = lambda: {"input_ids": torch.randint(2, 50, (SAMPLES, 6))}  # noqa: E731
-    beside = Refusal("the decoder reads what the encoder made beside its own stream", "no stream that the audit could follow")
+    beside = Refusal(
+        "the decoder reads what the encoder made beside its own stream",
+        "no single stream",
+    )
 
     def tokens(block: type[nn.Module], **options: Any) -> nn.Module:
         return Tokens([block() for _ in range(3)], **options)
@@ -118,7 +127,14 @@ def lessons() -> list[Member]:
         ),
         (
             "projections alone, behind a stem of three layers",
-            lambda: Maps(nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), Conv(4, 8, 2), Conv(8, 12, 2), last=12),
+            lambda: Maps(
+                nn.ReLU(),
+                nn.Conv2d(4, 4, 3, padding=1),
+                nn.ReLU(),
+                Conv(4, 8, 2),
+                Conv(8, 12, 2),
+                last=12,
+            ),
             images(8, 1),
             Stream(("blocks.3", "blocks.4")),
         ),

@@ -1,4 +1,4 @@
-"""A member of the zoo: a network of random weights, inputs for it, and the truth about its stream, written down by hand."""
+"""A member of the zoo: a network, inputs for it, and the truth about its stream, by hand."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ States = Callable[[nn.Module, Inputs], tuple[Tensor, list[Tensor]]]
 
 @dataclass(frozen=True)
 class Stream:
-    """Which modules are the blocks: what enters each of them is a state, and what the last one returns is h_L.
+    """Which modules are the blocks: what enters each is a state, what the last returns is h_L.
 
-    Between two stages, where layers make another size of it for the next block, the state is what the block before returned.
+    Between two stages, where layers change its size for the next block, the state is what the block
+    before returned.
     """
 
     blocks: tuple[str, ...] = ()
     last: str = ""
-    """The module that h_L enters, where the last block's output is not h_L: the residual is added outside."""
+    """The module that h_L enters, where the residual is added outside the last block."""
     batch_dim: int = 0
     by_hand: States | None = None
     """Where no module sees the states."""
@@ -77,7 +78,11 @@ def tokens(length: int = 7, words: int = 50) -> Callable[[], dict[str, Tensor]]:
 
 def each(pattern: str, depths: Sequence[int], first: int = 0) -> tuple[str, ...]:
     """The names of stages of so many blocks: ``each("layer{}.{}", [2, 2], 1)``."""
-    return tuple(pattern.format(stage, block) for stage, depth in enumerate(depths, first) for block in range(depth))
+    return tuple(
+        pattern.format(stage, block)
+        for stage, depth in enumerate(depths, first)
+        for block in range(depth)
+    )
 
 
 def row(pattern: str, depth: int) -> tuple[str, ...]:

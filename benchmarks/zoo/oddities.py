@@ -1,4 +1,4 @@
-"""Networks by hand that return, take or carry something unusual, and those in which there is no stream to follow."""
+"""Networks by hand that return, take or carry something unusual, or have no stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .member import CLASSES, SAMPLES, Inputs, Member, Refusal, Stream, row, vect
 from .parts import INPUT, Branch, Chain, D, Whole
 
 THREE = row("blocks.{}", 3)
-NO_STREAM = "no stream that the audit could follow|no tensor carries all"
+NO_STREAM = "no single stream"
 
 
 @dataclass
@@ -80,7 +80,9 @@ class Towers(nn.Module):
     def __init__(self, one: int = 6, other: int = 4) -> None:
         super().__init__()
         self.a, self.b = nn.Linear(INPUT, D), nn.Linear(INPUT, D)
-        self.left, self.right = (nn.Sequential(*(Whole() for _ in range(number))) for number in (one, other))
+        self.left, self.right = (
+            nn.Sequential(*(Whole() for _ in range(number))) for number in (one, other)
+        )
         self.head = nn.Linear(D, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -134,7 +136,9 @@ def oddities() -> list[Member]:
     return [*_answers(), *_carried(), *_refused()]
 
 
-def _net(name: str, make: Callable[[], nn.Module], truth: Stream | Refusal, named: str | None = None) -> Member:
+def _net(
+    name: str, make: Callable[[], nn.Module], truth: Stream | Refusal, named: str | None = None
+) -> Member:
     return Member("by hand", name, make, vectors(INPUT), truth, named)
 
 
@@ -144,7 +148,11 @@ def _answers() -> list[Member]:
     return [
         _net("features beside the logits", lambda: Answers(lambda logits, h: (h, logits)), right),
         _net("logits beside features", lambda: Answers(lambda logits, h: (logits, h)), right),
-        _net("logits under a key", lambda: Answers(lambda logits, h: {"features": h, "logits": logits}), right),
+        _net(
+            "logits under a key",
+            lambda: Answers(lambda logits, h: {"features": h, "logits": logits}),
+            right,
+        ),
         _net("logits in a dataclass", lambda: Answers(Answer), right),
         _net("log-softmax", lambda: Answers(lambda logits, h: logits.log_softmax(-1)), right),
         _net("softmax", lambda: Answers(lambda logits, h: logits.softmax(-1)), softmax),
@@ -152,7 +160,10 @@ def _answers() -> list[Member]:
 
 
 def _sentences() -> dict[str, Tensor]:
-    return {"input_ids": torch.randint(0, 50, (SAMPLES, 6)), "attention_mask": torch.ones(SAMPLES, 6, dtype=torch.long)}
+    return {
+        "input_ids": torch.randint(0, 50, (SAMPLES, 6)),
+        "attention_mask": torch.ones(SAMPLES, 6, dtype=torch.long),
+    }
 
 
 def _by_hand(net: Any, x: Inputs) -> tuple[Tensor, list[Tensor]]:
@@ -169,13 +180,19 @@ def _layers(net: Any, x: Inputs) -> tuple[Tensor, list[Tensor]]:
 
 
 def _mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(INPUT, D), nn.ReLU(), nn.Linear(D, D), nn.ReLU(), nn.Linear(D, CLASSES))
+    return nn.Sequential(
+        nn.Linear(INPUT, D), nn.ReLU(), nn.Linear(D, D), nn.ReLU(), nn.Linear(D, CLASSES)
+    )
 
 
 def _carried() -> list[Member]:
     return [
         _net("branch and state handed on side by side", Carried, Stream(by_hand=_by_hand)),
-        _net("two halves that add to each other", lambda: Chain([Reversible() for _ in range(3)]), Stream(THREE)),
+        _net(
+            "two halves that add to each other",
+            lambda: Chain([Reversible() for _ in range(3)]),
+            Stream(THREE),
+        ),
         _net("a plain MLP, whose logits are no state", _mlp, Stream(by_hand=_layers)),
         _net("in a wrapper", lambda: nn.DataParallel(Chain()), Stream(row("module.blocks.{}", 3))),
         Member("by hand", "named tensors with a mask", Masked, _sentences, Stream(THREE)),
@@ -198,21 +215,45 @@ def _refused() -> list[Member]:
     condition = Refusal("a condition is carried beside the blocks", NO_STREAM)
     return [
         _net("towers of six and four blocks", Towers, tower),
-        _net("two towers, one of them named", Towers, Refusal("there are two towers", f"{NO_STREAM}|leaves out"), "left.*"),
+        _net(
+            "two towers, one of them named",
+            Towers,
+            Refusal("there are two towers", f"{NO_STREAM}|leaves out"),
+            "left.*",
+        ),
         _net("a condition beside the blocks", Conditioned, condition),
-        _net("a condition beside the blocks, which are named", Conditioned, condition, "blocks.* -> ln"),
-        _net("the embedding added again at the end", LongSkip, Refusal("it goes on beside all blocks", NO_STREAM)),
+        _net(
+            "a condition beside the blocks, which are named",
+            Conditioned,
+            condition,
+            "blocks.* -> ln",
+        ),
+        _net(
+            "the embedding added again at the end",
+            LongSkip,
+            Refusal("it goes on beside all blocks", NO_STREAM),
+        ),
         _net(
             "samples and tokens in one dimension",
             lambda: Folded(embed=nn.Linear(2, D)),
             Refusal("a state is of several samples", "folded into one dimension"),
         ),
         _net("a random forward", _Noisy, Refusal("no two passes agree", "the forward is random")),
-        _net("samples that interact", _Interacting, Refusal("a sample has no logits of its own", "samples interact")),
         _net(
-            "a single layer", lambda: nn.Linear(INPUT, CLASSES), Refusal("there is nothing between first and last", "no blocks")
+            "samples that interact",
+            _Interacting,
+            Refusal("a sample has no logits of its own", "samples interact"),
         ),
-        _net("scripted", lambda: torch.jit.script(Scripted()), Refusal("TorchScript shows no states", "TorchScript|script")),
+        _net(
+            "a single layer",
+            lambda: nn.Linear(INPUT, CLASSES),
+            Refusal("there is nothing between first and last", "no blocks"),
+        ),
+        _net(
+            "scripted",
+            lambda: torch.jit.script(Scripted()),
+            Refusal("TorchScript shows no states", "TorchScript|script"),
+        ),
         _net("a chain that leaves blocks out", Chain, Stream(THREE), "blocks.0"),
         _net(
             "h_L named behind a norm that is a function",
@@ -222,7 +263,11 @@ def _refused() -> list[Member]:
         ),
         _net(
             "h_L named behind a mean over tokens",
-            lambda: _Pooled([Branch() for _ in range(3)], lambda net, block, h: h + block(h), embed=nn.Linear(2, D)),
+            lambda: _Pooled(
+                [Branch() for _ in range(3)],
+                lambda net, block, h: h + block(h),
+                embed=nn.Linear(2, D),
+            ),
             Refusal("what enters the head is pooled", "which is part of the head"),
             "blocks.* -> head",
         ),

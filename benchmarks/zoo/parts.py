@@ -81,7 +81,11 @@ class Transformer(nn.Module):
 
     def __init__(self, *, post: bool = False) -> None:
         super().__init__()
-        self.attn, self.mlp, self.post = Attention(), nn.Sequential(nn.Linear(D, 16), nn.GELU(), nn.Linear(16, D)), post
+        self.attn, self.mlp, self.post = (
+            Attention(),
+            nn.Sequential(nn.Linear(D, 16), nn.GELU(), nn.Linear(16, D)),
+            post,
+        )
         self.ln1, self.ln2 = nn.LayerNorm(D), nn.LayerNorm(D)
 
     def forward(self, h: Tensor) -> Tensor:
@@ -168,7 +172,9 @@ class Chain(nn.Module):
 class Tokens(Chain):
     """The same over six tokens, of which the mean is read."""
 
-    def __init__(self, blocks: Sequence[nn.Module], *, batch_first: bool = True, **options: Any) -> None:
+    def __init__(
+        self, blocks: Sequence[nn.Module], *, batch_first: bool = True, **options: Any
+    ) -> None:
         super().__init__(blocks, embed=nn.Linear(2, D), **options)
         self.batch_first = batch_first
 

@@ -18,7 +18,10 @@ TITLES = {
 def summary(results: Sequence[Result]) -> list[str]:
     """How many are right, by family."""
     families = list(dict.fromkeys(result.member.family for result in results))
-    rows = [(family, [result for result in results if result.member.family == family]) for family in families]
+    rows = [
+        (family, [result for result in results if result.member.family == family])
+        for family in families
+    ]
     lines = [_line(["family", "tried", *TITLES.values()]), _line(["---"] * (2 + len(TITLES)))]
     for name, own in [*rows, ("all", list(results))]:
         lines.append(_line([name, len(own), *(tally(own)[outcome] for outcome in TITLES)]))
@@ -30,7 +33,9 @@ def table(results: Sequence[Result]) -> list[str]:
     lines = [_line(["family", "network", "blocks", "outcome"]), _line(["---"] * 4)]
     for result in results:
         member = result.member
-        lines.append(_line([member.family, member.name, result.blocks or "–", TITLES[result.outcome]]))
+        lines.append(
+            _line([member.family, member.name, result.blocks or "–", TITLES[result.outcome]])
+        )
     return lines
 
 

@@ -14,20 +14,37 @@ from torch import nn
 from .member import CLASSES, Member, Refusal, Stream, each, images, row
 
 PLAIN_VIT = {"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 3, "num_heads": 2}
-SWIN = {"img_size": 64, "embed_dim": 8, "depths": (2, 2, 2), "num_heads": (1, 2, 4), "window_size": 4}
+SWIN = {
+    "img_size": 64,
+    "embed_dim": 8,
+    "depths": (2, 2, 2),
+    "num_heads": (1, 2, 4),
+    "window_size": 4,
+}
 STAGED = {"depths": (1, 2, 1, 1), "dims": (8, 16, 16, 16)}
-TWINS = {"img_size": 64, "embed_dims": (8, 16, 16, 16), "num_heads": (1, 1, 1, 1), "depths": (2, 1, 2, 1)}
+TWINS = {
+    "img_size": 64,
+    "embed_dims": (8, 16, 16, 16),
+    "num_heads": (1, 1, 1, 1),
+    "depths": (2, 1, 2, 1),
+}
 SHORT = {"layers": (1, 2, 1, 1)}
 STAGES = each("stages.{}.blocks.{}", (1, 2, 1, 1))
 PEG = tuple(
     name
     for stage, depth in enumerate((2, 1, 2, 1))
-    for name in (f"blocks.{stage}.0", f"pos_block.{stage}", *(f"blocks.{stage}.{block}" for block in range(1, depth)))
+    for name in (
+        f"blocks.{stage}.0",
+        f"pos_block.{stage}",
+        *(f"blocks.{stage}.{block}" for block in range(1, depth)),
+    )
 )
-"""The positional encoding of Twins is a convolution that is added to the stream behind the first block of a stage."""
+"""The positional encoding of Twins: a convolution added after the first block of a stage."""
 
 _layers = partial(each, "layer{}.{}", first=1)
-_mixer = partial(mlp_mixer.MlpMixer, num_classes=CLASSES, img_size=32, patch_size=8, num_blocks=3, embed_dim=16)
+_mixer = partial(
+    mlp_mixer.MlpMixer, num_classes=CLASSES, img_size=32, patch_size=8, num_blocks=3, embed_dim=16
+)
 
 
 def members() -> list[Member]:
@@ -43,12 +60,21 @@ def _by_name() -> list[Member]:
     """What ``create_model`` makes."""
     transformers = (
         *("vit_tiny_patch16_224", "vit_relpos_small_patch16_224", "vit_srelpos_small_patch16_224"),
-        *("vit_small_patch16_18x2_224", "vit_base_patch16_reg4_gap_256", "deit_tiny_distilled_patch16_224"),
+        *(
+            "vit_small_patch16_18x2_224",
+            "vit_base_patch16_reg4_gap_256",
+            "deit_tiny_distilled_patch16_224",
+        ),
         *("deit3_small_patch16_224", "beit_base_patch16_224", "beitv2_base_patch16_224"),
     )
     made = [(name, 32, PLAIN_VIT, row("blocks.{}", 3)) for name in transformers]
     made += [
-        ("eva02_tiny_patch14_224", 28, {**PLAIN_VIT, "img_size": 28, "patch_size": 7}, row("blocks.{}", 3)),
+        (
+            "eva02_tiny_patch14_224",
+            28,
+            {**PLAIN_VIT, "img_size": 28, "patch_size": 7},
+            row("blocks.{}", 3),
+        ),
         (
             "samvit_base_patch16_224",
             64,
@@ -82,7 +108,12 @@ def _by_name() -> list[Member]:
             {"layers": (1, 2, 1, 1), "embed_dims": (32, 32, 32, 64)},
             (*STAGES[:-1], "stages.3.pos_emb", STAGES[-1]),
         ),
-        ("pvt_v2_b0", 64, {"depths": (1, 2, 1, 1), "embed_dims": (8, 16, 16, 32), "num_heads": (1, 1, 1, 1)}, STAGES),
+        (
+            "pvt_v2_b0",
+            64,
+            {"depths": (1, 2, 1, 1), "embed_dims": (8, 16, 16, 32), "num_heads": (1, 1, 1, 1)},
+            STAGES,
+        ),
         (
             "sequencer2d_s",
             64,
@@ -106,16 +137,33 @@ def _by_name() -> list[Member]:
         (
             "levit_128s",
             64,
-            {"img_size": 64, "embed_dim": (16, 32, 32), "key_dim": 8, "num_heads": (2, 2, 2), "depth": (1, 2, 1)},
+            {
+                "img_size": 64,
+                "embed_dim": (16, 32, 32),
+                "key_dim": 8,
+                "num_heads": (2, 2, 2),
+                "depth": (1, 2, 1),
+            },
             (
-                *("stages.0.blocks.0", "stages.1.downsample", "stages.1.blocks.0", "stages.1.blocks.1"),
+                *(
+                    "stages.0.blocks.0",
+                    "stages.1.downsample",
+                    "stages.1.blocks.0",
+                    "stages.1.blocks.1",
+                ),
                 *("stages.2.downsample", "stages.2.blocks.0"),
             ),
         ),
         (
             "visformer_tiny",
             64,
-            {"img_size": 64, "init_channels": 8, "embed_dim": 32, "depth": (2, 1, 1), "num_heads": 2},
+            {
+                "img_size": 64,
+                "init_channels": 8,
+                "embed_dim": 32,
+                "depth": (2, 1, 1),
+                "num_heads": 2,
+            },
             ("stage1.0", "stage1.1", "stage2.0", "stage3.0"),
         ),
         (
@@ -124,9 +172,21 @@ def _by_name() -> list[Member]:
             {"img_size": (64, 64), "embed_dim": 16, "stages": (1, 1, 2, 1), "num_heads": 1},
             row("blocks.{}", 5),
         ),
-        ("resnetv2_50", 32, {"layers": (1, 2, 1, 1), "channels": (16, 32, 32, 64), "stem_chs": 8}, STAGES),
+        (
+            "resnetv2_50",
+            32,
+            {"layers": (1, 2, 1, 1), "channels": (16, 32, 32, 64), "stem_chs": 8},
+            STAGES,
+        ),
         ("nf_regnet_b0", 32, {}, each("stages.{}.{}", (1, 3, 6, 6))),
-        ("regnety_002", 32, {}, tuple(f"s{s}.b{b + 1}" for s, depth in enumerate((1, 1, 4, 7), 1) for b in range(depth))),
+        (
+            "regnety_002",
+            32,
+            {},
+            tuple(
+                f"s{s}.b{b + 1}" for s, depth in enumerate((1, 1, 4, 7), 1) for b in range(depth)
+            ),
+        ),
         (
             "ghostnet_050",
             32,
@@ -144,7 +204,12 @@ def _by_name() -> list[Member]:
         ("resnetblur18", 32, {}, _layers((2, 2, 2, 2))),
         ("darknet21", 32, {}, each("stages.{}.blocks.{}", (1, 1, 1, 2, 2))),
         ("cspresnet50", 32, {}, row("stages.{}", 4)),
-        ("densenet121", 32, {"growth_rate": 4, "block_config": (2, 2, 2, 2)}, row("features.denseblock{}", 5)[1:]),
+        (
+            "densenet121",
+            32,
+            {"growth_rate": 4, "block_config": (2, 2, 2, 2)},
+            row("features.denseblock{}", 5)[1:],
+        ),
         (
             "mobilenetv3_small_050",
             32,
@@ -155,11 +220,22 @@ def _by_name() -> list[Member]:
             "efficientnet_lite0",
             32,
             {},
-            tuple(f"blocks.{name}" for name in ("1.1", "2.1", "3.1", "3.2", "4.1", "4.2", "5.1", "5.2", "5.3")),
+            tuple(
+                f"blocks.{name}"
+                for name in ("1.1", "2.1", "3.1", "3.2", "4.1", "4.2", "5.1", "5.2", "5.3")
+            ),
         ),
-        ("rexnet_100", 32, {}, tuple(f"features.{block}" for block in (2, 4, 6, 7, 8, 9, 10, 12, 13, 14, 15))),
+        (
+            "rexnet_100",
+            32,
+            {},
+            tuple(f"features.{block}" for block in (2, 4, 6, 7, 8, 9, 10, 12, 13, 14, 15)),
+        ),
     ]
-    return [Member("timm", name, _made(name, **options), images(size), Stream(blocks)) for name, size, options, blocks in made]
+    return [
+        Member("timm", name, _made(name, **options), images(size), Stream(blocks))
+        for name, size, options, blocks in made
+    ]
 
 
 def _by_class() -> list[Member]:
@@ -170,23 +246,36 @@ def _by_class() -> list[Member]:
         ("mixer", _mixer, 32, row("blocks.{}", 3)),
         (
             "resmlp",
-            partial(_mixer, mlp_ratio=4, block_layer=mlp_mixer.ResBlock, norm_layer=mlp_mixer.Affine),
+            partial(
+                _mixer, mlp_ratio=4, block_layer=mlp_mixer.ResBlock, norm_layer=mlp_mixer.Affine
+            ),
             32,
             row("blocks.{}", 3),
         ),
         (
             "gmlp",
-            partial(_mixer, mlp_ratio=6, block_layer=mlp_mixer.SpatialGatingBlock, mlp_layer=GatedMlp),
+            partial(
+                _mixer, mlp_ratio=6, block_layer=mlp_mixer.SpatialGatingBlock, mlp_layer=GatedMlp
+            ),
             32,
             row("blocks.{}", 3),
         ),
         ("gmixer", partial(_mixer, mlp_layer=GluMlp, act_layer=nn.SiLU), 32, row("blocks.{}", 3)),
-        ("convmixer", lambda: convmixer.ConvMixer(16, 3, 3, 4, num_classes=CLASSES), 32, row("blocks.{}", 3)),
+        (
+            "convmixer",
+            lambda: convmixer.ConvMixer(16, 3, 3, 4, num_classes=CLASSES),
+            32,
+            row("blocks.{}", 3),
+        ),
         ("poolformer", lambda: metaformer.MetaFormer(num_classes=CLASSES, **STAGED), 64, STAGES),
         (
             "caformer",
             lambda: metaformer.MetaFormer(
-                num_classes=CLASSES, depths=(1, 2, 1, 1), dims=(8, 16, 32, 32), token_mixers=attention, norm_layers=norms
+                num_classes=CLASSES,
+                depths=(1, 2, 1, 1),
+                dims=(8, 16, 32, 32),
+                token_mixers=attention,
+                norm_layers=norms,
             ),
             64,
             STAGES,
@@ -211,17 +300,33 @@ def _by_class() -> list[Member]:
         ),
         (
             "nest",
-            lambda: nest.Nest(64, embed_dims=(8, 16, 16), num_heads=(1, 2, 2), depths=(1, 2, 1), num_classes=CLASSES),
+            lambda: nest.Nest(
+                64,
+                embed_dims=(8, 16, 16),
+                num_heads=(1, 2, 2),
+                depths=(1, 2, 1),
+                num_classes=CLASSES,
+            ),
             64,
             each("levels.{}.transformer_encoder.{}", (1, 2, 1)),
         ),
     ]
-    return [Member("timm", name, make, images(size), Stream(blocks)) for name, make, size, blocks in made]
+    return [
+        Member("timm", name, make, images(size), Stream(blocks))
+        for name, make, size, blocks in made
+    ]
 
 
 def _refused() -> list[Member]:
     """What has no stream, or a stretch in it of which no tensor carries all."""
-    tnt = {"img_size": 32, "embed_dim": 16, "inner_dim": 8, "depth": 2, "num_heads_outer": 2, "num_heads_inner": 1}
+    tnt = {
+        "img_size": 32,
+        "embed_dim": 16,
+        "inner_dim": 8,
+        "depth": 2,
+        "num_heads_outer": 2,
+        "num_heads_inner": 1,
+    }
     return [
         Member(
             "timm",
@@ -244,20 +349,29 @@ def _refused() -> list[Member]:
                 num_classes=CLASSES,
             ),
             images(64),
-            Refusal("two towers of different patches exchange their class tokens", "no stream that the audit could follow"),
+            Refusal(
+                "two towers of different patches exchange their class tokens",
+                "no single stream",
+            ),
         ),
         Member(
             "timm",
             "tnt_s_legacy_patch16_224",
             _made("tnt_s_legacy_patch16_224", **tnt),
             images(32),
-            Refusal("the pixels of a patch are carried beside the patches", "no stream that the audit could follow"),
+            Refusal(
+                "the pixels of a patch are carried beside the patches",
+                "no single stream",
+            ),
         ),
         Member(
             "timm",
             "hrnet_w18_small",
             _made("hrnet_w18_small"),
             images(64),
-            Refusal("maps of several resolutions are carried side by side", "no tensor carries all that the logits depend on"),
+            Refusal(
+                "maps of several resolutions are carried side by side",
+                "no single stream",
+            ),
         ),
     ]

@@ -8,7 +8,11 @@ from torchvision import models
 from torchvision.models.convnext import CNBlockConfig
 from torchvision.models.maxvit import MaxVit
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
-from torchvision.models.swin_transformer import PatchMergingV2, SwinTransformer, SwinTransformerBlockV2
+from torchvision.models.swin_transformer import (
+    PatchMergingV2,
+    SwinTransformer,
+    SwinTransformerBlockV2,
+)
 
 from .member import CLASSES, Member, Stream, each, images, row
 
@@ -32,15 +36,30 @@ def members() -> list[Member]:
     made = [
         ("resnet18", lambda: models.resnet18(num_classes=CLASSES), 32, _layers([2, 2, 2, 2])),
         ("resnet34", lambda: models.resnet34(num_classes=CLASSES), 32, _layers([3, 4, 6, 3])),
-        ("resnet, bottlenecks", lambda: _resnet(Bottleneck, [2, 1, 1, 2]), 32, _layers([2, 1, 1, 2])),
+        (
+            "resnet, bottlenecks",
+            lambda: _resnet(Bottleneck, [2, 1, 1, 2]),
+            32,
+            _layers([2, 1, 1, 2]),
+        ),
         (
             "resnext",
             lambda: _resnet(Bottleneck, [1, 2, 1, 1], groups=4, width_per_group=4),
             32,
             _layers([1, 2, 1, 1]),
         ),
-        ("wide resnet", lambda: _resnet(Bottleneck, [1, 1, 2, 1], width_per_group=32), 32, _layers([1, 1, 2, 1])),
-        ("resnet of one block a stage", lambda: _resnet(BasicBlock, [1, 1, 1, 1]), 32, _layers([1, 1, 1, 1])),
+        (
+            "wide resnet",
+            lambda: _resnet(Bottleneck, [1, 1, 2, 1], width_per_group=32),
+            32,
+            _layers([1, 1, 2, 1]),
+        ),
+        (
+            "resnet of one block a stage",
+            lambda: _resnet(BasicBlock, [1, 1, 1, 1]),
+            32,
+            _layers([1, 1, 1, 1]),
+        ),
         (
             "squeezenet1_0",
             lambda: models.squeezenet1_0(num_classes=CLASSES),
@@ -57,7 +76,9 @@ def members() -> list[Member]:
             "mobilenet_v2",
             lambda: models.mobilenet_v2(num_classes=CLASSES, width_mult=0.25),
             32,
-            tuple(f"features.{block}" for block in (1, 3, 5, 6, 8, 9, 10, 12, 13, 15, 16)),  # 8 → 8 channels in the first
+            tuple(
+                f"features.{block}" for block in (1, 3, 5, 6, 8, 9, 10, 12, 13, 15, 16)
+            ),  # 8 → 8 channels in the first
         ),
         (
             "mobilenet_v3_small",
@@ -75,7 +96,10 @@ def members() -> list[Member]:
             "efficientnet_b0",
             lambda: models.efficientnet_b0(num_classes=CLASSES),
             32,
-            tuple(f"features.{name}" for name in ("2.1", "3.1", "4.1", "4.2", "5.1", "5.2", "6.1", "6.2", "6.3")),
+            tuple(
+                f"features.{name}"
+                for name in ("2.1", "3.1", "4.1", "4.2", "5.1", "5.2", "6.1", "6.2", "6.3")
+            ),
         ),
         (
             "efficientnet_v2_s",
@@ -116,19 +140,34 @@ def members() -> list[Member]:
             "googlenet",
             lambda: models.googlenet(num_classes=CLASSES, aux_logits=False, init_weights=False),
             32,
-            ("conv2", "conv3", *(f"inception{cell}" for cell in ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b"))),
+            (
+                "conv2",
+                "conv3",
+                *(
+                    f"inception{cell}"
+                    for cell in ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b")
+                ),
+            ),
         ),
         (
             "regnet_y_400mf",
             lambda: models.regnet_y_400mf(num_classes=CLASSES),
             32,
-            tuple(f"trunk_output.block{s}.block{s}-{b}" for s, depth in enumerate((1, 3, 6, 6), 1) for b in range(depth)),
+            tuple(
+                f"trunk_output.block{s}.block{s}-{b}"
+                for s, depth in enumerate((1, 3, 6, 6), 1)
+                for b in range(depth)
+            ),
         ),
         (
             "regnet_x_400mf",
             lambda: models.regnet_x_400mf(num_classes=CLASSES),
             32,
-            tuple(f"trunk_output.block{s}.block{s}-{b}" for s, depth in enumerate((1, 2, 7, 12), 1) for b in range(depth)),
+            tuple(
+                f"trunk_output.block{s}.block{s}-{b}"
+                for s, depth in enumerate((1, 2, 7, 12), 1)
+                for b in range(depth)
+            ),
         ),
         (
             "convnext",
@@ -144,7 +183,9 @@ def members() -> list[Member]:
         ),
         (
             "swin v2",
-            lambda: SwinTransformer(**SWIN, block=SwinTransformerBlockV2, downsample_layer=PatchMergingV2),
+            lambda: SwinTransformer(
+                **SWIN, block=SwinTransformerBlockV2, downsample_layer=PatchMergingV2
+            ),
             64,
             tuple(f"features.{stage}.{block}" for stage in (1, 3, 5) for block in (0, 1)),
         ),
@@ -165,4 +206,7 @@ def members() -> list[Member]:
             ),
         ),
     ]
-    return [Member("torchvision", name, make, images(size), Stream(blocks)) for name, make, size, blocks in made]
+    return [
+        Member("torchvision", name, make, images(size), Stream(blocks))
+        for name, make, size, blocks in made
+    ]

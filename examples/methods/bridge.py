@@ -45,5 +45,7 @@ def in_own_units(h: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     One number for a whole layer leaves directions as they are, and a stream that explodes does not blind the bridge.
     """
     states = torch.stack(list(h))
-    scale = states.square().mean((1, 2), keepdim=True).sqrt().clamp_min(torch.finfo(states.dtype).tiny)
+    scale = (
+        states.square().mean((1, 2), keepdim=True).sqrt().clamp_min(torch.finfo(states.dtype).tiny)
+    )
     return states / scale, scale

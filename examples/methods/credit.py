@@ -36,10 +36,16 @@ def _restored(model: ResidualMLP, checkpoint: Mapping[str, Any]) -> LearningRule
     config = checkpoint["config"]
     method = str(config.get("method")).removesuffix("-lam")
     if method not in METHODS:
-        raise AuditError(f"no rule of examples/methods is called {method!r}; known: {', '.join(METHODS)}")
+        raise AuditError(
+            f"no rule of examples/methods is called {method!r}; known: {', '.join(METHODS)}"
+        )
     known = {field.name for field in fields(Settings)} - {"method", "data", "out"}
-    settings = {name: value for name, value in config.items() if name in known and value is not None}
-    rule = METHODS[method](model, Settings(method, "", Path(), **settings), streams(int(config["seed"])))
+    settings = {
+        name: value for name, value in config.items() if name in known and value is not None
+    }
+    rule = METHODS[method](
+        model, Settings(method, "", Path(), **settings), streams(int(config["seed"]))
+    )
     saved = checkpoint.get("Bs") or []
     if len(saved) != len(rule.feedback):
         raise AuditError(
@@ -49,6 +55,8 @@ def _restored(model: ResidualMLP, checkpoint: Mapping[str, Any]) -> LearningRule
     rule.feedback = [B.to(model.out_head.weight) for B in saved]
     if rule.bridge is not None:
         if "bridge" not in checkpoint:
-            raise AuditError(f"the checkpoint holds no bridge, which gives the credit of {method}; train it again")
+            raise AuditError(
+                f"the checkpoint holds no bridge, which gives the credit of {method}; train it again"
+            )
         rule.bridge.load_state_dict(checkpoint["bridge"])
     return rule

@@ -34,7 +34,9 @@ class CreditBridge(LearningRule):
 
     summary = "Credit Bridge (this project's reading): credit is the slope of a learned scalar"
 
-    def __init__(self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]) -> None:
+    def __init__(
+        self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]
+    ) -> None:
         super().__init__(net, settings, streams)
         self.bridge: BridgeNet = BridgeNet(net, 1, streams["bridge"])
         self.slow = copy.deepcopy(self.bridge).requires_grad_(False)
@@ -51,7 +53,11 @@ class CreditBridge(LearningRule):
         delta = terminal_gradient(self.net, forward.h[-1], y) * scale[-1]
         unit = delta.square().mean().sqrt().clamp_min(torch.finfo(delta.dtype).tiny)
         terminal = (slope[-1] - delta / unit).square().mean()
-        between = (value[:-1] - self._above(states.detach()[1:], e)).square().mean() if len(states) > 1 else value.sum() * 0
+        between = (
+            (value[:-1] - self._above(states.detach()[1:], e)).square().mean()
+            if len(states) > 1
+            else value.sum() * 0
+        )
         return slope.detach() * unit / scale, terminal, between
 
     @torch.no_grad()

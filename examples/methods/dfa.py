@@ -25,12 +25,18 @@ from .settings import Settings
 class DirectFeedbackAlignment(LearningRule):
     """DFA, with Bs = [B_0, …, B_{L−1}]; the embedding shares B_0 with the first block."""
 
-    summary = "direct feedback alignment: the output error through one fixed random matrix per block"
+    summary = (
+        "direct feedback alignment: the output error through one fixed random matrix per block"
+    )
 
-    def __init__(self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]) -> None:
+    def __init__(
+        self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]
+    ) -> None:
         super().__init__(net, settings, streams)
         classes, d = net.out_head.weight.shape
-        for _ in range(max(1, len(net.blocks))):  # a network without blocks still has an embedding to teach
+        for _ in range(
+            max(1, len(net.blocks))
+        ):  # a network without blocks still has an embedding to teach
             drawn = torch.randn(d, classes, generator=streams["feedback"]) / math.sqrt(classes)
             self.feedback.append(drawn.to(net.out_head.weight))
 
@@ -44,9 +50,19 @@ class DirectFeedbackAlignment(LearningRule):
         a = self.credits(forward.logits, y)
         if self.settings.normalize_credit:
             a = [per_rms(credit) for credit in a]
-        descend(self.net, forward, y, embed=a[0], blocks=a[: len(self.net.blocks)], lam=self.settings.lam)
+        descend(
+            self.net,
+            forward,
+            y,
+            embed=a[0],
+            blocks=a[: len(self.net.blocks)],
+            lam=self.settings.lam,
+        )
         return forward.logits.detach()
 
     def credit(self, x: Tensor, y: Tensor) -> list[Tensor]:
         a = self.credits(self.net(x), y)
-        return [a[0], *a[: len(self.net.blocks)]]  # the embedding learns by the credit of the first block
+        return [
+            a[0],
+            *a[: len(self.net.blocks)],
+        ]  # the embedding learns by the credit of the first block

@@ -47,7 +47,13 @@ class Equilibrium:
 
 
 def relax(
-    net: ResidualMLP, embedded: Tensor, y: Tensor, beta: float, *, tolerance: float = TOLERANCE, sweeps: int = SWEEPS
+    net: ResidualMLP,
+    embedded: Tensor,
+    y: Tensor,
+    beta: float,
+    *,
+    tolerance: float = TOLERANCE,
+    sweeps: int = SWEEPS,
 ) -> Equilibrium:
     """Settle the states of both nudged phases, or raise.
 
@@ -67,7 +73,9 @@ def relax(
     for sweep in range(1, sweeps + 1):
         h, predicted = _upwards(net, embedded, errors)
         balanced = _downwards(net, h, predicted, y, signed)
-        change = torch.stack([_relative_change(new, old) for new, old in zip(balanced, errors, strict=True)]).amax(0)
+        change = torch.stack(
+            [_relative_change(new, old) for new, old in zip(balanced, errors, strict=True)]
+        ).amax(0)
         residual = float(change.max())
         if residual <= tolerance:
             return Equilibrium([state.detach() for state in h], errors, signed, residual, sweep)
@@ -82,7 +90,9 @@ def relax(
     )
 
 
-def _upwards(net: ResidualMLP, embedded: Tensor, errors: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+def _upwards(
+    net: ResidualMLP, embedded: Tensor, errors: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
     """The states that have these errors, each a leaf, and h_l + f_l(h_l) as a function of each."""
     h, predicted = [(embedded + errors[0]).requires_grad_()], []
     for block, error in zip(net.blocks, errors[1:], strict=True):
@@ -92,7 +102,9 @@ def _upwards(net: ResidualMLP, embedded: Tensor, errors: list[Tensor]) -> tuple[
     return h, predicted
 
 
-def _downwards(net: ResidualMLP, h: list[Tensor], predicted: list[Tensor], y: Tensor, beta: Tensor) -> list[Tensor]:
+def _downwards(
+    net: ResidualMLP, h: list[Tensor], predicted: list[Tensor], y: Tensor, beta: Tensor
+) -> list[Tensor]:
     """The errors that would balance these states, from the top."""
     with torch.enable_grad():
         loss = F.cross_entropy(net.out_head(net.out_ln(h[-1])), y, reduction="sum")
@@ -114,7 +126,9 @@ class EquilibriumPropagation(LearningRule):
 
     summary = "equilibrium propagation: two nudged phases, settled to a checked residual"
 
-    def __init__(self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]) -> None:
+    def __init__(
+        self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]
+    ) -> None:
         super().__init__(net, settings, streams)
         self.residual, self.sweeps = 0.0, 0
 

@@ -33,11 +33,18 @@ class _FeedbackLinear(torch.autograd.Function):
         return F.linear(a, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *deltas: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(
+        ctx: Any, *deltas: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         (delta,) = deltas
         a, feedback = ctx.saved_tensors
         below, weight, bias, _ = ctx.needs_input_grad
-        return delta @ feedback if below else None, delta.T @ a if weight else None, delta.sum(0) if bias else None, None
+        return (
+            delta @ feedback if below else None,
+            delta.T @ a if weight else None,
+            delta.sum(0) if bias else None,
+            None,
+        )
 
 
 def feedback_linear(a: Tensor, linear: nn.Linear, feedback: Tensor) -> Tensor:
@@ -50,9 +57,13 @@ class FeedbackAlignment(LearningRule):
 
     summary = "feedback alignment: backward through fixed random matrices"
 
-    def __init__(self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]) -> None:
+    def __init__(
+        self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]
+    ) -> None:
         super().__init__(net, settings, streams)
-        linears = [linear for block in net.blocks for linear in (block.fc1, block.fc2)] + [net.out_head]
+        linears = [linear for block in net.blocks for linear in (block.fc1, block.fc2)] + [
+            net.out_head
+        ]
         for linear in linears:
             # Drawn as the weights are: alignment then starts from matrices of the right size.
             drawn = like_weight(torch.empty(linear.weight.shape), streams["feedback"])

@@ -1,4 +1,4 @@
-"""What a run writes beside its log: checkpoint and the state to resume from; nobody ever sees half a file."""
+"""What a run writes besides its log: the checkpoint and the state to resume from, each whole."""
 
 from __future__ import annotations
 

@@ -41,7 +41,13 @@ def local_pass(net: ResidualMLP, x: Tensor) -> LocalPass:
 
 
 def descend(
-    net: ResidualMLP, forward: LocalPass, y: Tensor, *, embed: Tensor, blocks: Sequence[Tensor], lam: float = 0.0
+    net: ResidualMLP,
+    forward: LocalPass,
+    y: Tensor,
+    *,
+    embed: Tensor,
+    blocks: Sequence[Tensor],
+    lam: float = 0.0,
 ) -> None:
     """Give every trained parameter the gradient of its local loss for these credits."""
     loss = F.cross_entropy(forward.logits, y) + _inner(forward.embedded, embed)

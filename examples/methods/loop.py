@@ -37,9 +37,16 @@ class Training:
         self.net = self._network()
         self.rule = METHODS[settings.method](self.net, settings, self.streams)
         self.rule.auxiliary.to(settings.device)
-        trained = [p for p in [*self.net.parameters(), *self.rule.auxiliary.parameters()] if p.requires_grad]
+        trained = [
+            p
+            for p in [*self.net.parameters(), *self.rule.auxiliary.parameters()]
+            if p.requires_grad
+        ]
         self.optimiser = torch.optim.AdamW(
-            trained, lr=settings.lr, weight_decay=settings.wd, fused=settings.device.startswith(("cpu", "cuda"))
+            trained,
+            lr=settings.lr,
+            weight_decay=settings.wd,
+            fused=settings.device.startswith(("cpu", "cuda")),
         )
         self.epoch = 0
         self.accuracy = math.nan
@@ -50,7 +57,9 @@ class Training:
         """Train to the end and write the checkpoint, which is returned."""
         self._resume()
         self.recorder = self._log()
-        self.guard = Guard(self.recorder, stop=self.settings.guard, after=3) if self.settings.guard else None
+        self.guard = (
+            Guard(self.recorder, stop=self.settings.guard, after=3) if self.settings.guard else None
+        )
         progress = Progress(_title(self.settings), self.settings.epochs)
         try:
             while self.epoch < self.settings.epochs:
@@ -69,7 +78,9 @@ class Training:
     def checkpoint(self) -> dict[str, Any]:
         """What PROTOCOL asks of every trained checkpoint: tensors and plain values only."""
         return {
-            "state_dict": {name: value.detach().cpu().clone() for name, value in self.net.state_dict().items()},
+            "state_dict": {
+                name: value.detach().cpu().clone() for name, value in self.net.state_dict().items()
+            },
             "Bs": [B.detach().cpu().clone() for B in self.rule.feedback],
             "config": self._config(),
             "test_acc": self.accuracy,
@@ -77,22 +88,31 @@ class Training:
         }
 
     def _bridge(self) -> dict[str, Any]:
-        """The net that gives a bridge's credit; a control is compared by its accuracy alone, and nobody asks for its credit."""
+        """The net that gives a bridge's credit; of a control only the accuracy is needed."""
         if self.rule.bridge is None or self.settings.frozen or self.settings.shallow:
             return {}
-        return {"bridge": {name: value.detach().cpu().clone() for name, value in self.rule.bridge.state_dict().items()}}
+        return {
+            "bridge": {
+                name: value.detach().cpu().clone()
+                for name, value in self.rule.bridge.state_dict().items()
+            }
+        }
 
     def _log(self) -> Recorder:
-        """The log beside the checkpoint: a run from the start begins it anew, a resumed one goes on with it."""
+        """The log beside the checkpoint: a new run replaces it, a resumed one continues it."""
         path = log_path(self.settings.out)
         if not self.epoch:
             path.unlink(missing_ok=True)
         test = [(self.samples.test_x, self.samples.test_y)]
-        return Recorder(path, test, config=self._config(), batch_size=EVALUATED_AT_ONCE, digits=LOGGED_DIGITS)
+        return Recorder(
+            path, test, config=self._config(), batch_size=EVALUATED_AT_ONCE, digits=LOGGED_DIGITS
+        )
 
     def _network(self) -> ResidualMLP:
         s = self.settings
-        with torch.random.fork_rng(devices=[]):  # what torch draws here is drawn again below, from our own stream
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # what torch draws here is drawn again below, from our own stream
             net = ResidualMLP(
                 self.samples.d_in,
                 s.d,
@@ -140,19 +160,28 @@ class Training:
         extra = {"train_loss": train_loss, "train_acc": train_accuracy}
         if not len(self.net.blocks):
             self.accuracy = self._plain_accuracy()
-            self.recorder.record(self.epoch, None, self.accuracy, images=len(self.samples.test_y), **extra)
+            self.recorder.record(
+                self.epoch, None, self.accuracy, images=len(self.samples.test_y), **extra
+            )
             return f"acc {self.accuracy:.3f}"
         measured = (self.guard or self.recorder).record(self.epoch, self.net, **extra)
         assert measured is not None
-        if measured.companions.nonfinite_logits or measured.companions.nonfinite_weights:
-            raise TrainingStopped(f"the network is no longer finite after epoch {self.epoch}; no checkpoint was written")
-        self.accuracy = measured.accuracy.value
+        if measured.nonfinite_outputs or measured.nonfinite_weights:
+            raise TrainingStopped(
+                f"the network is no longer finite after epoch {self.epoch}; no checkpoint was written"
+            )
+        assert measured.score is not None
+        self.accuracy = measured.score.value
         return f"acc {self.accuracy:.3f} ‖h_L‖ {measured.residual_norms[-1]:.1e} ‖g_L‖ {measured.bp_grad_norms[-1]:.1e}"
 
     @torch.no_grad()
     def _plain_accuracy(self) -> float:
         """Test accuracy of a network without blocks, in which there is no stream to measure."""
-        pairs = zip(self.samples.test_x.split(EVALUATED_AT_ONCE), self.samples.test_y.split(EVALUATED_AT_ONCE), strict=True)
+        pairs = zip(
+            self.samples.test_x.split(EVALUATED_AT_ONCE),
+            self.samples.test_y.split(EVALUATED_AT_ONCE),
+            strict=True,
+        )
         hits = sum(int((self.net(x).argmax(1) == y).sum()) for x, y in pairs)
         return hits / len(self.samples.test_y)
 
@@ -194,7 +223,9 @@ class Training:
             "auxiliary": self.rule.auxiliary.state_dict(),
             "Bs": self.rule.feedback,
             "optimiser": self.optimiser.state_dict(),
-            "streams": {purpose: generator.get_state() for purpose, generator in self.streams.items()},
+            "streams": {
+                purpose: generator.get_state() for purpose, generator in self.streams.items()
+            },
         }
 
     def _resume(self) -> None:
@@ -203,7 +234,11 @@ class Training:
             return
         state = torch.load(path, map_location="cpu", weights_only=True)
         ours, theirs = self.settings.decisive(), state["settings"]
-        other = [f"{key} {theirs.get(key)!r}, now {ours[key]!r}" for key in ours if theirs.get(key) != ours[key]]
+        other = [
+            f"{key} {theirs.get(key)!r}, now {ours[key]!r}"
+            for key in ours
+            if theirs.get(key) != ours[key]
+        ]
         if other:
             raise AuditError(
                 f"{path} belongs to an interrupted run with other settings ({'; '.join(other)}): "

@@ -24,7 +24,9 @@ class Progress:
         if self.live and now - self.drawn >= 0.1:
             self.drawn = now
             full = int(WIDTH * share)
-            self._write(f"\r\x1b[K{self.title} {epoch}/{self.epochs} [{'█' * full}{'░' * (WIDTH - full)}]{self.status}")
+            self._write(
+                f"\r\x1b[K{self.title} {epoch}/{self.epochs} [{'█' * full}{'░' * (WIDTH - full)}]{self.status}"
+            )
 
     def epoch(self, epoch: int, status: str) -> None:
         """Close an epoch with its numbers."""

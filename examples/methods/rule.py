@@ -24,7 +24,9 @@ class LearningRule(ABC):
 
     summary: ClassVar[str]
 
-    def __init__(self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]) -> None:
+    def __init__(
+        self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]
+    ) -> None:
         self.net, self.settings, self.streams = net, settings, streams
         self.feedback: list[Tensor] = []
         """The fixed random matrices ``Bs``, saved with the checkpoint: they cannot be replayed from a seed elsewhere."""

@@ -36,9 +36,13 @@ def load_samples(spec: str, device: str) -> Samples:
     """Both splits of a data SPEC; data without a test split of its own is refused."""
     train, test = load_data(spec, split="train"), load_data(spec, split="test")
     if len(train) == len(test) and torch.equal(train.x, test.x):
-        raise AuditError(f"data {spec!r} has no test split of its own: the accuracy would be that on the training data")
+        raise AuditError(
+            f"data {spec!r} has no test split of its own: the accuracy would be that on the training data"
+        )
     if train.x.shape[1:] != test.x.shape[1:]:
-        raise AuditError(f"data {spec!r}: training samples are {[*train.x.shape[1:]]}, test samples {[*test.x.shape[1:]]}")
+        raise AuditError(
+            f"data {spec!r}: training samples are {[*train.x.shape[1:]]}, test samples {[*test.x.shape[1:]]}"
+        )
     return Samples(
         _inputs(train, device),
         train.y.to(device),

@@ -41,4 +41,8 @@ class Settings:
 
     def decisive(self) -> dict[str, Any]:
         """What a resumed run must share with the interrupted one."""
-        return {key: value for key, value in asdict(self).items() if key not in ("out", "log_every", "guard")}
+        return {
+            key: value
+            for key, value in asdict(self).items()
+            if key not in ("out", "log_every", "guard")
+        }

@@ -26,9 +26,13 @@ from .settings import Settings
 class StateBridge(LearningRule):
     """Credit through the Jacobian of a learned predictor of h_L."""
 
-    summary = "State Bridge (this project's reading): credit through a net that predicts the last state"
+    summary = (
+        "State Bridge (this project's reading): credit through a net that predicts the last state"
+    )
 
-    def __init__(self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]) -> None:
+    def __init__(
+        self, net: ResidualMLP, settings: Settings, streams: Mapping[str, torch.Generator]
+    ) -> None:
         super().__init__(net, settings, streams)
         self.bridge: BridgeNet = BridgeNet(net, settings.d, streams["bridge"])
         self.auxiliary["G"] = self.bridge
@@ -40,7 +44,9 @@ class StateBridge(LearningRule):
         states.requires_grad_()
         predicted = self.bridge(states, output_error(forward.logits, y))
         loss = (predicted - states[-1].detach()).square().mean()
-        (jacobian_t_delta,) = torch.autograd.grad(predicted, states, delta.expand_as(predicted), retain_graph=True)
+        (jacobian_t_delta,) = torch.autograd.grad(
+            predicted, states, delta.expand_as(predicted), retain_graph=True
+        )
         return jacobian_t_delta * scale[-1] / scale, loss
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from paper.network import PaperNet
 
-from pytest_fadiag import CheckpointUnderTest
-
 
 @pytest.fixture
-def fa_model(fa_checkpoint: CheckpointUnderTest) -> PaperNet:
+def fa_model(fa_checkpoint: Any) -> PaperNet:
     """The paper's network with the weights of the checkpoint under test."""
     config = fa_checkpoint.config
     net = PaperNet(config["d"], config["depth"])

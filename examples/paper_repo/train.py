@@ -39,7 +39,10 @@ def main() -> None:
     config = {"method": "ours", "seed": options.seed, "frozen": options.frozen, "d": 32, "depth": 3}
     name = f"{'frozen_' if options.frozen else ''}ours_s{options.seed}.pt"
     Path("runs").mkdir(exist_ok=True)
-    torch.save({"state_dict": net.state_dict(), "config": config, "test_acc": hits / len(test)}, Path("runs") / name)
+    torch.save(
+        {"state_dict": net.state_dict(), "config": config, "test_acc": hits / len(test)},
+        Path("runs") / name,
+    )
 
 
 if __name__ == "__main__":

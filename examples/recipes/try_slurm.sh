@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tries slurm_array.sh, as it is, on a Slurm of this one machine: an array of three tasks audits the shipped checkpoints, one
-# of them is cancelled and run again, and the merge judges the three parts as one audit.
+# of them is cancelled and run again, and a last job puts the three parts together as one audit.
 #
 #   sudo apt-get install --no-install-recommends slurm-wlm munge
 #   PATH=$PWD/.venv/bin:$PATH examples/recipes/try_slurm.sh
@@ -94,26 +94,26 @@ python - audit-parts/part-2 <<'SAID'
 import collections, json, pathlib, sys
 part, page = (pathlib.Path(sys.argv[1] + suffix) for suffix in (".json", ".html"))
 audit = json.loads(part.read_text("utf-8"))
-outcomes = collections.Counter(outcome for row in audit["summary"] for outcome in row["outcomes"].values())
+outcomes = collections.Counter(outcome for row in audit["rows"] for outcome in row["outcomes"].values())
 assert audit["interrupted"] and "interrupted before its end" in page.read_text("utf-8"), "not marked as interrupted"
 assert page.read_text("utf-8").rstrip().endswith("</html>"), "a torn page"
 print("part 2 is whole and marked as interrupted:", dict(outcomes))
 SAID
 echo "left running: $(pgrep -fc -- "--fa-shard=2/3" || true)"
 
-echo "== what was interrupted cannot be merged into a verdict"
-merge=$(sbatch --parsable --output=early.txt "$recipe" merge)
-until_true 600 finished "$merge"
-echo "merge: $(state "$merge")"
+echo "== what was interrupted gives no verdict"
+whole=$(sbatch --parsable --output=early.txt "$recipe" whole)
+until_true 600 finished "$whole"
+echo "whole: $(state "$whole")"
 tail -n 2 early.txt
 
-echo "== the task again, and the merge behind it"
+echo "== the task again, then the whole"
 again=$(sbatch --parsable --array=1-3 --hold --output=again-%a.txt "$recipe")
 scancel "${again}_1" "${again}_3"
 scontrol release "$again"
-merge=$(sbatch --parsable --dependency="afterany:$again" --output=merge.txt "$recipe" merge)
-until_true 3600 finished "$merge"
+whole=$(sbatch --parsable --dependency="afterany:$again" --output=whole.txt "$recipe" whole)
+until_true 3600 finished "$whole"
 echo "task 2: $(state "${again}_2")"
-echo "merge: $(state "$merge")"
-sed -n '/= FA audit =/,$p' merge.txt
-[[ $(state "$merge") == "JobState=COMPLETED ExitCode=0:0" ]]
+echo "whole: $(state "$whole")"
+cat whole.txt
+[[ $(state "$whole") == "JobState=COMPLETED ExitCode=0:0" ]]

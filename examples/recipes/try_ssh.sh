@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Tries an audit over ssh on this one machine: two workers behind an sshd of its own audit the shipped checkpoints against
+# Tries an audit over ssh on this one machine: two workers of an sshd of its own audit the shipped checkpoints against
 # their record, then a second audit is told to stop in the middle.
 #
 #   sudo apt-get install --no-install-recommends openssh-server openssh-client
 #   PATH=$PWD/.venv/bin:$PATH examples/recipes/try_ssh.sh
 #
 # It needs a `python` with pytest-fadiag on PATH. Keys and configuration are in a folder of their own, the daemon listens on
-# the loopback address alone, lets in nobody but you, and ends with the script.
+# the loopback address alone, lets in only you, and ends with the script.
 set -euo pipefail
 fixtures=$(cd "$(dirname "$0")/../../fixtures" && pwd)
 here=$(mktemp -d)

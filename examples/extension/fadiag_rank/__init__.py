@@ -1,1 +1,1 @@
-"""Does the stream still use more than a few directions? A diagnostic for pytest-fadiag, and files that only this lab has."""
+"""A diagnostic for pytest-fadiag, with the files of one lab."""

@@ -1,19 +1,30 @@
-"""What this package adds to an audit; nothing here imports torch before something is measured or read."""
+"""What this package adds to an audit; it imports no torch before something is measured or read."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pytest_fadiag import Output
+from pytest_fadiag.show.audit import Audit
 
 from .diagnostic import EffectiveRank
 
 if TYPE_CHECKING:
-    from pytest_fadiag import Audit, DataSet, Diagnostic
+    from pytest_fadiag import DataSet, Diagnostic
 
 
 def pytest_fadiag_diagnostics() -> list[Diagnostic]:
     return [EffectiveRank()]
+
+
+def pytest_fadiag_metrics() -> dict[str, Callable[[Any], Any]]:
+    """Called when something is to be measured."""
+    from .metric import StateRanks
+
+    return {"rank": StateRanks}
 
 
 def pytest_fadiag_load_checkpoint(path: Path) -> dict[str, Any] | None:
@@ -26,7 +37,7 @@ def pytest_fadiag_load_checkpoint(path: Path) -> dict[str, Any] | None:
 
 
 def pytest_fadiag_load_data(spec: str, base: Path) -> DataSet | None:
-    """``csv:PATH``: a sample a line, its label last."""
+    """``csv:PATH``: one sample per line, its label last."""
     kind, _, path = spec.partition(":")
     if kind != "csv":
         return None
@@ -35,18 +46,19 @@ def pytest_fadiag_load_data(spec: str, base: Path) -> DataSet | None:
     return read_samples(base / path)
 
 
-def pytest_fadiag_report_kinds() -> dict[str, str]:
-    return {"csv": "audit.csv"}
+def pytest_fadiag_outputs() -> dict[str, Output]:
+    return {"csv": Output("audit.csv", write_csv)}
 
 
-def pytest_fadiag_write_report(kind: str, audit: Audit, destination: Path) -> list[str] | None:
+def write_csv(audit: Audit, destination: Path) -> list[str]:
     """The table as a spreadsheet reads it."""
-    if kind != "csv":
-        return None
+    columns = [column for diagnostic in audit.diagnostics for column in diagnostic.columns]
     with destination.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["checkpoint", "method", "seed", "fired", *(column.title for column in audit.columns)])
+        titles = [column.title for column in columns]
+        writer.writerow(["checkpoint", "method", "seed", "fired", *titles])
         for row in audit.rows:
-            numbers = [None if row.report is None else column.value(row.report) for column in audit.columns]
-            writer.writerow([row.checkpoint, row.method, row.seed, row.fired, *numbers])
+            numbers = [row.report and column.value(row.report) for column in columns]
+            fired = " ".join(row.status.fired)
+            writer.writerow([row.checkpoint, row.method, row.seed, fired, *numbers])
     return []

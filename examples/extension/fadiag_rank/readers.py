@@ -12,7 +12,7 @@ from pytest_fadiag import AuditError, DataSet
 
 
 def read_weights(path: Path) -> dict[str, Any]:
-    """Tensors by name; method and seed come from the file's name, for the archive has no room for them."""
+    """Tensors by name; method and seed come from the name of the file."""
     with np.load(path, allow_pickle=False) as archive:
         return {name: torch.from_numpy(archive[name]) for name in archive.files}
 
@@ -22,4 +22,6 @@ def read_samples(path: Path) -> DataSet:
         table = np.loadtxt(path, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
         raise AuditError(f"{path}: no table of numbers: {error}") from error
-    return DataSet(torch.from_numpy(table[:, :-1]).float(), torch.from_numpy(table[:, -1]).long(), path.name)
+    return DataSet(
+        torch.from_numpy(table[:, :-1]).float(), torch.from_numpy(table[:, -1]).long(), path.name
+    )

@@ -12,7 +12,9 @@ class MixerBlock(nn.Module):
     def __init__(self, patches: int, d: int) -> None:
         super().__init__()
         self.token_norm, self.channel_norm = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.tokens = nn.Sequential(nn.Linear(patches, patches), nn.GELU(), nn.Linear(patches, patches))
+        self.tokens = nn.Sequential(
+            nn.Linear(patches, patches), nn.GELU(), nn.Linear(patches, patches)
+        )
         self.channels = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, d))
 
     def forward(self, h: Tensor) -> Tensor:
