@@ -34,13 +34,22 @@ from .parts import (
     Tuple,
     Whole,
 )
+from .strangers import strangers
 
 THREE = row("blocks.{}", 3)
 
 
 def members() -> list[Member]:
     """All of them."""
-    return [*_chains(), *_tokens(), *_maps(), *_own_backwards(), *oddities(), *lessons()]
+    return [
+        *_chains(),
+        *_tokens(),
+        *_maps(),
+        *_own_backwards(),
+        *oddities(),
+        *lessons(),
+        *strangers(),
+    ]
 
 
 def _net(

@@ -333,7 +333,9 @@ def _refused() -> list[Member]:
             "cait_xxs24_224",
             _made("cait_xxs24_224", **PLAIN_VIT, depth_token_only=2),
             images(32),
-            Stream((*row("blocks.{}", 3), "blocks_token_only.0"), "norm"),
+            Refusal(
+                "every class layer reads the patches again, beside the last", "no single stream"
+            ),
         ),
         Member(
             "timm",

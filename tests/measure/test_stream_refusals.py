@@ -175,7 +175,7 @@ def test_a_spec_to_paste_names_its_blocks_and_nothing_else(
 
 # --- what is no stream ---------------------------------------------------------------------------
 
-BYPASS = r"no single stream .* bypasses the residual sums in .*; no --fa-stream passes"
+BYPASS = r"no single stream .* bypasses the sums in .*\. No --fa-stream passes"
 
 
 @pytest.mark.parametrize("spec", [None, "blocks.*", "blocks.* -> norm"])
@@ -228,6 +228,133 @@ def test_samples_and_tokens_folded_into_one_dimension_are_refused() -> None:
 
     folded = r"shape \(12, 2\) for 3 samples: samples and tokens are folded into one dimension"
     refused(Flat(block=lambda: Branch(2)), folded)
+
+
+# --- the whole stream, or none ------------------------------------------------------------------
+
+
+class Nested(nn.Module):
+    """Two updates inside a third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.out = nn.ModuleList(Whole() for _ in range(2)), nn.Linear(D, D)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.out(torch.tanh(self.inner[1](self.inner[0](h))))
+
+
+def stacked(*blocks: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(20, D), *blocks, nn.LayerNorm(D), nn.Linear(D, 5)).eval()
+
+
+@pytest.mark.parametrize("spec", [None, "1, 2"])
+def test_a_block_that_holds_others_must_repeat_along_the_stream(spec: str | None) -> None:
+    assert find_stream(stacked(Nested(), Nested()), X).blocks == ("1", "2")
+    message = "what '0' returns bypasses the sums in '1.inner.0', '1.inner.1' and '1' and feeds"
+    refused(stacked(Nested(), Whole()), message, spec)
+
+
+class Beside(nn.Module):
+    """Two paths side by side, each with a sum of its own where ``block`` has one."""
+
+    def __init__(self, block: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.left, self.right, self.mix = block(), block(), nn.Linear(D, D)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.left(h) * torch.sigmoid(self.right(self.mix(h)))
+
+
+class Projected(nn.Module):
+    """Two updates with projections for skips, and a long skip around both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skips = nn.ModuleList(nn.Linear(D, D) for _ in range(2))
+        self.branches = nn.ModuleList(Branch() for _ in range(2))
+
+    def forward(self, h: Tensor) -> Tensor:
+        first = self.skips[0](h) + self.branches[0](h)
+        return torch.tanh(self.skips[1](first) + self.branches[1](first)) * h
+
+
+def test_sums_of_a_projection_are_residual_sums() -> None:
+    message = "bypasses the sums in '1' and feeds"
+    refused(stacked(Projected(), Whole(), Whole()), message)
+
+
+def test_modules_of_one_class_with_a_sum_each_are_several_blocks_and_branches_are_not() -> None:
+    refused(stacked(Beside(Whole), Whole()), "bypasses the sums in '1.left', '1.right' and '1'")
+    assert find_stream(stacked(Beside(Branch), Whole()), X).blocks == ("1", "2")
+
+
+def test_a_stream_with_few_of_the_weights_is_taken_only_if_it_is_named() -> None:
+    wide = [nn.Linear(D, 90), nn.ReLU(), nn.Linear(90, D), nn.ReLU()]
+    net = stacked(*wide, Whole(), Whole())
+    # 2 · (64 + 8 + 16) weights in blocks, 720 + 90 + 720 + 8 in the layers before them
+    refused(net, r"hold 10 % of the weights .* not the whole stream\. .*--fa-stream='5, 6'")
+    stream = find_stream(net, X, "5, 6")
+    assert stream.blocks == ("5", "6") and "outside the blocks, named by" in str(stream.info)
+    narrow = [nn.Linear(D, 20), nn.ReLU(), nn.Linear(20, D), nn.ReLU()]
+    assert find_stream(stacked(*narrow, Whole(), Whole()), X).blocks == ("5", "6")
+    net[0], net[-1] = nn.Linear(20, D), nn.Linear(D, 5000)  # the last layer is head, of any size
+    assert find_stream(nn.Sequential(net[0], *net[5:]).eval(), X).blocks == ("1", "2")
+
+
+class Stem(Nested):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(20, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.first(x))
+
+
+def test_what_begins_at_the_input_and_does_not_repeat_is_embedding_whatever_it_holds() -> None:
+    net = stacked(Whole(), Whole())
+    net[0] = Stem()
+    assert find_stream(net.eval(), X).blocks == ("1", "2")
+
+
+class Steps(nn.Module):
+    """One cell, many times; ``reads`` says whether every step reads the input again."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.first, self.cell, self.head = nn.Linear(20, D), Whole(), nn.Linear(D, 5)
+        self.reads = reads
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        for _ in range(5):
+            h = self.cell(h + torch.tanh(self.first(x)) if self.reads else h)
+        return self.head(h)
+
+
+@pytest.mark.parametrize("spec", [None, "cell"])
+def test_steps_in_time_are_told_and_a_block_that_is_shared_in_depth_is_a_stream(
+    spec: str | None,
+) -> None:
+    message = r"run many times in one pass \('first' 6 times and 'cell.fc' 5 times\), as in recurr"
+    refused(Steps(reads=True), message, spec)
+    assert find_stream(Steps(reads=False).eval(), X, spec).blocks == ("cell",) * 5
+
+
+def test_a_small_layer_that_runs_often_does_not_make_a_condition_a_recurrence() -> None:
+    class Conditioned(Net):
+        def step(self, block: nn.Module, h: Tensor, x: Tensor) -> Tensor:
+            return h + block(h + torch.tanh(self.mix(x)))
+
+    refused(Conditioned(), BYPASS)
+
+
+@pytest.mark.parametrize("between", [nn.ReLU(), nn.Identity()], ids=["activation", "linear"])
+def test_one_hidden_layer_is_one_block_from_the_input(between: nn.Module) -> None:
+    net = nn.Sequential(nn.Linear(20, D), between, nn.Linear(D, 5)).eval()
+    states: dict[int, Tensor] = {}
+    find_stream(net, X).run(net, X, states.__setitem__)
+    torch.testing.assert_close(states, {0: X, 1: net[:2](X)})
 
 
 def test_a_network_without_blocks_is_an_error_that_says_what_ran() -> None:

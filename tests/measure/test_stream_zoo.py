@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+import torch
 
 from benchmarks.zoo.checking import Outcome, check
 from benchmarks.zoo.handwritten import members
-from benchmarks.zoo.member import Refusal, Stream
+from benchmarks.zoo.member import Member, Refusal, Stream
+from pytest_fadiag.measure.stream.find import find_stream
 
 MEMBERS = {member.name: member for member in members()}
 NAMED = "a chain that leaves blocks out"
@@ -22,6 +25,25 @@ def test_what_is_found_is_what_was_written_down(name: str) -> None:
     result = check(MEMBERS[name])
     expected = Outcome.REFUSED if isinstance(MEMBERS[name].truth, Refusal) else Outcome.RIGHT
     assert result.outcome is (Outcome.NAMED if name == NAMED else expected), result.said
+
+
+LOUD = [
+    own
+    for own in MEMBERS.values()
+    if own.name.endswith(", loud") and not isinstance(own.truth, Refusal)
+]
+
+
+@pytest.mark.parametrize("member", LOUD, ids=[own.name for own in LOUD])
+def test_a_loud_part_fires_and_a_loud_embedding_does_not(member: Member) -> None:
+    torch.manual_seed(0)
+    network, x, norms = member.make().eval(), member.inputs(), list[float]()
+    stream = find_stream(network, x)
+    with torch.no_grad():
+        stream.run(network, x, lambda _, h: norms.append(float(h.flatten(1).norm(dim=1).median())))
+    growth = max(after / before for before, after in pairwise(norms))
+    assert (growth > 50) is (member.name != "an embedding with a sum, loud")
+    assert stream.info.residual is (member.name != "one hidden layer, loud")
 
 
 @pytest.mark.parametrize(

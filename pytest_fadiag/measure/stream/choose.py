@@ -7,15 +7,27 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from ...judge.errors import AuditError
 from ...judge.words import and_more
-from .graph import REARRANGEMENTS, Block, Graph, Segment, Stretch, common_start
+from .graph import (
+    LINEAR,
+    LOOKUPS,
+    PRODUCTS,
+    REARRANGEMENTS,
+    Block,
+    Graph,
+    Segment,
+    Stretch,
+    common_start,
+)
 from .sites import Site
 from .tape import Call, Node
 
 State = tuple[Node, Site]
+LEAST_COVERED = 0.2
+"""The least share of the weights between embedding and head that the whole stream holds."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +49,10 @@ def find_blocks(graph: Graph) -> Choice:
     if graph.residual:
         segments, blocks = graph.additive, [_alone(graph, segment) for segment in graph.additive]
     else:  # all layers but the first and the last; paths side by side go with their module
-        ends = [item.end for item in graph.items[1:-1]]
+        items = graph.items[1:-1] or _hidden_layer(graph)
+        ends = [item.end for item in items]
         segments = [segment for segment in graph.segments if segment.end in ends]
-        blocks = [_layer(graph, item) for item in graph.items[1:-1]]
+        blocks = [_layer(graph, item) for item in items]
     owners = {
         around[-1].call: around[-1] for segment in segments if (around := graph.around(segment))
     }
@@ -61,7 +74,21 @@ def find_blocks(graph: Graph) -> Choice:
             blocks.append(Block(owner.start, owner.end, call.name, held, call))
         elif several:
             stacks.append(call.name)
-    return Choice(sorted(blocks, key=lambda block: block.start), alternatives=tuple(stacks))
+    blocks.sort(key=lambda block: block.start)
+    kinds = [_kind(graph, block) for block in blocks]
+    if kinds and kinds.count(kinds[0]) < 2 and _is_embedding(graph, blocks[0], blocks[1:]):
+        blocks = blocks[1:]
+    return Choice(blocks, alternatives=tuple(stacks))
+
+
+def _hidden_layer(graph: Graph) -> list[Stretch]:
+    """The only layer before the last; not where it is an embedding that is normalised and read."""
+    if len(graph.items) != 2 or graph.nodes[graph.items[0].end].op not in PRODUCTS:
+        return []
+    first, head = graph.items
+    ops = [graph.nodes[cut].op for cut in graph.cuts if first.end < cut <= head.start]
+    normed = [op for op in ops if "norm" in op]
+    return [first] if not normed or not LINEAR.issuperset({*ops} - {*normed}) else []
 
 
 def _alone(graph: Graph, segment: Segment) -> Block:
@@ -96,39 +123,88 @@ def _common_name(names: Iterable[str]) -> str:
 
 
 def check_coverage(graph: Graph, blocks: list[Block], *, named: bool = False) -> None:
-    """Refuse a stretch with several residual sums inside that something bypasses: hidden blocks.
+    """Refuse blocks that are not the whole stream.
 
-    A block with others of its class may hold them, and so may one of several that the user names.
+    They are not where modules run in time, where a stretch that is the only one of its kind holds
+    several updates, and where few of the weights that are neither embedding nor head are in blocks.
     """
-    classes = Counter(type(block.call.module) for block in blocks if block.call is not None)
-    suspects: list[Segment] = []
-    for block in blocks if len(blocks) < 2 or not named else ():
-        held = block.segments or [segment for segment in graph.segments if block.holds(segment)]
-        if len(held) == 1 and (block.call is None or classes[type(block.call.module)] < 2):
-            suspects.append(held[0])
     outside = [
-        segment for segment in graph.segments if not any(block.holds(segment) for block in blocks)
+        Block(segment.start, segment.end, "", (segment,))
+        for segment in graph.segments
+        if not any(block.holds(segment) for block in blocks)
+        and not any(_is_embedding(graph, own, blocks) for own in [segment, *graph.around(segment)])
     ]
-    for segment in [*suspects, *outside]:
-        sums = graph.nested(segment)
-        if len(sums) < 2:
-            continue
-        bypass = next(
-            (parent, later)
-            for later in segment.made
-            for parent in graph.nodes[later].parents
-            if segment.start <= parent < sums[0] < later
-        )
-        start, end, source, target = map(graph.maker, (segment.start, segment.end, *bypass))
-        advice = "no --fa-stream passes"
-        if segment in suspects and len(blocks) > 1:
-            advice = f"to take it for one block: --fa-stream='{spec_of(graph, blocks)}'"
-        inside = and_more(list(dict.fromkeys(map(graph.maker, sums))), 4)
+    kinds = Counter(_kind(graph, block) for block in [*blocks, *outside])
+    for block in [*blocks, *outside]:
+        for segment in block.segments or filter(block.holds, graph.segments):
+            sums = graph.hidden(segment) if kinds[_kind(graph, block)] < 2 else []
+            if sums:
+                _refuse_recurrence(graph, [])
+                raise _bypassed(graph, segment, sums)
+    _refuse_recurrence(graph, blocks)
+    share = covered(graph, blocks) if blocks else 1.0
+    if share < LEAST_COVERED and not named:
         raise AuditError(
-            f"the network has no single stream between {start} and {end}: what {source} returns "
-            f"bypasses the residual sums in {inside} and feeds {target} (a second tower, a carried "
-            f"residual, a condition); {advice}"
+            f"the blocks found hold {100 * share:.2g} % of the weights between embedding and head, "
+            "so they are not the whole stream. If the network has no others, name them: "
+            f"--fa-stream='{spec_of(graph, blocks)}'"
         )
+
+
+def covered(graph: Graph, blocks: list[Block]) -> float:
+    """The share of the weights in blocks, of those that are neither embedding nor head."""
+    first, last = blocks[0].start, blocks[-1].end
+    layers = [index for index in graph.useful if graph.is_layer(index)]
+    embedding = [own for own in layers if own <= first and graph.nodes[own].op in LOOKUPS]
+    ends = {*embedding, *[own for own in layers if own <= first][:1]}
+    ends |= {own for own in layers[-1:] if own > last}
+    inside, read = graph.parameters(*blocks), graph.nodes
+    between = {name for own in layers if own not in ends for name in read[own].parameters}
+    sizes = graph.tape.sizes
+    return sum(sizes[own] for own in inside) / max(sum(sizes[own] for own in inside | between), 1)
+
+
+def _is_embedding(graph: Graph, first: Stretch, blocks: list[Block]) -> bool:
+    """Whether what begins at the raw input, before any layer, comes before the whole stream."""
+    return (
+        bool(blocks)
+        and first.start <= graph.items[0].start
+        and first.end <= blocks[0].start
+        and covered(graph, blocks) >= LEAST_COVERED
+    )
+
+
+def _kind(graph: Graph, block: Block) -> object:
+    """What a block is told from others by; one layer of many is like no other."""
+    outer = block.call or (graph.innermost(block.segments[0]) if block.segments else None)
+    return block if outer is None else graph.kind(outer, block)
+
+
+def _refuse_recurrence(graph: Graph, blocks: list[Block]) -> None:
+    if many := graph.repeated(blocks):
+        ran = and_more([f"{name!r} {times} times" for name, times in many.items()], 3)
+        raise AuditError(
+            f"the same modules run many times in one pass ({ran}), as in recurrence, relaxation, "
+            "spikes or ODE steps: their states follow in time, not in depth. Audit a trace of "
+            "them, or a network whose steps are unrolled as layers, named by --fa-stream"
+        )
+
+
+def _bypassed(graph: Graph, segment: Segment, sums: list[int]) -> AuditError:
+    bypass = next(
+        (parent, later)
+        for later in segment.made
+        for parent in graph.nodes[later].parents
+        if segment.start <= parent < sums[0] < later
+    )
+    start, end, source, target = map(graph.maker, (segment.start, segment.end, *bypass))
+    calls = [graph.tape.calls[graph.nodes[index].call].name for index in sums]
+    inside = and_more([repr(name) if name else "forward" for name in dict.fromkeys(calls)], 4)
+    return AuditError(
+        f"the network has no single stream between {start} and {end}: what {source} returns "
+        f"bypasses the sums in {inside} and feeds {target} (a second tower, a long skip, a carried "
+        "value or a condition). No --fa-stream passes; audit a variant without that path"
+    )
 
 
 def named_blocks(graph: Graph, spec: str) -> Choice:
@@ -257,7 +333,7 @@ def find_states(graph: Graph, choice: Choice) -> list[State]:
     first of them leaves: a norm among those layers would hide that it explodes.
     """
     nodes, blocks, units = graph.nodes, choice.blocks, list[Stretch](choice.blocks)
-    if len(blocks) == 1 and not graph.residual:
+    if len(blocks) == 1 and not graph.residual and blocks[0].start >= graph.items[0].end:
         # The embedding tells what is done to a state before a block takes it.
         embedding = graph.items[0]
         ends = [own.end for own in graph.around(embedding) if own.end <= blocks[0].start]
@@ -271,6 +347,11 @@ def find_states(graph: Graph, choice: Choice) -> list[State]:
 
     def size(cut: int) -> int:
         return math.prod(nodes[cut].shape)
+
+    def activates(cut: int, end: int) -> bool:
+        """Whether it is neither pooled nor normalised."""
+        own = nodes[cut]
+        return size(cut) == size(end) and not own.parameters and "norm" not in own.op
 
     gaps = []
     for before, after in pairwise(units):
@@ -305,6 +386,8 @@ def find_states(graph: Graph, choice: Choice) -> list[State]:
         else:  # of plain layers with pooling after some: what all steps begin with
             plain = [own for own, _ in done if not graph.residual]
             reached = between[: len(common_start([ops(between), *plain]))] if plain else []
+            if not graph.residual and len(units) == 1:  # one hidden layer, with its activation
+                reached = list(takewhile(lambda cut: activates(cut, end), between))
         own, rest = [end, *reached][-1], between[len(reached) :]
         # What a function makes inside is seen when it returns: a view of the same value.
         views = [cut for cut in rest if nodes[cut].op == "view" and size(cut) == size(own)]
@@ -355,4 +438,5 @@ def _unmeasurable(graph: Graph, nodes: Sequence[Node]) -> AuditError:
             "whole numbers, something bypasses every value (a second tower, a decoder that reads "
             "the input again); no --fa-stream passes"
         )
+    _refuse_recurrence(graph, [])
     return AuditError(f"{what}, and no module and no function returns it")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise, takewhile
-from operator import or_
+from itertools import combinations, pairwise, permutations, takewhile
+from operator import and_, or_
 from typing import TypeVar
 
 from torch import nn
@@ -49,6 +50,10 @@ NORMS = _ops(
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training "
     "cudnn_batch_norm"
 )
+MIXING = _ops("native_layer_norm native_group_norm _fused_rms_norm bmm")
+"""What a skip may do to a state before something is added: normalise it, or mix its streams."""
+MANY = 3
+"""So many runs of the same weights are steps in time, where they are not blocks in depth."""
 LINEAR = REARRANGEMENTS | SCALINGS | MEANS | PRODUCTS | LOOKUPS | NORMS | {"sum"}
 """Operations that are linear in the samples where their other operands are weights."""
 
@@ -227,28 +232,61 @@ class Graph:
         within = repr(self.tape.calls[node.call].name).replace("''", "the network's forward")
         return "the input" if node.op == "input" else returned or f"{node.op} in {within}"
 
-    def nested(self, segment: Segment) -> list[int]:
-        """The residual sums inside a segment that are not states: something bypasses them."""
-        reach, through = {segment.start: 1 << segment.start}, {segment.start: 0}
-        sums = []
-        for index in segment.inner:
+    def hidden(self, segment: Segment) -> list[int]:
+        """The residual sums in a segment where they are several updates: something bypasses one.
+
+        They are where weights lie between two of them, or two modules of one class have one each.
+        """
+        start = {segment.start: 1 << segment.start}
+        reach, linear, through = start, {**start}, {segment.start: 0}
+        sums: list[int] = []
+        for index in segment.made:
             node = self.nodes[index]
-            parents = [parent for parent in node.parents if parent in reach]
+            parents = [parent for parent in node.parents if parent in through]
             # Whether it is a layer, whose weights may come from the samples too.
             weighted = self.is_layer(index) or (node.op in PRODUCTS and len(node.parents) > 1)
-            reach[index] = reduce(or_, (reach[parent] for parent in parents), 1 << index)
             before = reach if weighted else through
             through[index] = reduce(or_, (before[parent] for parent in parents), 0)
-            pairs = [(one, other) for one in parents for other in parents if one != other]
-            if node.op in SUMS and any(through[one] >> other & 1 for one, other in pairs):
-                sums.append(index)
-        return sums
+            kept = node.op in LINEAR and (len(parents) == 1 or node.op in SUMS)
+            linear[index] = 1 << index
+            linear[index] |= reduce(and_, (linear[own] for own in parents)) if kept else 0
+            reach[index] = reduce(or_, (reach[parent] for parent in parents), 1 << index)
+            for one, other in permutations(parents, 2):
+                around = 1 << one  # the state itself, or a projection of what the other began with
+                if node.op in SUMS:
+                    around |= linear[one] & ~linear[other]
+                if node.op in SUMS | CONCATENATIONS and around & through[other]:
+                    sums.append(index)
+                    break
+        calls = [call for index in sums for call in {*self._path(index)}]
+        like = {call: type(self.tape.calls[call].module) for call in calls}
+        own = Counter(kind for kind in like.values() if kind is not nn.Sequential)
+        between = any(through[later] >> sooner & 1 for sooner, later in combinations(sums, 2))
+        return sums if between or max(own.values(), default=0) > 1 else []
+
+    def repeated(self, blocks: Sequence[Stretch]) -> dict[str, int]:
+        """How often modules run that hold most weights, many times and outside of some blocks."""
+        reads: dict[str, list[int]] = {}
+        for index in filter(self.is_layer, self.useful):
+            for name in sorted(self.nodes[index].parameters):
+                reads.setdefault(name, []).append(index)
+        many = [name for name, own in reads.items() if len(own) >= MANY]
+        weights, repeats = (sum(self.tape.sizes[name] for name in own) for own in (reads, many))
+        times = Counter(call.name for call in self.tape.calls)
+        found: dict[str, int] = {}
+        for name in many if 2 * repeats > weights else ():
+            held = [any(own.start < index <= own.end for own in blocks) for index in reads[name]]
+            module = name.rpartition(".")[0] or name
+            if not all(held):
+                found[module] = max(times[module], len(held), found.get(module, 0))
+        return found
 
     def _segment(self, start: int, end: int, inner: tuple[int, ...]) -> Segment:
         last, within = self.nodes[end], {start, *inner}
         segment = Segment(start, end, inner, last.op in SUMS, last.op not in SUMS | CONCATENATIONS)
         kept = REARRANGEMENTS | MEANS | MAXIMA if segment.summed else REARRANGEMENTS
-        # The state itself, what holds it scaled or with something added, what is linear in it.
+        scaled = SCALINGS | SUMS | MIXING if segment.summed else SCALINGS | SUMS
+        # The state itself, what holds it scaled, normalised or added to, what is linear in it.
         pure, held, linear = {start}, {start}, {start}
         for index in segment.made:
             op = self.nodes[index].op
@@ -258,13 +296,13 @@ class Graph:
             if op in kept and len(inside) == 1:
                 pure |= {index} if inside[0] in pure else set()
                 held |= {index} if inside[0] in held else set()
-            elif op in SCALINGS | SUMS and held.intersection(inside):
+            elif op in scaled and held.intersection(inside):
                 held.add(index)
         skipped = held.intersection(last.parents) and not pure.issuperset(last.parents)
         segment.skip = bool(skipped) and not segment.gate
         segment.linear = linear == {*within, end}
-        added = {parent in linear for parent in last.parents if parent in within}
-        segment.projected = segment.summed and len(added) == 2
+        straight = {parent in linear for parent in last.parents if parent in within}
+        segment.projected = segment.summed and len(straight) == 2
         return segment
 
     def _additive(self) -> list[Segment]:
