@@ -22,14 +22,24 @@ def layer_norm(rows: Array) -> Array:
     return np.stack(normed)
 
 
+def weights_of(labels: Array) -> Array:
+    """One weight an image, so that every class counts as much; they add up to their number."""
+    counts = np.bincount(labels)
+    return len(labels) / ((counts > 0).sum() * counts[labels])
+
+
 def right_answers(z: Array, labels: Array, fitted: Array, ridge: float = 1e-3) -> Array:
-    """Which of the other images a ridge regression has right: its bias is a column without cost."""
+    """Which of the other images a ridge regression has right, times their weights.
+
+    The mean is the mean over classes. The bias is a column without cost.
+    """
     design = np.hstack([z, np.ones((len(z), 1))])
     penalty = np.diag([ridge * fitted.sum()] * z.shape[1] + [0.0])
     targets = np.eye(labels.max() + 1)[labels[fitted]]
-    products = design[fitted].T @ design[fitted] + penalty
-    weights = np.linalg.solve(products, design[fitted].T @ targets)
-    return ((design[~fitted] @ weights).argmax(1) == labels[~fitted]).astype(float)
+    weighted = weights_of(labels[fitted])[:, None] * design[fitted]
+    weights = np.linalg.solve(weighted.T @ design[fitted] + penalty, weighted.T @ targets)
+    right = (design[~fitted] @ weights).argmax(1) == labels[~fitted]
+    return right * weights_of(labels[~fitted])
 
 
 def probes(
@@ -38,7 +48,7 @@ def probes(
     tokens: Sequence[int] | None = None,
     fitted: Array | None = None,
 ) -> list[Array]:
-    """The right answers at every state, fitted to the first half unless others are named.
+    """The weighted right answers at every state, fitted to the first half unless others are named.
 
     Sequences are averaged over ``tokens``, maps over their places.
     """
@@ -53,9 +63,16 @@ def probes(
     return answers
 
 
-def interval(own: Sequence[Array], null: Sequence[Sequence[Array]], start: int, end: int) -> Any:
-    """The normal 95 % interval of a gain beyond the null's where that is positive, in pp."""
+def interval(
+    own: Sequence[Array], null: Sequence[Sequence[Array]], start: int, end: int, labels: Array
+) -> Any:
+    """The normal 95 % interval of a gain beyond the null's where that is positive, in pp.
+
+    Its variance is that of a mean of class means; ``labels`` are those of the images read.
+    """
     chance = np.mean([draw[end] - draw[start] for draw in null], 0)
     gain = own[end] - own[start] - (chance if chance.mean() > 0 else 0)
-    half = 1.959964 * gain.std() / np.sqrt(len(gain))
+    plain, classes = gain / weights_of(labels), np.unique(labels)
+    parts = [plain[labels == one] for one in classes]
+    half = 1.959964 * np.sqrt(sum(part.var() / len(part) for part in parts)) / len(classes)
     return 100 * (gain.mean() - half), 100 * (gain.mean() + half)

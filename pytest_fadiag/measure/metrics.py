@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.conv import _ConvNd
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, Precision, Resolution, Score
 from .copies import copy_of
-from .inputs import like
+from .inputs import like, rows
 from .reference import passed
 from .types import Batch
 from .vectors import median, pairwise_cosine, row_cosines, row_norms, wide_dtype
@@ -20,6 +21,8 @@ from .vectors import median, pairwise_cosine, row_cosines, row_norms, wide_dtype
 if TYPE_CHECKING:
     from .run import NetworkSource
 
+SAMPLES = 64
+"""How many samples the dtypes are compared on."""
 MOST_ENTRIES = 1 << 23
 """How many numbers the sums of all classes may hold; wider gradients are sketched."""
 
@@ -109,7 +112,8 @@ class Directions(_Collected):
     def update(self, batch: Batch) -> None:
         """Add the gradients of the batch, and by class their unit vectors."""
         assert batch.gradients is not None and batch.error is not None and batch.outputs is not None
-        self.layer, classes = (len(batch.gradients) - 1) // 2, batch.outputs.shape[1]
+        depth, classes = len(batch.gradients) - 1, batch.outputs.shape[1]
+        self.layer = max(depth // 2, 1)
         flat, most = batch.gradients[self.layer].flatten(1), max(1, MOST_ENTRIES // classes)
         norms, width, wide = row_norms(flat), flat.shape[1], flat.to(wide_dtype(flat))
         directed = torch.isfinite(norms) & (norms > 0)
@@ -206,9 +210,12 @@ class GradientPrecision(_Collected):
     result: Precision | None = None
 
     def update(self, batch: Batch) -> None:
-        """Compare on the first batch, as for the mean loss of 128 samples."""
+        """Compare on the first 64 samples, as for the mean loss of 128."""
         if batch.start or self.source.proof.record.dtype != "float64":
             return
+        x, y = rows(batch.x, slice(SAMPLES)), batch.y[:SAMPLES]
+        maps = any(isinstance(own, _ConvNd) for own in self.source.network.modules())
+        slow = batch.y.device.type == "cpu" and maps
         task, stream, own = self.source.task, self.source.stream, not self.source.proof.undoes
 
         def gradient(dtype: torch.dtype) -> Tensor:
@@ -216,8 +223,8 @@ class GradientPrecision(_Collected):
             seen = passed(
                 network,
                 stream,
-                like(batch.x, network),
-                lambda outputs: task.losses(outputs, batch.y.to(outputs.device)).sum() / BATCH,
+                like(x, network),
+                lambda outputs: task.losses(outputs, y.to(outputs.device)).sum() / BATCH,
                 own_backward=own,
                 first=len(stream.sites) - 1,
             )
@@ -227,6 +234,10 @@ class GradientPrecision(_Collected):
         there = torch.isfinite(wide).all(1) & (wide != 0).any(1)
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
             name = str(dtype).removeprefix("torch.")
+            if slow and dtype is not torch.float32:
+                problem = "skipped: convolutions in half precision are slow on a CPU"
+                resolved.append(Resolution(dtype=name, problem=problem))
+                continue
             try:
                 narrow = gradient(dtype).to(wide)
             except AuditError as error:  # not every operation exists in half precision

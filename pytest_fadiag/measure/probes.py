@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..judge import records
 from ..judge.errors import AuditError
-from ..judge.margins import paired_mean
+from ..judge.margins import balanced_interval
 from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
 from .redraw import as_initialised, redrawn_blocks, retake_statistics
@@ -28,6 +28,7 @@ RIDGE = 1e-3
 """λ for each sample that a probe is fitted to."""
 WIDEST = 2_048
 """States with more features are projected to so many."""
+LEAST_OF_A_CLASS = 5
 FEATURES = frozenset({"features"})
 
 
@@ -44,8 +45,31 @@ def halves(labels: Tensor) -> tuple[Tensor, bool]:
     return torch.zeros(number, dtype=torch.bool).index_fill_(0, order[: number // 2], True), True
 
 
+def balance(labels: Tensor, fitted: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """Weights of the classes that count them equally, the samples that count, and who does not.
+
+    Classes with fewer than 5 samples in a half are left out. The weights of the samples to fit to
+    add up to their number.
+    """
+    classes = int(labels.max()) + 1
+    counts, others = (torch.bincount(labels[half], minlength=classes) for half in (fitted, ~fitted))
+    kept = (counts >= LEAST_OF_A_CLASS) & (others >= LEAST_OF_A_CLASS)
+    number = counts[kept].sum() / kept.sum().clamp_min(1)
+    weights = torch.where(kept, number / counts.clamp_min(1), 0.0).double()
+    present = counts + others > 0
+    return weights, kept[labels], tuple((present & ~kept).nonzero().flatten().tolist())
+
+
+def balanced(right: Tensor, labels: Tensor) -> float:
+    """The mean over classes of the share that is right."""
+    counts = torch.bincount(labels)
+    sums = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, labels, right.double())
+    return float((sums / counts)[counts > 0].mean())
+
+
 @lru_cache(maxsize=4)
-def _projection(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def projection(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A fixed N(0, 1/2048) matrix."""
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randn(width, WIDEST, generator=generator, dtype=torch.float64)
     return drawn.div(WIDEST**0.5).to(device, dtype)
@@ -61,7 +85,7 @@ def normalised(features: Tensor) -> tuple[Tensor, int]:
     largest = wide.abs().amax(1, keepdim=True)
     z = functional.layer_norm(wide / largest, wide.shape[1:], eps=0.0).nan_to_num(0.0)
     if z.shape[1] > WIDEST:
-        z = z @ _projection(z.shape[1], z.dtype, z.device)
+        z = z @ projection(z.shape[1], z.dtype, z.device)
     return z, int((~torch.isfinite(largest)).sum())
 
 
@@ -71,18 +95,19 @@ class Probe:
     Sums are kept, and no sample.
     """
 
-    def __init__(self, classes: int, like: Tensor) -> None:
-        width = like.shape[1]
-        self.gram, self.sums = like.new_zeros(width, width), like.new_zeros(classes, width)
-        self.counts, self.nonfinite = like.new_zeros(classes), 0
+    def __init__(self, weights: Tensor, like: Tensor) -> None:
+        self.weights, width = weights.to(like), like.shape[1]
+        self.gram, self.sums = like.new_zeros(width, width), like.new_zeros(len(weights), width)
+        self.counts, self.nonfinite = like.new_zeros(len(weights)), 0
         self.solved: tuple[Tensor, Tensor] | None = None
         self.right: list[Tensor] = []
 
     def fit(self, z: Tensor, y: Tensor) -> None:
-        """Take samples to fit to."""
-        self.gram.addmm_(z.T, z)
-        self.sums.index_add_(0, y, z)
-        self.counts += torch.bincount(y, minlength=len(self.counts))
+        """Take samples to fit to, each with the weight of its class."""
+        weighted = z * self.weights[y].unsqueeze(1)
+        self.gram.addmm_(weighted.T, z)
+        self.sums.index_add_(0, y, weighted)
+        self.counts += torch.bincount(y, minlength=len(self.counts)) * self.weights
 
     def score(self, z: Tensor, y: Tensor) -> None:
         """Take other samples, once all are fitted to: which of them are classified correctly."""
@@ -101,8 +126,8 @@ class Probe:
 class Curve:
     """A probe at each of some states of one network."""
 
-    def __init__(self, labels: Tensor, fitted: Tensor) -> None:
-        self.labels, self.fitted, self.classes = labels, fitted, int(labels.max()) + 1
+    def __init__(self, weights: Tensor, fitted: Tensor) -> None:
+        self.weights, self.fitted = weights, fitted
         self.probes: list[Probe] = []
 
     def take(self, batch: Batch, states: slice, fit: bool, score: bool) -> None:
@@ -112,7 +137,7 @@ class Curve:
         for layer, features in enumerate((batch.features or [])[states]):
             z, broken = normalised(features)
             if layer == len(self.probes):
-                self.probes.append(Probe(self.classes, z))
+                self.probes.append(Probe(self.weights, z))
             probe = self.probes[layer]
             probe.nonfinite += fit * broken
             if fit and bool(chosen.any()):
@@ -140,7 +165,12 @@ class Depth:
         self.fitted, shuffled = halves(self.labels)
         self.passes = ((True, False), (False, True)) if shuffled else ((True, True),)
         """Whether a pass over the data fits and whether it scores: the fit half may come last."""
-        self.own = Curve(self.labels, self.fitted)
+        self.weights, kept, self.left_out = balance(self.labels, self.fitted)
+        self.read = kept[~self.fitted]
+        """Which of the samples to read belong to classes that count."""
+        self.classes = self.labels[~self.fitted][self.read]
+        self.own = Curve(self.weights, self.fitted)
+        self.hits: list[Tensor] = []
         self.change: list[list[Tensor]] = [[] for _ in self.stream.blocks]
         try:
             if len(self.labels) < LEAST_IMAGES:
@@ -159,6 +189,8 @@ class Depth:
         if self.problem:
             return
         self.own.take(batch, self.states, *self.passes[0])
+        if batch.outputs is not None:
+            self.hits.append(self.source.task.hits(batch.outputs, batch.y).cpu())
         for block, (before, after) in enumerate(pairwise(batch.states or ())):
             if before.shape == after.shape:
                 tokens = self.stream.tokens[block]
@@ -172,21 +204,24 @@ class Depth:
         for fit, score in self.passes[1:]:
             for batch in self.source.batches(FEATURES):
                 self.own.take(batch, self.states, fit, score)
-        own = self.own.outcomes()
+        own = [right[self.read] for right in self.own.outcomes()]
         null, failed, null_problem = self._null(own[0])
+        network = torch.cat(self.hits)[~self.fitted][self.read]
         return {
             "depth": records.Depth(
-                probes=_means(own),
-                null=tuple(map(_means, null)),
-                interval=_interval(own, null, 0, len(own) - 1),
+                probes=tuple(balanced(right, self.classes) for right in own),
+                null=tuple(tuple(balanced(right, self.classes) for right in one) for one in null),
+                interval=self._interval(own, null, 0, len(own) - 1),
                 step_intervals=tuple(
-                    _interval(own, null, block, block + 1) for block in range(len(own) - 1)
+                    self._interval(own, null, block, block + 1) for block in range(len(own) - 1)
                 ),
                 change=tuple(
                     median(torch.cat(parts)) if parts else math.nan for parts in self.change
                 ),
-                fitted=int(self.fitted.sum()),
-                read=int((~self.fitted).sum()),
+                fitted=int((self.fitted & (self.weights[self.labels] > 0)).sum()),
+                read=int(self.read.sum()),
+                network=balanced(network, self.classes),
+                left_out=self.left_out,
                 tokens=self.words,
                 shuffled=len(self.passes) > 1,
                 nonfinite=tuple(probe.nonfinite for probe in self.own.probes),
@@ -209,7 +244,7 @@ class Depth:
                 if failed:
                     return [], failed, ""
                 retake_statistics(copy, self.stream, self.source.chosen(self.fitted))
-                curve, other = Curve(self.labels, self.fitted), self.source.redrawn(copy)
+                curve, other = Curve(self.weights, self.fitted), self.source.redrawn(copy)
                 for fit, score in self.passes:
                     for batch in other.batches(FEATURES):
                         curve.take(batch, slice(1, None), fit, score)
@@ -217,22 +252,17 @@ class Depth:
                 if broken := max(probe.nonfinite for probe in curve.probes):
                     images = plural(broken, "image")
                     return [], (), f"with re-initialised blocks, states are NaN or inf for {images}"
-                null.append([first, *curve.outcomes()])
+                null.append([first, *(right[self.read] for right in curve.outcomes())])
         except AuditError as error:
             return [], (), str(error)
         return null, (), ""
 
-
-def _means(outcomes: Sequence[Tensor]) -> tuple[float, ...]:
-    return tuple(float(right.mean()) for right in outcomes)
-
-
-def _interval(
-    own: Sequence[Tensor], null: Sequence[Sequence[Tensor]], start: int, end: int
-) -> tuple[float, float]:
-    """That of the gain from one state to another, beyond the null's gain where it is positive."""
-    gain = own[end] - own[start]
-    if null:
-        by_chance = torch.stack([draw[end] - draw[start] for draw in null]).mean(0)
-        gain = gain - by_chance if float(by_chance.mean()) > 0 else gain
-    return paired_mean(gain.tolist())
+    def _interval(
+        self, own: Sequence[Tensor], null: Sequence[Sequence[Tensor]], start: int, end: int
+    ) -> tuple[float, float]:
+        """That of the gain from one state to another, beyond the null's where it is positive."""
+        gain = own[end] - own[start]
+        if null:
+            by_chance = torch.stack([draw[end] - draw[start] for draw in null]).mean(0)
+            gain = gain - by_chance if balanced(by_chance, self.classes) > 0 else gain
+        return balanced_interval(gain.tolist(), self.classes.tolist())

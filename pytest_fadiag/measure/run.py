@@ -16,7 +16,8 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES, Measurement
 from .copies import named_parameters, quiet, working_copy
 from .credit import Credit, CreditSource
-from .inputs import Outputs, call_network, checked, copied, like, regrouped, rows
+from .floor import Floor
+from .inputs import NetworkError, Outputs, call_network, checked, copied, like, regrouped, rows
 from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputErrors, States
 from .pooling import Pooling
 from .probes import Depth
@@ -55,13 +56,14 @@ class NetworkSource:
         credit: CreditSource | None = None,
         batch_size: int = 512,
         data_digest: str | None = None,
+        n_train: int | None = None,
     ) -> None:
         self.network = working_copy(model)
         dtypes = {own.dtype for own in named_parameters(model).values() if own.is_floating_point()}
         self.dtype = min(dtypes or {torch.float32}, key=lambda dtype: torch.finfo(dtype).bits)
         self.data = list(map(copy.deepcopy, batches)) if isinstance(batches, Iterator) else batches
         self.task, self.spec, self.credit = task or Task(), stream, credit
-        self.batch_size, self.data_digest = batch_size, data_digest
+        self.batch_size, self.data_digest, self.n_train = batch_size, data_digest, n_train
 
     @cached_property
     def first(self) -> tuple[ModelInput, Tensor]:
@@ -199,12 +201,14 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "output-error": OutputErrors,
     "accuracy": Accuracy,
     "precision": GradientPrecision,
+    "floor": Floor,
     "depth": Depth,
     "credit": Credit,
-    "control-probes": lambda source: Depth(source, seeds=()),
     "control-readout": lambda source: Depth(source, seeds=(), states=1),
 }
 """What can be measured, by name."""
+STREAMLESS = ("accuracy", "output-error", "floor")
+"""What is measured also where the stream is refused."""
 
 
 def measure(
@@ -216,12 +220,24 @@ def measure(
     """Measure what these metrics compute, in one pass; ``extra`` makes those of other packages.
 
     A metric that rests on the reference computes nothing where that is not proven:
-    ``reference.problem`` says why.
+    ``reference.problem`` says why. Where the stream is refused, ``stream_problem`` says so, and
+    what needs none is measured.
     """
     makers = {**METRICS, **(extra or {})}
     if unknown := [name for name in metrics if name not in makers]:
         raise AuditError(f"unknown metric {unknown[0]!r}; expected one of {', '.join(makers)}")
+    stream_problem = ""
     with quiet(source.network):
+        if along := [name for name in metrics if name not in STREAMLESS]:
+            try:
+                _ = source.stream
+            except NetworkError:
+                raise
+            except AuditError as error:
+                if len(along) == len(metrics):
+                    raise
+                metrics = [name for name in metrics if name in STREAMLESS]
+                stream_problem = str(error)
         made = {name: makers[name](source) for name in metrics}
         rests = {name for name, metric in made.items() if metric.needs & REFERENCE}
         if rests and source.proof.record.problem:
@@ -235,6 +251,7 @@ def measure(
             samples, batches = samples + len(batch.y), batches + batch.evaluation
             if progress is not None:
                 progress(samples, len(source.labels))
+            del batch  # before the next one is made
         beyond = any(not metric.needs & EVERY_BATCH for metric in made.values())
         if not samples or (beyond and batches < 2):
             raise AuditError(
@@ -251,6 +268,7 @@ def measure(
         batches=batches,
         samples=batches * BATCH,
         stream=source.stream.info if "stream" in vars(source) else None,
+        stream_problem=stream_problem,
         reference=source.proof.record if "proof" in vars(source) else None,
         loss=source.task.name,
         environment={

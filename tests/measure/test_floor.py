@@ -1,0 +1,124 @@
+"""(g): the linear readout of the inputs, against plain numpy with every sample left out once."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pytest_fadiag import diagnose
+from pytest_fadiag.measure.floor import RIDGES, Floor, readout
+from pytest_fadiag.measure.probes import balance, balanced
+from pytest_fadiag.measure.run import NetworkSource, measure
+
+
+def skewed(samples: int = 1200, width: int = 5) -> tuple[Tensor, Tensor]:
+    """Three classes, the first one most of them, told by a noisy linear teacher."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(samples, width, generator=generator) * torch.tensor([1.0, 3, 0.2, 1, 1])[:width]
+    noise = torch.randn(samples, generator=generator)
+    return x, (x[:, 0] + 0.5 * noise > 1).long() + (x[:, 1] + noise > 4).long()
+
+
+def by_hand(x: Tensor, y: Tensor, fit: Tensor, read: Tensor) -> tuple[numpy.ndarray, float]:
+    """Weighted ridge regression; λ by really leaving each sample out."""
+    inputs, labels = x.double().numpy(), y.numpy()
+    z, own = inputs[fit], labels[fit]
+    classes = int(labels.max()) + 1
+    w = len(own) / (len(set(own)) * numpy.bincount(own, minlength=classes)[own])
+    scale = numpy.sqrt(numpy.square(z - (w[:, None] * z).sum(0) / w.sum()).mean())
+    mean, target = (w[:, None] * z).sum(0) / w.sum(), numpy.eye(classes)[own]
+
+    def solved(keep: numpy.ndarray, ridge: float) -> tuple[numpy.ndarray, numpy.ndarray]:
+        weights, rows, goal = w[keep], (z[keep] - mean) / scale, target[keep]
+        design = numpy.hstack([rows, numpy.ones((len(rows), 1))])
+        penalty = numpy.diag([ridge * len(own)] * rows.shape[1] + [0.0])
+        both = numpy.linalg.solve(
+            design.T @ (weights[:, None] * design) + penalty, design.T @ (weights[:, None] * goal)
+        )
+        return both[:-1], both[-1]
+
+    errors = []
+    for ridge in RIDGES:
+        total = 0.0
+        for left in range(len(own)):
+            keep = numpy.arange(len(own)) != left
+            slope, bias = solved(keep, ridge)
+            total += (
+                w[left]
+                * numpy.square(target[left] - ((z[left] - mean) / scale) @ slope - bias).sum()
+            )
+        errors.append(total)
+    best = RIDGES[int(numpy.argmin(errors))]
+    slope, bias = solved(numpy.ones(len(own), dtype=bool), best)
+    return (((inputs[read] - mean) / scale) @ slope + bias).argmax(1) == labels[read], best
+
+
+def test_the_readout_is_weighted_ridge_regression_with_lambda_by_leave_one_out() -> None:
+    x, y = skewed(260)
+    half = torch.arange(260) < 130
+    weights, kept, _ = balance(y, half)
+    fit, read = (half & kept).nonzero().flatten(), ~half & kept
+    right, ridge = readout(x, y, fit, read, weights)
+    truth, chosen = by_hand(x, y, fit, read)
+    assert ridge == chosen and right.bool().tolist() == truth.tolist()
+
+
+def test_classes_count_equally_and_rare_ones_are_left_out() -> None:
+    labels = torch.tensor([0] * 90 + [1] * 10 + [2])
+    right = torch.cat([torch.ones(90), torch.zeros(10), torch.ones(1)])
+    assert balanced(right, labels) == pytest.approx(2 / 3)
+    half = torch.arange(101) % 2 == 0
+    weights, kept, left_out = balance(labels, half)
+    assert left_out == (2,) and int(kept.sum()) == 100
+    assert float(weights[labels[half]].sum()) == pytest.approx(50)
+
+
+@pytest.mark.parametrize(("gain", "fires"), [(3.0, False), (-3.0, True)])
+def test_a_network_is_compared_with_the_readout_on_the_same_samples(
+    gain: float, fires: bool
+) -> None:
+    """One network is the teacher itself, the other turned round."""
+    x, y = skewed()
+
+    class Teacher(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(gain))
+
+        def forward(self, x: Tensor) -> Tensor:
+            score = (x[:, 0] > 1).float() + (x[:, 1] > 4).float()
+            return -self.scale * (score.unsqueeze(1) - torch.arange(3.0)).square()
+
+    floor = measure(NetworkSource(Teacher(), [(x, y)]), ["floor"]).floor
+    assert floor is not None and floor.interval is not None and floor.read == 600
+    assert (floor.interval[1] < 0) == fires
+    assert floor.interval[0] < (floor.difference_pp or 0) < floor.interval[1]
+
+
+def test_it_is_given_where_the_stream_is_refused() -> None:
+    x, y = skewed()
+
+    class Towers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU())
+            self.b = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU())
+            self.head = nn.Linear(16, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(torch.cat([self.a(x), self.b(x)], 1))
+
+    report = diagnose(Towers(), [(x, y)])
+    assert report.stream_problem and report.finding("g").measured
+    assert report.finding("a").error and report.verdict != "trustworthy"
+
+
+def test_large_inputs_are_pooled_projected_or_counted() -> None:
+    source = NetworkSource(nn.Linear(2, 2), [(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))])
+    floor = Floor(source)
+    assert floor._small(torch.rand(2, 3, 64, 64)).shape == (2, 3 * 26 * 26)
+    assert floor._small(torch.rand(2, 5000)).shape == (2, 2048)
+    bags = floor._small(torch.tensor([[1, 1, 7], [2049, 0, 0]]))
+    assert bags[0, 1] == 2 and bags[0, 7] == 1 and bags[1, 1] == -1
