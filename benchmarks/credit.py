@@ -1,24 +1,32 @@
 """What (f) costs, finds and does not find, on the shipped checkpoints.
 
-cost      `pytest` in fixtures/ without and with --fa-credit and (f), nothing measured before, one process, one thread, turn by
-          turn; the ratio of processor seconds is taken round by round, so that a loaded machine slows both alike
+cost      `pytest` in fixtures/ without and with --fa-credit and (f), uncached, one process, one
+          thread, in turns; the ratio of processor seconds is taken round by round
 table     Γ, its z against the null, nudge and size at every site of every checkpoint
-random    feedback drawn anew, as often as asked: how often each site by itself is null, and how often (f) fires
+random    fresh random feedback: how often each site is null, and how often (f) fires
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+
+import torch
+
+from examples.methods import credit
+from pytest_fadiag.judge.records import Credit, SiteState
+from pytest_fadiag.load.checkpoint import load_checkpoint
+from pytest_fadiag.load.data import EvalBatches, load_data
+from pytest_fadiag.load.network import ResidualMLP, build_network
+from pytest_fadiag.measure.credit import CreditSource
+from pytest_fadiag.measure.run import NetworkSource, measure
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 CREDIT = "--fa-credit=examples.methods:credit"
@@ -52,73 +60,60 @@ def processor_seconds(*options: str) -> float:
 
 
 def cost(rounds: int) -> None:
-    """The whole audit with (f) beside the audit without, by the letters of the fixtures' ini file and by the published four."""
+    """The audit with (f) and without, by the letters of the fixtures' ini file and the first four."""
     for keys in ("abcde", "abcd"):
         ratios = []
         for number in range(1, rounds + 1):
             without = processor_seconds(f"--fa-diagnostics={keys}")
             with_credit = processor_seconds(f"--fa-diagnostics={keys}f", CREDIT)
             ratios.append(with_credit / without)
-            print(
-                f"{keys}, round {number}: {without:.1f} s, with (f) {with_credit:.1f} s: {ratios[-1]:.2f} times",
-                flush=True,
-            )
+            seconds = f"{without:.1f} s, with (f) {with_credit:.1f} s"
+            print(f"{keys}, round {number}: {seconds}: {ratios[-1]:.2f} times", flush=True)
         print(f"{keys} with (f): {statistics.median(ratios):.2f} times the audit without")
 
 
 def table(checkpoints: Sequence[str]) -> None:
-    """Every number of every site."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "audit.json"
-        named = [f"--fa-checkpoint=checkpoints/{name}.pt" for name in checkpoints]
-        processor_seconds(
-            CREDIT, "--fa-diagnostics=f", "-o", "fa_expect=", f"--fa-report=json:{path}", *named
-        )
-        reports = json.loads(path.read_text("utf-8"))["reports"]
-    print(
-        "| checkpoint | site | state | Γ | z | nudge | ‖a‖/‖g‖ |\n| --- | --- | --- | ---: | ---: | ---: | ---: |"
-    )
-    for name, report in sorted(reports.items()):
-        seen = report["credit"]
-        columns = (seen[key] for key in ("sites", "state", "gamma", "z", "nudge", "magnitude"))
+    """Every number of every site, measured in this process."""
+    names = checkpoints or sorted(path.stem for path in (FIXTURES / "checkpoints").glob("*_s*.pt"))
+    print("| checkpoint | site | state | Γ | z | nudge | ‖a‖/‖g‖ |")
+    print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
+    for name in names:
+        seen = measured(name)
+        states = [state.value for state in seen.state]
+        columns = (seen.sites, states, seen.gamma, seen.z, seen.nudge, seen.magnitude)
         for site, state, gamma, z, nudge, size in zip(*columns, strict=True):
-            print(
-                f"| {Path(name).stem} | {site} | {state} | {gamma:+.3f} | {z:+.1f} | {nudge:+.3f} | {size:.3g} |"
-            )
+            numbers = f"{gamma:+.3f} | {z:+.1f} | {nudge:+.3f} | {size:.3g}"
+            print(f"| {name} | {site} | {state} | {numbers} |", flush=True)
+
+
+def measured(name: str, feedback_seed: int | None = None) -> Credit:
+    """The credit of a shipped checkpoint by its own rule, or by fresh random feedback."""
+    torch.set_num_threads(1)
+    read = load_checkpoint(FIXTURES / "checkpoints" / f"{name}.pt")
+    model = build_network(read, None)
+    data = load_data(f"fashion-mnist:{FIXTURES / 'fashion-mnist'}")
+    batches = EvalBatches(data.for_checkpoint(read.config, None), 512, flatten=True)
+    source = CreditSource(credit, "examples.methods:credit", read.content)
+    if feedback_seed is not None:
+        assert isinstance(model, ResidualMLP)
+        generator = torch.Generator().manual_seed(feedback_seed)
+        shape = model.out_head.weight.T.shape
+        Bs = [torch.randn(shape, generator=generator) for _ in model.blocks]
+        source = CreditSource(checkpoint={"Bs": Bs})
+    seen = measure(NetworkSource(model, batches, credit=source), ["credit"]).credit
+    assert seen is not None and not seen.problem
+    return seen
 
 
 def random(draws: int, checkpoint: str) -> None:
     """Credit that has nothing to do with the network."""
-    import torch
-
-    from pytest_fadiag import ResidualMLP
-    from pytest_fadiag.judge.credit import Credit, SiteState
-    from pytest_fadiag.load.checkpoints import load_checkpoint
-    from pytest_fadiag.load.data import EvalBatches
-    from pytest_fadiag.load.networks import build_network
-    from pytest_fadiag.measure.credit import CreditSource
-    from pytest_fadiag.measure.observe import observe
-    from pytest_fadiag.workshop import load_data
-
-    torch.set_num_threads(1)
-    data = load_data(f"fashion-mnist:{FIXTURES / 'fashion-mnist'}")
-    read = load_checkpoint(FIXTURES / "checkpoints" / f"{checkpoint}.pt")
-    model = build_network(read)
-    assert isinstance(model, ResidualMLP)
-    batches = EvalBatches(data.for_checkpoint(read.config, None), 128, flatten=True)
     null: Counter[str] = Counter()
     fired = 0
     for draw in range(draws):
-        generator = torch.Generator().manual_seed(draw)
-        feedback = [
-            torch.randn(model.out_head.weight.T.shape, generator=generator) for _ in model.blocks
-        ]
-        source = CreditSource(checkpoint={"Bs": feedback})
-        seen = Credit(
-            **observe(model, batches, ["reference", "credit"], credit=source).results["credit"]
-        )
+        seen = measured(checkpoint, draw)
+        states = [state for _, state in seen.blocks]
         null.update(site for site, state in seen.blocks if state is SiteState.NULL)
-        fired += bool(seen.against) or 2 * seen.aligned <= len(seen.blocks)
+        fired += SiteState.AGAINST in states or 2 * seen.aligned <= len(states)
     for site, times in sorted(null.items()):
         print(f"{checkpoint} {site}: null in {times} of {draws}")
     print(f"{checkpoint}: (f) fires in {fired} of {draws}")

@@ -1,7 +1,8 @@
-"""What (e) costs: the audit with it, with its probes alone and without it, in turns; CPU time and peak memory as ratios.
+"""What (e) costs: an audit with it, with its probes alone and without it, in turns.
 
-The networks are those of ``measure.py``, and memory is taken in the same way. With probes alone there is no null; with (e) two
-copies whose blocks are drawn anew go over the same images.
+CPU time and peak memory are given as ratios. The networks are those of ``measure.py``, and memory
+is taken in the same way. With probes alone there is no null; with (e) two copies with
+re-initialised blocks go over the same images.
 """
 
 from __future__ import annotations
@@ -13,25 +14,15 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import ClassVar
 
 import psutil
 import torch
-from measure import BATCH, Peak, networks
+from measure import BATCH, METRICS, Peak, networks
 from torch import Tensor, nn
 
-from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
-from pytest_fadiag.measure.observe import observe
-from pytest_fadiag.measure.observers.depth import DepthProbes
+from pytest_fadiag.measure.run import NetworkSource, measure
 
-
-class ProbesAlone(DepthProbes):
-    """The probes of the network itself."""
-
-    draws: ClassVar[tuple[int, ...]] = ()
-
-
-WAYS = {"without": [], "probes": [ProbesAlone], "with": [DepthProbes]}
+WAYS = {"without": [], "probes": ["control-probes"], "with": ["depth"]}
 GOALS = {"probes": 1.2, "with": 3.3}
 MEMORY_GOAL = 1.1
 
@@ -39,7 +30,7 @@ MEMORY_GOAL = 1.1
 def run(how: str, model: nn.Module, x: Tensor, y: Tensor) -> None:
     """One audit."""
     batches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))
-    observe(model, batches, [*DIAGNOSTICS.by_default.observers, *WAYS[how]])
+    measure(NetworkSource(model, batches), [*METRICS, *WAYS[how]])
 
 
 def one(name: str, images: int, how: str) -> None:
@@ -79,8 +70,8 @@ def main() -> None:
     print(
         f"{torch.get_num_threads()} threads, median of {options.rounds} rounds taken in turns, CPU time"
     )
-    titles = f"{'(e)':>10}{'seconds':>10}{'time ratio':>12}{'goal':>6}{'MB':>7}{'memory ratio':>14}{'goal':>6}"
-    print(f"{'network':24}{'images':>8}{titles}")
+    titles = f"{'(e)':>10}{'seconds':>10}{'time ratio':>12}{'goal':>6}"
+    print(f"{'network':24}{'images':>8}{titles}{'MB':>7}{'memory ratio':>14}{'goal':>6}")
     for name, (model, _, x) in networks(options.images).items():
         y = torch.randint(0, 10, (len(x),))
         times: dict[str, list[float]] = {how: [] for how in WAYS}
@@ -92,14 +83,13 @@ def main() -> None:
                     times[how].append(time.process_time() - start)
         bare = peak_of(name, len(x), "without")
         for how, seen in times.items():
-            ratio = statistics.median(
-                own / without for own, without in zip(seen, times["without"], strict=True)
-            )
+            pairs = zip(seen, times["without"], strict=True)
+            ratio = statistics.median(own / without for own, without in pairs)
             peak = bare if how == "without" else peak_of(name, len(x), how)
             goals = [f"{GOALS[how]:6.1f}", f"{MEMORY_GOAL:6.1f}"] if how in GOALS else ["", ""]
             print(
-                f"{name:24}{len(x):8,}{how:>10}{statistics.median(seen):10.2f}{ratio:12.2f}{goals[0]:>6}{peak / 1e6:7.0f}"
-                f"{peak / bare:14.3f}{goals[1]:>6}",
+                f"{name:24}{len(x):8,}{how:>10}{statistics.median(seen):10.2f}{ratio:12.2f}"
+                f"{goals[0]:>6}{peak / 1e6:7.0f}{peak / bare:14.3f}{goals[1]:>6}",
                 flush=True,
             )
 

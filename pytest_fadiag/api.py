@@ -94,7 +94,7 @@ def diagnose(
         if report.credit is not None and report.credit.problem:
             raise AuditError(report.credit.problem)
         depth = get("e")
-        if report.lacks_usable_control and depth is not None and depth not in asked:
+        if report.questions_control and depth is not None and depth not in asked:
             asked = (*asked, depth)
             numbers = _with(numbers, depth=measure(source, depth.needs).depth)
             report = judged()

@@ -19,7 +19,7 @@ from .judge.control import Control, ControlKind, Doubt, Fingerprint
 from .judge.diagnostics import get
 from .judge.diagnostics.base import Diagnostic
 from .judge.errors import AuditError
-from .judge.records import Inputs, Measurement, Score, plain
+from .judge.records import Inputs, Measurement, Score, Twin, plain
 from .judge.remarks import activation_assumed, tensors_aside
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from .measure.types import Progress
 
 CONTROL_METRICS = ("accuracy", "control-readout")
-"""What is measured of a control; with (e) the probes of all its states."""
-COVERED_BY = {"control-readout": {"control-probes", "depth"}, "control-probes": {"depth"}}
-"""Metrics that compute what another one does, and more."""
+"""What is measured of a control."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +121,21 @@ class Auditor:
         overrides: Overrides | None = None,
         seed: int | None = None,
         protocol: str | None = None,
+        twins: Sequence[Path] = (),
     ) -> Report:
         """The report of a checkpoint; (e) is added where the supplied control is unusable."""
         record = self.record(path, needed(diagnostics), overrides)
         facts = record.facts
         seed = facts.seed if facts.seed is not None else seed
+        shapes = facts.fingerprint.shapes
+        compared = [
+            self.report(twin, diagnostics=diagnostics, control=control, thresholds=thresholds)
+            for twin in (() if overrides else twins)  # a fixture's network has no twin on disk
+            if self.record(twin, needed(diagnostics)).facts.fingerprint.shapes == shapes
+        ]
         chosen, problem = None, ""
         try:
-            chosen = self.control(
-                control, facts.method, seed, facts.fingerprint, diagnostics, overrides
-            )
+            chosen = self.control(control, facts.method, seed, facts.fingerprint, overrides)
         except AuditError as error:
             problem = str(error)
 
@@ -156,6 +159,7 @@ class Auditor:
                 thresholds=thresholds or DiagnosticThresholds(),
                 diagnostics=tuple(one.name for one in asked),
                 protocol=protocol,
+                twin=Twin.of(compared) if compared else None,
             )
 
         report = judged(record, diagnostics)
@@ -164,7 +168,7 @@ class Auditor:
             protocol is None
             and depth is not None
             and depth not in diagnostics
-            and report.lacks_usable_control
+            and report.questions_control
         ):
             asked = [*diagnostics, depth]
             report = judged(self.record(path, needed(asked), overrides), asked)
@@ -176,7 +180,6 @@ class Auditor:
         method: str,
         seed: int | None,
         network: Fingerprint | None = None,
-        beside: Sequence[Diagnostic] = (),
         overrides: Overrides | None = None,
     ) -> Control | None:
         """The control that fits a method and seed; a file is evaluated and questioned."""
@@ -192,21 +195,13 @@ class Auditor:
             return chosen
         file = chosen.path
         assert file is not None  # else its accuracy is known, and it is a Control
-        metrics = (
-            ("accuracy", "control-probes")
-            if any(one.key == "e" for one in beside)
-            else CONTROL_METRICS
-        )
         own = (
             overrides
             if overrides is None or overrides.network is None
             else _filled(overrides, self, file)
         )
         with _named(f"control {file.name}"):
-            try:
-                record = self.record(file, metrics, own)
-            except AuditError:  # without a stream there is no readout, and still an accuracy
-                record = self.record(file, ("accuracy",), own)
+            record = self.record(file, CONTROL_METRICS, own)
         measured = record.measurement
         if measured.score is None or measured.nonfinite_outputs:
             raise AuditError(
@@ -219,9 +214,13 @@ class Auditor:
         if network is not None:
             shallow = made.kind is ControlKind.SHALLOW
             doubts = network.doubts(record.facts.fingerprint, shallow=shallow)
-        probes = () if measured.depth is None else measured.depth.probes
+        depth = measured.depth
         return msgspec.structs.replace(
-            made, inputs=measured.inputs, probes=probes, doubts=(*made.doubts, *doubts)
+            made,
+            inputs=measured.inputs,
+            probes=() if depth is None else depth.probes,
+            balanced=None if depth is None else depth.network,
+            doubts=(*made.doubts, *doubts),
         )
 
     def record(
@@ -336,6 +335,7 @@ class Auditor:
                 credit=self._credit(checkpoint, given) if "credit" in metrics else None,
                 batch_size=self.setup.batch_size,
                 data_digest=None if own_data else self._data_digest,
+                n_train=_whole(checkpoint.config.get("n_train")),
             )
             extra = {} if self.registry is None else self.registry.metrics()
             with threads(self.setup.threads):
@@ -504,9 +504,18 @@ def _filled(overrides: Overrides, auditor: Auditor, path: Path) -> Overrides:
     return replace(overrides, network=network)
 
 
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
 def _lacking(held: Record | None, metrics: Sequence[str]) -> list[str]:
     known = set() if held is None else set(held.metrics)
-    return [name for name in metrics if not known & {name, *COVERED_BY.get(name, ())}]
+    # What is read of a control at h_0 is a part of (e).
+    return [
+        name
+        for name in metrics
+        if name not in known and not (name == "control-readout" and "depth" in known)
+    ]
 
 
 def _joined(held: Record | None, new: Record) -> Record:

@@ -88,7 +88,8 @@ def make_parser() -> _Parser:
     made = command(
         show,
         "part-*.json --report html:audit.html",
-        "Print or write audits again, several as one: the parts of --shard, or different checkpoints.",
+        "Print or write audits again, several as one: the parts of --shard, or different "
+        "checkpoints.",
     )
     made.add_argument("audits", nargs="+", type=Path, metavar="AUDIT.json")
     made.add(["threshold", "report", "expect"])
@@ -100,7 +101,8 @@ def make_parser() -> _Parser:
     made = command(
         verify,
         "certificate/ --root unpacked/",
-        "Measure a certified audit again and report which rows reproduce. Code runs only if it is typed: --model, --credit.",
+        "Measure a certified audit again and report which rows reproduce. Code runs only if it "
+        "is typed: --model, --credit.",
     )
     made.add_argument("certificate", type=Path)
     made.add_argument(
@@ -120,7 +122,8 @@ def make_parser() -> _Parser:
     made = command(
         control,
         "runs/dfa_s42.pt --model mylab.models:build",
-        "Create an untrained frozen-random control for a checkpoint: re-initialised weights plus the list of block "
+        "Create an untrained frozen-random control for a checkpoint: re-initialised weights "
+        "plus the list of block "
         "parameters to keep frozen.",
     )
     made.add_argument("checkpoint", type=Path)
@@ -148,12 +151,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let pytest know ``--data`` beside ``--fa-data``: this module is a plugin of ``fadiag audit``."""
+    """Let pytest know ``--data`` too: this module is a plugin of ``fadiag audit``."""
     declare(parser, "--")
 
 
 def audit(words: Sequence[str]) -> int:
-    """Run pytest on files alone, not on the tests of the folder; words that are not options are the files."""
+    """Run pytest on files alone, not on the tests of the folder.
+
+    Words that are not options are the files.
+    """
     command = [
         sys.executable,
         "-m",
@@ -172,7 +178,8 @@ def audit(words: Sequence[str]) -> int:
 
 
 def words_for_pytest(words: Sequence[str]) -> list[str]:
-    """The words of ``fadiag audit`` for pytest, whose own parser tells which of them are not options.
+    """The words of ``fadiag audit`` for pytest, whose own parser tells which of them are not
+    options.
 
     >>> words_for_pytest(["runs/a.pt", "--durations", "5"])
     ['--durations', '5', '--fa-checkpoint=runs/a.pt']
@@ -199,7 +206,9 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Audits of earlier runs as one: its table, its files, and the exit code that its run would have."""
+    """Audits of earlier runs as one: its table, its files, and the exit code that its run would
+    have.
+    """
     from .hooks import installed
     from .session.expect import Expectations
     from .session.files import destination
@@ -211,7 +220,7 @@ def show(options: argparse.Namespace) -> int:
     places = [destination(outputs, text, Path.cwd()) for text in options.report or ()]
     if any(path in map(Path.absolute, options.audits) for _, path in places):
         raise AuditError("--report would overwrite an audit that is read; name another file")
-    record = Expectations.read(options.expect) if options.expect else None
+    record = Expectations.read(Path(options.expect)) if options.expect else None
     audit = combine(
         [read_audit(path) for path in options.audits],
         dict(text.split("=", 1) for text in options.threshold or ()),

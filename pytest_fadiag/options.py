@@ -1,4 +1,7 @@
-"""The command-line options and their ini twins in one table; imported by every run of pytest, so it imports nothing."""
+"""The command-line options and their ini twins in one table.
+
+Imported by every run of pytest, so it imports nothing.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ class Option(NamedTuple):
         return not self.metavar
 
     def check(self, text: str) -> str:
-        """The value as it was given, if it is a good one; settings are read from it once all packages are known."""
+        """The value as it was given, if it is a good one.
+
+        Settings are read from it once all packages are known.
+        """
         if not re.fullmatch(self.like, text):
             raise argparse.ArgumentTypeError(f"expected {self.metavar}, not {text!r}")
         return text
@@ -57,15 +63,18 @@ OPTIONS = (
         "checkpoint",
         "names",
         "PATH|GLOB|DIR",
-        "Audit this checkpoint: a file, a glob, or a folder of checkpoints or as Hugging Face writes one "
-        "(repeatable). Every seed of --fa-seeds replaces {seed}. Write it with '=': --fa-checkpoint='runs/*.pt'",
+        "Audit this checkpoint: a file, a glob, or a folder of checkpoints or as Hugging Face "
+        "writes one "
+        "(repeatable). Every seed of --fa-seeds replaces {seed}. Write it with '=': "
+        "--fa-checkpoint='runs/*.pt'",
         many=True,
     ),
     Option(
         "log",
         "names",
         "PATH|GLOB|DIR",
-        "Partial audit of a training log: a .json, .jsonl or .csv file, TensorBoard's event file, a glob or a "
+        "Partial audit of a training log: a .json, .jsonl or .csv file, TensorBoard's event "
+        "file, a glob or a "
         "folder (repeatable)",
         many=True,
     ),
@@ -102,29 +111,34 @@ OPTIONS = (
         "model",
         "measures",
         "SPEC",
-        "The network of the checkpoints: package.module:factory or torchvision:NAME (default: the reference "
+        "The network of the checkpoints: package.module:factory or torchvision:NAME (default: "
+        "the reference "
         "ResidualMLP, rebuilt from the tensor shapes)",
     ),
     Option(
         "stream",
         "measures",
         "SPEC",
-        "The residual stream: 'blocks.* -> out_ln', the blocks and the module after them; a comma joins lists, * "
+        "The residual stream: 'blocks.* -> out_ln', the blocks and the module after them; a "
+        "comma joins lists, * "
         "matches inside a name (default: detected)",
     ),
     Option(
         "data",
         "measures",
         "SPEC",
-        "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or .safetensors file with x and "
+        "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or "
+        ".safetensors file with x and "
         "y (or input_ids, …, labels), or package.module:factory",
     ),
     Option(
         "normalize",
         "measures",
         "data|none|MEAN/STD",
-        "How inputs are normalised: data (its usual constants), none, or MEAN/STD with commas between channels "
-        "(default: images by the mean and std of each checkpoint's config, else by the usual constants, with a note)",
+        "How inputs are normalised: data (its usual constants), none, or MEAN/STD with commas "
+        "between channels "
+        "(default: images by the mean and std of each checkpoint's config, else by the usual "
+        "constants, with a note)",
     ),
     Option(
         "batch-size",
@@ -138,16 +152,28 @@ OPTIONS = (
         "frozen",
         "measures",
         "VALUE",
-        "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or glob, matched by "
-        "method and seed, or a JSON file (repeatable). Without it, depth-utility runs instead of frozen-margin",
+        "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint "
+        "or glob, matched by "
+        "method and seed, or a JSON file (repeatable). Without it, depth-utility runs instead "
+        "of frozen-margin",
+        many=True,
+    ),
+    Option(
+        "bp",
+        "measures",
+        "PATH|GLOB",
+        "BP networks of the same shapes and data, with whose margin and depth utility the others "
+        "are compared (repeatable; default: the audited checkpoints of the method bp)",
         many=True,
     ),
     Option(
         "credit",
         "measures",
         "package.module:function",
-        "The method's credit at each block output, for credit-alignment: a function called with (model, x, y, "
-        "checkpoint) that returns a list of tensors (default: none, so credit-alignment runs only if asked for)",
+        "The method's credit at each block output, for credit-alignment: a function called "
+        "with (model, x, y, "
+        "checkpoint) that returns a list of tensors (default: none, so credit-alignment runs "
+        "only if asked for)",
         r"[A-Za-z_][\w.]*:[A-Za-z_]\w*",
     ),
     Option(
@@ -162,7 +188,8 @@ OPTIONS = (
         "threads",
         "measures",
         "N",
-        "CPU threads per measurement; more can change the last digits, so use -n for more cores (default: 1)",
+        "CPU threads per measurement; more can change the last digits, so use -n for more "
+        "cores (default: 1)",
         COUNT,
         "1",
     ),
@@ -170,7 +197,8 @@ OPTIONS = (
         "log-batch",
         "measures",
         "N",
-        "The batch size at which the gradients of logs were taken (default: grad_batch_size of the log's config, "
+        "The batch size at which the gradients of logs were taken (default: grad_batch_size of "
+        "the log's config, "
         "else assumed and said)",
         COUNT,
     ),
@@ -178,14 +206,16 @@ OPTIONS = (
         "log-columns",
         "measures",
         "KEY=COLUMN,…",
-        "Map the columns of logs: epoch=step,acc_eval=val/acc (default: inferred from their names and reported)",
+        "Map the columns of logs: epoch=step,acc_eval=val/acc (default: inferred from their "
+        "names and reported)",
         "[^=,]+=[^=,]+(,[^=,]+=[^=,]+)*",
     ),
     Option(
         "unsafe-load",
         "measures",
         "",
-        "Let a checkpoint's pickle run code, such as that of a whole network; only for files you trust",
+        "Let a checkpoint's pickle run code, such as that of a whole network; only for files "
+        "you trust",
         ini=False,
     ),
     Option(
@@ -195,16 +225,20 @@ OPTIONS = (
         "diagnostics",
         "judges",
         "KEYS",
-        "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all that can be measured "
-        "(default: abcd; e without --fa-frozen; f with --fa-credit). a residual-growth, b gradient-floor, "
-        "c direction-drift, d frozen-margin, e depth-utility, f credit-alignment",
+        "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all that "
+        "can be measured "
+        "(default: abcdg; e without --fa-frozen; f with --fa-credit). a residual-growth, b "
+        "gradient-floor, "
+        "c direction-drift, d frozen-margin, e depth-utility, f credit-alignment, g linear-floor",
     ),
     Option(
         "protocol",
         "judges",
         "three|four",
-        "Judge by a published form: three (D1 residual-growth, D2 gradient-floor, D3 frozen-margin, confounds "
-        "flagged, no margin over seeds) or four (residual-growth to frozen-margin) (default: neither)",
+        "Judge by a published form: three (D1 residual-growth, D2 gradient-floor, D3 "
+        "frozen-margin, confounds "
+        "flagged, no margin over seeds) or four (residual-growth to frozen-margin) (default: "
+        "neither)",
         "three|four",
     ),
     Option(
@@ -212,9 +246,12 @@ OPTIONS = (
         "judges",
         "NAME=VALUE",
         "Change a threshold (repeatable, on top of the ini file's): g_norm_floor (default: 1e-07), "
-        "h_norm_explosion_ratio (default: 50.0), stability_drift_ceiling (default: 0.3), frozen_acc_margin_pp or "
-        "margin_pp (default: 2.0), sample_invariance_minimum (default: 0.1), depth_utility_minimum_pp (default: "
-        "3.0), credit_aligned_share (default: 0.5), growth (default: per_block, else cumulative), confounds "
+        "h_norm_explosion_ratio (default: 50.0), stability_drift_ceiling (default: 0.3), "
+        "frozen_acc_margin_pp or "
+        "margin_pp (default: 2.0), sample_invariance_minimum (default: 0.1), "
+        "depth_utility_minimum_pp (default: "
+        "3.0), credit_aligned_share (default: 0.5), growth (default: per_block, else "
+        "cumulative), confounds "
         "(default: excuse, else flag)",
         r"\s*[^=\s]+\s*=\s*\S+\s*",
         many=True,
@@ -223,7 +260,8 @@ OPTIONS = (
         "expect",
         "judges",
         "FILE",
-        'Recorded findings, a JSON object such as {"dfa": "abd", "dfa::seed-margin": "FIRE"}: what is listed is '
+        'Recorded findings, a JSON object such as {"dfa": "abd", "dfa::seed-margin": "FIRE"}: '
+        "what is listed is "
         "expected to fire, what is not listed is expected to pass, and any change fails",
     ),
     Option(
@@ -238,7 +276,8 @@ OPTIONS = (
         "shows",
         "TYPE[:DEST]",
         "Write the audit (repeatable): json, markdown, html, figures, certificate, form, such as "
-        "markdown:$GITHUB_STEP_SUMMARY (default DEST: audit.json, audit.md, audit.html, figures, certificate, form.md)",
+        "markdown:$GITHUB_STEP_SUMMARY (default DEST: audit.json, audit.md, audit.html, "
+        "figures, certificate, form.md)",
         many=True,
     ),
 )
@@ -261,7 +300,10 @@ def declare(parser: pytest.Parser, prefix: str = "--fa-") -> None:
 
 
 def is_asked_for(config: pytest.Config) -> bool:
-    """Whether this call of pytest names something to audit; tests with a marker ask for it later."""
+    """Whether this call of pytest names something to audit.
+
+    Tests with a marker ask for it later.
+    """
     if any(config.getoption(name, None) for name in QUIET):
         return False
     if hasattr(config, "workerinput"):

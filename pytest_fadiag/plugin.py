@@ -1,4 +1,7 @@
-"""The pytest plugin: hooks and fixtures; the work is done in ``session``, imported when something is audited."""
+"""The pytest plugin: hooks and fixtures.
+
+The work is done in ``session``, imported when something is audited.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,16 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker and, where something is to be audited, find it; no checkpoint is opened."""
+    """Declare the marker and, where something is to be audited, find it.
+
+    No checkpoint is opened.
+    """
     config.addinivalue_line(
         "markers",
-        "fa_protocol(margin_pp=2.0, growth='per_block', …, checkpoint=PATH, seeds=[…], diagnostics='abcd', expect='a'): "
-        "thresholds and checkpoints of a test that asks for fa_report or another fa_ fixture; also on generated tests",
+        "fa_protocol(margin_pp=2.0, growth='per_block', …, checkpoint=PATH, seeds=[…], "
+        "diagnostics='abcd', expect='a'): "
+        "thresholds and checkpoints of a test that asks for fa_report or another fa_ fixture; "
+        "also on generated tests",
     )
     if is_asked_for(config):
         _audit(config)
@@ -51,7 +59,9 @@ def _audit(config: pytest.Config) -> AuditHooks:
 
 
 class _Late:
-    """Begins the audit of a controller when the first row arrives: only its workers know the tests with a marker."""
+    """Begins the audit of a controller when the first row arrives: only its workers know the tests
+    with a marker.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -85,10 +95,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.fixture
 def fa_checkpoint(request: pytest.FixtureRequest) -> CheckpointUnderTest:
-    """The checkpoint under test: path, id, and on demand method, seed, state_dict, config, test_acc.
+    """The checkpoint under test: path, id, and on demand method, seed, state_dict, config,
+    test_acc.
 
-    A test that asks for it, or for a fixture that needs it, runs once for every checkpoint of --fa-checkpoint or of the
-    marker's checkpoint=. An override returns a path.
+    A test that asks for it, or for a fixture that needs it, runs once for every checkpoint of
+    --fa-checkpoint or of the marker's checkpoint=. An override returns a path.
     """
     from .session.fixtures import checkpoint
 
@@ -97,7 +108,7 @@ def fa_checkpoint(request: pytest.FixtureRequest) -> CheckpointUnderTest:
 
 @pytest.fixture
 def fa_device(request: pytest.FixtureRequest) -> str:
-    """The device that networks are measured on: --fa-device, resolved to a GPU where there is one."""
+    """The device that networks are measured on: --fa-device, a GPU where there is one."""
     return _audit(request.config).run.auditor.device
 
 
@@ -105,7 +116,10 @@ def fa_device(request: pytest.FixtureRequest) -> str:
 def fa_model(
     request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest, fa_device: str
 ) -> nn.Module:
-    """The network of the checkpoint with its weights loaded; override it for a network that --fa-model cannot name."""
+    """The network of the checkpoint with its weights loaded.
+
+    Override it for a network that --fa-model cannot name.
+    """
     from .session.fixtures import network
 
     return network(_audit(request.config).run, fa_checkpoint, fa_device)
@@ -113,7 +127,10 @@ def fa_model(
 
 @pytest.fixture
 def fa_test_data(request: pytest.FixtureRequest) -> DataSet:
-    """The test split of --fa-data, decoded once: x, y, mean, std; override it with a pair of tensors (x, y)."""
+    """The test split of --fa-data, decoded once: x, y, mean, std.
+
+    Override it with a pair of tensors (x, y).
+    """
     return _audit(request.config).run.auditor.data
 
 
@@ -134,7 +151,10 @@ def fa_eval_batches(
 def fa_frozen_baseline(
     request: pytest.FixtureRequest, fa_checkpoint: CheckpointUnderTest
 ) -> Control | float | None:
-    """The frozen-random control of the checkpoint by --fa-frozen; override it with an accuracy, a Control or None."""
+    """The frozen-random control of the checkpoint by --fa-frozen.
+
+    Override it with an accuracy, a Control or None.
+    """
     from .session.fixtures import control
 
     return control(_audit(request.config).run, fa_checkpoint)
@@ -142,13 +162,16 @@ def fa_frozen_baseline(
 
 @pytest.fixture
 def fa_credit(request: pytest.FixtureRequest) -> Any:
-    """The method's credit, a function of (model, x, y, checkpoint) by --fa-credit; override it and credit-alignment runs."""
+    """The method's credit, a function of (model, x, y, checkpoint) by --fa-credit.
+
+    Override it and credit-alignment runs.
+    """
     return _audit(request.config).run.auditor.credit_function
 
 
 @pytest.fixture
 def fa_thresholds(request: pytest.FixtureRequest) -> DiagnosticThresholds:
-    """The thresholds of this test: its fa_protocol markers over the command line over the ini file."""
+    """The thresholds of this test: its markers over the command line over the ini file."""
     from .session.fixtures import thresholds
 
     return thresholds(_audit(request.config).run, request)
@@ -172,7 +195,8 @@ def fa_diagnostic(
 ) -> DiagnosticUnderTest:
     """One diagnostic of the report: status, value, threshold, headline; call fa_diagnostic.check().
 
-    A test that asks for it runs once for every diagnostic of --fa-diagnostics or of the marker's diagnostics=.
+    A test that asks for it runs once for every diagnostic of --fa-diagnostics or of the marker's
+    diagnostics=.
     """
     from .session.fixtures import diagnostic
 

@@ -1,4 +1,4 @@
-"""A log that a training run writes as it goes, and a guard that ends a run in which a diagnostic keeps firing."""
+"""A log that a training run writes, and a guard that ends a run where a diagnostic keeps firing."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ SHUFFLES = (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSam
 
 
 class Recorder:
-    """Appends one line of JSON per epoch, from which (a), (b), (c) can be audited when the checkpoint is gone.
+    """Appends one line of JSON per epoch, from which (a), (b), (c) can be audited later.
 
     >>> recorder = Recorder("runs/dfa_s42.jsonl", test_loader, config=options)
     >>> recorder.record(epoch, model, acc=0.87)
 
-    ``config``, ``method`` and ``seed`` say in the first line what is trained. A path with the log of
-    an interrupted run goes on with it. With ``credit``, a function of ``(model, x, y)`` that returns
-    the method's credit at each block output, Γ is logged too. ``digits`` rounds what is written.
+    ``config``, ``method`` and ``seed`` say in the first line what is trained. A path with the log
+    of an interrupted run goes on with it. With ``credit``, a function of ``(model, x, y)`` that
+    returns the method's credit at each block output, Γ is logged too. ``digits`` rounds numbers.
     """
 
     def __init__(
@@ -115,10 +115,10 @@ class Recorder:
     ) -> Measurement | None:
         """Measure a copy of the model and append a line.
 
-        With ``acc``, the test accuracy over ``images`` images, only the first 1,280 evaluation samples
-        are looked at; without it every sample is classified. ``extra`` are numbers of your own. What a
-        resumed run records again replaces what was recorded before. Without a model, as for a control
-        without blocks, ``acc`` is all that is logged.
+        With ``acc``, the test accuracy over ``images`` images, only the first 1,280 evaluation
+        samples are looked at; without it every sample is classified. ``extra`` are numbers of your
+        own. What a resumed run records again replaces what was recorded before. Without a model,
+        as for a control without blocks, ``acc`` is all that is logged.
         """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < max(0, self.written):
             after = "" if self.written < 0 else f" after {self.written}"
@@ -165,7 +165,7 @@ class Recorder:
         return measured
 
     def _measured(self, model: nn.Module, *, whole: bool) -> Measurement:
-        """The numbers of a copy; the stream is looked for, and the reference proven, once per architecture."""
+        """The numbers of a copy; stream and reference are looked for once per architecture."""
         key = (whole, *((name, value.shape) for name, value in model.named_parameters()))
         if key in self.sources:
             source = self.sources[key].redrawn(working_copy(model))
@@ -180,7 +180,7 @@ class Recorder:
         return measured
 
     def _earlier(self) -> dict[int, bytes]:
-        """The whole lines of an earlier run, by epoch; a file that no recorder wrote is left alone."""
+        """The whole lines of an earlier run; a file that no recorder wrote is left alone."""
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
             head, *lines = content.splitlines(keepends=True) or [b""]
@@ -196,30 +196,31 @@ class Recorder:
             raise AuditError(
                 f"expected a log of a recorder to go on with; name another file\n  {self.path}"
             )
+        self.found = head
         return earlier if head.endswith(b"\n") else {}
 
     def _write(self, epoch: int, line: bytes) -> None:
         """Append a line, or put a whole file in the place of one that goes further, or was cut."""
         kept = {earlier: text for earlier, text in self.lines.items() if earlier < epoch}
         dropped = sorted(set(self.lines) - set(kept) - {epoch})
-        before = b"".join([self.header, *kept.values()])
-        if kept and self.written < 0 and (theirs := read_log(self.path)):
-            if (theirs.method, theirs.seed) != (self.method, self.seed):
-                whose = (
-                    f"{theirs.method}, seed {theirs.seed}; this is {self.method}, seed {self.seed}"
-                )
-                raise AuditError(f"the log is of {whose}; name another file\n  {self.path}")
+        theirs = read_log(self.path) if kept and self.written < 0 else None
+        if theirs is not None and (theirs.method, theirs.seed) != (self.method, self.seed):
+            whose = f"{theirs.method}, seed {theirs.seed}; this is {self.method}, seed {self.seed}"
+            raise AuditError(f"the log is of {whose}; name another file\n  {self.path}")
         try:
-            if self.path.exists() and self.path.read_bytes() == before:
+            size = self.path.stat().st_size if self.path.exists() else 0
+            whole = len(self.header) + sum(map(len, self.lines.values()))
+            if self.written >= 0 and size not in (0, whole):
+                raise AuditError(f"the log was changed by another program\n  {self.path}")
+            if size == whole and self.found == self.header and len(kept) == len(self.lines):
                 with self.path.open("ab", buffering=0) as file:
                     file.write(line)
                     os.fsync(file.fileno())
             else:
-                write_atomically(self.path, before + line)
+                write_atomically(self.path, b"".join([self.header, *kept.values(), line]))
         except OSError as error:
-            raise AuditError(
-                f"the log cannot be written: {error.strerror}\n  {self.path}"
-            ) from error
+            raise AuditError(f"the log cannot be written: {error}") from error
+        self.found = self.header
         self.lines, self.written = {**kept, epoch: line}, epoch
         if dropped:
             said = f"epochs {dropped[0]} to {dropped[-1]} of an earlier run were dropped"
@@ -227,7 +228,7 @@ class Recorder:
 
 
 class GuardStopped(RuntimeError):
-    """Training was stopped by a guard; the text says which diagnostics fired, when, and with which numbers."""
+    """Training was stopped by a guard; the text says by which diagnostics, when and why."""
 
     def __init__(self, epoch: int, streaks: Mapping[str, Sequence[int]], report: Report) -> None:
         self.epoch, self.keys, self.report = epoch, tuple(streaks), report
@@ -245,7 +246,7 @@ class GuardStopped(RuntimeError):
 
 
 class Guard:
-    """Records as its recorder does, and stops training when one of ``stop`` fired in ``after`` records in a row.
+    """Records, and stops training when one of ``stop`` fired in ``after`` records in a row.
 
     >>> guard = Guard(Recorder("runs/dfa_s42.jsonl", test_loader), stop="ab", after=3)
     >>> guard.record(epoch, model, acc=0.87)  # raises GuardStopped, or calls on_stop with it, once
@@ -283,7 +284,7 @@ class Guard:
         images: int | None = None,
         **extra: object,
     ) -> Measurement | None:
-        """What :meth:`Recorder.record` does; then training stops if this record is the last of a streak."""
+        """What :meth:`Recorder.record` does; then training stops if this ends a streak."""
         if self.recorder.written < 0 and any(earlier < epoch for earlier in self.recorder.lines):
             log = read_log(self.recorder.path)
             logged = log.report(self.control, self.thresholds, self.diagnostics)

@@ -211,8 +211,10 @@ def _measured(
         size = int(batch) if batch.isdecimal() and len(batch) < 9 else None
         log = read_log(place, batch=size, columns=parse_columns(columns) if columns else None)
         return log.report(auditor.control(control, log.method, log.seed), limits, asked)
+    names = then.twin.source.split(", ") if then.twin else []
     return auditor.report(
         place,
+        twins=[own for path, own in files.places.items() if Path(path).name in names],
         diagnostics=asked,
         control=control,
         thresholds=limits,

@@ -8,7 +8,7 @@ import msgspec
 
 from pytest_fadiag.judge.control import Control
 from pytest_fadiag.judge.margins import Interval, SeedMargin
-from pytest_fadiag.judge.records import Credit, Depth, Epoch, Log, Score
+from pytest_fadiag.judge.records import Credit, Depth, Epoch, Floor, Log, Score
 from pytest_fadiag.judge.report import Report
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def traced(
 def probed(base: Report, *probes: float, null: float | None = 0.62, **changes: Any) -> Report:
     """The report with (e): linear probes of h_0 … h_L, and that of h_L with random blocks."""
     read = probes or (0.6, 0.7, 0.74, 0.78, 0.8)
-    blocks, gain = len(read) - 1, 100 * (read[-1] - read[0])
+    blocks, gain = len(read) - 1, 100 * (read[-1] - max(read[0], null or 0.0))
     depth = Depth(
         probes=read,
         null=() if null is None else ((*[read[0]] * blocks, null),) * 2,
@@ -132,6 +132,22 @@ def probed(base: Report, *probes: float, null: float | None = 0.62, **changes: A
     )
     asked = dict.fromkeys((*base.diagnostics, "depth-utility"))
     return base.replace(**{"diagnostics": tuple(asked), "depth": depth, **changes})
+
+
+def floored(base: Report, *bounds: float, readout: float = 0.793, **changes: Any) -> Report:
+    """The report with (g): the 95 % interval of network − linear readout, and its middle."""
+    low, high = bounds or (6.0, 9.0)
+    floor = Floor(
+        readout=readout,
+        network=round(readout + (low + high) / 200, 9),
+        interval=(low, high),
+        fitted=5_000,
+        read=5_000,
+        features=784,
+        ridge=0.01,
+    )
+    asked = dict.fromkeys((*base.diagnostics, "linear-floor"))
+    return base.replace(**{"diagnostics": tuple(asked), "floor": floor, **changes})
 
 
 def credited(base: Report, *gamma: float, nudge: float | None = None, **changes: Any) -> Report:

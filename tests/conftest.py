@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-# Before torch starts: networks of this size run faster on one thread, and processes do not fight for cores.
+# Before torch starts: networks of this size run faster on one thread, and processes do not fight
+# for cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -24,7 +25,9 @@ settings.load_profile("patient")
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs of pytest here would read of the machine that they run on."""
-    for name in ("GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS", "CI", "FORCE_COLOR", "NO_COLOR"):
+    outer = [name for name in os.environ if name.startswith("PYTEST_XDIST_")]
+    named = ("GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS", "CI", "FORCE_COLOR", "NO_COLOR")
+    for name in (*named, *outer):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
 

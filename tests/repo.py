@@ -24,7 +24,9 @@ OFTEN = ("--tb=native", *(word for name in UNUSED for word in ("-p", f"no:{name}
 
 
 def settings(*words: str, ini: dict[str, Any] | None = None, cwd: Path = ROOT) -> Settings:
-    """The settings of a command line and an ini file, as :meth:`Settings.read` takes them from pytest."""
+    """The settings of a command line and an ini file, as :meth:`Settings.read` takes them from
+    pytest.
+    """
     line: dict[str, Any] = {}
     for word in words:
         name, _, text = word.removeprefix("--fa-").partition("=")

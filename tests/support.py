@@ -171,7 +171,7 @@ def by_hand(
         ]
         for of in (states, gradients)
     )
-    middle = gradients[(len(states) - 1) // 2].flatten(1).numpy()
+    middle = gradients[max((len(states) - 1) // 2, 1)].flatten(1).numpy()
     units = middle / np.sqrt((middle * middle).sum(1, keepdims=True))
     predicted = int(logits.argmax(1).mode().values)
     with torch.no_grad():

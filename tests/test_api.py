@@ -37,10 +37,8 @@ def test_every_public_name_is_there_and_importing_the_package_imports_no_torch()
     for name in pytest_fadiag.__all__:
         assert getattr(pytest_fadiag, name) is not None
     code = "import pytest_fadiag, sys; print({'torch', 'numpy', 'msgspec'} & set(sys.modules))"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-        == "set()\n"
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = pytest_fadiag.nonsense
 
@@ -82,7 +80,7 @@ def test_what_runs_follows_from_what_is_given(network: ResidualMLP) -> None:
     names["none"] = diagnose(network, data()).diagnostics
     names["credit"] = diagnose(network, data(), frozen_baseline_acc=0.9, credit=credit).diagnostics
     assert "depth-utility" not in names["control"] and "depth-utility" in names["none"]
-    assert names["credit"][-1] == "credit-alignment"
+    assert "credit-alignment" in names["credit"] and "credit-alignment" not in names["none"]
 
 
 def test_a_given_accuracy_replaces_the_measured_one_and_a_contradiction_is_noted(

@@ -1,4 +1,4 @@
-"""From a path to a report: what is measured once, what is kept, and what makes it be measured again."""
+"""From a path to a report: what is measured once, what is kept, and what is measured again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy
 import pytest
 import torch
 
-import pytest_fadiag.measure.run as run
 from pytest_fadiag import AuditError, Control, ResidualMLP, Score, audit, diagnose
 from pytest_fadiag.auditor import Auditor, Overrides
 from pytest_fadiag.cache import Cache
@@ -18,6 +17,7 @@ from pytest_fadiag.judge.diagnostics import select
 from pytest_fadiag.load.controls import parse_controls
 from pytest_fadiag.load.data import load_data
 from pytest_fadiag.load.setup import Setup
+from pytest_fadiag.measure import run
 
 FACTORY = """
 import torch
@@ -166,6 +166,6 @@ def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Pa
 
 def test_audit_gives_what_the_auditor_gives(repo: Path) -> None:
     public = audit(repo / "bp_s1.pt", data="data.npz", frozen=0.4, base=repo)
-    assert public.to_dict() == report(repo, "abcd", control=0.4).to_dict()
+    assert public.to_dict() == report(repo, "abcdg", control=0.4).to_dict()
     with pytest.raises(AuditError, match="percentage"):
         audit(repo / "bp_s1.pt", data="data.npz", frozen=34.9, base=repo)

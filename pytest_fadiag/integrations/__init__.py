@@ -1,1 +1,1 @@
-"""Recording and guarding inside the training loops of other packages; each module needs the package it is named after."""
+"""Recording and guarding inside the training loops of other packages."""

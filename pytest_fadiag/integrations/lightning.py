@@ -1,4 +1,4 @@
-"""A callback for Lightning: every epoch becomes a line of the log, and a guard can end the run."""
+"""A callback for Lightning: every epoch is recorded, and a guard can end the run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class FadiagCallback(Callback):  # type: ignore[misc]
 
     >>> Trainer(callbacks=[FadiagCallback(Guard(Recorder(path, val_batches)), network="net")])
 
-    ``network`` is the attribute of the LightningModule that is audited, by default the module itself;
-    ``accuracy`` the name under which it logs its test accuracy as a fraction. Without that, every
-    evaluation sample is classified again.
+    ``network`` is the attribute of the LightningModule that is audited, by default the module
+    itself; ``accuracy`` the name under which it logs its test accuracy as a fraction. Without
+    that, every evaluation sample is classified again.
     """
 
     def __init__(

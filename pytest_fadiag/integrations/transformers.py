@@ -1,4 +1,4 @@
-"""A callback for Hugging Face's Trainer: every epoch becomes a line of the log, and a guard can end the run."""
+"""A callback for Hugging Face's Trainer: every epoch is recorded, and a guard can end the run."""
 
 from __future__ import annotations
 

@@ -5,17 +5,29 @@ from __future__ import annotations
 import enum
 import hashlib
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from .margins import reads_less
 from .records import Inputs, Score
-from .words import and_more, fraction
+from .words import and_more, fraction, limit
 
 if TYPE_CHECKING:
     from .report import Report
+
+
+SETTINGS = {
+    "epochs": ("epochs", "n_epochs", "num_epochs", "max_epochs", "num_train_epochs"),
+    "lr": ("lr", "learning_rate", "base_lr"),
+    "batch size": ("batch", "batch_size", "bs", "train_batch_size", "per_device_train_batch_size"),
+    "optimiser": ("optimiser", "optimizer", "optim", "opt"),
+    "data": ("data", "dataset", "data_set", "dataset_name"),
+}
+"""What a control must have in common with the network, and what configs call it."""
+SCALAR = (str, int, float)
 
 
 class Severity(str, enum.Enum):
@@ -64,6 +76,8 @@ class Control(msgspec.Struct, frozen=True):
     config: dict[str, Any] = {}
     probes: tuple[float, ...] = ()
     """Linear probes of its h_0 … h_L, where measured."""
+    balanced: float | None = None
+    """Its accuracy on the images that these read, classes weighted equally, where measured."""
 
     @property
     def blocks(self) -> str:
@@ -162,13 +176,18 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
     images = control.score.images or (score.images if score else None)
     ours = str((score.data if score else None) or report.environment.get("data_sha256") or "")
     chance, how = max(guesses(report), default=(-1.0, ""))
-    probes = [(control.probes[0], images // 2)] if control.probes and images else []
-    probes += [(depth.probes[0], depth.read)] if depth and depth.probes else []
+    floor, balanced = report.floor, accuracy if control.balanced is None else control.balanced
+    readouts = [("linear probe of h_0", probe, (images or 0) // 2) for probe in control.probes[:1]]
+    if depth and depth.probes:
+        readouts.append(("linear probe of h_0", depth.probes[0], depth.read))
+    if floor and floor.readout is not None:
+        readouts.append(("linear readout of the inputs", floor.readout, floor.read))
     above = [
-        probe
-        for probe, read in probes
-        if read and reads_less(accuracy, images or read, probe, read)
+        f"{what} {fraction(value)}"
+        for what, value, read in sorted(readouts, key=lambda readout: -readout[1])
+        if read and reads_less(balanced, images or read, value, read)
     ]
+    otherwise = unlike(report.config, control.config)
     found = (
         Doubt(
             Severity.INVALID,
@@ -183,10 +202,12 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
         else None,
         Doubt(
             Severity.WARNING,
-            f"the control looks undertrained: accuracy {fraction(accuracy)}, linear probe of h_0 "
-            f"{fraction(max(above))}",
+            f"the control looks undertrained: accuracy {fraction(balanced)}, {above[0]}",
         )
         if above
+        else None,
+        Doubt(Severity.WARNING, f"the control was trained otherwise: {'; '.join(otherwise)}", True)
+        if otherwise
         else None,
         *control.doubts,
         Doubt(
@@ -198,17 +219,47 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
         if control.kind is ControlKind.UNMARKED
         else None,
         Doubt(
-            Severity.REMARK,
+            Severity.WARNING,
             f"compared with the control of {method}; {report.method_name} has none of its own",
             True,
         )
         if method not in (None, report.method_name)
         else None,
-        Doubt(Severity.REMARK, f"compared with the control of seed {seed}, not seed {report.seed}")
+        Doubt(Severity.WARNING, f"compared with the control of seed {seed}, not seed {report.seed}")
         if None not in (seed, report.seed) and seed != report.seed
         else None,
     )
     return tuple(doubt for doubt in found if doubt)
+
+
+def unlike(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """The training settings that both configs tell and that differ.
+
+    >>> unlike({"lr": 1e-3, "epochs": 30}, {"learning_rate": "0.001", "epochs": 1})
+    ['epochs 1, here 30']
+    """
+    found = []
+    for what, names in SETTINGS.items():
+        here, there = (_setting(config, names) for config in (ours, theirs))
+        if here and there and _comparable(here) != _comparable(there):
+            found.append(f"{what} {there}, here {here}")
+    return found
+
+
+def _setting(config: Mapping[str, Any], names: Iterable[str]) -> str:
+    """A setting by the first of its names that a config has, as text."""
+    known = {str(name).casefold(): value for name, value in config.items()}
+    value = next((known[name] for name in names if isinstance(known.get(name), SCALAR)), "")
+    return limit(value) if isinstance(value, float) else str(value)
+
+
+def _comparable(text: str) -> float | str:
+    """A number, or a name without its folder, case and punctuation: fashionmnist, adamw."""
+    try:
+        return float(text)
+    except ValueError:
+        last = re.split(r"[/\\]|torch\.optim\.", text.rstrip("/\\"))[-1]
+        return re.sub(r"[\W_]", "", last.casefold())
 
 
 def void(doubts: Iterable[Doubt]) -> str:

@@ -94,12 +94,20 @@ def margin_interval(ours: Score, theirs: Score) -> Interval | None:
     return Interval(*_around(100 * centre, 100 * Z95 * math.sqrt(variance)), kind)
 
 
-def paired_mean(differences: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of a mean difference over images, in pp, with two images added as above."""
-    n = len(differences) + 2
-    mean = sum(differences) / n
-    variance = ((sum(d * d for d in differences) + 2) / n - mean**2) / n
-    return _around(100 * mean, 100 * Z95 * math.sqrt(variance))
+def balanced_interval(differences: Sequence[float], labels: Sequence[int]) -> tuple[float, float]:
+    """The 95 % interval of the mean over classes of mean differences, in pp, stratified by class.
+
+    As above, two images are added, a part of them to each class.
+    """
+    groups: dict[int, list[float]] = {}
+    for difference, label in zip(differences, labels, strict=True):
+        groups.setdefault(label, []).append(difference)
+    added, mean, variance = 2 / len(groups), 0.0, 0.0
+    for own in groups.values():
+        centre, n = sum(own) / len(own), len(own) + added
+        mean += centre / len(groups)
+        variance += ((sum(d * d for d in own) + added) / n - centre**2) / n / len(groups) ** 2
+    return _around(100 * mean, 100 * Z95 * math.sqrt(max(variance, 0.0)))
 
 
 def reads_less(accuracy: float, images: int, probe: float, read: int) -> bool:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from .errors import AuditError
-from .words import and_more, plural, sig
+from .words import and_more, limit, plural, pp, sig
+
+if TYPE_CHECKING:
+    from .report import Report
 
 BATCH = 128
 """The batch size at which the thresholds were calibrated."""
@@ -253,6 +256,10 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """Images with a NaN or inf state, by state."""
     as_initialised: tuple[int, ...] = ()
     """Blocks whose weights cannot be told from an initialisation."""
+    network: float | None = None
+    """The network's own accuracy on the images that are read, classes weighted equally."""
+    left_out: tuple[int, ...] = ()
+    """Classes with fewer than 5 images in a half, which neither probes nor scores count."""
     not_reinitialised: tuple[str, ...] = ()
     """Blocks that cannot be re-initialised, so that there is no null."""
     null_problem: str = ""
@@ -313,6 +320,70 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     def untrained(self) -> bool:
         """Whether every block is still at initialisation."""
         return bool(self.probes) and len(self.as_initialised) == len(self.probes) - 1
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """(g): a ridge readout of the raw inputs beside the network; scores weigh classes equally."""
+
+    readout: float | None = None
+    network: float | None = None
+    interval: Bounds | None = None
+    """95 % interval of network − readout in pp, paired and stratified by class."""
+    fitted: int = 0
+    read: int = 0
+    features: int = 0
+    """How many numbers of each input the readout sees."""
+    reduced: str = ""
+    """How inputs of more than 2,048 numbers were made smaller: average-pooled, projected."""
+    ridge: float | None = None
+    """λ/n, chosen by leave-one-out squared error."""
+    left_out: tuple[int, ...] = ()
+    problem: str = ""
+    """Why nothing was measured; empty where it was."""
+
+    @property
+    def difference_pp(self) -> float | None:
+        """network − readout."""
+        if self.readout is None or self.network is None:
+            return None
+        return _pp(self.network - self.readout)
+
+
+class Twin(msgspec.Struct, frozen=True, kw_only=True):
+    """BP networks of the same shapes and data, as a report compares with them; means over seeds."""
+
+    source: str
+    """The names of their files."""
+    margin_pp: float | None = None
+    utility_pp: float | None = None
+    healthy: bool = False
+    """Whether each passes (a), (b), (c) and (g)."""
+    needs_depth: bool = True
+    """Whether some measured (d) or (e) of theirs passes: else the task asks for no depth."""
+
+    @classmethod
+    def of(cls, reports: Sequence[Report]) -> Twin:
+        """What the reports of BP networks say together: asked for a, b, c, d, e, g, with no twin.
+
+        Without a measured (d) or (e) nothing says that the task asks for no depth.
+        """
+        shown = [report.finding(key) for report in reports for key in "abcg"]
+        depth = [report.finding(key) for report in reports for key in "de"]
+        return cls(
+            source=", ".join(str(report.checkpoint or report.method_name) for report in reports),
+            margin_pp=_mean(report.margin_pp for report in reports),
+            utility_pp=_mean(report.depth_utility_pp for report in reports),
+            healthy=all(finding.exact and not finding.fired for finding in shown),
+            needs_depth=not any(finding.measured for finding in depth)
+            or any(finding.measured and not finding.fired for finding in depth),
+        )
+
+    def line(self, what: str, theirs: float | None, share: float | None) -> str:
+        """Its number with the share of it that a network reaches; empty where not measured."""
+        reached = (
+            "" if share is None else f"; this network reaches {limit(round(100 * share))} % of it"
+        )
+        return "" if theirs is None else f"BP ({self.source}): {what} {pp(theirs)} pp{reached}"
 
 
 class SiteState(str, enum.Enum):
@@ -458,9 +529,12 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     largest_logit: float | None = None
     score: Score | None = None
     stream: StreamInfo | None = None
+    stream_problem: str = ""
+    """Why no stream was found: then only what needs none was measured."""
     reference: Reference | None = None
     precision: Precision | None = None
     depth: Depth | None = None
+    floor: Floor | None = None
     inputs: Inputs | None = None
     loss: str = "cross-entropy"
     environment: dict[str, str | int | bool] = {}
@@ -506,6 +580,11 @@ def check_norms(values: Any, what: str) -> tuple[float | None, ...]:
 def _constants(mean: Sequence[float], std: Sequence[float]) -> str:
     means, stds = (",".join(f"{value:g}" for value in values) for values in (mean, std))
     return f"mean {means} and std {stds}"
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 9) if known else None
 
 
 def _pp(difference: float) -> float:

@@ -9,12 +9,12 @@ from .control import guesses, slack
 from .diagnostics.base import Report
 from .diagnostics.direction_drift import class_mix
 from .diagnostics.residual_growth import compared, growth, largest_growth, steps
-from .words import and_more, fraction, join_and, limit, plural, pp, sig
+from .words import and_more, fraction, limit, plural, sig
 
 CLAIM_SLACK_PP = 0.5
 """How far a checkpoint's own accuracy may lie from the measured one before the report says so."""
-FAR_BELOW_PP = 5.0
-"""How far accuracy may lie below a linear probe of h_0 before assumed inputs are a likely cause."""
+FAR_BELOW_PP = 10.0
+"""How far accuracy may lie below a linear probe of h_L before the inputs are a likely cause."""
 HEALTHY_PRODUCT = 1e-2
 """The least ‖g_L‖·‖h_L‖ per unit of output error of healthy networks, whatever the scale of the
 stream: 0.02 in an untrained network of width 16, 0.08 and more in trained ones."""
@@ -39,7 +39,7 @@ def remarks_on(report: Report) -> list[str]:
         if chance and not broken
         else "",
         class_mix(report) if "direction-drift" in asked else "",
-        *_on_depth(report),
+        _on_depth(report),
         _on_scale(report),
         f"the checkpoint is half precision ({dtype}); it was audited in float32"
         if dtype in ("float16", "bfloat16")
@@ -71,6 +71,7 @@ def activation_assumed(name: str) -> str:
 def _on_inputs(report: Report) -> list[str]:
     """An accuracy that is not the claimed one, assumed inputs, and a control with other ones."""
     inputs, claimed, probes = report.inputs, report.claimed_acc, report.probe_accuracies
+    network = report.depth.network if report.depth else None
     theirs = report.control.inputs if report.control else None
     accuracy = -1.0 if report.headline_acc is None else report.headline_acc
     on = f" on {inputs} (normalisation: {inputs.normalisation})" if inputs else ""
@@ -80,10 +81,10 @@ def _on_inputs(report: Report) -> list[str]:
         f"measured{on}; check the data and its normalisation (--fa-normalize)"
         if claimed is not None and accuracy >= 0 and 100 * abs(claimed - accuracy) > CLAIM_SLACK_PP
         else "",
-        f"accuracy {fraction(accuracy)} is below a linear probe of the embedding "
-        f"({fraction(probes[0])}): this is typical of a normalisation mismatch; the checkpoint "
-        "does not record its normalisation"
-        if inputs and inputs.assumed and probes and 100 * (probes[0] - accuracy) > FAR_BELOW_PP
+        f"class-balanced accuracy {fraction(network)} is far below a linear probe of h_L "
+        f"({fraction(probes[-1])}): the inputs are probably not as in training; check "
+        "--fa-normalize"
+        if network is not None and probes and 100 * (probes[-1] - network) >= FAR_BELOW_PP
         else "",
         f"the control was evaluated on other inputs: {theirs} (normalisation: "
         f"{theirs.normalisation}, here {inputs.normalisation})"
@@ -92,19 +93,13 @@ def _on_inputs(report: Report) -> list[str]:
     ]
 
 
-def _on_depth(report: Report) -> list[str]:
-    """Blocks without a part in the gain, and a null that depends on the initialisation."""
-    depth, minimum = report.depth, report.thresholds.depth_utility_minimum_pp
-    if depth is None or depth.problem or "depth-utility" not in report.diagnostics:
-        return []
-    idle = 2 * len(depth.idle) >= len(depth.steps_pp) and not report.finding("e").fired
-    return [
-        f"{report.blocks(*depth.idle)}: no measurable gain for a linear probe" if idle else "",
-        f"re-initialised blocks gain {join_and(map(pp, depth.null_gains_pp))} pp: the depth "
-        f"utility varies with the initialisation by more than {limit(minimum)} pp"
-        if depth.draw_spread_pp > minimum
-        else "",
-    ]
+def _on_depth(report: Report) -> str:
+    """Blocks without a part in a gain that passes."""
+    depth, finding = report.depth, report.finding("e")
+    if depth is None or finding.fired or not finding.measured or len(depth.steps_pp) == 1:
+        return ""
+    idle = 2 * len(depth.idle) >= len(depth.steps_pp)
+    return f"{report.blocks(*depth.idle)}: no measurable gain for a linear probe" if idle else ""
 
 
 def _on_scale(report: Report) -> str:

@@ -19,15 +19,16 @@ from .diagnostics import (
     parse_keys,
     select,
 )
-from .diagnostics.depth_utility import below_embedding
+from .diagnostics.base import STREAMLESS
+from .diagnostics.depth_utility import ALONE_PP, below_embedding
 from .errors import AuditError, AuditFailure
 from .margins import Interval, margin_interval
 from .protocol import published
-from .records import Epoch, Log, Measurement, Score, check_accuracy, check_norms, plain
+from .records import Epoch, Log, Measurement, Score, Twin, check_accuracy, check_norms, plain
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds
-from .verdict import left_open, sentence
-from .words import WIDTH, fold, one_line, plural, printable
+from .verdict import QUESTIONED, left_open, sentence
+from .words import WIDTH, fold, limit, one_line, plural, pp, printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,6 +43,9 @@ DERIVED = (
     "partial",
     "margin_pp",
     "margin_interval",
+    "margin_share",
+    "utility_share",
+    "questions_control",
     "probe_accuracies",
     "depth_null_pp",
     "depth_utility_pp",
@@ -56,6 +60,8 @@ FLAGS = {
     "frozen_baseline_undercut": "d",
 }
 """The published properties, each whether one diagnostic fired."""
+CERTAIN = {"non-finite", "blocks at initialisation"}
+"""Causes of a fire for which it does not matter what BP gains."""
 _NORMS = {"residual_norms": "residual-growth", "bp_grad_norms": "gradient-floor"}
 
 
@@ -82,10 +88,10 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     control_problem: str = ""
     """Why no control could be compared although one was supplied."""
     thresholds: DiagnosticThresholds = msgspec.field(default_factory=DiagnosticThresholds)
-    diagnostics: tuple[str, ...] = tuple(
-        diagnostic.name for diagnostic in DIAGNOSTICS if diagnostic.by_default
-    )
-    """Those that were asked for, by name."""
+    twin: Twin | None = None
+    """BP networks of the same shapes and data, to compare with."""
+    diagnostics: tuple[str, ...] = tuple(diagnostic.name for diagnostic in select("abcd"))
+    """Those that were asked for, by name; without any word the published four."""
     protocol: str | None = None
     """The published form by which it is judged, three or four."""
     caveats: tuple[str, ...] = ()
@@ -100,7 +106,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         put(self, "diagnostics", tuple(diagnostic.name for diagnostic in self.asked))
         for name, asked in _NORMS.items():
             put(self, name, norms := check_norms(getattr(self, name), name))
-            unmeasured = not norms and not self.log and not self.unproven
+            unmeasured = not (norms or self.log or self.unproven or self.stream_problem)
             few = name == "residual_norms" and len(norms) == 1
             if few or (unmeasured and asked in self.diagnostics):
                 many = plural(len(norms), "entry", "entries")
@@ -147,10 +153,29 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return tuple(map(self._judged, self.asked))
 
     def _judged(self, diagnostic: Diagnostic) -> Finding:
-        if not self.unproven or not diagnostic.rests_on_reference:
-            return diagnostic.judge(self)
-        why = f"the reference is not proven: {self.unproven}"
-        return diagnostic.finding(self, Status.NOT_MEASURED, headline=why, error=why)
+        why = ""
+        if self.unproven and diagnostic.rests_on_reference:
+            why = f"the reference is not proven: {self.unproven}"
+        if self.stream_problem and not STREAMLESS.issuperset(diagnostic.needs):
+            why = f"no stream: {self.stream_problem}"
+        if why:
+            return diagnostic.finding(self, Status.NOT_MEASURED, headline=why, error=why)
+        finding, twin = diagnostic.judge(self), self.twin
+        gains = {} if twin is None else {"d": twin.margin_pp, "e": twin.utility_pp}
+        if not finding.fired or finding.key not in gains or CERTAIN & {*finding.causes}:
+            return finding
+        high = finding.interval[1] if finding.interval else finding.value or 0.0
+        if twin is None or not twin.healthy or twin.needs_depth or high < 0:
+            return finding
+        gain = gains[finding.key]
+        said = "fails it too" if gain is None else f"gains {pp(gain)} pp here"
+        return msgspec.structs.replace(
+            finding,
+            status=Status.NOT_RESOLVED,
+            headline=f"BP {said}: this task cannot tell ({finding.headline})",
+            claim="",
+            explanation="",
+        )
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -180,6 +205,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             "method_name",
             "seed",
             "control",
+            "twin",
             "thresholds",
             "diagnostics",
             "stream",
@@ -223,12 +249,19 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     def state(self, finding: Finding) -> str:
         """What keeps a finding that did not fire from deciding; empty where it decides."""
+        if finding.error:
+            return "error"
         if not finding.exact:
             return "likely" if finding.measured else finding.status.value
-        if finding.key == "e" and below_embedding(self):
+        if finding.key == "d" and self.questions_control:
+            return QUESTIONED
+        if finding.key != "e" or finding.fired:
+            return ""
+        if below_embedding(self):
             return "contradicted: network accuracy is below a linear probe of its own embedding"
-        warned = any(doubt.severity is Severity.WARNING for doubt in self.doubts)
-        return "measured against an unsuitable control" if finding.key == "d" and warned else ""
+        gain = finding.value or 0.0
+        low = f"{pp(gain)} pp, below the {limit(ALONE_PP)} pp needed without a reliable control"
+        return low if gain < ALONE_PP else ""
 
     @property
     def published(self) -> str:
@@ -268,8 +301,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     @property
     def frozen_baseline_undercut(self) -> bool | None:
-        """Whether (d) fired; ``None`` without a control or an accuracy."""
-        return None if self.margin_pp is None else self._fired("d")
+        """Whether (d) fired; ``None`` without a control or an accuracy, or where not resolved."""
+        unresolved = self.finding("d").status is Status.NOT_RESOLVED
+        return None if self.margin_pp is None or unresolved else self._fired("d")
 
     def _fired(self, key: str) -> bool:
         finding = self.finding(key)
@@ -295,6 +329,21 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     def lacks_usable_control(self) -> bool:
         """Whether a control was supplied that is rejected, so that (d) says nothing."""
         return bool(void(self.doubts))
+
+    @property
+    def questions_control(self) -> bool:
+        """Whether a control was supplied on which no pass rests alone: (e) must pass too."""
+        return any(doubt.severity is not Severity.REMARK for doubt in self.doubts)
+
+    @property
+    def margin_share(self) -> float | None:
+        """Which share of BP's margin this network reaches."""
+        return _share(self.margin_pp, self.twin.margin_pp if self.twin else None)
+
+    @property
+    def utility_share(self) -> float | None:
+        """Which share of BP's depth utility this network reaches."""
+        return _share(self.depth_utility_pp, self.twin.utility_pp if self.twin else None)
 
     @property
     def probe_accuracies(self) -> tuple[float, ...] | None:
@@ -346,19 +395,32 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             self.stream.blocks[index] if self.stream else f"block {index}" for index in indices
         )
 
+    def site(self, name: str) -> str:
+        """A state by its tensor, where the stream is known: «h_1: output of blocks.0»."""
+        index = int(name.removeprefix("h_"))
+        where = f"output of {self.blocks(index - 1)}" if index else f"input of {self.blocks(0)}"
+        return f"{name}: {where}" if self.stream else name
+
     def lines(self, key: str, width: int = WIDTH) -> str:
         """The text of one diagnostic alone: outcome, numbers, FLAG, what to write in the paper."""
         diagnostic, finding = select([key])[0], self.finding(key)
         shown = finding.outcome if finding.name in self.diagnostics else "shown, not judged"
         lines = [f"{diagnostic.label}: {one_line(shown)}"]
         lines += fold("    ", [finding.error] if finding.error else diagnostic.lines(self), width)
+        if finding.status is Status.NOT_RESOLVED:
+            lines += fold("    ", [finding.headline], width)
         if finding.fired:  # one line, however long: grep shows number, threshold and meaning
             lines.append(f"    FLAG: {one_line(f'{finding.headline}. {finding.explanation}')}")
         return printable("\n".join(lines))
 
     def __str__(self) -> str:
         seed = "" if self.seed is None else f", seed {self.seed}"
-        about = {what: getattr(self, what) for what in ("stream", "inputs", "reference")}
+        refused = f"refused: {self.stream_problem}" if self.stream_problem else None
+        about = {
+            "stream": refused or self.stream,
+            "inputs": self.inputs,
+            "reference": self.reference,
+        }
         first = [
             f"({key}) epoch {epoch}{'' if key in self.fired else ' (passes at the end)'}"
             for key, epoch in self.first_fired.items()
@@ -401,3 +463,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             raise AuditError(
                 f"{what}{place.rstrip('`')}: {said}" if said else f"{what}: {error}"
             ) from None
+
+
+def _share(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None or theirs <= 0 else round(ours / theirs, 9)

@@ -8,8 +8,9 @@ from .diagnostics import available
 
 TRUSTWORTHY = "trustworthy"
 INCOMPLETE = "incomplete"
-NEEDED = ("a", "b", "c", "de")
-"""What must be decided before a result is trustworthy; of several keys in one entry, one."""
+NOT_MEASURED = "not measured"
+QUESTIONED = "measured against a questioned control"
+"""The state of (d) where it passes and (e) must pass too."""
 UNTESTED = ("error", "not run")
 """States of a test that should have run: they leave any verdict open."""
 
@@ -17,16 +18,16 @@ UNTESTED = ("error", "not run")
 def left_open(states: Mapping[str, str]) -> dict[str, str]:
     """What keeps a result of which nothing fired from being trustworthy, by key.
 
-    A diagnostic of another package counts where it was asked for.
+    Needed are (a), (b), (c), and (d) or (e): (e) alone where there is no control, with (d) where
+    the control is questioned. A diagnostic of another package counts where it was asked for.
     """
     found = {
         key: said for key, said in states.items() if said in UNTESTED or (len(key) > 1 and said)
     }
-    for keys in NEEDED:
-        if not any(states.get(key) == "" for key in keys):
-            found |= {key: states[key] for key in keys if key in states} or {
-                keys[0]: "not measured"
-            }
+    found |= {key: said for key in "abc" if (said := states.get(key, NOT_MEASURED))}
+    margin = states.get("d", NOT_MEASURED)
+    if margin and (states.get("e") != "" or margin not in (NOT_MEASURED, QUESTIONED)):
+        found |= {key: states[key] for key in "de" if states.get(key)} or {"d": margin}
     return {own.key: found[own.key] for own in available() if own.key in found}
 
 

@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from ..files import read_json
 from ..judge.errors import AuditError
 from ..judge.records import check_accuracy
-from ..files import read_json
 from ..judge.words import one_line
 from .names import convert, files_of, identify, parts_of, plain_config
 from .specs import look_here
@@ -79,11 +79,7 @@ def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
     """
     path = Path(path)
     held = [read_tensors(part, unsafe=unsafe) for part in parts_of(path) or [path]]
-    whole = (
-        held[0]
-        if len(held) == 1
-        else {name: value for part in held for name, value in part.items()}
-    )
+    whole = {name: value for part in held for name, value in part.items()} if held[1:] else held[0]
     return checkpoint_of(whole, path)
 
 
@@ -91,24 +87,21 @@ def checkpoint_of(content: Any, path: Path) -> Checkpoint:
     """The checkpoint that the content of a file is, in whichever of the usual shapes."""
     content = {"model": content} if isinstance(content, nn.Module) else content
     if not isinstance(content, Mapping):
-        kind = type(content).__name__
-        raise AuditError(f"{path}: expected a state_dict or a dictionary with one, got {kind}")
+        raise AuditError(f"{path}: expected a state_dict, got {type(content).__name__}")
     beside = [file for file in files_of(path) if file.name == "config.json"]
     config = convert(read_json(beside[0]), dict[str, Any], str(beside[0])) if beside else {}
-    for held in (content.get(key) for key in reversed(CONFIG_KEYS)):
-        held = vars(held) if isinstance(held, argparse.Namespace) else held
+    for value in (content.get(key) for key in reversed(CONFIG_KEYS)):
+        held = vars(value) if isinstance(value, argparse.Namespace) else value
         if isinstance(held, Mapping):
             inner = held.get("config")  # save_hyperparameters() of a module that takes a config
             config = {**held, **(inner if isinstance(inner, Mapping) else {})}
     state: dict[str, Tensor] = {}
     network = None
-    for held in (content, *(content.get(key) for key in reversed(STATE_KEYS))):
-        network = held if isinstance(held, nn.Module) else network
-        held = held.state_dict() if isinstance(held, nn.Module) else held
+    for value in (content, *(content.get(key) for key in reversed(STATE_KEYS))):
+        network = value if isinstance(value, nn.Module) else network
+        held = value.state_dict() if isinstance(value, nn.Module) else value
         if isinstance(held, Mapping):
-            state = {
-                str(name): value for name, value in held.items() if isinstance(value, Tensor)
-            } or state
+            state = {str(k): own for k, own in held.items() if isinstance(own, Tensor)} or state
     named = {unprefixed(name): value for name, value in state.items()}
     if not state or len(named) < len(state):
         found = ", ".join(map(repr, list(state or content)[:8])) or "nothing"
@@ -142,7 +135,7 @@ def check_archive(path: Path) -> None:
 
 
 def check_tensors(tensors: Mapping[str, Any], path: Path) -> None:
-    """Refuse tensors that hold no numbers, or repeat a few, before anything is computed with them."""
+    """Refuse tensors that hold no numbers, or repeat a few, before anything is computed."""
     for name, tensor in tensors.items():
         if isinstance(tensor, Tensor):
             what = f"{path}: {one_line(name[:80])}"
@@ -172,10 +165,11 @@ def read_tensors(path: Path, *, unsafe: bool = False) -> Any:
         raise
     except Exception as error:  # torch and safetensors report damage by many types
         refused = re.search(r"GLOBAL (\S+)", str(error))
-        said = f"not a readable file of tensors: {str(error).strip().splitlines()[-1:]}"
-        if refused:
-            said = (
-                f"refused to load {refused[1]}: only tensors and plain values are read, since a pickle can run code. "
-                "Save plain values; for a checkpoint that you trust, add --fa-unsafe-load"
-            )
+        said = (
+            f"refused to load {refused[1]}: only tensors and plain values are read, since a pickle "
+            "can run code. Save plain values; for a checkpoint that you trust, add --fa-unsafe-load"
+            if refused
+            else "not a readable file of tensors: truncated, damaged or another format "
+            f"({type(error).__name__}: {str(error).partition('Weights only')[0][:200]})"
+        )
         raise AuditError(f"{path}: {said}") from error

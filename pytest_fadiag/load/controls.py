@@ -1,4 +1,4 @@
-"""Which control belongs to which audited network; free of torch, so that a cached audit needs none."""
+"""Which control belongs to which audited network; free of torch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ControlFile:
     def measured(
         self, score: Score, config: Mapping[str, Any], *, untrained: bool = False
     ) -> Control:
-        """The control with its accuracy, labelled by its own ``config`` where that tells more than its name."""
+        """The control with its accuracy; its config may tell more than its name."""
         path, doubts = self.path or Path(), []
         method, kind = (
             method_and_kind(str(config["method"]))
@@ -76,9 +76,14 @@ class ControlFile:
                     "control rejected: never trained, as `fadiag control` wrote it",
                 )
             )
-        seed = identify(path, config)[1]
         return Control(
-            score, path.name, method, seed, kind, doubts=tuple(doubts), config=plain_config(config)
+            score,
+            path.name,
+            method,
+            identify(path, config)[1],
+            kind,
+            doubts=tuple(doubts),
+            config=plain_config(config),
         )
 
 
@@ -130,11 +135,10 @@ class Controls(tuple[ControlFile, ...]):
         >>> Controls.of({"dfa": 0.349}).choose_for("dfa-lam", 42).score.value
         0.349
         """
-        if value is None or isinstance(value, Control):
-            known = (
-                [ControlFile(value.method, value.kind, value.seed, None, value)] if value else []
-            )
-            return cls(known)
+        if value is None:
+            return cls()
+        if isinstance(value, Control):
+            return cls([ControlFile(value.method, value.kind, value.seed, None, value)])
         whose = value.items() if isinstance(value, Mapping) else ()
         return parse_controls([f"{name}={accuracy}" for name, accuracy in whose] or [str(value)])
 
@@ -148,7 +152,7 @@ def _number(method: str | None, accuracy: Any, what: str) -> ControlFile:
 def parse_controls(
     values: Sequence[str], expand: Callable[[str], Iterable[Path]] | None = None
 ) -> Controls:
-    """Controls as the command line gives them: 0.349, dfa=0.349, files and globs of checkpoints, logs, JSON.
+    """Controls as the command line gives them: 0.349, dfa=0.349, files and globs.
 
     >>> parse_controls(["0.349", "dfa=0.31"]).choose_for("dfa", 42).score.value
     0.31
@@ -171,7 +175,7 @@ def parse_controls(
 
 
 def _from_file(path: Path) -> list[ControlFile]:
-    """A checkpoint by its name; what a log, a report, an audit or a mapping of methods to accuracies holds."""
+    """A checkpoint by its name; what a log, a report, an audit or a mapping by method holds."""
     if not is_log(path):
         name, seed = identify(path)
         return [ControlFile(*method_and_kind(name), seed, path)]

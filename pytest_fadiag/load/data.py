@@ -53,18 +53,15 @@ class DataSet:
     def __post_init__(self) -> None:
         y, held = self.y, {**self.named, "labels": self.y}
         labels = y.ndim == 1 and len(y) > 0 and not y.is_floating_point()
+        x = self.named.get("", y)
+        real = x.is_floating_point() or x.dtype == torch.uint8
         constants = {len(values) for values in (self.mean, self.std) if values}
-        channels: set[int] = set()
-        if isinstance(self.x, Tensor) and (
-            self.x.is_floating_point() or self.x.dtype == torch.uint8
-        ):
-            channels = {1, *self.x.shape[1:2]}
-        fits = labels and all(x.shape[:1] == y.shape for x in held.values())
-        if not fits or not constants <= channels:
+        fits = constants <= {1, *x.shape[1:2]} if real else not constants
+        if not labels or not fits or any(x.shape[:1] != y.shape for x in held.values()):
             shapes = {name: f"{tuple(x.shape)} {x.dtype}" for name, x in held.items()}
             raise AuditError(
-                f"data {self.name}: expected one class index per sample, and one mean and std per channel; "
-                f"got {shapes}, {constants or 'no'} constants".replace("torch.", "")
+                f"data {self.name}: expected one class index per sample, and one mean and std per "
+                f"channel; got {shapes}, {constants or 'no'} constants".replace("torch.", "")
             )
 
     def __len__(self) -> int:
@@ -73,7 +70,7 @@ class DataSet:
     @property
     def named(self) -> Mapping[str, Tensor]:
         """The inputs by name."""
-        return self.x if isinstance(self.x, Mapping) else {"inputs": self.x}
+        return self.x if isinstance(self.x, Mapping) else {"": self.x}
 
     @cached_property
     def digest(self) -> str:
@@ -102,15 +99,12 @@ class DataSet:
         """The split in its own order, normalised, in batches of at most ``size``."""
         for start in range(0, len(self), size):
             part = slice(start, start + size)
-            x = {name: tensor[part] for name, tensor in self.named.items()}
-            if isinstance(self.x, Tensor):
-                images = self.normalised(x["inputs"])
-                yield (images.flatten(1) if flatten else images), self.y[part]
-            else:
-                yield x, self.y[part]
+            x: Any = {name: tensor[part] for name, tensor in self.named.items()}
+            x = self.normalised(x[""]) if isinstance(self.x, Tensor) else x
+            yield (x.flatten(1) if flatten else x), self.y[part]
 
     def for_checkpoint(self, config: Mapping[str, Any], normalize: str | None = None) -> DataSet:
-        """This data normalised as the option says, else images as the config does, else as it is."""
+        """The data normalised as the option says, else images as the config does, else as it is."""
         option = None if normalize is None else Normalisation.parse(normalize)
         pixels = isinstance(self.x, Tensor) and self.x.dtype == torch.uint8
         own, said = _constants(config), config.get("normalize", config.get("normalise"))
@@ -156,7 +150,7 @@ def _constants(config: Mapping[str, Any]) -> tuple[Statistics, Statistics] | Non
 
 
 def load_data(spec: str, split: str = "test", base: Path | None = None) -> DataSet:
-    """The data that a SPEC names, decoded; relative paths start at ``base``, else at the working folder.
+    """The data that a SPEC names, decoded; relative paths start at ``base``.
 
     >>> load_data("cifar10:data").x.shape
     torch.Size([10000, 3, 32, 32])
@@ -183,7 +177,7 @@ def load_data(spec: str, split: str = "test", base: Path | None = None) -> DataS
 
 
 def from_factory(spec: str) -> DataSet:
-    """What a factory returns: a DataSet, a pair of tensors, tensors by name, a torch Dataset, or batches."""
+    """What a factory returns: a DataSet, tensors, a torch Dataset, or batches."""
     what, made = f"data factory {spec!r}", call_factory(spec, "data factory")
     pair = isinstance(made, (tuple, list)) and len(made) == 2 and hasattr(made[1], "__array__")
     try:
@@ -195,14 +189,11 @@ def from_factory(spec: str) -> DataSet:
         x = {name: torch.cat([part.named[name] for part in parts]) for name in parts[0].named}
         y = torch.cat([part.y for part in parts])
     except Exception as error:  # the user's own code, and whatever it gives
-        expected = (
-            "(x, y), tensors by name with labels, a Dataset of samples of one shape, or batches"
-        )
-        said = f"{type(error).__name__}: {error}"
         raise AuditError(
-            f"{what}: expected {expected}; got {type(made).__name__}: {said}"
+            f"{what}: expected (x, y), tensors by name with labels, a Dataset of samples of one "
+            f"shape, or batches; got {type(made).__name__}: {type(error).__name__}: {error}"
         ) from error
-    whole = x if isinstance(parts[0].x, Mapping) else x["inputs"]
+    whole = x if isinstance(parts[0].x, Mapping) else x[""]
     return replace(parts[0], x=whole, y=y, name=parts[0].name if parts[0].name != what else spec)
 
 
@@ -223,7 +214,7 @@ def as_data_set(given: Any, what: str) -> DataSet:
 
 
 def split_labels(given: Any, what: str) -> tuple[Any, Any]:
-    """The inputs and the labels of a sample, a batch or a split: of a pair, or of tensors by name."""
+    """The inputs and labels of a sample, a batch or a split: of a pair, or of tensors by name."""
     if isinstance(given, Mapping) and {"x", "y"} <= set(given):
         return given["x"], given["y"]
     if isinstance(given, (tuple, list)) and len(given) == 2:
@@ -238,7 +229,7 @@ def split_labels(given: Any, what: str) -> tuple[Any, Any]:
 
 
 class EvalBatches:
-    """A split as (x, y) batches, normalised as its checkpoint says and flattened if the network wants it."""
+    """A split as (x, y) batches, flattened if the network wants it."""
 
     def __init__(self, data: DataSet, size: int, *, flatten: bool) -> None:
         self.data, self.size, self.flatten = data, size, flatten

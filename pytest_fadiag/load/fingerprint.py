@@ -20,15 +20,19 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def fingerprint(network: nn.Module, blocks: Sequence[Sequence[str]] = ()) -> Fingerprint:
-    """The shapes of all tensors, a digest of every matrix, and which normalisation layers learnt something.
+    """The shapes of all tensors, a digest of every matrix, and which scales and shifts moved.
 
     ``blocks`` are the names of the parameters of each block, where the stream is known.
     """
     tensors = {
         name: value for name, value in network.state_dict().items() if isinstance(value, Tensor)
     }
-    norms = [name for name, module in network.named_modules() if isinstance(module, NORMALISATIONS)]
-    learnt = {f"{name}.{kind}".lstrip(".") for name in norms for kind in ("weight", "bias")}
+    learnt = {
+        f"{name}.{kind}".lstrip(".")
+        for name, module in network.named_modules()
+        for kind in ("weight", "bias")
+        if isinstance(module, NORMALISATIONS)
+    }
     return Fingerprint(
         shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
         weights={

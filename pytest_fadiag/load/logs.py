@@ -65,11 +65,12 @@ REAL = {"h_0_norm": ("h_0_norm",), "final_acc": ("final_test_acc", "test_acc")}
 BEFORE = {"eval_classes": ("probe_classes",), "nonfinite_outputs": ("nonfinite_logits",)}
 """What recorded logs called two of the companions before."""
 ACCEPTED = """expected
-  {"config": {…}, "final_test_acc": 0.363, "log": [{"epoch": 1, "h_L_norm": 9.1, "g_2_norm": 1e-6, "acc_eval": 0.31}, …]}
-    with h_<k>_norm and g_<k>_norm, or the lists hidden_norms and bp_grad_norms of all layers; config may have method,
-    seed, h_0_norm, n_blocks, grad_batch_size (at which gradients were taken), n_test (test images)
+  {"config": {…}, "final_test_acc": 0.363, "log": [{"epoch": 1, "h_L_norm": 9.1, "acc_eval": 0.31}]}
+    with h_<k>_norm and g_<k>_norm, or the lists hidden_norms and bp_grad_norms of all layers;
+    config may have method, seed, h_0_norm, n_blocks, grad_batch_size (at which gradients were
+    taken), n_test (test images)
   {"<method>_log": [{"epoch": 1, …}, …]}
-  JSON lines {"epoch": 1, …}, CSV with a header, TensorBoard events, or what pytest_fadiag.Recorder wrote"""
+  JSON lines {"epoch": 1, …}, CSV with a header, TensorBoard events, a log of a Recorder"""
 _NORM = re.compile(r"(?:.*/)?([hg])_([0-9]{1,9}|L)_norm")
 
 Values = dict[str, Any]
@@ -81,7 +82,7 @@ class Entry(Measurement, frozen=True, kw_only=True):
     epoch: int
     headline_acc: float | None = None
     images: int | None = None
-    norms: dict[str, float] = {}
+    norms: dict[str, float] = msgspec.field(default_factory=dict)
     """Of single layers: h0, hL, g2."""
 
 
@@ -105,8 +106,9 @@ class TrainingLog:
 
         >>> read_log("results/dfa_s42.json").report(0.349).verdict
         """
-        supplied, credit = control is not None, self.base.credit is not None
-        asked = diagnostics or default_diagnostics(supplied, credit, partial=True)
+        asked = diagnostics or default_diagnostics(
+            control=control is not None, credit=self.base.credit is not None, partial=True
+        )
         name = "control" if isinstance(control, Control) else "frozen_baseline_acc"
         report = self.base.replace(
             **{name: control},
@@ -114,7 +116,7 @@ class TrainingLog:
             diagnostics=tuple(diagnostic.name for diagnostic in asked),
         )
         if not any(finding.measured for finding in report.findings):
-            said = "the last epoch has no number that a diagnostic needs, or no control to compare with"
+            said = "the last epoch has no number that a diagnostic needs, or there is no control"
             raise AuditError(f"training log: {said}\n  {self.path}")
         return report
 
@@ -124,8 +126,8 @@ def read_log(
 ) -> TrainingLog:
     """The training log in a file.
 
-    ``batch`` is the batch size of its gradients, where it does not say. ``columns`` names values that
-    have other names there: ``{"epoch": "step", "acc_eval": "val/top1"}``.
+    ``batch`` is the batch size of its gradients, where it does not say. ``columns`` names values
+    that have other names there: ``{"epoch": "step", "acc_eval": "val/top1"}``.
     """
     path = Path(path)
     try:
@@ -217,10 +219,13 @@ def _named(values: Values, names: Mapping[str, Sequence[str]]) -> Values:
     return {name: values[keys[0]] for name, keys in found.items() if keys}
 
 
-def _entries(rows: Any, columns: Mapping[str, str], table: bool) -> list[Entry]:
-    """The epochs of a log, of a table the rows of one epoch as one: tools write a row per metric."""
+def _entries(rows: list[Values], columns: Mapping[str, str], table: bool) -> list[Entry]:
+    """The epochs of a log; of a table the rows of an epoch as one: tools write one per metric."""
+    absent = set(columns.values()).difference(*rows)
+    if absent:
+        raise AuditError(f"no column {min(absent)!r} (--fa-log-columns)")
     held: dict[Any, Values] = {}
-    for number, row in enumerate(convert(rows, list[Values], "log")):
+    for number, row in enumerate(rows):
         given = {**row, **{name: row.get(column) for name, column in columns.items()}}
         singles = (
             (_NORM.fullmatch(name), value) for name, value in given.items() if value is not None
@@ -231,10 +236,10 @@ def _entries(rows: Any, columns: Mapping[str, str], table: bool) -> list[Entry]:
         if not table or ("epoch" in entry and (norms or len(entry) > 1)):
             before = held.setdefault(entry.get("epoch") if table else number, {"norms": {}})
             before.update(_named(entry, BEFORE) | entry, norms=before["norms"] | norms)
-    entries = [
-        convert(entry, Entry, f"epoch {entry.get('epoch')!r:.20}") for entry in held.values()
-    ]
-    entries.sort(key=lambda entry: entry.epoch if table else 0)
+    entries = sorted(
+        (convert(entry, Entry, f"epoch {entry.get('epoch')!r:.20}") for entry in held.values()),
+        key=lambda entry: entry.epoch if table else 0,
+    )
     for one, other in pairwise(entries):
         if other.epoch <= one.epoch:
             raise AuditError(
@@ -251,7 +256,8 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
     config: Values = content.get("config", {})
     whole = convert(_named({**content, **config}, WHOLE), dict[str, int], "config")
     real = convert(_named({**content, **config}, REAL), dict[str, float], "config")
-    entries = _entries(content["log"], columns, EVENTS in path.name or path.suffix == ".csv")
+    rows = convert(content["log"], list[Values], "log")
+    entries = _entries(rows, columns, EVENTS in path.name or path.suffix == ".csv")
     caveats = ["the last line is cut in the middle and was left out"] if content.get("cut") else []
     if len(entries) > MOST_EPOCHS:
         caveats.append(f"of {len(entries):,} epochs {MOST_EPOCHS:,} and the last are judged")
@@ -301,7 +307,7 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
 
 
 def _scaled(entry: Entry, size: int, start: float | None, scale: float) -> Entry:
-    """An epoch with all its norms in lists, gradients at the size that they have for batches of 128."""
+    """An epoch with all its norms in lists, and gradients as for batches of 128."""
     single, rows = {"h0": start, **entry.norms}, []
     for symbol, listed in (("h", entry.residual_norms), ("g", entry.bp_grad_norms)):
         known = [single.get(f"{symbol}{layer}") for layer in range(size)]

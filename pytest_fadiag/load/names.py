@@ -1,4 +1,4 @@
-"""What files are called and what identifies them: method and seed, digests, Hugging Face folders; free of torch."""
+"""What files are called and what identifies them; free of torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def convert(values: Any, kind: Any, what: str) -> Any:
 
 
 def identify(path: Path, config: Mapping[str, Any] | None = None) -> tuple[str, int | None]:
-    """The method and seed of a file: from its ``config``, else from ``<method>_s<seed>``, else its stem.
+    """The method and seed of a file: from its config, else ``<method>_s<seed>``, else its stem.
 
     >>> identify(Path("runs/dfa_s42.pth.tar"))
     ('dfa', 42)
@@ -83,22 +83,22 @@ def plain_config(config: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a file may hold a network, by its name: the states of optimizers and the like do not."""
-    known = path.name in MODELS or path.name.endswith(SUFFIXES)
-    return known and _NO_NETWORK.fullmatch(path.name) is None
+    """Whether a file may hold a network, by its name: states of optimizers and the like do not."""
+    return path.name.endswith((*SUFFIXES, *MODELS)) and not _NO_NETWORK.fullmatch(path.name)
 
 
 def is_log(path: Path) -> bool:
     """Whether a file may be a training log, by its name."""
-    known = path.suffix in (".json", ".jsonl", ".csv") or EVENTS in path.name
-    return known and path.name not in MODELS
+    return path.name not in MODELS and (
+        EVENTS in path.name or path.name.endswith((".json", ".jsonl", ".csv"))
+    )
 
 
 def model_file(folder: Path) -> Path | None:
     """The network of a folder that Hugging Face's Trainer wrote; nothing for another folder."""
     beside = ("config.json", "trainer_state.json", "training_args.bin", "optimizer.pt")
-    models = [folder / name for name in MODELS if (folder / name).is_file()]
-    return models[0] if models and any((folder / name).exists() for name in beside) else None
+    found = [folder / name for name in MODELS if (folder / name).is_file()]
+    return found[0] if found and any((folder / name).exists() for name in beside) else None
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -111,7 +111,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """All files that make up a checkpoint: itself, the parts that it names, the config.json of its folder."""
+    """All files that make up a checkpoint: itself, its parts, the config.json of its folder."""
     config = path.with_name("config.json")
     return [path, *parts_of(path), *([config] if path.name in MODELS and config.is_file() else [])]
 
@@ -119,16 +119,15 @@ def files_of(path: Path) -> list[Path]:
 def file_digest(path: Path) -> str:
     """The SHA-256 of a checkpoint or any other file, read once as long as it does not change."""
     try:
-        files = files_of(path)
-        stamps = [
-            (file.stat().st_size, file.stat().st_mtime_ns, file.stat().st_ctime_ns)
-            for file in files
-        ]
-        digests = [_digest(str(file), stamp) for file, stamp in zip(files, stamps, strict=True)]
+        stamps = {file: file.stat() for file in files_of(path)}
+        digests = {
+            file.name: _digest(str(file), (stamp.st_size, stamp.st_mtime_ns, stamp.st_ctime_ns))
+            for file, stamp in stamps.items()
+        }
     except OSError as error:
         raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
-    named = (f"{file.name} {digest}" for file, digest in zip(files, digests, strict=True))
-    return joined(named) if len(files) > 1 else digests[0]
+    together = joined(f"{name} {digest}" for name, digest in digests.items())
+    return together if len(digests) > 1 else digests[path.name]
 
 
 def joined(lines: Iterable[str]) -> str:
@@ -146,7 +145,10 @@ def _digest(path: str, stamp: tuple[int, ...]) -> str:
 
 
 def walk(root: Path, *, code: bool = False) -> Iterator[Path]:
-    """Every file below a folder in order, also through links, each folder once; no code that others wrote."""
+    """Every file below a folder in order, also through links, each folder once.
+
+    Of ``code`` neither hidden nor build folders nor virtual environments are looked at.
+    """
     met: set[str] = set()
     for place, folders, names in os.walk(root, followlinks=True):
         if os.path.realpath(place) in met or (code and "pyvenv.cfg" in names):

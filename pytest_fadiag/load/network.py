@@ -1,4 +1,4 @@
-"""Networks to load a checkpoint into: the reference ResidualMLP, a factory of the user's, or one of torchvision's."""
+"""Networks to load a checkpoint into: the reference ResidualMLP, a factory's, or torchvision's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..judge.errors import AuditError
 from ..judge.words import and_more
 from .checkpoint import PREFIXES, Checkpoint, unprefixed
 from .names import MODELS
-from .specs import call_factory, is_factory
+from .specs import call_factory
 from .vision import import_torchvision
 
 ASSUMED_ACTIVATION = "gelu"
@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,
 }
 WRAPPERS = (*PREFIXES, "model.", "net.", "network.")
-"""What wrappers such as a LightningModule put before names too, and what a network may call a part of its own."""
+"""What a LightningModule puts before names too, and a network may call a part of its own."""
 NAME_IT = "name the network with --fa-model=package.module:factory or torchvision:NAME"
 
 _WHAT = r"(?:weights?|bias(?:es)?|matri(?:x|ces)|params?|layers?|kernels?)"
@@ -55,7 +55,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    """h_0 = embed(x), h_{l+1} = h_l + f_l(h_l), logits = out_head(out_ln(h_L)); images are flattened.
+    """h_0 = embed(x), h_{l+1} = h_l + f_l(h_l), logits = out_head(out_ln(h_L)); flattens images.
 
     >>> ResidualMLP(784, 64, blocks=4, classes=10)(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 10])
@@ -121,8 +121,8 @@ def build_network(checkpoint: Checkpoint, model: str | nn.Module | None = None) 
 
 def assumed_activation(checkpoint: Checkpoint, model: str | nn.Module | None) -> str | None:
     """The activation of a rebuilt reference network, where the config does not name one."""
-    rebuilt = model is None and checkpoint.network is None
-    return ASSUMED_ACTIVATION if rebuilt and "activation" not in checkpoint.config else None
+    known = model or checkpoint.network or "activation" in checkpoint.config
+    return None if known else ASSUMED_ACTIVATION
 
 
 def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
@@ -137,8 +137,9 @@ def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
     }
     if len(sizes) < 2 or not all(len(size) == 2 and min(size) > 0 for size in sizes.values()):
         raise AuditError(
-            f"{checkpoint.path}: not the reference ResidualMLP: expected matrices embed.weight and out_head.weight, "
-            f"got {and_more([f'{name} {_kind(value)}' for name, value in state.items()])}; {NAME_IT}"
+            f"{checkpoint.path}: not the reference ResidualMLP: expected matrices embed.weight and "
+            f"out_head.weight, got {and_more([f'{name} {_kind(state[name])}' for name in state])}; "
+            f"{NAME_IT}"
         )
     (d, d_in), (classes, _) = sizes["embed.weight"], sizes["out_head.weight"]
     blocks = {found[1] for name in state if (found := re.match(r"blocks\.(\d+)\.", name))}
@@ -158,21 +159,17 @@ def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
 
 
 def _torchvision(name: str, state: Mapping[str, Tensor]) -> nn.Module:
-    """One of torchvision's classification networks, with as many classes as the checkpoint's head has."""
+    """One of torchvision's classification networks, with the classes of the checkpoint's head."""
     models = import_torchvision().models
     if name not in models.list_models(module=models):
         raise AuditError(
-            f"torchvision has no classification network {name!r}; see torchvision.models.list_models()"
+            f"torchvision has no classification network {name!r}; see models.list_models()"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an initialisation that is overwritten
         network: nn.Module = models.get_model(name, weights=None)
-        layers = {
-            part: layer
-            for part, layer in network.named_modules()
-            if isinstance(layer, (nn.Linear, nn.Conv2d))
-        }
-        head, own = list(layers.items())[-1]
+        kinds = (nn.Linear, nn.Conv2d)
+        head, own = [pair for pair in network.named_modules() if isinstance(pair[1], kinds)][-1]
         given = state.get(_bare(state).get(f"{head}.weight", ""), own.weight)
         if given.ndim == own.weight.ndim and given.shape[1:] == own.weight.shape[1:]:
             network = models.get_model(name, weights=None, num_classes=len(given))
@@ -180,7 +177,7 @@ def _torchvision(name: str, state: Mapping[str, Tensor]) -> nn.Module:
 
 
 def _bare(names: Collection[str]) -> dict[str, str]:
-    """Names by what they are without the prefixes of wrappers, unless these tell some of them apart."""
+    """Names by what they are without the prefixes of wrappers, unless these tell some apart."""
     bare = {unprefixed(name, WRAPPERS): name for name in names}
     return bare if len(bare) == len(names) else {name: name for name in names}
 
@@ -199,7 +196,7 @@ def left_aside(network: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
-    """Load every tensor but feedback that the network lacks; what does not fit is an error that names it."""
+    """Load every tensor but feedback that the network lacks; an error names what does not fit."""
     given, own = checkpoint.state_dict, network.state_dict()
     pairs, aside = _pairs(network, given), left_aside(network, checkpoint)
     kinds = {name: (_kind(given[name]), _kind(own[place])) for place, name in pairs.items()}
@@ -229,15 +226,20 @@ def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
 
 
 def _from_pretrained(network: nn.Module, checkpoint: Checkpoint) -> bool:
-    """Let Transformers load a folder of its own, whose names in the file may differ; whether all was there."""
+    """Let Transformers load its own folder, whose names may differ; whether all was there."""
     load = getattr(type(network), "from_pretrained", None)
     if load is None or checkpoint.path.name not in MODELS:
         return False
-    safe = {"use_safetensors": ".safetensors" in checkpoint.path.name, "weights_only": True}
-    here = {"local_files_only": True, "trust_remote_code": False, "output_loading_info": True}
+    options = {
+        "use_safetensors": ".safetensors" in checkpoint.path.name,
+        "weights_only": True,
+        "local_files_only": True,
+        "trust_remote_code": False,
+        "output_loading_info": True,
+    }
     try:
         with torch.random.fork_rng(devices=[]):
-            loaded, told = load(str(checkpoint.path.parent), **safe, **here)
+            loaded, told = load(str(checkpoint.path.parent), **options)
     except Exception:  # another package's; that the names do not fit is said by the caller
         return False
     if any(told.get(f"{kind}_keys") for kind in ("missing", "unexpected", "mismatched")):
@@ -255,9 +257,8 @@ def _kind(value: Tensor) -> str:
 
 def choose_device(name: str) -> torch.device:
     """The device of a name; ``auto`` is the first GPU if there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-        name = "mps" if torch.backends.mps.is_available() else name
+    mps = "mps" if torch.backends.mps.is_available() else "cpu"
+    name = name.replace("auto", "cuda" if torch.cuda.is_available() else mps)
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:

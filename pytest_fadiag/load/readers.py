@@ -1,4 +1,4 @@
-"""Decoders of evaluation data: files to tensors, images as bytes; nothing is allocated before it is bounded."""
+"""Decoders of evaluation data: files to tensors; nothing is allocated before it is bounded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALLOWED: dict[str, Any] = {
 
 
 def read_idx(path: Path) -> Tensor:
-    """The unsigned bytes in an idx file, plain or gzipped: 0, 0, type, rank, the sizes, the data."""
+    """The unsigned bytes in an idx file, plain or gzipped: 0, 0, type, rank, sizes, data."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             content = file.read(max(SMALL, RATIO * path.stat().st_size))
@@ -52,15 +52,16 @@ class ArraysOnly(pickle.Unpickler):
 
 
 def read_cifar10(path: Path) -> tuple[Tensor, Tensor]:
-    """The images ``[N, 3, 32, 32]`` and labels of one batch of CIFAR-10's Python version, without running code."""
+    """The images ``[N, 3, 32, 32]`` and labels of one batch, without running code."""
     try:
         with path.open("rb") as file:
             batch = ArraysOnly(file, encoding="latin1").load()
         images = np.asarray(batch["data"], np.uint8).reshape(-1, 3, 32, 32)
         return torch.from_numpy(images), torch.from_numpy(np.asarray(batch["labels"], np.int64))
     except Exception as error:  # a damaged pickle makes the unpickler raise almost anything
-        said = f"{type(error).__name__}: {error}"
-        raise AuditError(f"{path}: not a batch of CIFAR-10's Python version: {said}") from error
+        raise AuditError(
+            f"{path}: not a batch of CIFAR-10's Python version: {type(error).__name__}: {error}"
+        ) from error
 
 
 def read_images(paths: Sequence[Path]) -> Tensor:

@@ -26,12 +26,12 @@ ACCEPTED = (
     f"a file with x and y ({', '.join(FILES)}), package.module:factory"
 )
 parse_normalize = Normalisation.parse
-Source = tuple[str, Path]
-"""One of :data:`KINDS`, ``file`` or ``factory``, and where its files lie; of a factory the SPEC itself."""
 
 
-def parse_data(spec: str, base: Path | None = None) -> Source:
-    """The data that a SPEC names; relative paths start at ``base``. What does not exist is refused.
+def parse_data(spec: str, base: Path | None = None) -> tuple[str, Path]:
+    """The kind of data that a SPEC names and its path, which starts at ``base``; one must exist.
+
+    Apart from :data:`KINDS` there are ``file`` and ``factory``, whose path is the SPEC itself.
 
     >>> parse_data("package.module:make")[0]
     'factory'
@@ -48,7 +48,7 @@ def parse_data(spec: str, base: Path | None = None) -> Source:
     return kind if known else "file", path
 
 
-def data_files(source: Source, split: str = "test") -> list[tuple[Path, int]]:
+def data_files(source: tuple[str, Path], split: str = "test") -> list[tuple[Path, int]]:
     """The files of a split in their order; images with the number of their class."""
     kind, root = source
     if kind == "folder":

@@ -23,7 +23,7 @@ def is_factory(spec: str) -> bool:
 
 
 def look_here() -> None:
-    """Let modules of the working folder be imported: a paper's own package is usually not installed."""
+    """Let modules of the working folder be imported: a paper's package is rarely installed."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
@@ -42,8 +42,7 @@ def check_factory(spec: str, what: str) -> None:
     if not is_factory(spec):
         raise AuditError(f"{what} {spec!r}: expected package.module:name")
     if find_package(spec) is None:
-        module = spec.partition(":")[0]
-        raise AuditError(f"{what} {spec!r}: no module {module!r}; is its folder on PYTHONPATH?")
+        raise AuditError(f"{what} {spec!r}: no such module; is its folder on PYTHONPATH?")
 
 
 def import_object(spec: str, what: str) -> Any:
@@ -56,12 +55,13 @@ def import_object(spec: str, what: str) -> Any:
     try:
         return pkgutil.resolve_name(spec)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise AuditError(f"{what} {spec!r} cannot be imported: {said}") from error
+        raise AuditError(
+            f"{what} {spec!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
 
 
 def call_factory(spec: str, what: str, config: Mapping[str, Any] | None = None) -> Any:
-    """What a factory returns; it gets the config whole if it takes one, else what it takes of it by name."""
+    """What a factory returns; it gets the config whole, or by name what it takes of it."""
     factory, known = import_object(spec, what), config or {}
     try:
         takes = inspect.signature(factory).parameters if config is not None else {}

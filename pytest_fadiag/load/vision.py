@@ -28,12 +28,12 @@ def import_torchvision() -> Any:
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
         library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-        signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
         for operator in ("nms", "qnms"):
-            library.define(f"{operator}{signature}")  # type: ignore[no-untyped-call]
+            library.define(  # type: ignore[no-untyped-call]
+                f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            )
         _declared.append(library)
         import torchvision
     except ImportError as error:
-        install = "pip install 'pytest-fadiag[vision]'"
-        raise AuditError(f"torchvision cannot be imported ({error}); {install}") from error
+        raise AuditError(f"{error}: pip install 'pytest-fadiag[vision]'") from error
     return torchvision

@@ -1,1 +1,4 @@
-"""The pytest side of an audit; imported when something is audited, so that a run without one pays nothing."""
+"""The pytest side of an audit.
+
+Imported when something is audited, so that a run without one pays nothing.
+"""

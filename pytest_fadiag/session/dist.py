@@ -21,8 +21,9 @@ from .run import Run
 class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Keeps the tests of a checkpoint together, every other test by itself.
 
-    xdist's own scope scheduler runs the test that killed a worker again, and then hangs (pytest-xdist issues 1323, 1327,
-    1378). Here that test is done, and failed; the rest of its checkpoint goes on elsewhere.
+    xdist's own scope scheduler runs the test that killed a worker again, and then hangs
+    (pytest-xdist issues 1323, 1327, 1378). Here that test is done, and failed; the rest of its
+    checkpoint goes on elsewhere.
     """
 
     def __init__(self, config: pytest.Config, log: Any, names: Collection[str]) -> None:
@@ -53,13 +54,18 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
         return crashed
 
     def schedule(self) -> None:
-        """Give work to every worker, then again: one with a single test waits for a second, or for the word to stop."""
+        """Give work to every worker, then again: one with a single test waits for a second, or for
+        the word to stop.
+        """
         super().schedule()
         for node in self.nodes:
             self._reschedule(node)
 
     def _reschedule(self, node: Any) -> None:
-        """Give a worker more to do, or the word to stop; one that has not collected yet is asked when it has."""
+        """Give a worker more to do, or the word to stop.
+
+        One that has not collected yet is asked when it has.
+        """
         if self.collection is not None and node in self.registered_collections:
             super()._reschedule(node)
 
@@ -75,7 +81,9 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def visible_gpus() -> list[str]:
-    """The entries of ``CUDA_VISIBLE_DEVICES`` as they stand (ordinals, UUIDs, MIG names), else what nvidia-smi lists."""
+    """The entries of ``CUDA_VISIBLE_DEVICES`` as they stand (ordinals, UUIDs, MIG names), else what
+    nvidia-smi lists.
+    """
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
         entries = [entry.strip() for entry in given.split(",") if entry.strip()]
@@ -95,7 +103,10 @@ def visible_gpus() -> list[str]:
 
 
 def prepare_workers(specs: Collection[Any]) -> None:
-    """Give each worker its GPU and its share of the cores before it starts; a replaced worker inherits both."""
+    """Give each worker its GPU and its share of the cores before it starts.
+
+    A replaced worker inherits both.
+    """
     gpus = visible_gpus()
     threads = str(max(1, (os.cpu_count() or 1) // max(1, len(specs))))
     for number, spec in enumerate(specs):

@@ -1,4 +1,6 @@
-"""Recorded findings: which diagnostics of which checkpoint or method are known to fire, and the record written."""
+"""Recorded findings: which diagnostics of which checkpoint or method are known to fire, and the
+record written.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ ENDING = f"::{SEED_MARGIN}"
 
 
 class Expectations(msgspec.Struct, frozen=True):
-    """The keys that are expected to fire, by checkpoint id or method, and verdicts of margins over seeds by name.
+    """The keys that are expected to fire, by checkpoint id or method, and verdicts of margins over
+    seeds by name.
 
     >>> Expectations.parse({"dfa": "abd", "dfa::seed-margin": "FIRE"}).of("runs/dfa_s42.pt", "dfa")
     ('a', 'b', 'd')
@@ -55,7 +58,8 @@ class Expectations(msgspec.Struct, frozen=True):
                 keys[name] = tuple(diagnostic.key for diagnostic in select(value)) if value else ()
             else:
                 raise AuditError(
-                    f'{name!r}: expected the keys that fire, such as "abd", or "" for none, not {value!r}'
+                    f'{name!r}: expected the keys that fire, such as "abd", or "" for none, not '
+                    f"{value!r}"
                 )
         return cls(keys, margins)
 
@@ -64,7 +68,9 @@ class Expectations(msgspec.Struct, frozen=True):
         return self.keys.get(checkpoint, self.keys.get(method, ()))
 
     def absent(self, rows: Mapping[str, str]) -> list[str]:
-        """The recorded names that are neither id nor method of a run: a run without them says nothing about them."""
+        """The recorded names that are neither id nor method of a run: a run without them says
+        nothing about them.
+        """
         return [name for name in self.keys if name not in rows and name not in rows.values()]
 
     def updated(self, audit: Audit) -> dict[str, str]:

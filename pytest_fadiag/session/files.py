@@ -1,4 +1,6 @@
-"""Where the files of --fa-report go, checked before the run, and where the audit in them comes from."""
+"""Where the files of --fa-report go, checked before the run, and where the audit in them comes
+from.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ PACKAGES = ("pytest-fadiag", "torch", "numpy", "pytest", "pytest-xdist")
 
 
 def destination(outputs: Mapping[str, Output], text: str, base: Path) -> tuple[str, Path | None]:
-    """The kind and file of KIND[:DEST]; no file where a variable is not set, as $GITHUB_STEP_SUMMARY."""
+    """The kind and file of KIND[:DEST].
+
+    No file where a variable is not set, as $GITHUB_STEP_SUMMARY.
+    """
     kind, _, place = text.partition(":")
     if kind not in outputs:
         raise AuditError(f"--fa-report={text}: unknown kind; expected {', '.join(outputs)}")
@@ -68,11 +73,12 @@ def origin_of(config: pytest.Config, run: Run) -> Origin:
     """Where the audit of a run comes from; digests of files only where it is written to one."""
     settings, written = run.settings, "report" in run.settings.texts
     paths = [Path(job.path) for job in run.plan.jobs if not job.skip] + run.controls.paths
+    paths += [path for path, _ in run.twins if path not in paths]
     found = {name: known for name in PACKAGES if (known := _version(name))}
     shown = {option.name for option in OPTIONS if option.role == "shows"}
     options = {name: texts for name, texts in settings.texts.items() if name not in shown}
     if settings.cwd != settings.root:  # paths start at the root folder
-        for name in ("checkpoint", "log", "frozen", "expect"):
+        for name in ("checkpoint", "log", "frozen", "bp", "expect"):
             given = [(text, settings.path(name, text)) for text in options.get(name, ())]
             options[name] = tuple(
                 str(path) if path.parent.is_dir() else text for text, path in given

@@ -50,7 +50,9 @@ FIXTURES = (
 
 
 class CheckpointUnderTest:
-    """What ``fa_checkpoint`` gives: ``path`` and ``id``, and read on demand ``method``, ``state_dict``, ``config``, ``test_acc``."""
+    """What ``fa_checkpoint`` gives: ``path`` and ``id``, and read on demand ``method``,
+    ``state_dict``, ``config``, ``test_acc``.
+    """
 
     def __init__(self, run: Run, job: Job) -> None:
         self.job, self.path, self.id, self._run = job, Path(job.path), job.id, run
@@ -78,13 +80,17 @@ class ReportUnderTest(DiagnosticReport, frozen=True, kw_only=True):
     expected: Keys | None = None
 
     def check(self, expected: Any = None) -> None:
-        """Raise an ``AssertionError`` unless exactly the expected diagnostics fire: those of the marker or the record."""
+        """Raise an ``AssertionError`` unless exactly the expected diagnostics fire: those of the
+        marker or the record.
+        """
         __tracebackhide__ = True
         super().check(self.expected or () if expected is None else expected)
 
 
 class DiagnosticUnderTest:
-    """What ``fa_diagnostic`` gives: one finding (``status``, ``value``, ``threshold``, ``headline``) of a ``report``."""
+    """What ``fa_diagnostic`` gives: one finding (``status``, ``value``, ``threshold``,
+    ``headline``) of a ``report``.
+    """
 
     def __init__(
         self, node: pytest.Item, report: Report, finding: Finding, outcome: Outcome
@@ -95,7 +101,10 @@ class DiagnosticUnderTest:
         return getattr(self.finding, name)
 
     def check(self) -> None:
-        """Raise an ``AssertionError`` if the diagnostic fires, skip if it was not measured; a record may say otherwise."""
+        """Raise an ``AssertionError`` if the diagnostic fires, skip if it was not measured.
+
+        A record may say otherwise.
+        """
         __tracebackhide__ = True
         keys, expected, changed = self._node.stash[KEYS], self._node.stash[EXPECTED], ""
         if expected is not None and self.outcome is Outcome.FAILED:
@@ -109,7 +118,9 @@ class DiagnosticUnderTest:
 
 
 def as_job(run: Run, value: object) -> Job:
-    """The job of what a fixture or a parametrised test calls its checkpoint: the plugin's own object, or a path."""
+    """The job of what a fixture or a parametrised test calls its checkpoint: the plugin's own
+    object, or a path.
+    """
     if isinstance(value, CheckpointUnderTest):
         return value.job
     if isinstance(value, (str, os.PathLike)):
@@ -126,13 +137,14 @@ def as_job(run: Run, value: object) -> Job:
         )
     if not isinstance(value, Job):
         raise AuditError(
-            f"the fixture fa_checkpoint gave a {type(value).__name__}; expected the path of a checkpoint"
+            f"the fixture fa_checkpoint gave a {type(value).__name__}; expected the path of a "
+            "checkpoint"
         )
     return value
 
 
 def jobs_of(run: Run, node: Any) -> list[Job]:
-    """What a written test runs over: the checkpoints of its marker, else those that the run names."""
+    """What a written test runs over: its marker's checkpoints, else those that the run names."""
     keywords, settings = marked(node), run.settings
     paths = keywords.get("checkpoint") or (
         settings.texts.get("checkpoint") if "seeds" in keywords else None
@@ -152,12 +164,14 @@ def jobs_of(run: Run, node: Any) -> list[Job]:
         )
     if not jobs:
         raise AuditError(
-            f"{node.name} needs a checkpoint: add --fa-checkpoint=PATH, fa_checkpoint in the ini file or "
+            f"{node.name} needs a checkpoint: add --fa-checkpoint=PATH, fa_checkpoint in the "
+            "ini file or "
             f"@pytest.mark.{MARKER}(checkpoint=PATH)"
         )
     if all(job.skip for job in jobs):
         raise AuditError(
-            f"none of its checkpoints exists; --fa-missing=skip lets some be absent\n  {jobs[0].path}"
+            "none of its checkpoints exists; --fa-missing=skip lets some be absent\n  "
+            f"{jobs[0].path}"
         )
     return jobs
 
@@ -206,7 +220,9 @@ def thresholds(run: Run, request: pytest.FixtureRequest) -> DiagnosticThresholds
 
 
 def asked(run: Run, node: Any, job: Job | None = None) -> tuple[Diagnostic, ...]:
-    """The diagnostics of a test: those of its marker, of a generated test its checkpoint's, else those of the run."""
+    """The diagnostics of a test: those of its marker, of a generated test its checkpoint's, else
+    those of the run.
+    """
     keys = marked(node).get("diagnostics")
     if keys is not None:
         return select(keys)
@@ -222,7 +238,10 @@ def asked(run: Run, node: Any, job: Job | None = None) -> tuple[Diagnostic, ...]
 def report(
     run: Run, request: pytest.FixtureRequest, value: object, limits: DiagnosticThresholds
 ) -> ReportUnderTest:
-    """The report of a test's checkpoint; what fixtures override is measured in this process and not stored."""
+    """The report of a test's checkpoint.
+
+    What fixtures override is measured in this process and not stored.
+    """
     node, job = request.node, as_job(run, value)
     params = node.callspec.params if hasattr(node, "callspec") else {}
     diagnostics, single = asked(run, node, job), get(str(params.get("fa_diagnostic", node.name)))
@@ -271,17 +290,20 @@ def report(
 
 
 def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> DiagnosticUnderTest:
-    """One diagnostic of a report; (e) takes the place of (d) where the control that was supplied is unusable."""
+    """One diagnostic of a report.
+
+    (e) speaks in the test of (d) where the supplied control is unusable or in doubt.
+    """
     node = request.node
     finding = report.finding(getattr(request, "param", None) or node.name)
     keys: Keys = (finding.key,)
     if (
         finding.key == "d"
-        and not finding.measured
+        and not finding.fired
         and "e" in {f.key for f in report.findings} - {*node.stash[ASKED]}
     ):
         depth, keys = report.finding("e"), ("d", "e")
-        said = f"(e) {depth.name} instead of (d): {depth.headline}; {finding.headline}"
+        said = f"(e) {depth.name} with (d): {depth.headline}; {finding.headline}"
         finding = msgspec.structs.replace(depth, headline=said)
     node.stash[KEYS] = keys
     values = {
@@ -303,7 +325,10 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
 
 
 def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
-    """The test of a method over its seeds; what is not in the cache is measured here, so it waits for no other test."""
+    """The test of a method over its seeds.
+
+    What is not in the cache is measured here, so it waits for no other test.
+    """
     __tracebackhide__ = True
     node, group = request.node, request.node.parent.name
     jobs = run.plan.seeds_of(group)
@@ -317,7 +342,8 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
     reports = [run.reports[job.id] for job in jobs if job.id in run.reports] if replaced else None
     if reports is not None and len(reports) < len(jobs):
         raise AuditError(
-            f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints measure: run them all before "
+            f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints "
+            "measure: run them all before "
             f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
         )
     report = run.over_seeds(group, reports)

@@ -1,4 +1,6 @@
-"""An audit as pytest sees it: it takes part in collection and reporting, and runs written tests over checkpoints."""
+"""An audit as pytest sees it: it takes part in collection and reporting, and runs written tests
+over checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -79,11 +81,15 @@ class AuditHooks:
         return report
 
     def parametrize(self, metafunc: pytest.Metafunc) -> None:
-        """Run a written test over its checkpoints and diagnostics; one that audits nothing has no use for the marker."""
+        """Run a written test over its checkpoints and diagnostics.
+
+        One that audits nothing has no use for the marker.
+        """
         node = metafunc.definition
         if set(FIXTURES).isdisjoint(metafunc.fixturenames):
             raise pytest.Collector.CollectError(
-                f"{node.nodeid}: @pytest.mark.{MARKER} on a test without a fixture such as fa_report: add one, or "
+                f"{node.nodeid}: @pytest.mark.{MARKER} on a test without a fixture such as "
+                "fa_report: add one, or "
                 "move the marker to the tests that have one"
             )
         try:
@@ -144,7 +150,9 @@ def collectors(session: pytest.Session, run: Run) -> list[AuditCollector]:
 
 
 def _takes(metafunc: pytest.Metafunc, name: str) -> bool:
-    """Whether a test leaves the values of a fixture to the plugin: it neither parametrises nor replaces it."""
+    """Whether a test leaves the values of a fixture to the plugin: it neither parametrises nor
+    replaces it.
+    """
     if name not in metafunc.fixturenames:
         return False
     for mark in metafunc.definition.iter_markers("parametrize"):

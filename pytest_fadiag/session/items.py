@@ -41,7 +41,10 @@ class AuditCollector(pytest.Collector):
 
 
 def overridden(node: Any, name: str) -> Any:
-    """The definition of a fixture where a repo replaces the plugin's; ``None`` where it does not."""
+    """The definition of a fixture where a repo replaces the plugin's.
+
+    ``None`` where it does not.
+    """
     definitions = node.session._fixturemanager.getfixturedefs(name, node)
     last = definitions[-1] if definitions else None
     return None if last is None or last.func.__module__.startswith("pytest_fadiag.") else last

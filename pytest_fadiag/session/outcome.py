@@ -1,4 +1,6 @@
-"""What becomes of a test of the audit, how its failure reads, and the row that its report carries to the summary."""
+"""What becomes of a test of the audit, how its failure reads, and the row that its report carries
+to the summary.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,19 @@ MARGIN: pytest.StashKey[Margin] = pytest.StashKey()
 TOLD: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """By the text of an error the test that told it first."""
 ROW, MARGIN_ROW = "fa_row", "fa_margin"
-"""The attributes of a test report that carry what it found as plain values, also from xdist's workers."""
+"""The attributes of a test report that carry what it found as plain values, also from xdist's
+workers.
+"""
 ADVICE = "update the record (--fa-update-expect) or the marker's expect= if that is right"
 
 
 def judge(
     finding: Finding, keys: Sequence[str], expected: Keys | None, required: Sequence[str]
 ) -> Outcome:
-    """What becomes of the test of a finding; ``expected`` are the keys recorded to fire, ``None`` without a record."""
+    """What becomes of the test of a finding.
+
+    ``expected`` are the keys recorded to fire, ``None`` without a record.
+    """
     if finding.error or (finding.status is Status.NOT_MEASURED and finding.key in required):
         return Outcome.ERROR
     found = None if not finding.measured else "FIRE" if finding.fired else "PASS"
@@ -48,7 +55,8 @@ def settle(
 ) -> None:
     """Skip, raise or return as an outcome says; what is expected to fire is a strict xfail.
 
-    ``changed`` is what a record says: a difference from it fails by itself, whatever --runxfail does.
+    ``changed`` is what a record says: a difference from it fails by itself, whatever --runxfail
+    does.
     """
     __tracebackhide__ = True
     if outcome is Outcome.SKIPPED:
@@ -67,7 +75,9 @@ def settle(
 
 
 def text_of(report: Report, keys: Sequence[str]) -> str:
-    """What a failing test shows: its own diagnostic in full, one line for each other one, and the verdict."""
+    """What a failing test shows: its own diagnostic in full, one line for each other one, and the
+    verdict.
+    """
     seed = "" if report.seed is None else f", seed {report.seed}"
     others = [
         f"({f.key}) {f.name}: {f.outcome}: {f.headline}"
@@ -123,7 +133,10 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
 
 
 def _longrepr(item: pytest.Item, error: AuditError | AuditFailure, name: str) -> Any:
-    """The text of an audit's failure in the place of a traceback; an error that was told before points to that test."""
+    """The text of an audit's failure in the place of a traceback.
+
+    An error that was told before points to that test.
+    """
     text = printable(str(error))
     if isinstance(error, AuditError):
         first = item.config.stash.setdefault(TOLD, {}).setdefault(text, item.nodeid)

@@ -1,4 +1,7 @@
-"""What a run audits, by which tests: a function of settings, arguments and file names; no file is opened."""
+"""What a run audits, by which tests: a function of settings, arguments and file names.
+
+No file is opened.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ class Plan(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...] = ()
     """Those that get tests of their own."""
     named: tuple[Job, ...] = ()
-    """All that options and arguments name: the seeds of margins, and what written tests run over."""
+    """All that options and arguments name: the seeds of margins, and what written tests run over.
+    """
     margins: tuple[str, ...] = ()
     """The groups whose margin over seeds is tested."""
     rest: tuple[str, ...] | None = None
@@ -65,7 +69,9 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def real_files(path: Path, kind: Kind) -> list[str]:
-    """The file itself, else the network or the files of the folder, else those that the glob matches."""
+    """The file itself, else the network or the files of the folder, else those that the glob
+    matches.
+    """
     fits = is_checkpoint if kind == "checkpoint" else is_log
     if path.is_dir():
         model = model_file(path) if kind == "checkpoint" else None
@@ -93,7 +99,9 @@ def real_files(path: Path, kind: Kind) -> list[str]:
 def diagnostics_for(
     settings: Settings, kind: Kind = "checkpoint", credit: bool = False
 ) -> tuple[Diagnostic, ...]:
-    """Which diagnostics run: a published form or an explicit list literally, else by what was supplied."""
+    """Which diagnostics run: a published form or an explicit list literally, else by what was
+    supplied.
+    """
     if settings.protocol is not None:
         return select(PROTOCOLS[settings.protocol].keys)
     if settings.diagnostics is not None:
@@ -116,13 +124,17 @@ def make_jobs(
     expand: Expand = real_files,
     credited: Callable[[Path], bool] = records_credit,
 ) -> list[Job]:
-    """The files behind paths, globs and folders as jobs, sorted by id; a missing file is an error unless it may be."""
+    """The files behind paths, globs and folders as jobs, sorted by id.
+
+    A missing file is an error unless it may be.
+    """
     found: dict[str, tuple[int | None, str]] = {}
     seeds = settings.seeds if seeds is None else seeds
     for pattern in patterns:
         if "{seed}" in pattern and not seeds:
             raise AuditError(
-                f"{what} {pattern!r} has {{seed}}, but no seeds are given; add --fa-seeds=42,123,456"
+                f"{what} {pattern!r} has {{seed}}, but no seeds are given; add "
+                "--fa-seeds=42,123,456"
             )
         for seed in seeds if "{seed}" in pattern else [None]:
             path = base / os.path.expanduser(pattern.replace("{seed}", str(seed)))
@@ -165,12 +177,17 @@ def make_jobs(
 
 
 def required(asked: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The keys of an explicit list: (d) without a control stays a skip, and «all» are those that can be measured."""
+    """The keys of an explicit list: (d) without a control stays a skip, and «all» are those that
+    can be measured.
+    """
     return tuple(d.key for d in select(asked) if d.key != "d") if asked and asked != "all" else ()
 
 
 def make_ids(paths: Collection[str], root: Path, known: Mapping[str, str]) -> dict[str, str]:
-    """Below the root folder the relative path; elsewhere the shortest end of the path that no other file has."""
+    """Below the root folder the relative path.
+
+    Elsewhere the shortest end of the path that no other file has.
+    """
     ids = dict(known)
     outside = [Path(path).parts for path in {*paths, *known} if not Path(path).is_relative_to(root)]
     for path in sorted(paths, key=lambda path: not Path(path).is_relative_to(root)):
@@ -191,7 +208,10 @@ def make_ids(paths: Collection[str], root: Path, known: Mapping[str, str]) -> di
 
 
 def with_groups(jobs: Iterable[Job]) -> list[Job]:
-    """The jobs with their margins over seeds: a method with two or more seeds; in each folder if seeds occur twice."""
+    """The jobs with their margins over seeds: a method with two or more seeds.
+
+    In each folder if seeds occur twice.
+    """
     jobs = list(jobs)
     names: dict[str, str] = {}
     for by_folder in (False, True):
@@ -222,7 +242,9 @@ class Typed(msgspec.Struct):
     """What is left to pytest."""
 
     def read(self, settings: Settings, argument: str, named: Sequence[Job], expand: Expand) -> None:
-        """One argument: a path, or an id as pytest prints it, from the root folder or seen from the working folder."""
+        """One argument: a path, or an id as pytest prints it, from the root folder or seen from the
+        working folder.
+        """
         name, *tests = argument.split("::")
         path = os.path.abspath(settings.cwd / name)
         ids = (name, Path(os.path.relpath(path, settings.root)).as_posix())
@@ -306,7 +328,8 @@ def make_plan(
     jobs = [_only(job, picked[job.path]) if job.path in picked else job for job in jobs]
     if jobs and all(job.skip for job in jobs):
         raise AuditError(
-            f"none of the files to audit exists; --fa-missing=skip lets some be absent\n  {jobs[0].path}"
+            "none of the files to audit exists; --fa-missing=skip lets some be absent\n  "
+            f"{jobs[0].path}"
         )
     if settings.only and not (jobs or margins):
         raise AuditError("--fa-only: nothing to audit is named; add --fa-checkpoint or --fa-log")

@@ -1,4 +1,7 @@
-"""What one process was asked to audit, resolved once; and the report of any checkpoint or log of it."""
+"""What one process was asked to audit, resolved once.
+
+And the report of any checkpoint or log of it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ from ..judge.seeds import SeedReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..load.controls import Controls, parse_controls
 from ..load.logs import read_log
+from ..load.names import identify
 from ..load.specs import check_factory, is_factory
 from ..show.audit import Keys
 from .expect import Expectations, check_update
@@ -32,7 +37,10 @@ from .settings import Settings
 
 
 class Run:
-    """Settings, plan, controls, record and auditor of one process; workers are sent the plan of their controller."""
+    """Settings, plan, controls, record and auditor of one process.
+
+    Workers are sent the plan of their controller.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.worker: dict[str, Any] = getattr(config, "workerinput", {}).get("fadiag", {})
@@ -64,7 +72,8 @@ class Run:
         torchvision = str(setup.model).startswith("torchvision:")
         if setup.model and not torchvision and not is_factory(str(setup.model)):
             raise AuditError(
-                f"--fa-model: expected package.module:factory or torchvision:NAME, not {setup.model!r}"
+                "--fa-model: expected package.module:factory or torchvision:NAME, not "
+                f"{setup.model!r}"
             )
         factories = {
             name: str(spec)
@@ -77,6 +86,7 @@ class Run:
             sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)
         for name, spec in factories.items():
             check_factory(spec, name)
+        _ = self.twins  # refused at the start where there are none
         self.auditor = Auditor(
             setup, cache=Cache(self._cache_folder(config), _warn), registry=self.registry
         )
@@ -84,7 +94,7 @@ class Run:
         """What was measured with the fixtures of a conftest, by test."""
 
     def _cache_folder(self, config: pytest.Config) -> Path | None:
-        """In pytest's cache; where there is none, what the workers of a run share while it lasts."""
+        """In pytest's cache; where there is none, what workers share while a run lasts."""
         if not self.settings.no_cache and hasattr(config, "cache"):
             return config.cache.mkdir("fadiag") if config.cache else None
         return Path(self.worker["shared"]) if "shared" in self.worker else None
@@ -108,6 +118,8 @@ class Run:
                 overrides=overrides,
                 seed=job.seed,
                 protocol=protocol,
+                twins=[path for path, seed in self.twins if seed == job.seed]
+                or [path for path, _ in self.twins],
             )
         log = read_log(path, batch=self.settings.log_batch, columns=self.settings.log_columns)
         chosen, problem = None, ""
@@ -119,6 +131,18 @@ class Run:
         report = log.report(chosen, thresholds, diagnostics)
         return report.replace(control_problem=problem, seed=seed, protocol=protocol)
 
+    @cached_property
+    def twins(self) -> list[tuple[Path, int | None]]:
+        """The BP networks that others are compared with, and their seeds."""
+        if "bp" in self.settings.texts:
+            paths = [self.settings.path("bp", value) for value in self.settings.texts["bp"]]
+            files = [Path(file) for path in paths for file in real_files(path, "checkpoint")]
+            if not files:
+                raise AuditError(f"--fa-bp: no such checkpoint\n  {paths[0]}")
+            return [(file, identify(file)[1]) for file in files]
+        jobs = [one for one in self.plan.named if one.kind == "checkpoint" and not one.skip]
+        return [(Path(one.path), one.seed) for one in jobs if one.method == "bp"]
+
     def over_seeds(self, group: str, reports: Sequence[Report] | None = None) -> SeedReport | str:
         """The margin of a method over its seeds, or why there is none."""
         jobs = self.plan.seeds_of(group)
@@ -128,9 +152,8 @@ class Run:
         for job, report in zip(jobs, reports, strict=True):
             finding = report.finding("d")
             if finding.error or report.nonfinite_outputs:
-                raise AuditError(
-                    f"{job.id}: {finding.error or 'its outputs are not finite, so it has no margin'}"
-                )
+                problem = finding.error or "its outputs are not finite, so it has no margin"
+                raise AuditError(f"{job.id}: {problem}")
             if not finding.measured:
                 return f"{job.id}: {finding.headline}" if report.control else finding.headline
         return SeedReport.of(jobs[0].method, reports, thresholds.frozen_acc_margin_pp)

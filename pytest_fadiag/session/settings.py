@@ -1,4 +1,6 @@
-"""What one run of pytest is asked to do: marker over command line over ini file over default, decided here alone."""
+"""What one run of pytest is asked to do: marker over command line over ini file over default,
+decided here alone.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,9 @@ class Settings:
         )
 
     def path(self, option: str, text: str) -> Path:
-        """A path of an option: what is typed starts in the working folder, what the ini file says in the root folder."""
+        """A path of an option: what is typed starts in the working folder, what the ini file says
+        in the root folder.
+        """
         return (self.cwd if option in self.typed else self.root) / os.path.expanduser(text)
 
 
@@ -134,7 +138,10 @@ def _said_of(option: str, typed: Collection[str]) -> Iterator[None]:
 
 
 def _texts(config: pytest.Config, option: Option) -> tuple[str, ...]:
-    """What an option is set to: the command line's values, else the ini file's; thresholds of both."""
+    """What an option is set to: the command line's values, else the ini file's.
+
+    Thresholds of both.
+    """
     line = config.getoption(option.key, None)
     try:
         ini: Any = config.getini(option.key) if option.ini else None
@@ -152,7 +159,10 @@ def _texts(config: pytest.Config, option: Option) -> tuple[str, ...]:
 
 
 def _data(config: pytest.Config, spec: str, base: Path) -> str:
-    """The SPEC of the data with an absolute path; one that is not built in may be another package's."""
+    """The SPEC of the data with an absolute path.
+
+    One that is not built in may be another package's.
+    """
     try:
         kind, place = parse_data(spec, base)
     except AuditError:
@@ -172,7 +182,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def marked(node: pytest.Item | pytest.Collector) -> dict[str, Any]:
-    """The keywords of the markers on a test, its class and its module, by full names; the closest wins, key by key."""
+    """The keywords of the markers on a test, its class and its module, by full names.
+
+    The closest wins, key by key.
+    """
     merged: dict[str, Any] = {}
     for mark in reversed(list(node.iter_markers(MARKER))):
         if mark.args:

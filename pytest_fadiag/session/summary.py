@@ -27,7 +27,10 @@ DIED = "its worker died"
 
 
 class Summary:
-    """Takes rows from test reports, in this process or from workers; prints and writes once, at the end."""
+    """Takes rows from test reports, in this process or from workers.
+
+    Prints and writes once, at the end.
+    """
 
     def __init__(self, config: pytest.Config, run: Run) -> None:
         self.config, self.run = config, run
@@ -48,7 +51,10 @@ class Summary:
         self.expected = [row for nodeid in nodeids for row in self._row(nodeid, Outcome.NOT_RUN)]
 
     def _row(self, nodeid: str, outcome: Outcome, reason: str = "") -> Iterable[Row]:
-        """The row of a generated test that said nothing itself; that of a margin is put in its place."""
+        """The row of a generated test that said nothing itself.
+
+        That of a margin is put in its place.
+        """
         name, _, test = nodeid.rpartition("::")
         job, diagnostic = (
             next((job for job in self.run.plan.jobs if job.id == name), None),
@@ -82,7 +88,10 @@ class Summary:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the row off a report, which pytest keeps to the end; a worker that died leaves a report without one."""
+        """Take the row off a report, which pytest keeps to the end.
+
+        A worker that died leaves a report without one.
+        """
         row, margin = report.__dict__.pop(ROW, None), report.__dict__.pop(MARGIN_ROW, None)
         if str(report.outcome) == "rerun":
             return  # of pytest-rerunfailures: the last time counts
@@ -150,7 +159,10 @@ class Summary:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the record and the files, each whole; one that cannot be written costs the exit code, not the others."""
+        """Write the record and the files, each whole.
+
+        One that cannot be written costs the exit code, not the others.
+        """
         if signal.getsignal(signal.SIGTERM) is _interrupt:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if _ran_nothing(session.config, session.exitstatus) or not (
@@ -180,7 +192,9 @@ class Summary:
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """End as Ctrl-C does: SIGTERM is how Slurm and CI runners end a job. What follows is already the end."""
+    """End as Ctrl-C does: SIGTERM is how Slurm and CI runners end a job. What follows is already
+    the end.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt("SIGTERM")
 

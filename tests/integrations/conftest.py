@@ -1,4 +1,4 @@
-"""Other packages import torchvision, whose build may be for another torch: it is imported first, as the audit does it."""
+"""Other packages import torchvision, whose build may be for another torch: it goes first."""
 
 from __future__ import annotations
 

@@ -25,21 +25,23 @@ BATCHES = [
 ]
 
 
-def network(scale: float = 1.0) -> Any:
+def network() -> Any:
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
     images = {"image_size": 28, "patch_size": 7, "num_channels": 1, "intermediate_size": 32}
-    torch.manual_seed(0)
     config = transformers.ViTConfig(num_labels=10, **sizes, **images)
-    model = transformers.ViTForImageClassification(config)
-    with torch.no_grad():
-        next(p for p in model.parameters() if p.shape == (16, 32)).mul_(scale)
-    return model
+    return transformers.ViTForImageClassification(config)
 
 
-def train(model: Any, callback: FadiagCallback, epochs: int, folder: Path) -> Any:
+@pytest.mark.filterwarnings("ignore")
+def test_every_epoch_is_recorded_a_guard_ends_the_run_and_its_folder_is_the_network(
+    tmp_path: Path,
+) -> None:
+    path, model = tmp_path / "dfa_s1.jsonl", network()
+    next(p for p in model.parameters() if p.shape == (16, 32)).data.mul_(1e6)
+    guard = Guard(Recorder(path, BATCHES), after=2)
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder),
-        num_train_epochs=epochs,
+        output_dir=str(tmp_path),
+        num_train_epochs=9,
         per_device_train_batch_size=128,
         learning_rate=1e-4,
         report_to=[],
@@ -48,29 +50,14 @@ def train(model: Any, callback: FadiagCallback, epochs: int, folder: Path) -> An
         disable_tqdm=True,
     )
     samples = [{"pixel_values": x, "labels": y} for x, y in zip(X, Y, strict=True)]
-    trainer = transformers.Trainer(
-        model=model, args=arguments, train_dataset=samples, callbacks=[callback]
-    )
-    trainer.train()
-    return trainer
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_every_epoch_is_recorded_and_the_saved_folder_is_the_network(tmp_path: Path) -> None:
-    path, model = tmp_path / "bp_s1.jsonl", network()
-    trainer = train(model, FadiagCallback(Recorder(path, BATCHES)), 2, tmp_path)
+    callbacks = [FadiagCallback(guard)]
+    trainer = transformers.Trainer(model, arguments, train_dataset=samples, callbacks=callbacks)
+    with pytest.warns(UserWarning, match="stopped at epoch 2"):
+        trainer.train()
     base = read_log(path).base
     assert base.log is not None and [epoch.epoch for epoch in base.log.epochs] == [1, 2]
     assert len(base.residual_norms) == 4
     trainer.save_model(str(tmp_path / "bp_s1"))
     saved = model_file(tmp_path / "bp_s1")
-    assert saved is not None
-    built = build_network(load_checkpoint(saved), network(2.0)).eval()
+    built = build_network(load_checkpoint(saved), network()).eval()
     assert torch.equal(built(X[:4]).logits, model.eval()(X[:4]).logits)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_guard_ends_a_run(tmp_path: Path) -> None:
-    guard = Guard(Recorder(tmp_path / "dfa_s1.jsonl", BATCHES), after=2)
-    with pytest.warns(UserWarning, match=r"stopped at epoch 2"):
-        train(network(1e6), FadiagCallback(guard), 9, tmp_path)

@@ -6,9 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import BP, healthy, probed
+from builders import BP, floored, healthy, probed
 
-from pytest_fadiag.judge.control import Control, ControlKind, Doubt, Fingerprint, Severity
+from pytest_fadiag.judge.control import (
+    Control,
+    ControlKind,
+    Doubt,
+    Fingerprint,
+    Severity,
+    unlike,
+)
 from pytest_fadiag.judge.records import Score
 from pytest_fadiag.judge.report import Report
 
@@ -64,10 +71,11 @@ def test_one_digest_of_all_matrices() -> None:
 
 
 def with_control(value: float, images: int | None = 10_000, **changes: Any) -> Report:
-    fields = ("source", "method", "seed", "kind", "probes", "data", "doubts")
-    own = {name: changes.pop(name) for name in fields if name in changes}
-    data = own.pop("data", None)
-    return healthy(control=Control(Score(value, images, data=data), **own), **changes)
+    known = {*Control.__struct_fields__, "data", "settings"} - {"score", "config", "inputs"}
+    own = {name: changes.pop(name) for name in known & changes.keys()}
+    data, config = own.pop("data", None), own.pop("settings", {})
+    score = Score(value, images, data=data)
+    return healthy(control=Control(score, config=config, **own), **changes)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +96,19 @@ def with_control(value: float, images: int | None = 10_000, **changes: Any) -> R
             "accuracy 0.7000, linear probe of h_0 0.7300",
         ),
         (with_control(0.7, probes=(0.71,)), None, ""),
-        (probed(with_control(0.7), 0.73, 0.9, null=None), "warning", "linear probe of h_0 0.7300"),
+        (probed(with_control(0.7), 0.73, 0.77, null=None), "warning", "linear probe of h_0 0.7300"),
+        (with_control(0.9, probes=(0.73,), balanced=0.7), "warning", "accuracy 0.7000, linear"),
+        (floored(with_control(0.76)), "warning", "linear readout of the inputs 0.7930"),
+        (floored(with_control(0.76), readout=0.77), None, ""),
+        (
+            with_control(0.745, settings={"epochs": 1, "lr": 1e-9}, config={"epochs": 30}),
+            "warning",
+            "the control was trained otherwise: epochs 1, here 30",
+        ),
         (with_control(0.7, kind=ControlKind.UNMARKED), "remark", "cannot confirm that its blocks"),
-        (with_control(0.7, method="fa"), "remark", "the control of fa; bp has none of its own"),
+        (with_control(0.7, method="fa"), "warning", "the control of fa; bp has none of its own"),
         (with_control(0.7, method="bp", seed=42), None, ""),
-        (with_control(0.7, seed=7), "remark", "seed 7, not seed 42"),
+        (with_control(0.7, seed=7), "warning", "seed 7, not seed 42"),
         (with_control(0.7, seed=7).replace(seed=None), None, ""),
     ],
 )
@@ -100,8 +116,29 @@ def test_numbers_tell_against_a_control(made: Report, severity: str | None, said
     assert [doubt.severity.value for doubt in made.doubts] == ([severity] if severity else [])
     assert all(said in doubt.text and doubt.text in made.remarks for doubt in made.doubts)
     assert made.lacks_usable_control == (severity == "invalid")
+    assert made.questions_control == (severity in ("invalid", "warning"))
     assert (made.margin_pp is None) == (severity == "invalid")
     assert (made.verdict == "trustworthy") == (severity in (None, "remark"))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "differ"),
+    [
+        ({"lr": 1e-3}, {"learning_rate": "0.001"}, []),
+        ({"lr": 1e-3, "epochs": 30}, {"LR": 1e-9, "n_epochs": 30}, ["lr 1e-9, here 0.001"]),
+        ({"optimiser": "AdamW"}, {"optimizer": "torch.optim.adamw"}, []),
+        ({"optimiser": "adamw"}, {"opt": "sgd"}, ["optimiser sgd, here adamw"]),
+        ({"data": "/a/Fashion_MNIST/"}, {"dataset": "fashion-mnist"}, []),
+        ({"data": "cifar10"}, {"dataset": "cifar100"}, ["data cifar100, here cifar10"]),
+        ({"batch": 128}, {"batch_size": 64, "epochs": 3}, ["batch size 64, here 128"]),
+        ({"epochs": None, "batch": [1]}, {"epochs": 3, "batch": 2}, []),
+        ({"wd": 0.1, "method": "bp"}, {"wd": 0.2, "method": "fa"}, []),
+    ],
+)
+def test_settings_are_compared_where_both_configs_tell(
+    ours: dict[str, Any], theirs: dict[str, Any], differ: list[str]
+) -> None:
+    assert unlike(ours, theirs) == differ
 
 
 def test_a_control_that_is_something_else_supports_no_claim_on_random_blocks() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import BP, PENALISED, credited, healthy, probed, report
+from builders import BP, PENALISED, credited, floored, healthy, probed, report
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -238,7 +238,12 @@ def against(margin: float, images: int | None = 10_000, **control: Any) -> Repor
         ),
         (against(-5.0, None), "fire", "margin over frozen random blocks below 2 pp"),
         (against(-5.0, kind=ControlKind.SHALLOW), "fire", "worse than no blocks"),
-        (against(-5.0, method="fa"), "fire", "margin over this control below 2 pp"),
+        (
+            against(-5.0, method="fa"),
+            "fire (control in doubt)",
+            "margin over this control below 2 pp",
+        ),
+        (against(3.0, 400), "pass (95 % CI includes 0)", ""),
         (
             against(5.0, doubts=(Doubt(Severity.WARNING, "trained"),)),
             "pass (control in doubt)",
@@ -280,14 +285,38 @@ def test_a_control_that_cannot_be_read_is_an_error_of_its_test() -> None:
         ((0.7, 0.729), (1.0, 2.95), {}, "fire", "gain with depth below 3 pp"),
         ((0.7, 0.71), (-0.5, 2.5), {}, "fire", "no measurable gain with depth"),
         ((0.7, 0.6), (-12.0, -8.0), {}, "fire", "deep blocks reduce linear readability"),
-        ((0.7, 0.75), (4.0, 6.0), {"null": ()}, "likely pass (a bound)", ""),
+        ((0.7, 0.73), (-0.1, 6.1), {}, "not resolved", ""),
+        ((0.7, 0.72), (1.0, 3.0), {}, "not resolved", ""),
+        ((0.7, 0.75), (NAN, NAN), {}, "not resolved", ""),
+        ((0.7, 0.75), None, {}, "pass", ""),
+        # no room: 100 − 94 is twice the minimum, 100 − 94.1 is not; what random blocks gain counts
+        ((0.94, 0.98), (3.5, 4.5), {}, "pass", ""),
+        ((0.941, 0.98), (3.5, 4.5), {}, "not resolved", ""),
+        ((0.92, 0.98), (3.0, 5.0), {"null": ((0.92, 0.945),) * 2}, "not resolved", ""),
+        ((0.92, 0.98), (3.1, 5.0), {"null": ((0.92, 0.94),) * 2}, "pass", ""),
+        ((0.977, 0.99), (1.0, 1.6), {}, "not resolved", ""),
+        ((0.977, 0.9), (-9.0, -6.0), {}, "fire", "deep blocks reduce linear readability"),
+        ((0.977, 0.99), (1.0, 1.6), {"null": ()}, "not resolved", ""),
+        # no null: the gain bounds the utility from above
+        ((0.7, 0.75), (4.0, 6.0), {"null": ()}, "not resolved", ""),
         ((0.7, 0.71), (0.5, 1.5), {"null": ()}, "fire", "gain with depth below 3 pp"),
+        # two draws that differ by more than the minimum; what random blocks lose does not count
+        ((0.7, 0.8), (6.0, 10.0), {"null": ((0.7, 0.7), (0.7, 0.74))}, "not resolved", ""),
+        ((0.7, 0.71), (-3.0, 1.0), {"null": ((0.7, 0.7), (0.7, 0.74))}, "not resolved", ""),
+        ((0.7, 0.8), (9.0, 11.0), {"null": ((0.7, 0.5), (0.7, 0.6))}, "pass", ""),
         (
-            (0.7, 0.8),
-            (9.0, 11.0),
+            (0.7, 0.6),
+            (-12.0, -8.0),
             {"null": ((0.7, 0.7), (0.7, 0.74))},
-            "pass (null varies between initialisations)",
-            "",
+            "fire",
+            "deep blocks reduce linear readability",
+        ),
+        (
+            (0.977, 0.9),
+            (-9.0, -6.0),
+            {"as_initialised": (0,)},
+            "fire (blocks at initialisation)",
+            "blocks are still at initialisation",
         ),
         (
             (0.7, 0.75),
@@ -320,6 +349,18 @@ def test_depth_must_help_beyond_random_blocks(
     depth = msgspec.structs.replace(made.depth, interval=interval, **changes)  # type: ignore[type-var]
     finding = made.replace(depth=depth).finding("e")
     assert (finding.outcome, finding.claim) == (status, claim)
+    assert finding.measured == (not status.startswith("not"))
+
+
+def test_what_is_not_resolved_says_why() -> None:
+    full = probed(healthy(), 0.977, 0.99, null=0.977).finding("e").headline
+    assert full == "the embedding already decodes 97.7 %: 2.3 pp are left, 6 are needed"
+    wide = probed(healthy(), 0.7, 0.725, null=0.7).finding("e").headline
+    assert wide == "depth utility +2.50 pp, 95 % CI [+1.50, +3.50]: undecided at 3 pp"
+    assert "no null: none was" in probed(healthy(), 0.7, 0.8, null=None).finding("e").headline
+    one = probed(healthy(residual_norms=[1, 2], bp_grad_norms=[1, 1]), 0.7, 0.8, null=0.7)
+    assert one.verdict == "trustworthy" and "step" not in one.lines("e")
+    assert "step" in probed(healthy()).lines("e")
 
 
 def test_random_blocks_that_lose_take_nothing_off_the_gain() -> None:
@@ -334,6 +375,48 @@ def test_blocks_without_a_part_in_the_gain_are_named() -> None:
     assert "a.1, a.2, a.3: no measurable gain for a linear probe" in made.remarks
     assert "no measurable gain over re-initialised blocks (95 % CI): a.1, a.3" in made.lines("e")
     assert "a.2 loses" in made.lines("e")
+    wide = made.replace(depth=msgspec.structs.replace(made.depth, interval=(-1.0, 37.0)))  # type: ignore[type-var]
+    one = probed(healthy(), 0.7, 0.8, null=0.7)
+    one = one.replace(depth=msgspec.structs.replace(one.depth, step_intervals=((-1.0, 1.0),)))  # type: ignore[type-var]
+    for other in (wide, one):
+        assert not any("no measurable gain" in remark for remark in other.remarks)
+
+
+# --- (g) ---
+
+
+@pytest.mark.parametrize(
+    ("bounds", "status", "said"),
+    [
+        ((7.0, 9.0), "pass", "network − readout +8.00 pp, 95 % CI [+7.00, +9.00]"),
+        ((-1.0, 3.0), "pass", "+1.00 pp, 95 % CI [−1.00, +3.00]: no evidence that the network"),
+        ((-3.0, 0.0), "pass", "−1.50 pp, 95 % CI [−3.00, +0.00]: no evidence"),
+        ((-15.0, -0.1), "fire", "a linear readout of the inputs beats the network: network −"),
+    ],
+)
+def test_a_linear_readout_of_the_inputs_is_the_floor(
+    bounds: tuple[float, float], status: str, said: str
+) -> None:
+    made = floored(healthy(), *bounds)
+    finding = made.finding("g")
+    assert finding.outcome == status and said in finding.headline
+    assert made.verdict.startswith("needs walk-back: a linear readout") == finding.fired
+    assert ("more accurate by 7.55 pp. This says nothing about credit." in str(made)) == (
+        finding.fired
+    )
+    assert "784 values per input, λ/n 0.0100" in made.lines("g")
+
+
+def test_without_a_readout_nothing_is_decided() -> None:
+    made = floored(healthy())
+    assert made.replace(floor=None).finding("g").outcome == "not measured"
+    assert made.replace(floor=None).verdict == "trustworthy"
+    few = msgspec.structs.replace(made.floor, readout=None, problem="900 images are too few")  # type: ignore[type-var]
+    assert "(g) linear-floor: not measured\n    900 images are too few" in str(
+        made.replace(floor=few)
+    )
+    left = msgspec.structs.replace(made.floor, left_out=(3, 7), reduced="average-pooled")  # type: ignore[type-var]
+    assert "not counted: class 3 and 7" in made.replace(floor=left).lines("g")
 
 
 # --- (f) ---
@@ -374,16 +457,29 @@ def test_the_embedding_is_shown_and_not_counted() -> None:
 def test_credit_below_the_floor_against_the_gradient_or_equal_to_it_is_said() -> None:
     low = credited(healthy(bp_grad_norms=[1e-9] * 5), 0.9)
     assert low.finding("f").causes == ("reference below the floor",)
-    assert "Check the sign" in credited(healthy(), -0.9, 0.9).finding("f").explanation
+    question = "Does the credit have the sign of a gradient?"
+    assert question in credited(healthy(), -0.9, 0.9).finding("f").explanation
+    assert question not in credited(healthy(), -0.9, 0.9, 0.9).finding("f").explanation
+    stream = StreamInfo(blocks=("net.0", "net.1"), residual=True)
+    named = credited(healthy(stream=stream), 0.9, 0.8).lines("f")
+    assert "h_1: output of net.0; h_2: output of net.1" in named and "output of" not in low.lines(
+        "f"
+    )
     assert "it is returning the BP gradient" in credited(healthy(), 1.0, 1.0).lines("f")
     assert "nothing" not in credited(healthy(), diagnostics=("a",)).verdict
     assert "shown, not judged" in str(credited(healthy(), diagnostics=("a", "b", "c", "d")))
 
 
-def test_without_a_proven_reference_b_c_and_f_are_errors() -> None:
+def test_without_a_stream_or_a_proven_reference_what_rests_on_it_is_an_error() -> None:
     made = credited(healthy())
     from pytest_fadiag.judge.records import Reference
 
+    refused = floored(made, stream_problem="2 towers", residual_norms=(), bp_grad_norms=())
+    assert [finding.key for finding in refused.findings if finding.error] == [*"abcf"]
+    assert refused.finding("d").exact and refused.finding("g").exact
+    assert "stream: refused: 2 towers" in str(refused) and "-growth error;" in refused.verdict
+    with pytest.raises(ValueError, match="residual-growth: no stream: 2 towers"):
+        refused.check()
     unproven = made.replace(reference=Reference(problem="detach"), bp_grad_norms=())
     assert [finding.key for finding in unproven.findings if finding.error] == ["b", "c", "f"]
     assert unproven.finding("a").exact and unproven.finding("d").exact

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from builders import BP, PENALISED, credited, exploded, healthy, probed, report, traced
+from builders import BP, PENALISED, credited, exploded, floored, healthy, probed, report, traced
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +22,7 @@ from pytest_fadiag.judge.records import (
     Reference,
     Score,
     StreamInfo,
+    Twin,
     plain,
 )
 from pytest_fadiag.judge.report import Report
@@ -34,6 +35,19 @@ def warned(made: Report) -> Report:
     assert made.control is not None
     doubt = Doubt(Severity.WARNING, "control of a different architecture", other=True)
     return made.replace(control=msgspec.structs.replace(made.control, doubts=(doubt,)))
+
+
+def measured_as(network: float, *probes: float) -> Report:
+    """Without a control, with (e) and the network's own class-balanced accuracy."""
+    made = probed(BP.replace(control=None), *probes, null=probes[0])
+    return made.replace(depth=msgspec.structs.replace(made.depth, network=network))  # type: ignore[type-var]
+
+
+def audited_beside(margin: float, *probes: float, **depth: Any) -> Report:
+    """A network of another rule with (d) and (e), as audited on a task that BP was trained on."""
+    control = Control(Score(round(0.9 - margin / 100, 6), 10_000))
+    made = probed(healthy(method="dfa", control=control), *probes, null=probes[0])
+    return made.replace(depth=msgspec.structs.replace(made.depth, **depth))  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize(
@@ -59,9 +73,34 @@ def warned(made: Report) -> Report:
         ),
         (
             warned(healthy()),
-            "incomplete: frozen-margin measured against an unsuitable control",
+            "incomplete: frozen-margin measured against a questioned control",
         ),
         (probed(warned(healthy())), "trustworthy"),
+        (probed(warned(healthy()), 0.7, 0.76, null=0.7), "trustworthy"),
+        (
+            probed(warned(healthy()), 0.7, 0.759, null=0.7),
+            "incomplete: frozen-margin measured against a questioned control; depth-utility "
+            "+5.90 pp, below the 6 pp needed without a reliable control",
+        ),
+        (
+            probed(warned(healthy()), 0.96, 0.98),
+            "incomplete: …; depth-utility not resolved",
+        ),
+        (probed(healthy(), 0.7, 0.725, null=0.7), "trustworthy"),
+        (probed(healthy(), 0.7, 0.75), "trustworthy"),
+        (
+            probed(BP.replace(control=None), 0.7, 0.75, null=0.7),
+            "incomplete: frozen-margin not measured; depth-utility +5.00 pp, below the 6 pp …",
+        ),
+        (
+            probed(BP.replace(control=None, control_problem="none fits")),
+            "incomplete: frozen-margin error",
+        ),
+        (
+            credited(floored(exploded(), -9, -6), 0.0),
+            "…baseline; credit is not aligned; a linear readout of the inputs beats the network",
+        ),
+        (floored(healthy(), floor=None), "trustworthy"),
         (probed(BP, diagnostics=(*ABC, "depth-utility")), "trustworthy"),
         (
             probed(healthy(headline_acc=0.77, label_classes=10, label_class_share=0.1), 0.8, 0.9),
@@ -79,7 +118,7 @@ def warned(made: Report) -> Report:
         ),
         (
             probed(BP.replace(control=None), null=None),
-            "incomplete: frozen-margin not measured; depth-utility likely",
+            "incomplete: frozen-margin not measured; depth-utility not resolved",
         ),
     ],
 )
@@ -90,11 +129,87 @@ def test_the_verdict_says_no_more_than_was_measured(made: Report, verdict: str) 
     )
 
 
+@pytest.mark.parametrize(("network", "decides"), [(0.685, True), (0.68, False)])
+def test_a_pass_of_e_decides_nothing_below_the_embedding(network: float, decides: bool) -> None:
+    """Two standard errors of 0.7 against 0.68 on 5,000 images each are 1.85 pp."""
+    made = measured_as(network, 0.7, 0.8)
+    assert made.finding("e").outcome == "pass"
+    assert (made.state(made.finding("e")) == "") == decides
+    assert (made.verdict == "trustworthy") == decides
+
+
+# --- the BP twin ---
+
+
+def bp_twin(margin: float, *probes: float, **changes: Any) -> Twin:
+    """A BP network of a task, with (d), (e) and (g)."""
+    control = Control(Score(round(0.9 - margin / 100, 6), 10_000))
+    null = probes[0] if probes else 0.6
+    return Twin.of([floored(probed(healthy(control=control), *probes, null=null), **changes)])
+
+
+def test_a_twin_says_what_bp_gains_and_whether_the_task_needs_depth() -> None:
+    flat = bp_twin(1.5, 0.7, 0.715)
+    assert (flat.margin_pp, flat.utility_pp, flat.source) == (1.5, 1.5, "bp_s42.pt")
+    assert flat.healthy and not flat.needs_depth
+    assert bp_twin(2.5, 0.7, 0.715).needs_depth and bp_twin(1.5, 0.7, 0.8).needs_depth
+    assert not bp_twin(1.5, 0.97, 0.98).needs_depth  # (e) is not resolved, (d) does not pass
+    assert bp_twin(1.5, 0.97, 0.98, control=None).needs_depth  # nothing is measured
+    for ill in (
+        {"cross_batch_stability": 0.9},
+        {"floor": None},
+        {"residual_norms": [1, 99, 99]},
+        {"bp_grad_norms": [0, 0]},
+    ):
+        assert not bp_twin(1.5, 0.7, 0.715, **ill).healthy
+    two = Twin.of([floored(probed(healthy(seed=s), 0.7, p)) for s, p in ((1, 0.8), (2, 0.9))])
+    assert two.utility_pp == 15 and two.source == "bp_s1.pt, bp_s2.pt"
+
+
+@pytest.mark.parametrize(
+    ("made", "keys"),
+    [
+        (audited_beside(0.5, 0.7, 0.71), ""),  # intervals include 0, or lie above it
+        (audited_beside(-5.0, 0.7, 0.71), "d"),
+        (audited_beside(0.5, 0.7, 0.6), "e"),
+        (audited_beside(0.5, 0.7, 0.71).replace(nonfinite_outputs=3), "d"),
+        (audited_beside(0.5, 0.7, 0.71, as_initialised=(0,)), "e"),
+    ],
+)
+def test_where_bp_gains_as_little_the_task_cannot_tell(made: Report, keys: str) -> None:
+    assert made.fired == ("d", "e")
+    for other in ({"healthy": False}, {"needs_depth": True}):
+        twin = msgspec.structs.replace(bp_twin(1.5, 0.7, 0.715), **other)
+        assert made.replace(twin=twin).fired == ("d", "e")
+    beside = made.replace(twin=bp_twin(1.5, 0.7, 0.715))
+    assert beside.fired == tuple(keys)
+    open_ = [finding for finding in beside.findings if finding.key in "de" and not finding.fired]
+    for finding in open_:
+        assert finding.outcome.startswith("not resolved")
+        assert finding.headline.startswith("BP gains +1.50 pp here: this task cannot tell (")
+    if not keys:
+        both = "frozen-margin not resolved; depth-utility not resolved"
+        assert beside.verdict == f"incomplete: {both}"
+        assert beside.frozen_baseline_undercut is None
+        assert str(beside).count("BP gains +1.50 pp here: this task cannot tell") == 2
+    assert Report.from_dict(beside.to_dict()).fired == beside.fired
+
+
+def test_a_report_gives_the_share_of_what_bp_gains() -> None:
+    made = probed(healthy(headline_acc=0.8), 0.7, 0.75, null=0.7, twin=bp_twin(16, 0.7, 0.8))
+    assert (made.margin_share, made.utility_share) == (0.25, 0.5)
+    assert "BP (bp_s42.pt): margin +16.00 pp; this network reaches 25 % of it" in made.lines("d")
+    assert "BP (bp_s42.pt): depth utility +10.00 pp; this network reaches 50 %" in made.lines("e")
+    assert made.replace(twin=bp_twin(-1.0)).margin_share is BP.margin_share is None
+
+
 def test_a_row_has_the_verdict_of_its_tests() -> None:
     passed = dict.fromkeys("abcd", "")
     assert left_open(passed) == {}
     assert left_open({**passed, "f": "error"}) == {"f": "error"}
-    assert left_open({**passed, "d": "likely", "e": ""}) == {}
+    assert left_open({**passed, "d": "not measured", "e": ""}) == {}
+    assert left_open({**passed, "d": "not resolved", "e": ""}) == {"d": "not resolved"}
+    assert left_open({**dict.fromkeys("abce", ""), "g": "not measured"}) == {}
     assert left_open({}) == dict.fromkeys("abcd", "not measured")
     assert sentence("ad", "d", {}).endswith(
         "exploded; deep blocks fail to beat frozen-random baseline (likely)"
@@ -297,8 +412,8 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
             "the checkpoint's mean 0.5 and std 0.2 were not applied (batches as given)",
         ),
         (
-            probed(report(inputs=Inputs(data="d", by=NormalisedBy.NOTHING, pixels=True)), 0.7, 0.9),
-            "typical of a normalisation mismatch",
+            measured_as(0.318, 0.7, 0.807),
+            "0.3180 is far below a linear probe of h_L (0.8070): the inputs are probably not",
         ),
         (
             healthy(

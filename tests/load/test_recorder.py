@@ -1,14 +1,10 @@
-"""The recorder and the guard: exact numbers, whole lines, resumption, and a training run that they leave as it was."""
+"""The recorder and the guard: exact numbers, whole lines, resumption, an undisturbed run."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +37,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def exploded() -> ResidualMLP:
     """A network whose first block grows the stream by more than the ratio."""
     model = network()
-    with torch.no_grad():
-        model.blocks[0].fc2.weight.mul_(1e3)
+    model.blocks[0].fc2.weight.data.mul_(1e3)
     return model
 
 
@@ -63,22 +58,12 @@ def test_a_recorded_network_is_audited_exactly(path: Path) -> None:
     assert one == two
 
 
-def test_with_an_accuracy_only_the_first_samples_are_read_and_once(path: Path) -> None:
-    x, y = clustered(3000)
-    reads = []
-
-    class Watched:
-        def __iter__(self) -> Any:
-            for batch in in_batches(x, y, 100):
-                reads.append(len(batch[1]))
-                yield batch
-
-    recorder = Recorder(path, Watched())
-    for epoch in (1, 2):
-        recorder.record(epoch, network(), acc=0.5, images=10_000)
-    assert sum(reads) == 1300
-    norms, images = ([entry[key] for entry in lines(path)[1:]] for key in ("hidden_norms", "images"))
-    assert norms[0] == norms[1] and images == [10_000, 10_000]
+def test_with_an_accuracy_only_the_first_1280_samples_are_looked_at(path: Path) -> None:
+    recorder = Recorder(path, [*BATCHES, (torch.full((1, 20), math.nan), torch.tensor([0]))])
+    recorder.record(1, network(), acc=0.5, images=10_000)
+    assert lines(path)[1]["images"] == 10_000
+    with pytest.raises(AuditError, match="NaN"):
+        recorder.record(2, network())
 
 
 def test_the_header_and_numbers_of_ones_own(path: Path) -> None:
@@ -86,22 +71,22 @@ def test_the_header_and_numbers_of_ones_own(path: Path) -> None:
     recorder = Recorder(path, BATCHES, config=options, method="dfa", seed=7, digits=4)
     model = network()
     model.blocks[1].fc1.weight.data.fill_(math.nan)
-    recorder.record(1, model, acc=0.123456789, loss=math.nan, best=torch.tensor(0.25), rates=[math.inf])
+    own = {"loss": math.nan, "best": torch.tensor(0.25), "rates": [math.inf]}
+    recorder.record(1, model, acc=0.123456789, **own)
     recorder.record(2, None, acc=0.2)
     header, entry, last = lines(path)
     assert header["config"] == {"lr": 0.123456789, "out": "x", "method": "fa", "blocks": 4}
     assert (header["recorder"], header["method"], header["seed"]) == ("pytest-fadiag", "dfa", 7)
     assert (entry["loss"], entry["best"], entry["rates"]) == ("NaN", 0.25, ["Infinity"])
     assert entry["acc_eval"] == 0.1235 and last == {"epoch": 2, "acc_eval": 0.2}
-    log = read_log(path, batch=4096)
-    assert (log.method, log.seed) == ("dfa", 7)
-    assert log.base.log is not None and log.base.log.gradient_batch == 128
-    report = log.report(0.1).at(log.base.log.epochs[0])
-    assert report.fired == ("a", "b", "c", "d"), "what is not finite fires"
+    report = read_log(path, batch=4096).report(0.1)
+    assert (report.method_name, report.seed) == ("dfa", 7)
+    assert report.log is not None and report.log.gradient_batch == 128
+    assert report.at(report.log.epochs[0]).fired == ("a", "b", "c", "d"), "it is not finite"
 
 
 def test_a_training_run_does_not_notice_the_recorder(path: Path) -> None:
-    """The same weights to the last bit, with dropout, a forward that counts, and a shuffling loader."""
+    """The same weights to the last bit, with dropout, a forward that counts, a shuffling loader."""
 
     class Counting(nn.Module):
         def __init__(self) -> None:
@@ -124,36 +109,33 @@ def test_a_training_run_does_not_notice_the_recorder(path: Path) -> None:
                 nn.functional.cross_entropy(model(x), y).backward()
                 optimiser.step()
             if recorder is not None:
-                gradients = [p.grad for p in model.parameters()]
                 wrapped = model if epoch else nn.DataParallel(model)
                 recorder.record(epoch, wrapped, acc=0.5 if epoch else None)
-                assert model.training
-                for p, gradient in zip(model.parameters(), gradients, strict=True):
-                    assert p.requires_grad and p.grad is gradient
-        return torch.cat([p.flatten() for p in model.parameters()]), torch.get_rng_state(), model.seen
+                assert model.training and all(p.requires_grad for p in model.parameters())
+        return (
+            torch.cat([p.flatten() for p in model.parameters()]),
+            torch.get_rng_state(),
+            model.seen,
+        )
 
     for plain, recorded in zip(train(False), train(True), strict=True):
         assert torch.equal(plain, recorded)
 
 
-def test_gradients_or_credit_that_cannot_be_had_are_told_once(
+def test_credit_is_logged_and_judged_and_where_it_cannot_be_had_that_is_told_once(
     path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    recorder = Recorder(path, BATCHES, credit=lambda model, x, y: [])
-    for epoch in (1, 2):
-        recorder.record(epoch, network(), acc=0.5)
-    told = [str(warning.message) for warning in recwarn if "Γ not logged" in str(warning.message)]
-    assert len(told) == 1 and told[0].startswith("bp_s1.jsonl: Γ not logged: ")
-    assert "credit" not in lines(path)[-1]
-
-
-def test_credit_is_logged_and_judged(path: Path) -> None:
     def gradient(model: Any, x: Tensor, y: Tensor) -> Any:
         logits, states = model(x, return_hidden=True)
         loss = nn.functional.cross_entropy(logits, y, reduction="sum")
-        return torch.autograd.grad(loss, states[1:])
+        return [] if recorder.written < 2 else torch.autograd.grad(loss, states[1:])
 
-    Recorder(path, BATCHES, credit=gradient).record(1, network(), acc=0.5)
+    recorder = Recorder(path, BATCHES, credit=gradient)
+    for epoch in (1, 2, 3):
+        recorder.record(epoch, network(), acc=0.5)
+    told = [str(warning.message) for warning in recwarn if "Γ not logged" in str(warning.message)]
+    assert len(told) == 1 and told[0].startswith("bp_s1.jsonl: Γ not logged: ")
+    assert ["credit" in line for line in lines(path)] == [False, False, False, True]
     report = read_log(path).report(0.3)
     assert report.credit is not None and min(report.credit.gamma) > 0.999
     assert "credit-alignment" in report.diagnostics and not report.finding("f").fired
@@ -171,24 +153,33 @@ def test_a_resumed_run_replaces_what_it_records_again(path: Path) -> None:
     resumed = Recorder(path, BATCHES, seed=1)
     resumed.record(4, None, acc=0.4)
     resumed.record(4, None, acc=0.5)
-    assert path.read_bytes().startswith(whole)
     assert [entry["epoch"] for entry in lines(path)[1:]] == [1, 2, 3, 4]
     with pytest.raises(AuditError, match="expected epochs that rise from 0 on, got 3 after 4"):
         resumed.record(3, None, acc=0.9)
     again = Recorder(path, BATCHES, seed=1, config={"epochs": 9})
     with pytest.warns(UserWarning, match="epochs 3 to 4 of an earlier run were dropped"):
         again.record(2, None, acc=0.9)
-    assert [(entry["epoch"], entry["acc_eval"]) for entry in lines(path)[1:]] == [(1, 0.1), (2, 0.9)]
+    assert [(entry["epoch"], entry["acc_eval"]) for entry in lines(path)[1:]] == [
+        (1, 0.1),
+        (2, 0.9),
+    ]
     assert lines(path)[0]["config"] == {"epochs": 9}
-    other = Recorder(path, BATCHES, seed=2)
-    before = path.read_bytes()
-    with pytest.raises(AuditError, match="the log is of bp, seed 1; this is bp, seed 2"):
-        other.record(3, None, acc=0.1)
-    assert path.read_bytes() == before
+    for other, said in (
+        (Recorder(path, BATCHES, seed=2), "of bp, seed 1; this is bp, seed 2"),
+        (again, "changed"),
+    ):
+        path.write_bytes(path.read_bytes() + b"\n" * (other is again))
+        with pytest.raises(AuditError, match=f"the log (is|was) .*{said}"):
+            other.record(3, None, acc=0.1)
+    assert [entry["epoch"] for entry in map(json.loads, path.read_text().split("\n")[1:3])] == [
+        1,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(
-    "content", [b'{"method": "x"}\n', b"my notes\n", b'{"recorder": "pytest-fadiag"}\nnotes\n', b"\xff"]
+    "content",
+    [b'{"method": "x"}\n', b"my notes\n", b'{"recorder": "pytest-fadiag"}\nnotes\n', b"\xff"],
 )
 def test_a_file_of_another_kind_is_refused_and_left_alone(content: bytes, path: Path) -> None:
     path.parent.mkdir()
@@ -196,31 +187,9 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(content: bytes, path: 
     with pytest.raises(AuditError, match=r"name another(.|\n)*bp_s1.jsonl"):
         Recorder(path, BATCHES)
     assert path.read_bytes() == content
-    for left in (b"", b'{"rec', b'{"recorder": "pytest-fadiag", "bat'):
-        path.write_bytes(left)
-        Recorder(path, BATCHES).record(1, None, acc=0.5)
-        assert len(lines(path)) == 2
-
-
-def test_a_killed_process_leaves_whole_lines(path: Path) -> None:
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[2]); from support import *\n"
-        "from pytest_fadiag.recorder import Recorder\n"
-        "recorder = Recorder(sys.argv[1], in_batches(*clustered(300)))\n"
-        "for epoch in range(100_000): recorder.record(epoch, None, acc=0.5, notes='x' * 500)\n"
-    )
-    arguments = [sys.executable, "-c", code, str(path), str(Path(__file__).parents[1])]
-    process = subprocess.Popen(arguments)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if path.exists() and path.stat().st_size > 50_000:
-            break
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    base = read_log(path).base
-    assert base.log is not None and not base.caveats
-    assert [epoch.epoch for epoch in base.log.epochs] == list(range(len(base.log.epochs)))
+    path.write_bytes(b'{"recorder": "pytest-fadiag", "bat')  # a header that was cut
+    Recorder(path, BATCHES).record(1, None, acc=0.5)
+    assert len(lines(path)) == 2
 
 
 # --- bad input --------------------------------------------------------------------------------
@@ -256,7 +225,9 @@ def test_a_record_that_means_nothing_is_refused(
     ],
     ids=lambda sampler: type(sampler).__name__,
 )
-def test_evaluation_data_that_shuffles_or_is_too_little_is_refused(sampler: Any, path: Path) -> None:
+def test_evaluation_data_that_shuffles_or_is_too_little_is_refused(
+    sampler: Any, path: Path
+) -> None:
     with pytest.raises(AuditError, match="shuffles; expected shuffle=False"):
         Recorder(path, DataLoader(TensorDataset(X, Y), 100, sampler=sampler))
     with pytest.raises(AuditError, match="at least 2 batches of 128"):
@@ -272,12 +243,13 @@ def test_a_guard_stops_at_the_last_of_so_many_records_in_a_row(path: Path) -> No
     guard = Guard(Recorder(path, BATCHES[:3]), stop="ab", after=2)
     for epoch, model in enumerate([network(), exploded(), network(), exploded()], 1):
         guard.record(epoch, model, acc=0.5)
-    with pytest.raises(GuardStopped, match=r"stopped at epoch 5: bp failed 2 records in a row") as stopped:
+    with pytest.raises(
+        GuardStopped, match=r"stopped at epoch 5: bp failed 2 records in a row"
+    ) as stopped:
         guard.record(5, exploded(), acc=0.5)
     assert "(a) residual-growth, epochs 4 to 5: " in str(stopped.value)
     assert (stopped.value.epoch, stopped.value.keys) == (5, ("a",))
-    base = read_log(path).base
-    assert base.log is not None and len(base.log.epochs) == 5, "what stopped it is in the log"
+    assert len(lines(path)) == 6, "what stopped it is in the log"
     resumed = Guard(Recorder(path, BATCHES[:3]), stop="a", after=2)
     with pytest.raises(GuardStopped, match="epochs 4 to 5"):
         resumed.record(5, exploded(), acc=0.5)  # epoch 5 again: of the log the one before it counts
@@ -300,7 +272,3 @@ def test_a_guard_needs_what_it_stops_by(path: Path) -> None:
     strict = {"h_norm_explosion_ratio": 0.5}
     with pytest.raises(GuardStopped):
         Guard(recorder, stop="a", after=1, thresholds=strict).record(3, network(), acc=0.5)
-    options: list[dict[str, Any]] = [{"stop": "x"}, {"stop": ""}, {"after": 0}]
-    for wrong in options:
-        with pytest.raises(AuditError):
-            Guard(recorder, **wrong)

@@ -91,10 +91,10 @@ def test_classes_by_the_thousand_are_compared_by_a_sketch(monkeypatch: pytest.Mo
 
 
 def in_dtype(net: Net, dtype: torch.dtype) -> Any:
-    """The gradient of the mean loss of the first 128 samples at h_L, in one dtype throughout."""
+    """The gradient at h_L of the mean loss of 128 samples, for the first 64, in one dtype."""
     narrow = copy.deepcopy(net).to(dtype)
-    h = narrow.states(X[:128].to(dtype))[-1].detach().requires_grad_()
-    losses = F.cross_entropy(narrow.read(h), Y[:128], reduction="sum")
+    h = narrow.states(X[:64].to(dtype))[-1].detach().requires_grad_()
+    losses = F.cross_entropy(narrow.read(h), Y[:64], reduction="sum")
     return torch.autograd.grad(losses / 128, h)[0].double().numpy()
 
 
@@ -107,18 +107,18 @@ def test_cosines_and_lost_samples_are_those_of_gradients_in_each_dtype(
     precision = measured(net, in_batches(X, Y), ["precision"]).precision
     assert precision is not None
     assert [own.dtype for own in precision.dtypes] == ["float32", "bfloat16", "float16"]
-    assert precision.samples == (128 if scale else 0)
+    assert precision.samples == (64 if scale else 0)
     wide = in_dtype(net, torch.float64)
     for own in precision.dtypes:
         narrow = in_dtype(net, getattr(torch, own.dtype))
         kept = (narrow != 0).any(1)
         pairs = zip(narrow[kept], wide[kept], strict=True)
         cosines = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in pairs]
-        assert own.lost == (128 - kept.sum() if scale else 0)
+        assert own.lost == (64 - kept.sum() if scale else 0)
         expected = np.median(cosines) if cosines else math.nan
         assert own.cosine == pytest.approx(expected, abs=2e-3, nan_ok=True)
     assert scale == 0 or precision.dtypes[0].cosine == pytest.approx(1, abs=1e-9)
-    assert scale == 0 or (precision.dtypes[2].lost == 128) == (scale < 1e-6)
+    assert scale == 0 or (precision.dtypes[2].lost == 64) == (scale < 1e-6)
 
 
 def test_a_dtype_that_does_not_run_is_said() -> None:

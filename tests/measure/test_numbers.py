@@ -77,7 +77,7 @@ def test_confident_samples_keep_their_output_error_exact() -> None:
         assert getattr(found, name) == pytest.approx(expected[name], rel=1e-4, abs=0)
 
 
-@pytest.mark.parametrize(("blocks", "layer"), [(1, 0), (2, 1), (5, 2)])
+@pytest.mark.parametrize(("blocks", "layer"), [(1, 1), (2, 1), (5, 2)])
 def test_directions_are_those_at_half_depth(blocks: int, layer: int) -> None:
     assert assert_by_hand(network(blocks=blocks)).stability_layer == layer
 
@@ -207,6 +207,9 @@ def test_padding_has_no_gradient_and_counts_for_none(most: int) -> None:
         if state.grad is not None
     ]
     assert found.bp_grad_norms == pytest.approx([np.median(own) for own in norms], rel=1e-5)
+    e = (logits.softmax(1) - F.one_hot(Y[:256], 5)).norm(dim=1, keepdim=True).detach()
+    last = (states[-1].grad.norm(dim=2) / e)[mask.bool()].numpy() / 128  # type: ignore[union-attr]
+    assert found.gradient_per_unit_error == pytest.approx(np.median(last), rel=1e-5)
     assert found.tokens_without_gradient == (int(np.median((1 - mask).sum(1))),) * 4
     assert found.tokens == 12
 

@@ -1,12 +1,14 @@
-"""Runs in this process drop the modules that they were the first to import: loaded here, they are not loaded again."""
+"""Modules that a run in this process imports first are dropped after it: loaded here, they stay."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
-import pytest_fadiag
-
-for module in pkgutil.walk_packages(pytest_fadiag.__path__, "pytest_fadiag."):
-    if ".integrations." not in module.name and not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
+import pytest_fadiag.api
+import pytest_fadiag.cli
+import pytest_fadiag.load.fingerprint
+import pytest_fadiag.load.readers
+import pytest_fadiag.measure.run
+import pytest_fadiag.plugin
+import pytest_fadiag.session.dist
+import pytest_fadiag.session.hooks
+import pytest_fadiag.session.summary
+import pytest_fadiag.verify  # noqa: F401

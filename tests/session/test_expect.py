@@ -113,11 +113,9 @@ def test_a_record_has_letters_by_id_or_method_and_verdicts_of_margins() -> None:
 )
 def test_a_file_that_is_not_a_record_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "expected.json").write_text(content)
-    with pytest.raises(
-        AuditError, match=f"--fa-expect: (?s:.*){message}(?s:.*)expected.json"
-    ) as told:
+    with pytest.raises(AuditError, match=f"--fa-expect: (?s:.*){message}") as told:
         Expectations.read(tmp_path / "expected.json")
-    assert len(str(told.value)) < 600
+    assert "expected.json" in str(told.value) and len(str(told.value)) < 600
 
 
 def written(before: dict[str, str], *rows: Any, margins: Any = ()) -> dict[str, str]:
@@ -128,7 +126,7 @@ def written(before: dict[str, str], *rows: Any, margins: Any = ()) -> dict[str, 
     ("before", "rows", "after"),
     [
         ({}, [healthy(), exploded()], {"bp": "", "dfa": "abd"}),
-        ({}, [exploded(), healthy("dfa", 7)], {"runs/dfa_s42.pt": "abd", "runs/dfa_s7.pt": ""}),
+        ({}, [exploded(), healthy("dfa", 7)], {"runs/dfa_s42.pt": "abd"}),
         ({"dfa": "abd"}, [exploded()], {"dfa": "abd"}),
         ({"dfa": "ab"}, [exploded()], {"dfa": "ab", "runs/dfa_s42.pt": "abd"}),
         ({"runs/dfa_s42.pt": "a"}, [exploded()], {"runs/dfa_s42.pt": "abd"}),

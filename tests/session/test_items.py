@@ -101,7 +101,8 @@ def test_without_a_control_the_margin_is_skipped_and_the_reason_names_the_option
         ),
         (
             "DFA=0.76",
-            "ERROR runs/dfa_s42.pt::frozen-margin - *no control for dfa: those supplied are for DFA*",
+            "ERROR runs/dfa_s42.pt::frozen-margin - *no control for dfa: those supplied are "
+            "for DFA*",
         ),
     ],
 )
@@ -179,6 +180,7 @@ def test_exit_codes(repo: Repo) -> None:
     no_data = repo.run(BP)
     assert no_data.ret == pytest.ExitCode.USAGE_ERROR
     no_data.stderr.fnmatch_lines(["ERROR: no test data: add --fa-data=SPEC*"])
+    assert repo.spawn(BP, "-n", "1").ret == pytest.ExitCode.USAGE_ERROR, "before a worker starts"
 
 
 def test_a_pasted_id_runs_that_test_alone_and_a_file_that_may_be_missing_is_skipped(

@@ -16,6 +16,7 @@ from pytest_fadiag.session.plan import Plan, make_ids, real_files
 FILES = "runs/bp_s42.pt runs/bp_s123.pt runs/dfa_s42.pt"
 BP, DFA = "--fa-checkpoint=runs/bp_s42.pt", "--fa-checkpoint=runs/dfa_s42.pt"
 INI = {"fa_checkpoint": ["runs"]}
+G = "linear-floor"
 ABCD = ["residual-growth", "gradient-floor", "direction-drift", "frozen-margin"]
 
 
@@ -73,6 +74,7 @@ def test_a_run_of_nothing_is_refused(words: str, message: str) -> None:
     [
         ("", "", "runs/bp_s123.pt runs/bp_s42.pt runs/dfa_s42.pt", "bp", None),
         ("", "runs/dfa_s42.pt", "runs/dfa_s42.pt", "", ""),
+        ("", "runs/bp_s42.pt", "runs/bp_s42.pt", "", ""),
         ("", "runs/bp_s42.pt runs/bp_s123.pt", "runs/bp_s123.pt runs/bp_s42.pt", "bp", ""),
         ("", "bp::seed-margin", "", "bp", ""),
         ("", "tests/test_x.py", "", "", "tests/test_x.py"),
@@ -110,12 +112,12 @@ def test_a_pasted_id_is_that_one_test_from_any_folder() -> None:
 @pytest.mark.parametrize(
     ("words", "diagnostics", "required"),
     [
-        ("", [*ABCD, "depth-utility"], ""),
-        ("--fa-frozen=0.3", ABCD, ""),
-        ("--fa-frozen=0.3 --fa-credit=m:f", [*ABCD, "credit-alignment"], ""),
+        ("", [*ABCD, "depth-utility", G], ""),
+        ("--fa-frozen=0.3", [*ABCD, G], ""),
+        ("--fa-frozen=0.3 --fa-credit=m:f", [*ABCD, "credit-alignment", G], ""),
         ("--fa-diagnostics=ad", ["residual-growth", "frozen-margin"], "a"),
         ("--fa-diagnostics=ae --fa-credit=m:f", ["residual-growth", "depth-utility"], "ae"),
-        ("--fa-diagnostics=all", [*ABCD, "depth-utility", "credit-alignment"], ""),
+        ("--fa-diagnostics=all", [*ABCD, "depth-utility", "credit-alignment", G], ""),
         ("--fa-protocol=three --fa-credit=m:f", [ABCD[0], ABCD[1], ABCD[3]], ""),
         ("--fa-protocol=four", ABCD, ""),
     ],

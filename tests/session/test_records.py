@@ -118,7 +118,7 @@ def test_a_training_log_is_audited_in_part(
 
 
 def rings(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Four classes by two radii, which no linear probe of the input tells apart: depth is needed."""
+    """Four classes by two radii, which no linear probe tells apart: depth is needed."""
     x = torch.randn(samples, 20, generator=torch.Generator().manual_seed(seed))
     return x, (x[:, :4].square().sum(1) > 3.36).long() + 2 * (
         x[:, 4:8].square().sum(1) > 3.36
@@ -147,14 +147,14 @@ def deep(pytester: pytest.Pytester, deep_and_hollow: Path) -> Repo:
 @pytest.mark.parametrize(
     ("options", "deep_outcomes", "hollow_outcomes"),
     [
-        ("", "a. b. c. ds e.", "a. b. c. ds eF"),
-        ("--fa-frozen=0.5", "a. b. c. d.", "a. b. c. dF"),
+        ("", "a. b. c. ds e. g.", "a. b. c. ds eF g."),
+        ("--fa-frozen=0.5", "a. b. c. d. g.", "a. b. c. dF g."),
         ("--fa-frozen=0.5 --fa-diagnostics=abcde", "a. b. c. d. e.", "a. b. c. dF eF"),
-        ("--fa-frozen=0.25", "a. b. c. d. e.", "a. b. c. dF eF"),
+        ("--fa-frozen=0.25", "a. b. c. d. e. g.", "a. b. c. dF eF g."),
         ("--fa-frozen=0.25 --fa-diagnostics=abcde", "a. b. c. ds e.", "a. b. c. ds eF"),
-        ("--fa-data=few.npz", "a. b. c. ds es", "a. b. c. ds es"),
+        ("--fa-data=few.npz", "a. b. c. ds es gs", "a. b. c. ds es gs"),
         ("--fa-data=few.npz --fa-diagnostics=ae", "a. eE", "a. eE"),
-        ("--fa-data=few.npz --fa-diagnostics=all", "a. b. c. ds es fs", "a. b. c. ds es fs"),
+        ("--fa-data=few.npz --fa-diagnostics=all", "a. b. c. ds es fs gs", "a. b. c. ds es fs gs"),
     ],
 )
 def test_depth_runs_without_a_usable_control_or_where_it_is_asked_for(
@@ -170,6 +170,6 @@ def test_in_the_place_of_an_unusable_control_depth_is_what_the_margin_says(deep:
     deep.ini(fa_data="data.npz", fa_checkpoint="runs/hollow_s1.pt", fa_frozen="0.25")
     result = deep.run()
     result.stdout.fnmatch_lines(
-        ["FAILED runs/hollow_s1.pt::frozen-margin - (e) depth-utility instead of (d): *"]
+        ["FAILED runs/hollow_s1.pt::frozen-margin - (e) depth-utility with (d): *"]
     )
     result.stdout.fnmatch_lines(["hollow *walk back (e*"])

@@ -1,4 +1,7 @@
-"""Installed and unused the plugin imports next to nothing; torch is imported where something is measured."""
+"""Installed and unused the plugin imports next to nothing.
+
+Torch is imported where something is measured.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from repo import Repo
 
 LISTED = """
 import os, sys
+HEAVY = ("torch", "numpy", "msgspec", "matplotlib", "jinja2")
 def pytest_sessionfinish(session):
     names = sorted(name for name in sys.modules if name.startswith("pytest_fadiag"))
-    heavy = [name for name in ("torch", "numpy", "msgspec", "matplotlib", "jinja2") if name in sys.modules]
+    names += [name for name in HEAVY if name in sys.modules]
     worker = os.environ.get("PYTEST_XDIST_WORKER", "controller")
-    (session.config.rootpath / f"{worker}.txt").write_text(" ".join([*names, *heavy]))
+    (session.config.rootpath / f"{worker}.txt").write_text(" ".join(names))
 """
 UNUSED = "pytest_fadiag pytest_fadiag.hookspecs pytest_fadiag.options pytest_fadiag.plugin"
 

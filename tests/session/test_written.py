@@ -1,4 +1,6 @@
-"""Written tests: what the fixtures give, what a conftest may put in their place, and what a marker says."""
+"""Written tests: what the fixtures give, what a conftest may put in their place, and what a marker
+says.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def test_every_fixture_gives_what_its_help_says(repo: Repo) -> None:
         """
 def test_checkpoint(fa_checkpoint):
     assert (fa_checkpoint.path.name, fa_checkpoint.id) == ("bp_s42.pt", "runs/bp_s42.pt")
-    assert (fa_checkpoint.method, fa_checkpoint.seed, fa_checkpoint.config["method"]) == ("bp", 42, "bp")
+    assert (fa_checkpoint.method, fa_checkpoint.seed) == ("bp", 42)
+    assert fa_checkpoint.config["method"] == "bp"
     assert "embed.weight" in fa_checkpoint.state_dict and fa_checkpoint.test_acc is None
 
 def test_network(fa_model, fa_eval_batches, fa_test_data, fa_device, fa_credit):
@@ -192,7 +195,8 @@ def test_a_margin_over_seeds_whose_reports_are_elsewhere_is_an_error(
         ("fa_frozen_baseline(): return 0.999", "a. b. c. dF"),
         ("fa_frozen_baseline(): return 34.9", "a. b. c. dE"),
         (
-            "fa_thresholds(fa_thresholds): return fa_thresholds.replace(h_norm_explosion_ratio=0.1)",
+            "fa_thresholds(fa_thresholds): return "
+            "fa_thresholds.replace(h_norm_explosion_ratio=0.1)",
             "aF b. c. d.",
         ),
         ("fa_checkpoint(): return 'runs/dfa_s42.pt'", "aF bF c. dF"),
@@ -216,9 +220,10 @@ def test_a_credit_of_a_conftest_starts_its_diagnostic(repo: Repo) -> None:
     repo.ini(fa_data="data.npz")
     repo.write(
         "conftest.py",
-        "@pytest.fixture\ndef fa_credit():\n    return lambda model, x, y, checkpoint: [x[:, :16] for _ in range(4)]\n",
+        "@pytest.fixture\ndef fa_credit():\n    return lambda model, x, y, checkpoint: [x[:, "
+        ":16] for _ in range(4)]\n",
     )
-    assert repo.outcomes(BP, "--fa-frozen=0.3")["bp_s42"] == "a. b. c. d. fF"
+    assert repo.outcomes(BP, "--fa-frozen=0.3")["bp_s42"] == "a. b. c. d. fF gs"
 
 
 def test_a_fixture_that_raises_shows_the_users_traceback(repo: Repo) -> None:
@@ -231,3 +236,31 @@ def test_a_fixture_that_raises_shows_the_users_traceback(repo: Repo) -> None:
     result.stdout.fnmatch_lines(
         ["*raise RuntimeError('a slip of mine')", "bp *error: *a slip of mine*"]
     )
+
+
+EXTENSION = """
+from pytest_fadiag import Diagnostic, Status
+
+class Wide(Diagnostic):
+    name, question, threshold, default = "too-wide", "is it wide?", "widest", 3.0
+    needs, walk_back = ("states",), "too wide"
+    def judge(self, report):
+        fires = len(report.residual_norms) > self.limit(report)
+        return self.finding(report, Status.FIRE if fires else Status.PASS, 5.0, "5 states")
+    def lines(self, report):
+        return ["states counted"]
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_fadiag_diagnostics():
+    return [Wide()]
+"""
+
+
+def test_a_conftest_may_add_a_diagnostic_that_is_known_for_this_run_alone(repo: Repo) -> None:
+    repo.write("conftest.py", EXTENSION)
+    assert repo.outcomes(BP, "--fa-diagnostics=a,too-wide")["bp_s42"] == "a. too-wideF"
+    repo.result.stdout.fnmatch_lines(["FAILED runs/bp_s42.pt::too-wide - *5 states"])
+    mild = repo.outcomes(BP, "--fa-diagnostics=too-wide", "--fa-threshold=widest=9")
+    assert mild["bp_s42"] == "too-wide."
+    (repo.path / "conftest.py").unlink()
+    assert repo.run(BP, "--fa-diagnostics=too-wide").ret == pytest.ExitCode.USAGE_ERROR

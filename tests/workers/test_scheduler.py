@@ -1,4 +1,6 @@
-"""The scheduler by itself: thousands of sessions played in this process, with workers that die at any moment."""
+"""The scheduler by itself: thousands of sessions played in this process, with workers that die at
+any moment.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A plugin for runs of their own: counts measurements, kills a worker, is slow, and notes what a process saw."""
+"""A plugin for runs of their own: counts measurements, kills a worker, is slow, and notes what a
+process saw.
+"""
 
 from __future__ import annotations
 

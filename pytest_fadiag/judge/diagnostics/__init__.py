@@ -15,6 +15,7 @@ from .depth_utility import DepthUtility
 from .direction_drift import DirectionDrift
 from .frozen_margin import FrozenMargin
 from .gradient_floor import GradientFloor
+from .linear_floor import LinearFloor
 from .residual_growth import ResidualGrowth
 
 __all__ = [
@@ -41,6 +42,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     FrozenMargin(),
     DepthUtility(),
     CreditAlignment(),
+    LinearFloor(),
 )
 """The built-in ones, in the order in which they are reported."""
 _others: dict[str, Diagnostic] = {}
@@ -129,9 +131,9 @@ def default_diagnostics(
 ) -> tuple[Diagnostic, ...]:
     """What runs where nothing is asked for: (e) without a control, (f) with a credit.
 
-    A log (``partial``) has neither (e) nor the numbers of other packages.
+    A log (``partial``) has neither (e) nor (g) nor the numbers of other packages.
     """
-    runs = {"e": not control and not partial, "f": credit}
+    runs = {"e": not control and not partial, "f": credit, "g": not partial}
     return tuple(
         d for d in (DIAGNOSTICS if partial else available()) if runs.get(d.key, d.by_default)
     )

@@ -16,6 +16,8 @@ else:
 
 REFERENCE = frozenset({"gradients", "directions", "credit"})
 """The metrics that rest on a proven BP gradient."""
+STREAMLESS = frozenset({"accuracy", "output-error", "floor"})
+"""The metrics that are measured of a network without a stream too."""
 
 
 class Status(str, enum.Enum):

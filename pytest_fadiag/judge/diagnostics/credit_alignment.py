@@ -52,7 +52,7 @@ class CreditAlignment(Diagnostic):
         headline = f"aligned at {credit.aligned} of {plural(count, 'block')}"
         against = [site for site, state in credit.blocks if state is SiteState.AGAINST]
         if against:
-            sign = " Check the sign: the rule steps along minus the credit."
+            sign = " Does the credit have the sign of a gradient? The rule steps along minus it."
             meaning = f"{_meaning(credit)} A high Γ at other layers does not compensate."
             return self.finding(
                 report,
@@ -111,7 +111,8 @@ class CreditAlignment(Diagnostic):
             else "",
         )
         source = f"credit from {credit.source}, {plural(credit.samples, 'sample')}"
-        return [source, *table([header, *rows]), *filter(None, notes)]
+        named = "; ".join(map(report.site, credit.sites)) if report.stream else ""
+        return [source, *table([header, *rows]), *filter(None, (named, *notes))]
 
 
 def _bounds(values: tuple[float, ...]) -> str:

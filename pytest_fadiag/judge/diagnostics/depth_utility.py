@@ -6,11 +6,13 @@ from ..margins import reads_less
 from ..records import Depth
 from ..words import and_more, by_state, distinct, interval, join_and, limit, plural, pp, sig
 from .base import Column, Diagnostic, Finding, Report, Status
+from .linear_floor import left_out
 
 SKEWED = 2.0
 """From so many times its equal share on a class is frequent."""
-LITTLE_LEFT = 10.0
-"""Where a probe of h_0 leaves fewer points to gain, what fires says so."""
+ALONE_PP = 6.0
+"""A pass below this is not enough without a reliable control: an embedding that is trained through
+frozen random blocks reaches 4.9 pp."""
 
 
 class DepthUtility(Diagnostic):
@@ -26,7 +28,7 @@ class DepthUtility(Diagnostic):
     columns = (Column("depth", lambda report: report.depth_utility_pp, pp, 1),)
 
     def judge(self, report: Report) -> Finding:
-        """Decide in this order: no probes, broken states, untrained blocks, too little, no null."""
+        """Decide in this order: broken states, untrained blocks, a loss, no room, no null, gain."""
         depth, minimum = report.depth, self.limit(report)
         if depth is None or depth.problem:
             why = depth.problem if depth else "no probe was fitted"
@@ -58,41 +60,34 @@ class DepthUtility(Diagnostic):
                 claim="blocks are still at initialisation",
                 interval=span,
             )
-        causes = (
-            "threshold inside the 95 % CI" if low <= minimum <= high else "",
-            "null varies between initialisations" if depth.draw_spread_pp > minimum else "",
-        )
-        if value < minimum:
+        if why := _unresolved(depth, value, minimum):
+            return self.finding(report, Status.NOT_RESOLVED, value, why, interval=span)
+        if high < max(minimum, 0.0):
             claim, meaning = _shortfall(depth, value, minimum)
-            headline = f"{number} < {limit(minimum)} pp, {interval(low, high)}"
+            sign = "<" if value < minimum else "≥"
+            headline = f"{number} {sign} {limit(minimum)} pp, {interval(low, high)}"
             return self.finding(
-                report, Status.FIRE, value, headline, meaning, causes, claim=claim, interval=span
+                report, Status.FIRE, value, headline, meaning, claim=claim, interval=span
             )
-        headline = f"{number} ≥ {limit(minimum)} pp"
-        return self.finding(
-            report,
-            Status.PASS,
-            value,
-            f"{headline}, but there is no null: {_no_null(depth)}" if bound else headline,
-            causes=() if bound else causes,
-            doubts=["a bound"] * bound,
-            interval=span,
-        )
+        headline = f"{number} ≥ {limit(minimum)} pp, {interval(low, high)}"
+        unsure = ["threshold inside the 95 % CI"] * (low <= minimum)
+        return self.finding(report, Status.PASS, value, headline, causes=unsure, interval=span)
 
     def lines(self, report: Report) -> list[str]:
-        depth, accuracy, control = report.depth, report.headline_acc, report.control
+        depth, twin = report.depth, report.twin
         if depth is None or depth.problem:
             return [report.finding(self.key).headline]
+        several = len(depth.steps_pp) > 1
+        network = report.headline_acc if depth.network is None else depth.network
         rows = {
             "linear probe": [f"{probe:.3f}" for probe in depth.probes],
             "re-initialised": [f"{probe:.3f}" for probe in depth.null_probes],
-            "control": [f"{probe:.3f}" for probe in control.probes] if control else [],
-            "step/pp": ["", *map(pp, depth.steps_pp)],
-            "null step/pp": ["", *map(pp, depth.null_steps_pp)],
+            "step/pp": ["", *map(pp, depth.steps_pp)] if several else [],
+            "null step/pp": ["", *map(pp, depth.null_steps_pp)] if several else [],
             "‖f_l‖/‖h_l‖": ["", *map(sig, depth.change)],
         }
-        losses = [block for block, (_, high) in enumerate(depth.step_intervals) if high < 0]
-        idle = [block for block in depth.idle if block not in losses]
+        losses = [at for at, (_, high) in enumerate(depth.step_intervals) if several and high < 0]
+        idle = [at for at in depth.idle if several and at not in losses]
         halves = "halves by a fixed shuffle" if depth.shuffled else "the other half"
         null, utility = depth.null_pp, depth.utility_pp
         draws = join_and(map(pp, depth.null_gains_pp)) if depth.null else ""
@@ -100,9 +95,10 @@ class DepthUtility(Diagnostic):
             f"fitted on {plural(depth.fitted, 'test image')}, evaluated on {depth.read:,} "
             f"({halves})",
             f"accuracy: linear probe of {_embedding(depth)} {depth.probes[0]:.3f}, network "
-            f"{accuracy:.3f}"
-            if accuracy is not None
+            f"{network:.3f}"
+            if network is not None
             else "",
+            left_out(depth.left_out),
             f"gain {pp(depth.gain_pp)} pp, no null: {_no_null(depth)}"
             if utility is None or null is None
             else f"gain {pp(depth.gain_pp)} pp, null {pp(null)} pp ({draws}), depth utility "
@@ -115,6 +111,7 @@ class DepthUtility(Diagnostic):
             f"no measurable gain over re-initialised blocks (95 % CI): {report.blocks(*idle)}"
             if idle
             else "",
+            twin.line("depth utility", twin.utility_pp, report.utility_share) if twin else "",
         )
         states = [f"h_{layer}" for layer in range(len(depth.probes))]
         return [*by_state(states, rows), *filter(None, lines)]
@@ -123,11 +120,15 @@ class DepthUtility(Diagnostic):
 def below_embedding(report: Report) -> bool:
     """Whether the network is less accurate than a linear probe of its own embedding.
 
-    What its blocks gain is then lost again. Where one class is frequent a probe learns that, and
-    the network may not have: there it must reach half as much.
+    What its blocks gain is then lost again. Where its class-balanced accuracy is not known and one
+    class is frequent, a probe may know more of the class mix: there it must reach half as much.
     """
     depth, accuracy, share = report.depth, report.headline_acc, report.label_class_share
-    if depth is None or depth.problem or accuracy is None or not share or not report.label_classes:
+    if depth is None or depth.problem:
+        return False
+    if depth.network is not None:
+        return reads_less(depth.network, depth.read, depth.probes[0], depth.read)
+    if accuracy is None or not share or not report.label_classes:
         return False
     if share * report.label_classes >= SKEWED:
         return accuracy < depth.probes[0] / 2
@@ -135,15 +136,32 @@ def below_embedding(report: Report) -> bool:
     return reads_less(accuracy, images or depth.read, depth.probes[0], depth.read)
 
 
+def _unresolved(depth: Depth, value: float, minimum: float) -> str:
+    """Why these probes decide nothing: no room to gain, no usable null, a wide interval."""
+    low, high = depth.interval or (value, value)
+    null = max(depth.null_pp or 0.0, 0.0)
+    room = round(100 - 100 * depth.probes[0] - null, 9)
+    number = f"{'depth utility' if depth.null else 'gain'} {pp(value)} pp, {interval(low, high)}"
+    if high < 0:
+        return ""
+    if room < 2 * minimum:
+        random = f", re-initialised blocks gain {pp(null)} pp" if null else ""
+        first = f"{_embedding(depth)} already decodes {100 * depth.probes[0]:.1f} %"
+        return f"{first}{random}: {room:.1f} pp are left, {limit(2 * minimum)} are needed"
+    if not depth.null and not high < minimum:
+        return f"{number}, but there is no null: {_no_null(depth)}"
+    if depth.draw_spread_pp > minimum:
+        gains = join_and(map(pp, depth.null_gains_pp))
+        return f"re-initialised blocks gain {gains} pp, more than {limit(minimum)} pp apart"
+    decides = high < minimum or (value >= minimum and low > 0)
+    return "" if decides else f"{number}: undecided at {limit(minimum)} pp"
+
+
 def _shortfall(depth: Depth, value: float, minimum: float) -> tuple[str, str]:
     """What a utility below the minimum is called and means: no more than its interval says."""
     low, high = depth.interval or (value, value)
-    left = 100 * (1 - depth.probes[0])
-    little = f" ({left:.1f} pp were left to gain)" if left < LITTLE_LEFT else ""
-    ends = (
-        f"Linear probe: {depth.probes[0]:.3f} of {_embedding(depth)}, {depth.probes[-1]:.3f} of "
-        f"h_L{little}."
-    )
+    first, last = depth.probes[0], depth.probes[-1]
+    ends = f"Linear probe: {first:.3f} of {_embedding(depth)}, {last:.3f} of h_L."
     if low > 0:
         gain = f"The blocks gain only {value:.2f} pp over {_baseline(depth)}."
         return f"gain with depth below {limit(minimum)} pp", f"{gain} {ends}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..control import Severity, void
+from ..control import void
 from ..margins import Interval
 from ..words import distinct, fraction, interval, limit, plural, pp
 from .base import Column, Diagnostic, Finding, Report, Status
@@ -40,19 +40,19 @@ class FrozenMargin(Diagnostic):
             if report.headline_acc is None:
                 why = "no accuracy is known: log final_test_acc, or acc_eval in each epoch"
             return self.finding(report, Status.NOT_MEASURED, headline=why, error=problem)
-        doubtful = any(doubt.severity is Severity.WARNING for doubt in report.doubts)
-        causes = (
-            "threshold inside the 95 % CI" if bounds is not None and minimum in bounds else "",
-            "control in doubt" if doubtful else "",
-        )
+        unsure = "threshold inside the 95 % CI" if bounds and minimum in bounds else ""
+        if bounds and 0 in bounds and value >= minimum:
+            unsure = "95 % CI includes 0"
+        causes = (unsure, "control in doubt" if report.questions_control else "")
         span = (bounds.low, bounds.high) if bounds else None
+        ci = f", {interval(*span)}" if span else ""
         number = f"margin {distinct(pp, value, minimum)} pp"
         if value >= minimum:
-            headline = f"{number} ≥ {limit(minimum)} pp"
+            headline = f"{number} ≥ {limit(minimum)} pp{ci}"
             return self.finding(report, Status.PASS, value, headline, causes=causes, interval=span)
         other = "; ".join(doubt.text for doubt in report.doubts if doubt.other)
         claim, meaning = margin_in_words(value, bounds, minimum, report.control.blocks, other)
-        headline = f"{number} < {limit(minimum)} pp{f', {interval(*span)}' if span else ''}"
+        headline = f"{number} < {limit(minimum)} pp{ci}"
         return self.finding(
             report, Status.FIRE, value, headline, meaning, causes, claim=claim, interval=span
         )
@@ -80,6 +80,9 @@ class FrozenMargin(Diagnostic):
             else "",
             "the 95 % CI includes 0: no evidence that the blocks help"
             if bounds and 0 in bounds and not finding.fired
+            else "",
+            report.twin.line("margin", report.twin.margin_pp, report.margin_share)
+            if report.twin
             else "",
         )
         return list(filter(None, lines))
