@@ -16,7 +16,7 @@ from . import __version__
 from .cache import Cache, key_of
 from .files import write_atomically
 from .judge.control import Control, ControlKind, Doubt, Fingerprint
-from .judge.diagnostics import get
+from .judge.diagnostics import get, select
 from .judge.diagnostics.base import Diagnostic
 from .judge.errors import AuditError
 from .judge.records import Inputs, Measurement, Score, Twin, plain
@@ -85,8 +85,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def needed(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
-    """The metrics that some diagnostics judge by; the accuracy is always among them."""
-    return tuple(dict.fromkeys(("accuracy", *(need for one in diagnostics for need in one.needs))))
+    """The metrics that some diagnostics judge by; the accuracy is always among them.
+
+    With (d) the readout of the inputs is, below which a control is questioned.
+    """
+    asked = list(diagnostics)
+    floor = ("floor",) if any(one.key == "d" for one in asked) else ()
+    needs = (need for one in asked for need in one.needs)
+    return tuple(dict.fromkeys(("accuracy", *needs, *floor)))
 
 
 class Auditor:
@@ -121,18 +127,20 @@ class Auditor:
         overrides: Overrides | None = None,
         seed: int | None = None,
         protocol: str | None = None,
-        twins: Sequence[Path] = (),
+        twins: Sequence[Path] | None = (),
     ) -> Report:
-        """The report of a checkpoint; (e) is added where the supplied control is unusable."""
+        """The report of a checkpoint; (e) is added where the supplied control is questioned.
+
+        ``twins`` are BP networks to compare with; ``None`` compares with none.
+        """
         record = self.record(path, needed(diagnostics), overrides)
         facts = record.facts
         seed = facts.seed if facts.seed is not None else seed
-        shapes = facts.fingerprint.shapes
-        compared = [
-            self.report(twin, diagnostics=diagnostics, control=control, thresholds=thresholds)
-            for twin in (() if overrides else twins)  # a fixture's network has no twin on disk
-            if self.record(twin, needed(diagnostics)).facts.fingerprint.shapes == shapes
-        ]
+        twin: Twin | None = None
+        # A network of a fixture has no twin on disk.
+        compares = protocol is None and twins is not None and not overrides
+        if compares and twins and {"d", "e"} & {one.key for one in diagnostics}:
+            twin = self._twin(twins, facts, diagnostics, control, thresholds)
         chosen, problem = None, ""
         try:
             chosen = self.control(control, facts.method, seed, facts.fingerprint, overrides)
@@ -140,11 +148,10 @@ class Auditor:
             problem = str(error)
 
         def judged(record: Record, asked: Sequence[Diagnostic]) -> Report:
-            numbers = record.measurement
-            if (
-                "depth" not in record.metrics
-            ):  # what a control's probes read is not its depth utility
-                numbers = msgspec.structs.replace(numbers, depth=None)
+            # What an earlier audit asked for, or what is read of a control, is not shown.
+            names, metrics = ("depth", "credit", "floor", "precision"), needed(asked)
+            unasked = {name: None for name in names if name not in metrics}
+            numbers = msgspec.structs.replace(record.measurement, **unasked)
             return Report.of(
                 numbers,
                 method_name=facts.method,
@@ -159,20 +166,55 @@ class Auditor:
                 thresholds=thresholds or DiagnosticThresholds(),
                 diagnostics=tuple(one.name for one in asked),
                 protocol=protocol,
-                twin=Twin.of(compared) if compared else None,
+                twin=twin,
             )
 
         report = judged(record, diagnostics)
-        depth = get("e")
+        depth = None if report.stream_problem else get("e")
         if (
             protocol is None
             and depth is not None
             and depth not in diagnostics
             and report.questions_control
         ):
-            asked = [*diagnostics, depth]
-            report = judged(self.record(path, needed(asked), overrides), asked)
+            diagnostics = [*diagnostics, depth]
+            record = self.record(path, needed(diagnostics), overrides)
+            report = judged(record, diagnostics)
+        if compares and not twins and facts.method == "bp" and {"d", "e"} & {*report.fired}:
+            twin = self._twin([path], facts, diagnostics, control, thresholds)  # its own
+            report = judged(record, diagnostics)
         return report
+
+    def _twin(
+        self,
+        paths: Sequence[Path],
+        facts: Facts,
+        diagnostics: Sequence[Diagnostic],
+        control: Controls | Control | float | None,
+        thresholds: DiagnosticThresholds | None,
+    ) -> Twin | None:
+        """The BP networks of the same shapes, each asked for all that tells whether it is healthy.
+
+        (e) is asked of them where it is asked here, or where there is no control.
+        """
+        depth = "" if control is not None and "e" not in {one.key for one in diagnostics} else "e"
+        asked, reports = select(f"abcd{depth}g"), []
+        for path in paths:
+            try:
+                held = self.record(path, needed(asked)).facts.fingerprint
+                if held.shapes == facts.fingerprint.shapes:
+                    reports.append(
+                        self.report(
+                            path,
+                            diagnostics=asked,
+                            control=control,
+                            thresholds=thresholds,
+                            twins=None,
+                        )
+                    )
+            except AuditError:  # its own tests say what is wrong with it
+                continue
+        return Twin.of(reports) if reports else None
 
     def control(
         self,
@@ -456,12 +498,14 @@ class Auditor:
             function = self.credit_function
         except AuditError as error:  # it concerns (f) alone
             return CreditSource(checkpoint=content, problem=str(error))
+        factory = isinstance(self.setup.model, str) and given.network is None
+        rebuild = (lambda: self.network(checkpoint)) if factory else None
         named = (
             self.setup.credit
             if isinstance(self.setup.credit, str)
             else function and function_name(function)
         )
-        return CreditSource(function, named or "", content)
+        return CreditSource(function, named or "", content, rebuild=rebuild)
 
     def write_control(self, path: Path, out: Path, seed: int | None = None) -> str:
         """Write the network to train as the control of a checkpoint; replaces no file."""

@@ -189,6 +189,15 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
 
     from .load.names import is_log
 
+    # pytest looks for its root folder, and an ini file, at every path that is a word of its own.
+    takes = {f"--{prefix}{own.name}" for own in OPTIONS if not own.flag for prefix in ("", "fa-")}
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in takes:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    words = joined
     config = get_config()
     config.pluginmanager.register(sys.modules[__name__])
     config.pluginmanager.load_setuptools_entrypoints("pytest11")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def repo(tmp_path: Path) -> Path:
     for seed, name in enumerate(("bp_s1", "frozen_bp_s1")):
         torch.manual_seed(seed)
         state = ResidualMLP(8, 12, 2, 3).state_dict()
-        config = {"method": "bp", "seed": 1, "frozen": name.startswith("frozen")}
+        config = {"method": "fa", "seed": 1, "frozen": name.startswith("frozen")}
         torch.save({"state_dict": state, "config": config}, tmp_path / f"{name}.pt")
     return tmp_path
 
@@ -79,7 +80,8 @@ def test_what_is_missing_is_added_and_the_rest_is_not_measured_again(
     report(repo, "ab")
     assert report(repo, "abe").depth is not None
     assert passes[1] == ["depth"]
-    assert report(repo, "a").depth == report(repo, "abe").depth and len(passes) == 2
+    assert report(repo, "a").depth is None, "what an earlier audit asked for is not shown"
+    assert report(repo, "abe").depth is not None and len(passes) == 2
 
 
 @pytest.mark.parametrize("changed", ["weights", "data", "code", "setting"])
@@ -169,3 +171,63 @@ def test_audit_gives_what_the_auditor_gives(repo: Path) -> None:
     assert public.to_dict() == report(repo, "abcdg", control=0.4).to_dict()
     with pytest.raises(AuditError, match="percentage"):
         audit(repo / "bp_s1.pt", data="data.npz", frozen=34.9, base=repo)
+
+
+DRAWN = """
+import torch
+from torch import nn
+from pytest_fadiag import ResidualMLP
+
+class Through(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, B):
+        ctx.save_for_backward(B)
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient @ ctx.saved_tensors[0], None, None
+
+class Layer(nn.Linear):
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs, bias=False)
+        self.B = {feedback}
+
+    def forward(self, x):
+        return Through.apply(x, self.weight, self.B)
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln, self.fc = nn.LayerNorm(12), Layer(12, 12)
+
+    def forward(self, h):
+        return h + self.fc(torch.relu(self.ln(h)))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.blocks = nn.Linear(8, 12), nn.Sequential(Block(), Block())
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.head(self.blocks(self.embed(x)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("feedback", "drawn"),
+    [("torch.randn(outputs, inputs)", True), ("nn.Buffer(torch.randn(outputs, inputs))", False)],
+)
+def test_feedback_that_did_not_train_the_network_is_no_credit(
+    repo: Path, feedback: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"feedback_{drawn}"
+    (repo / f"{name}.py").write_text(DRAWN.replace("{feedback}", feedback), "utf-8")
+    monkeypatch.syspath_prepend(repo)
+    module = importlib.import_module(name)
+    torch.save({"state_dict": module.Net().state_dict()}, repo / "fa_s1.pt")
+    by = auditor(repo, model=f"{name}:Net")
+    made = by.report(repo / "fa_s1.pt", diagnostics=select("f"))
+    assert ("blocks.0.fc.B" in made.credit.problem) == drawn
+    assert made.finding("f").measured != drawn

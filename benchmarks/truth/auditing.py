@@ -24,7 +24,7 @@ from .data import evaluation
 from .files import config_of, path_of
 
 MODEL = "benchmarks.truth.networks:build"
-EVERYTHING = select("abcde")
+EVERYTHING = select("abcdeg")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _measured(case: Case, mix: str, files: list[Path], root: Path) -> Outcome:
     control = parse_controls([str(files[1])]) if case.control else None
     try:
         report = auditor.report(files[0], diagnostics=EVERYTHING, control=control)
-        asked = select("abcd" if control else "abce")
+        asked = select("abcdg" if control else "abceg")
         unasked = auditor.report(files[0], diagnostics=asked, control=control)
     except AuditError as error:
         return Outcome(case.name, mix, f"error: {error}", f"error: {error}")

@@ -151,7 +151,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
             if trained
             else None,
             Doubt(
-                Severity.REMARK,
+                Severity.WARNING,
                 f"network and control share their weights in {where}: the network's blocks were "
                 "never trained, or the control's are not random",
                 True,

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
-from ..judge.words import plural
-from .copies import copy_of
+from ..judge.words import and_more, plural
+from .copies import copy_of, working_copy
 from .inputs import NetworkError, copied, each, like, rows, tensors_of
 from .pooling import Layout
-from .reference import passed, shifted
+from .reference import differ, passed, shifted
 from .task import OutputError
 from .types import Batch, ModelInput
 from .vectors import median, quantile, row_cosines, row_norms, unit_rows
@@ -59,6 +59,8 @@ class CreditSource:
     """The content of the file; its ``Bs`` serve where no function is given."""
     problem: str = ""
     """Why there is no function though one is named; the rest is measured all the same."""
+    rebuild: Callable[[], nn.Module] | None = None
+    """Builds the network again: feedback that differs then was drawn, and trained nothing."""
 
 
 def function_name(function: CreditFunction) -> str:
@@ -174,7 +176,13 @@ class Credit:
                 f"no credit to compare: no credit function is given, the checkpoint holds {held}, "
                 f"and the network has no backward of its own; {WAYS}"
             )
-        self.name, network = "the network's own backward", self.source.network
+        self.name = "the network's own backward"
+        if self.credit.rebuild is not None and not self.samples:
+            self._refuse_drawn(self.credit.rebuild, x, e)
+        return self._own(self.source.network, x, e)
+
+    def _own(self, network: nn.Module, x: ModelInput, e: Tensor) -> Sequence[Tensor | None]:
+        """What the own backward of a network brings to h_0 … h_L."""
 
         def objective(outputs: Tensor) -> Tensor:
             for module in network.modules():
@@ -190,6 +198,27 @@ class Credit:
             raise AuditError(f"the network's own backward fails ({failure}); {WAYS}") from failure
         visible = not seen.handed_on or any(own.requires_grad for own in tensors_of(traced))
         return [*seen.gradients] if visible else [None, *seen.gradients[1:]]
+
+    def _refuse_drawn(self, rebuild: Callable[[], nn.Module], x: ModelInput, e: Tensor) -> None:
+        """An error where two builds have different feedback: it was drawn and not loaded."""
+        built, brought = [], []
+        for seed in (0, 1):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                built.append(working_copy(rebuild()).to(self.source.device))
+            brought.append(self._own(built[-1], x, e))
+        if differ(*brought):
+            known, named = set(built[0].state_dict()), list[str]()
+            for name, module in built[0].named_modules():
+                own = [key for key, value in vars(module).items() if isinstance(value, Tensor)]
+                named += [
+                    f"{name}.{key}".lstrip(".") for key in own if f"{name}.{key}" not in known
+                ]
+            raise AuditError(
+                "the feedback of the network's own backward differs from one build to the next, so "
+                f"it is not what trained this checkpoint (tensors outside it: {and_more(named)}); "
+                "save the feedback with the checkpoint and load it"
+            )
 
     def _checked(
         self, returned: list[Any], shapes: Sequence[tuple[int, ...]], part: slice

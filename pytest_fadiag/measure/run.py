@@ -76,8 +76,10 @@ class NetworkSource:
     def labels(self) -> Tensor:
         """Every label, in the order of the data."""
         own = getattr(self.data, "labels", None)
-        read = own if isinstance(own, Tensor) else torch.cat([y for _, y in checked(self.data)])
-        return read.cpu().long()
+        parts = [own] if isinstance(own, Tensor) else [y for _, y in checked(self.data)]
+        if not parts:
+            raise AuditError("the evaluation data holds no samples")
+        return torch.cat(parts).cpu().long()
 
     @cached_property
     def outputs(self) -> Outputs:

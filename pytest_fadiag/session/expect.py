@@ -114,9 +114,9 @@ class Expectations(msgspec.Struct, frozen=True):
         return {**after, **{f"{name}{ENDING}": verdict for name, verdict in verdicts.items()}}
 
     def _found(self, row: Row) -> Keys:
-        """What fired, and of what was not measured what was recorded."""
-        measured = row.status.fired + row.status.passed
-        kept = (key for key in self.of(row.checkpoint, row.method) if key not in measured)
+        """What fired, and of what did not run what was recorded."""
+        ran = {*row.status.fired, *row.status.passed, *row.status.unmeasured}
+        kept = (key for key in self.of(row.checkpoint, row.method) if key not in ran)
         return tuple(sorted({*row.status.fired, *kept}, key=lambda key: (len(key) > 1, key)))
 
 

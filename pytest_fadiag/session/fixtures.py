@@ -297,14 +297,11 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
     node = request.node
     finding = report.finding(getattr(request, "param", None) or node.name)
     keys: Keys = (finding.key,)
-    if (
-        finding.key == "d"
-        and not finding.fired
-        and "e" in {f.key for f in report.findings} - {*node.stash[ASKED]}
-    ):
+    if finding.key == "d" and "e" in {f.key for f in report.findings} - {*node.stash[ASKED]}:
         depth, keys = report.finding("e"), ("d", "e")
-        said = f"(e) {depth.name} with (d): {depth.headline}; {finding.headline}"
-        finding = msgspec.structs.replace(depth, headline=said)
+        if not finding.fired:
+            said = f"(e) {depth.name} with (d): {depth.headline}; {finding.headline}"
+            finding = msgspec.structs.replace(depth, headline=said)
     node.stash[KEYS] = keys
     values = {
         "method": report.method_name,

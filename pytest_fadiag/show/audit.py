@@ -70,7 +70,8 @@ class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Which of both are only likely: a log gives a bound, or a proxy of the number."""
     exempted: Keys = ()
     """Which passed although their number crosses its threshold."""
-    unmeasured: Keys = ()
+    unmeasured: dict[str, str] = {}
+    """By key «not measured» or «not resolved»."""
     undecided: dict[str, str] = {}
     """Why a row in which nothing fired is not trustworthy, by key: «not measured», «error»."""
     errors: Keys = ()
@@ -156,7 +157,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
             passed=passed,
             likely=tuple(f.key for f in judged if f.measured and not f.exact),
             exempted=tuple(f.key for f in judged if f.exempted and not f.fired),
-            unmeasured=tuple(f.key for f in judged if not f.measured),
+            unmeasured={f.key: f.status.value for f in judged if not f.measured},
             undecided=undecided,
             errors=errors,
             not_run=not_run,

@@ -12,7 +12,7 @@ from ..judge.errors import AuditError
 from .audit import Audit
 from .figures import write_figures
 from .json import json_text
-from .markdown import form, markdown, readme
+from .markdown import RUNS_CODE, form, markdown, readme
 from .page import page
 from .table import table
 
@@ -49,7 +49,9 @@ def certificate(audit: Audit, folder: Path) -> list[str]:
         raise AuditError("certificate: no file was measured, so there is nothing to measure again")
     for name, make in (("audit.json", json_text), ("audit.html", page), ("README.md", readme)):
         text_file(make)(audit, folder / name)
-    return [f"to reproduce: fadiag verify {folder}"]
+    options = audit.origin.options.items()
+    typed = "".join(f" --{name} {texts[0]}" for name, texts in options if name in RUNS_CODE)
+    return [f"to reproduce: fadiag verify {folder}{typed}"]
 
 
 OUTPUTS = {

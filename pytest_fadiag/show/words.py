@@ -34,7 +34,7 @@ def words(status: RowStatus) -> str:
     if status.verdict is None:
         error = one_line(f"error: {status.reason}" if status.reason else "error")
         return error if status.errors else "not run" if status.not_run else "skipped"
-    states = dict.fromkeys(status.unmeasured, "not measured") | status.undecided
+    states = status.unmeasured | status.undecided
     states |= dict.fromkeys(status.not_run, "not run") | dict.fromkeys(status.errors, "error")
     by_state: dict[str, list[str]] = {}
     for key, state in states.items():

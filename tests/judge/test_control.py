@@ -53,8 +53,8 @@ FROZEN = msgspec.structs.replace(NETWORK, weights={"embed": "f", "b.0.w": "v"}, 
         ),
         ({"shapes": {"embed": (4, 8), "out": (4,)}}, False, ["warning"], "b.0.w is absent"),
         ({"shapes": {"embed": (4, 8), "out": (4,)}}, True, [], ""),
-        ({"weights": {"embed": "f", "b.0.w": "w"}}, False, ["remark"], "weights in block 0 of 1"),
-        ({"weights": NETWORK.weights}, False, ["remark"], "share their weights in all layers"),
+        ({"weights": {"embed": "f", "b.0.w": "w"}}, False, ["warning"], "weights in block 0 of 1"),
+        ({"weights": NETWORK.weights}, False, ["warning"], "share their weights in all layers"),
     ],
 )
 def test_tensors_tell_against_a_control(

@@ -21,18 +21,18 @@ from pytest_fadiag.show.json import json_text
     [
         ("a.pt b.pt", "--fa-checkpoint=a.pt --fa-checkpoint=b.pt"),
         ("a.pt --durations 5", "--durations 5 --fa-checkpoint=a.pt"),
-        ("--data d.npz a.pt -n 2 -k bp", "--data d.npz -n 2 -k bp --fa-checkpoint=a.pt"),
+        ("--data d.npz a.pt -n 2 -k bp", "--data=d.npz -n 2 -k bp --fa-checkpoint=a.pt"),
         (
             "a.pt --frozen 0.3 --frozen=b=0.2 -q",
-            "--frozen 0.3 --frozen=b=0.2 -q --fa-checkpoint=a.pt",
+            "--frozen=0.3 --frozen=b=0.2 -q --fa-checkpoint=a.pt",
         ),
         ("log.json run.jsonl", "--fa-log=log.json --fa-log=run.jsonl"),
         (
             "--fa-data x.npz runs --rootdir here",
-            "--fa-data x.npz --rootdir here --fa-checkpoint=runs",
+            "--fa-data=x.npz --rootdir here --fa-checkpoint=runs",
         ),
         ("runs/a.pt::frozen-margin", "runs/a.pt::frozen-margin"),
-        ("--missing maybe a.pt", "--missing maybe a.pt"),
+        ("--missing maybe a.pt", "--missing=maybe a.pt"),
     ],
 )
 def test_words_that_are_not_options_are_the_files(words: str, expected: str) -> None:

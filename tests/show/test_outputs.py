@@ -145,9 +145,9 @@ def test_all_kinds_are_written_whole(audit: Audit, tmp_path: Path) -> None:
     small = of(builders.row(log), origin=audit.origin)
     for kind, output in OUTPUTS.items():
         said = output.write(small, tmp_path / output.destination)
-        assert said == [f"to reproduce: fadiag verify {tmp_path}/certificate"] * (
-            kind == "certificate"
-        )
+        assert [text.partition(" --")[0] for text in said] == [
+            f"to reproduce: fadiag verify {tmp_path}/certificate"
+        ] * (kind == "certificate")
     written = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")}
     figures = {f"figures/{name}.{end}" for name in FIGURES for end in ("pdf", "png")}
     certificate = {f"certificate/{name}" for name in ("README.md", "audit.html", "audit.json")}
