@@ -381,7 +381,9 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
     def line(self, what: str, theirs: float | None, share: float | None) -> str:
         """Its number with the share of it that a network reaches; empty where not measured."""
         reached = (
-            "" if share is None else f"; this network reaches {limit(round(100 * share))} % of it"
+            ""
+            if share is None or share < 0
+            else f"; this network reaches {limit(round(100 * share))} % of it"
         )
         return "" if theirs is None else f"BP ({self.source}): {what} {pp(theirs)} pp{reached}"
 
