@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .load.logs import read_log as read_log
     from .load.network import ResidualMLP as ResidualMLP
     from .measure.control import make_control as make_control
-    from .measure.credit import alignment as alignment
     from .measure.types import Batch as Batch
     from .recorder import Guard as Guard
     from .recorder import GuardStopped as GuardStopped
@@ -52,7 +51,6 @@ _HOMES = {
     "load.logs": "read_log",
     "load.network": "ResidualMLP",
     "measure.control": "make_control",
-    "measure.credit": "alignment",
     "measure.types": "Batch",
     "recorder": "Guard GuardStopped Recorder",
     "show.json": "read_audit",

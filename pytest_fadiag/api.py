@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from .auditor import Auditor, needed
 from .hooks import installed
 from .judge.control import Control
@@ -89,14 +91,14 @@ def diagnose(
                 diagnostics=tuple(one.name for one in asked),
             )
 
-        numbers = _with(numbers, inputs=Inputs())
+        numbers = replace(numbers, inputs=Inputs())
         report = judged()
         if report.credit is not None and report.credit.problem:
             raise AuditError(report.credit.problem)
         depth = get("e")
         if report.questions_control and depth is not None and depth not in asked:
             asked = (*asked, depth)
-            numbers = _with(numbers, depth=measure(source, depth.needs).depth)
+            numbers = replace(numbers, depth=measure(source, depth.needs).depth)
             report = judged()
     return report
 
@@ -171,12 +173,6 @@ def _thresholds(given: Thresholds) -> DiagnosticThresholds:
         if isinstance(given, Mapping)
         else given or DiagnosticThresholds()
     )
-
-
-def _with(numbers: Any, **changes: Any) -> Any:
-    import msgspec
-
-    return msgspec.structs.replace(numbers, **changes)
 
 
 def _differs(headline_acc: float | None, measured: Score | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -283,7 +283,7 @@ class Auditor:
         if known is not None and not _lacking(known, metrics):
             return known
         key = self._key(digest)
-        with self.cache.locked(key) if key else _nothing():
+        with self.cache.locked(key) if key else nullcontext():
             held = known or (self._kept(key) if key else None)
             lacking = _lacking(held, metrics)
             if lacking:
@@ -358,7 +358,7 @@ class Auditor:
         from .measure.copies import threads
         from .measure.run import NetworkSource, measure
 
-        given, before = overrides or Overrides(), path.stat()
+        given, before = overrides or Overrides(), path.stat().st_mtime_ns
         with _named(str(path)):
             checkpoint = self.checkpoint(path)
             network = self.network(checkpoint) if given.network is None else given.network
@@ -382,10 +382,7 @@ class Auditor:
             extra = {} if self.registry is None else self.registry.metrics()
             with threads(self.setup.threads):
                 numbers = measure(source, metrics, progress=self.progress(path.name), extra=extra)
-        if (after := path.stat()) and (after.st_mtime_ns, after.st_size) != (
-            before.st_mtime_ns,
-            before.st_size,
-        ):
+        if path.stat().st_mtime_ns != before:
             raise AuditError(
                 f"{path}: the file changed while it was measured; run again when it is whole"
             )
@@ -554,12 +551,8 @@ def _whole(value: object) -> int | None:
 
 def _lacking(held: Record | None, metrics: Sequence[str]) -> list[str]:
     known = set() if held is None else set(held.metrics)
-    # What is read of a control at h_0 is a part of (e).
-    return [
-        name
-        for name in metrics
-        if name not in known and not (name == "control-readout" and "depth" in known)
-    ]
+    known |= {"control-readout"} if "depth" in known else set()  # a part of (e)
+    return [name for name in metrics if name not in known]
 
 
 def _joined(held: Record | None, new: Record) -> Record:
@@ -587,8 +580,3 @@ def _named(what: str) -> Iterator[None]:
         raise AuditError(
             str(error) if str(error).startswith(what) else f"{what}: {error}"
         ) from error
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

@@ -36,7 +36,6 @@ class Registry:
         """Forget the diagnostics of other packages."""
         for name in self.added:
             diagnostics.unregister(name)
-        self.added = []
 
     def metrics(self) -> dict[str, Callable[[Any], Metric]]:
         """What measures the diagnostics of other packages."""

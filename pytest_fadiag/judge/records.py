@@ -24,7 +24,6 @@ LEAST_IMAGES = 1_000
 """With fewer test images a linear probe cannot resolve a few percentage points."""
 
 Bounds = tuple[float, float]
-Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 
 class Score(msgspec.Struct, frozen=True):

@@ -326,11 +326,6 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return margin_interval(self.score, self.control.score)
 
     @property
-    def lacks_usable_control(self) -> bool:
-        """Whether a control was supplied that is rejected, so that (d) says nothing."""
-        return bool(void(self.doubts))
-
-    @property
     def questions_control(self) -> bool:
         """Whether a control was supplied on which no pass rests alone: (e) must pass too."""
         return any(doubt.severity is not Severity.REMARK for doubt in self.doubts)

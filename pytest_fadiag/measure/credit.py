@@ -21,11 +21,9 @@ from .pooling import Layout
 from .reference import differ, passed, shifted
 from .task import OutputError
 from .types import Batch, ModelInput
-from .vectors import median, quantile, row_cosines, row_norms, unit_rows
+from .vectors import median, quantile, row_norms, unit_rows
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from .run import NetworkSource
     from .stream.sites import Stream
 
@@ -359,58 +357,3 @@ class SignedPermutations:
             products = (a[part].transpose(1, 2) @ g[part]).flatten(1)
             parts.append((products[:, places].view(-1, draws, features) * self.signs).sum(2).T)
         return torch.cat(parts, 1)
-
-
-@dataclass(frozen=True, eq=False)
-class Alignment:
-    """The cosine between credit and gradient of every sample, and the size of both vectors."""
-
-    cosines: Tensor
-    """One for each sample, in float64; NaN where a vector is zero: it has no direction."""
-    credit_norms: Tensor
-    gradient_norms: Tensor
-
-    @property
-    def median(self) -> float:
-        """Γ: the median over the samples whose cosine is defined; NaN where there is none."""
-        return median(self.cosines[~self.cosines.isnan()])
-
-    @property
-    def magnitude(self) -> float:
-        """The median of ‖a‖/‖g‖ over the same samples."""
-        return median((self.credit_norms / self.gradient_norms)[~self.cosines.isnan()])
-
-    @property
-    def undefined(self) -> int:
-        """How many samples have no cosine."""
-        return int(self.cosines.isnan().sum())
-
-
-def alignment(credit: Tensor | ArrayLike, gradient: Tensor | ArrayLike) -> Alignment:
-    """Compare the credit of a training rule with the BP gradient at the same state.
-
-    Both are tensors or arrays with samples first; all that belongs to a sample, its tokens or
-    positions too, is one vector. The credit has the sign of a gradient: a rule that steps along
-    −a descends where the cosine is positive. There is no epsilon: vectors of any size have a
-    direction, and a zero vector has none.
-
-    >>> seen = alignment(torch.eye(2), 2 * torch.eye(2))
-    >>> seen.median, seen.magnitude, seen.undefined
-    (1.0, 0.5, 0)
-    """
-    both = []
-    for what, given in (("credit", credit), ("gradient", gradient)):
-        values = torch.as_tensor(given).detach()
-        if not values.is_floating_point() or values.ndim < 2 or not values.numel():
-            got = f"the {what} has shape {tuple(values.shape)} and dtype {values.dtype}"
-            raise AuditError(f"{got}; expected real numbers, samples first: [N, …]")
-        both.append(values.flatten(1))
-        if broken := int((~torch.isfinite(both[-1]).all(1)).sum()):
-            samples = plural(len(values), "sample")
-            raise AuditError(f"the {what} is NaN or inf for {broken:,} of {samples}")
-    a, g = both
-    if a.shape != g.shape:
-        shapes = f"{tuple(a.shape)} and the gradient {tuple(g.shape)}"
-        raise AuditError(f"the credit has shape {shapes}, flattened; expected the same")
-    g = g.to(a.device)
-    return Alignment(row_cosines(a, g), row_norms(a), row_norms(g))

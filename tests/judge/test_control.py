@@ -115,7 +115,6 @@ def with_control(value: float, images: int | None = 10_000, **changes: Any) -> R
 def test_numbers_tell_against_a_control(made: Report, severity: str | None, said: str) -> None:
     assert [doubt.severity.value for doubt in made.doubts] == ([severity] if severity else [])
     assert all(said in doubt.text and doubt.text in made.remarks for doubt in made.doubts)
-    assert made.lacks_usable_control == (severity == "invalid")
     assert made.questions_control == (severity in ("invalid", "warning"))
     assert (made.margin_pp is None) == (severity == "invalid")
     assert (made.verdict == "trustworthy") == (severity in (None, "remark"))
