@@ -3,7 +3,7 @@
 #
 #   export OPTIONS="--fa-checkpoint='runs/*_s*.pt' --fa-data=cifar10:data --fa-frozen='runs/frozen_*.pt'"
 #   audit=$(sbatch --parsable --array=1-8 --gres=gpu:1 examples/recipes/slurm_array.sh)
-#   sbatch --dependency=afterany:$audit examples/recipes/slurm_array.sh whole
+#   sbatch --dependency=afterany:$audit examples/recipes/slurm_array.sh whole [--expect expected.json]
 #
 # OPTIONS is what you would type after pytest on one machine, with its quotes; ini settings need not be repeated.
 # On a disk that all tasks share there is a simpler way: let them share a cache (leave -o cache_dir out), and run
@@ -15,7 +15,7 @@ parts=${PARTS:-audit-parts}
 
 if [[ ${1:-} == whole ]]; then
   # A missing part, because its task died before it could write, is an error.
-  exec python -m pytest_fadiag show "$parts"/part-*.json --report json:audit.json --report html:audit.html
+  exec python -m pytest_fadiag show "$parts"/part-*.json --report json:audit.json --report html:audit.html "${@:2}"
 fi
 
 task=${SLURM_ARRAY_TASK_ID:?run this as a job array: sbatch --array=1-8 …}
