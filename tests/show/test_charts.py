@@ -127,6 +127,7 @@ def browser() -> Iterator[Any]:
     opened.quit()
 
 
+@pytest.mark.slow
 def test_the_page_works_in_a_browser(browser: Any, audit: Audit, tmp_path: Path) -> None:
     file = tmp_path / "audit.html"
     file.write_text(page(audit), "utf-8")
