@@ -68,7 +68,7 @@ def main() -> int:
 def train(chosen: Sequence[Case], folder: Path, root: Path, workers: int) -> None:
     """Make the files that these cases need and that are not there, parents first."""
     known = networks()
-    wanted = {name for case in chosen for name in (case.network, case.control) if name}
+    wanted = {name for case in chosen for name in (case.network, case.control, case.twin) if name}
     wanted |= {known[name].parent for name in wanted if known[name].parent}
     for derived in (False, True):
         generation = [

@@ -1,19 +1,22 @@
-"""What the audit says about a case, with its numbers; kept until the network or the code changes."""
+"""What the audit says about a case, with its numbers; its numbers are kept until the network or the code changes."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import pytest_fadiag
 from examples.methods.files import replace as write
 from pytest_fadiag import AuditError
-from pytest_fadiag.auditor import Auditor
+from pytest_fadiag.auditor import Auditor, Overrides, Record
 from pytest_fadiag.judge.diagnostics import select
+from pytest_fadiag.judge.records import plain
 from pytest_fadiag.judge.report import Report
 from pytest_fadiag.load.controls import parse_controls
 from pytest_fadiag.load.names import file_digest, joined
@@ -24,7 +27,6 @@ from .data import evaluation
 from .files import config_of, path_of
 
 MODEL = "benchmarks.truth.networks:build"
-EVERYTHING = select("abcdeg")
 
 
 @dataclass(frozen=True)
@@ -37,46 +39,71 @@ class Outcome:
     """With every diagnostic asked for."""
     unasked: str
     """By the rule for what was not asked for: (d) where there is a control, else (e)."""
+    twinned: str
+    """With every diagnostic, and a BP network of the same shapes and task to compare with."""
     fired: str = ""
     measured: str = ""
     numbers: dict[str, Any] = field(default_factory=dict)
     text: str = ""
 
-    @property
-    def said(self) -> str:
-        """The verdict in one word."""
-        return self.verdict.partition(":")[0].removeprefix("needs ")
+
+def said(verdict: str) -> str:
+    """A verdict in one word."""
+    return verdict.partition(":")[0].removeprefix("needs ")
 
 
 def audited(case: Case, mix: str, folder: Path, root: Path) -> Outcome:
-    """The outcome of a case, measured unless it is kept from a run with the same network, control and code."""
-    files = [path_of(folder, name) for name in (case.network, case.control) if name]
-    state = joined([_code(), *map(file_digest, files)])
-    kept = folder / "outcomes" / f"{case.name} {mix}.json"
-    if kept.exists() and (before := json.loads(kept.read_text("utf-8")))["state"] == state:
-        return Outcome(**before["outcome"])
-    outcome = _measured(case, mix, files, root)
-    write(kept, json.dumps({"state": state, "outcome": asdict(outcome)}, indent=1).encode())
-    return outcome
-
-
-def _measured(case: Case, mix: str, files: list[Path], root: Path) -> Outcome:
-    task = str(config_of(files[0])["task"])
-    setup = Setup(data=evaluation(root, task, mix), model=MODEL, device="cpu")
-    auditor = Auditor(setup)
-    control = parse_controls([str(files[1])]) if case.control else None
+    """The outcome of a case; a network is measured once for each class mix and state of the code."""
+    paths = [
+        path_of(folder, name) if name else None for name in (case.network, case.control, case.twin)
+    ]
+    network, control, twin = paths
+    assert network is not None
+    task = str(config_of(network)["task"])
+    auditor = Kept(Setup(data=evaluation(root, task, mix), model=MODEL, device="cpu"), mix)
+    controls = None if control is None else parse_controls([str(control)])
     try:
-        report = auditor.report(files[0], diagnostics=EVERYTHING, control=control)
-        asked = select("abcdg" if control else "abceg")
-        unasked = auditor.report(files[0], diagnostics=asked, control=control)
+        report, unasked, twinned = (
+            auditor.report(network, diagnostics=select(keys), control=controls, twins=twins)
+            for keys, twins in (
+                ("abcdeg", None),
+                ("abcdg" if controls else "abceg", None),
+                ("abcdeg", None if twin is None else [twin]),
+            )
+        )
     except AuditError as error:
-        return Outcome(case.name, mix, f"error: {error}", f"error: {error}")
+        return Outcome(case.name, mix, *(f"error: {error}",) * 3)
     measured = "".join(finding.key for finding in report.findings if finding.measured)
     fired = "".join(report.fired)
-    text = str(report)
-    return Outcome(
-        case.name, mix, report.verdict, unasked.verdict, fired, measured, numbers(report), text
-    )
+    verdicts = (report.verdict, unasked.verdict, twinned.verdict)
+    return Outcome(case.name, mix, *verdicts, fired, measured, numbers(report), str(report))
+
+
+class Kept(Auditor):
+    """Keeps the numbers of each network until its file or the code that measures changes."""
+
+    def __init__(self, setup: Setup, mix: str) -> None:
+        super().__init__(setup)
+        self.mix = mix
+
+    def record(
+        self, path: Path, metrics: Sequence[str], overrides: Overrides | None = None
+    ) -> Record:
+        """The record of the file beside the networks, or a new one."""
+        kept = path.parents[1] / "records" / f"{path.stem} {self.mix}.json"
+        digest = file_digest(path)
+        state = joined([_code(), digest])
+        if kept.exists() and (path, digest) not in self._records:
+            before = msgspec.json.decode(kept.read_bytes())
+            if before["state"] == state:
+                self._records[path, digest] = msgspec.convert(
+                    before["record"], Record, strict=False
+                )
+        before = self._records.get((path, digest))
+        record = super().record(path, metrics, overrides)
+        if record is not before:
+            write(kept, msgspec.json.encode({"state": state, "record": plain(record)}))
+        return record
 
 
 def numbers(report: Report) -> dict[str, Any]:
@@ -102,11 +129,8 @@ def numbers(report: Report) -> dict[str, Any]:
 
 @cache
 def _code() -> str:
-    """A digest of everything that an outcome depends on besides its networks."""
+    """A digest of the code that measures."""
     package, here = Path(pytest_fadiag.__file__).parent, Path(__file__).parent
-    parts = [
-        path for folder in ("judge", "load", "measure") for path in (package / folder).rglob("*.py")
-    ]
-    parts += [package / name for name in ("auditor.py",)]
-    parts += [here / name for name in ("auditing.py", "data.py", "networks.py")]
+    parts = [path for folder in ("load", "measure") for path in (package / folder).rglob("*.py")]
+    parts += [here / name for name in ("data.py", "networks.py")]
     return joined(file_digest(path) for path in sorted(parts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from .recipes import Recipe
 
@@ -51,6 +52,18 @@ class Case:
     network: str
     truth: Truth
     control: str = ""
+
+    @property
+    def twin(self) -> str:
+        """A network of the same shapes and task, trained as a whole by BP; empty where there is none."""
+        shape = attrgetter("architecture", "d", "blocks", "activation", "out_ln", "task")
+        wanted = networks()[self.network].recipe
+        there = [
+            (recipe.seed != wanted.seed, name)
+            for name, recipe in (MAIN | VARIANTS | EASY).items()
+            if recipe.method == "bp" and shape(recipe) == shape(wanted)
+        ]
+        return min(there, default=(0, ""))[1]
 
 
 HEALTHY = Truth("healthy", silent="abc")
@@ -123,6 +136,10 @@ VARIANTS = {
     "vit-mean-s1": replace(MAIN["vit-mean"], seed=1, d=24),
     "mixer-three": replace(MAIN["mixer"], task="three"),
     "mixer-decay": replace(MAIN["mixer"], wd=0.3, d=24, seed=1),
+}
+EASY = {
+    "resmlp-easy": replace(R, task="easy", steps=400),
+    "conv-easy": replace(C, task="easy", steps=200, blocks=3),
 }
 CONTROLLED = (
     *MAIN,
@@ -215,8 +232,7 @@ def _recipes() -> Iterator[tuple[str, Recipe]]:
         yield f"{name}-untrained", replace(MAIN[name], learning="untrained")
     yield "resmlp-two-identity", replace(R, task="two", learning="identity")
     yield "resmlp-five-first", replace(R, task="five", learning="first")
-    yield "resmlp-easy", replace(R, task="easy", steps=400)
-    yield "conv-easy", replace(C, task="easy", steps=200, blocks=3)
+    yield from EASY.items()
     yield "frozen_resmlp-weak", replace(R, learning="frozen", steps=20)
     yield "frozen_resmlp-narrow", replace(R, learning="frozen", d=4)
     yield from VARIANTS.items()
@@ -230,7 +246,7 @@ def cases() -> list[Case]:
 def _healthy() -> Iterator[Case]:
     for name in MAIN | VARIANTS:
         yield Case(name, name, HEALTHY, f"frozen_{name}" if name in CONTROLLED else "")
-    for name in ("resmlp-easy", "conv-easy"):
+    for name in EASY:
         yield Case(name, name, SHALLOW)
     for suffix, _, truth, names in BROKEN:
         for name in names:

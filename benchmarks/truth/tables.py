@@ -10,7 +10,7 @@ from typing import Any
 from pytest_fadiag import DiagnosticThresholds
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 
-from .auditing import Outcome
+from .auditing import Outcome, said
 from .catalogue import Case, Truth
 
 Judged = Sequence[tuple[Case, Outcome]]
@@ -44,7 +44,7 @@ def disagreements(judged: Judged) -> list[Disagreement]:
 
 def _differences(case: Case, outcome: Outcome) -> Iterable[tuple[str, bool]]:
     truth = case.truth
-    if outcome.said == "error":
+    if said(outcome.verdict) == "error":
         yield outcome.verdict, True
         return
     for key in truth.fires:
@@ -60,7 +60,7 @@ def _differences(case: Case, outcome: Outcome) -> Iterable[tuple[str, bool]]:
         yield "called trustworthy, and broken as a whole", True
     if truth.kind == "broken" and outcome.unasked == "trustworthy":
         yield "called trustworthy where only (d) decides, and broken as a whole", False
-    if truth.kind == "healthy" and outcome.said == "incomplete":
+    if truth.kind == "healthy" and said(outcome.verdict) == "incomplete":
         yield outcome.verdict, False
     named = outcome.numbers.get("idle", [])
     if truth.idle and outcome.verdict == "trustworthy" and set(truth.idle) - set(named):
@@ -100,15 +100,18 @@ def confusion(judged: Judged) -> list[str]:
 
 
 def verdicts(judged: Judged) -> list[str]:
-    """One row a kind of network: how often each verdict was given, and how often where only (d) decides."""
+    """One row a kind of network: how often each verdict was given, by (d) alone, and with a BP twin."""
     lines = [
-        f"| networks | {' | '.join(VERDICTS)} | trustworthy by (d) alone |",
-        "| --- " * (len(VERDICTS) + 2) + "|",
+        f"| networks | {' | '.join(VERDICTS)} | trustworthy by (d) alone |"
+        " with a BP twin: trustworthy | incomplete | walk-back |",
+        "| --- " * (len(VERDICTS) + 5) + "|",
     ]
     for kind in KINDS:
         there = [outcome for case, outcome in judged if case.truth.kind == kind]
-        cells = [sum(outcome.said == verdict for outcome in there) for verdict in VERDICTS]
+        cells = [sum(said(outcome.verdict) == verdict for outcome in there) for verdict in VERDICTS]
         cells.append(sum(outcome.unasked == "trustworthy" for outcome in there))
+        twinned = [said(outcome.twinned) for outcome in there]
+        cells += [twinned.count(verdict) for verdict in VERDICTS[:3]]
         lines.append(f"| {kind} ({len(there)}) | {' | '.join(map(str, cells))} |")
     return lines
 

@@ -37,6 +37,8 @@ class Score(msgspec.Struct, frozen=True):
     """SHA-256 of the labels in their order: outcomes are paired only on the same images."""
     data: str | None = None
     """SHA-256 of the test data, where known."""
+    parts: tuple[float, ...] = ()
+    """Where outcomes are no bits: what each sample or sequence contributes; their mean is the value."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "value", check_accuracy(self.value, "accuracy"))
@@ -537,7 +539,20 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     depth: Depth | None = None
     floor: Floor | None = None
     inputs: Inputs | None = None
+    task: str = "classes"
+    """``classes``, ``regression`` or ``tokens``."""
     loss: str = "cross-entropy"
+    """Also ``squared error``, ``binary cross-entropy``, or the name of a function."""
+    loss_assumed: bool = False
+    """Whether neither options nor the checkpoint name the loss."""
+    loss_bias: dict[str, float] = {}
+    """‖mean e‖/mean‖e‖ under squared error and binary cross-entropy, where the loss is assumed."""
+    target_variance: float | None = None
+    """V of regression: the mean squared distance of the targets to their mean."""
+    effective_rank: float | None = None
+    """Of the gradients at the states, the smallest, divided by that of the output errors."""
+    trace: bool = False
+    """Whether states and gradients were given as arrays: the reference is not proven."""
     environment: dict[str, str | int | bool] = {}
     extra: dict[str, dict[str, Any]] = {}
     """What metrics of other packages computed, by their names."""
