@@ -27,7 +27,7 @@ from .protocol import published
 from .records import Epoch, Log, Measurement, Score, Twin, check_accuracy, check_norms, plain
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds
-from .verdict import QUESTIONED, left_open, sentence
+from .verdict import AS_GIVEN, QUESTIONED, TRUSTWORTHY, left_open, sentence
 from .words import WIDTH, fold, limit, one_line, plural, pp, printable
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ FLAGS = {
 """The published properties, each whether one diagnostic fired."""
 CERTAIN = {"non-finite", "blocks at initialisation"}
 """Causes of a fire for which it does not matter what BP gains."""
+UNPROVEN = (
+    "as given, not proven; e and the secants of every state fit. States taken one layer off and "
+    "the sign of credit cannot be checked"
+)
+"""What a report says about the reference of a trace."""
 _NORMS = {"residual_norms": "residual-growth", "bp_grad_norms": "gradient-floor"}
 
 
@@ -192,6 +197,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             self.fired,
             likely,
             left_open({finding.key: self.state(finding) for finding in self.findings}),
+            AS_GIVEN if self.trace else TRUSTWORTHY,
         )
 
     @cached_property
@@ -412,9 +418,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         seed = "" if self.seed is None else f", seed {self.seed}"
         refused = f"refused: {self.stream_problem}" if self.stream_problem else None
         about = {
-            "stream": refused or self.stream,
+            "stream": "as given" if self.trace else refused or self.stream,
             "inputs": self.inputs,
-            "reference": self.reference,
+            "reference": UNPROVEN if self.trace else self.reference,
         }
         first = [
             f"({key}) epoch {epoch}{'' if key in self.fired else ' (passes at the end)'}"
