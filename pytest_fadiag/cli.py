@@ -79,7 +79,7 @@ def make_parser() -> _Parser:
     made = command(
         audit,
         "runs/*.pt --data fashion-mnist:data --frozen 'runs/frozen_*.pt' --report html",
-        "Audit checkpoints (or logs, or traces): one test per network and diagnostic, plus a summary "
+        "Audit checkpoints, logs or traces: one test per network and diagnostic, plus a summary "
         "table. Every other option goes to pytest: -n 2, -q, -x, -k, --junitxml=FILE.",
     )
     made.add_argument(

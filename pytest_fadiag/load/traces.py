@@ -61,7 +61,7 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     import numpy as np
 
     texts = {name: one_line(str(np.asarray(given[name]))[:80]) for name in TEXTS if name in given}
-    arrays = {name: np.asarray(value) for name, value in given.items() if name not in TEXTS}
+    arrays = {n: np.require(own, None, "W") for n, own in given.items() if n not in TEXTS}
     depth = max(sum(name.startswith(kind) for name in arrays) for kind in ("h_", "g_")) - 1
     kinds = "hga" if any(name.startswith("a_") for name in arrays) else "hg"
     states = [f"{kind}_{n}" for kind in kinds for n in range(depth + 1) if n or kind != "a"]
