@@ -35,7 +35,10 @@ def initial(key: Any, inputs: int) -> dict[str, Any]:
 
     keys = jax.random.split(key, 2 * DEPTH + 2)
     blocks = [
-        {"in": drawn(keys[2 * n], WIDTH, 4 * WIDTH), "out": drawn(keys[2 * n + 1], 4 * WIDTH, WIDTH)}
+        {
+            "in": drawn(keys[2 * n], WIDTH, 4 * WIDTH),
+            "out": drawn(keys[2 * n + 1], 4 * WIDTH, WIDTH),
+        }
         for n in range(DEPTH)
     ]
     return {
@@ -90,13 +93,17 @@ def dfa_loss(weights: dict[str, Any], x: Any, y: Any, feedback: list[Any]) -> An
     stop = jax.lax.stop_gradient
     outputs, states = stop(forward(weights, x, no_zeros(len(x))))
     first, *rest = credits(feedback, outputs, y)
-    total = losses(normed(states[-1]) @ weights["head"], y).sum() + (x @ weights["embed"] * first).sum()
+    total = (
+        losses(normed(states[-1]) @ weights["head"], y).sum() + (x @ weights["embed"] * first).sum()
+    )
     for block, h, a in zip(weights["blocks"], states, rest, strict=False):
         total += (branch(block, h) * a).sum()
     return total / len(x)
 
 
-def trained(loss: Any, seed: int, x: Any, y: Any, epochs: int, frozen: bool) -> tuple[Any, list[Any]]:
+def trained(
+    loss: Any, seed: int, x: Any, y: Any, epochs: int, frozen: bool
+) -> tuple[Any, list[Any]]:
     """Weights after some epochs of Adam, and the feedback matrices; ``frozen`` keeps the blocks."""
     first, second, third = jax.random.split(jax.random.PRNGKey(seed), 3)
     weights = initial(first, x.shape[1])
@@ -142,7 +149,9 @@ def main() -> None:
         test, labels, zeros = x[half:], y[half:], no_zeros(len(x) - half)
         outputs, states = forward(weights, test, zeros)
 
-        def total(zeros: list[Any], weights: Any = weights, test: Any = test, y: Any = labels) -> Any:
+        def total(
+            zeros: list[Any], weights: Any = weights, test: Any = test, y: Any = labels
+        ) -> Any:
             return losses(forward(weights, test, zeros)[0], y).sum()
 
         *slopes, error = jax.grad(total)(zeros)
