@@ -38,7 +38,7 @@ class Score(msgspec.Struct, frozen=True):
     data: str | None = None
     """SHA-256 of the test data, where known."""
     parts: tuple[float, ...] = ()
-    """Where outcomes are no bits: what each sample or sequence contributes; their mean is the value."""
+    """What each sample or sequence contributes, where that is no bit; their mean is the value."""
 
     def __post_init__(self) -> None:
         if not self.parts:  # R² may be negative
