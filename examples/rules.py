@@ -9,6 +9,9 @@ derivative by the outputs, e, through fixed random matrices, a_l = e B_lᵀ.
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,3 +87,12 @@ def dfa(
 def save(path: Path, net: nn.Module, Bs: list[Tensor], **config: Any) -> None:
     """What an audit needs: the weights, the very feedback, and how the network was trained."""
     torch.save({"state_dict": net.state_dict(), "Bs": Bs, "config": config}, path)
+
+
+def audit(folder: Path, words: str) -> int:
+    """Audit what was saved by the command; 0 also where a diagnostic fires, as it does for DFA."""
+    places = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    options = "--data test.npz --frozen frozen_*_s0.pt --report json:audit.json --no-cache"
+    command = [sys.executable, "-m", "pytest_fadiag", "audit", *words.split(), *options.split()]
+    return int(subprocess.call([*command, "--tb=no", "-q"], cwd=folder, env=environment) > 1)

@@ -31,7 +31,7 @@ SMALL = 1 << 28
 """Bytes that a file may declare however small it is."""
 RATIO = 100
 """How many times its own size a larger file may declare."""
-PLAIN = [argparse.Namespace, PosixPath]
+PLAIN: list[Any] = [argparse.Namespace, PosixPath]
 """Classes of plain values, which people save as their options."""
 DTYPES = {
     *(
