@@ -19,13 +19,15 @@ from .probes import clustered
 from .reference import passed
 from .task import GROUPS, IGNORED, LOSSES
 from .types import Batch
-from .vectors import median, pairwise_cosine, row_cosines, row_norms, wide_dtype
+from .vectors import median, pairwise_cosine, row_cosines, row_norms, unit_rows, wide_dtype
 
 if TYPE_CHECKING:
     from .run import NetworkSource
 
 SAMPLES = 64
 """How many samples the dtypes are compared on."""
+WIDE = 4_096
+"""Gradients of more numbers are not asked for their rank."""
 MOST_ENTRIES = 1 << 23
 """How many numbers the sums of all classes may hold; wider gradients are sketched."""
 
@@ -58,15 +60,25 @@ class States(_Collected):
 
 
 class Gradients(_Collected):
-    """The median ‖g_l‖ of every layer over samples and read tokens, and median(‖g_L‖/‖e‖)."""
+    """The median ‖g_l‖ of every layer over samples and read tokens, and median(‖g_L‖/‖e‖).
+
+    With them the effective rank, exp of the entropy of the spectrum of unit gradients: the
+    smallest of all states, divided by that of the output errors.
+    """
 
     needs = frozenset({"gradients"})
 
+    def __init__(self, source: NetworkSource) -> None:
+        super().__init__(source)
+        self.rows: list[list[Tensor]] = []
+
     def update(self, batch: Batch) -> None:
-        """Take the norms, and those of the errors."""
-        assert batch.error is not None
+        """Take the norms, those of the errors, and all of what is not too wide."""
+        assert batch.error is not None and batch.gradients is not None
         norms = _norms(batch.gradients, self.source)
         self.seen.append([*norms, batch.error.norms.unsqueeze(1)])
+        flat = [own.flatten(1) for own in (*batch.gradients, batch.error.units)]
+        self.rows.append([own[:, : own.shape[1] * (own.shape[1] <= WIDE)].float() for own in flat])
 
     def compute(self) -> dict[str, Any]:
         """Their medians, of the tokens that get a gradient.
@@ -83,7 +95,10 @@ class Gradients(_Collected):
             read = torch.where(read.any(1, keepdim=True), read, some)
             medians.append(median((norms * errors / BATCH)[read]))
             without.append(int(median((~read).sum(1))))
+        *ranks, of_errors = (effective_rank(torch.cat(own)) for own in zip(*self.rows, strict=True))
+        known = [rank for rank in ranks if rank]
         return {
+            "effective_rank": min(known) / of_errors if known and of_errors else None,
             "bp_grad_norms": tuple(medians),
             # That of a token would depend on how many share the error of their sequence.
             "gradient_per_unit_error": (
@@ -96,6 +111,16 @@ class Gradients(_Collected):
             "tokens": layers[-1].shape[1] if tokens[-1] else None,
             "tokens_without_gradient": tuple(without) if any(tokens) else (),
         }
+
+
+def effective_rank(rows: Tensor) -> float:
+    """exp of the entropy of the spectrum of unit rows; 0 where fewer than two have a direction."""
+    if not rows.shape[1] or len(rows := rows[_directed(row_norms(rows))]) < 2:
+        return 0.0
+    units = unit_rows(rows)
+    gram = units.T @ units if units.shape[1] < len(units) else units @ units.T
+    shares = torch.linalg.eigvalsh(gram).clamp_min(0) / len(units)
+    return float(torch.special.entr(shares).sum().exp())
 
 
 def _norms(values: list[Tensor] | None, source: NetworkSource) -> list[Tensor]:

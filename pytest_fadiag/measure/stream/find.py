@@ -111,7 +111,7 @@ class _Trial:
         """Take so many test samples."""
         self.samples = like(draw_samples(self.x, number, drawn=self.drawn), self.network)
         self.logits = self._run(self.samples)
-        if self.logits.ndim < 2 or len(self.logits) != number:
+        if self.logits.shape[:1] != (number,):
             raise AuditError(
                 f"the network returned logits of shape {tuple(self.logits.shape)} for {number} "
                 f"samples; expected [{number}, classes]"
