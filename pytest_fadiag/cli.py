@@ -26,6 +26,9 @@ VERIFIED = (
     "normalize",
     "frozen",
     "credit",
+    "loss",
+    "task",
+    "forward",
     "device",
     "threads",
     "batch-size",
@@ -102,7 +105,7 @@ def make_parser() -> _Parser:
         verify,
         "certificate/ --root unpacked/",
         "Measure a certified audit again and report which rows reproduce. Code runs only if it "
-        "is typed: --model, --credit.",
+        "is typed: --model, --credit, --forward, a function as --loss.",
     )
     made.add_argument("certificate", type=Path)
     made.add_argument(
