@@ -570,13 +570,16 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is not, the last norms are those of h_L and g_L, the others of numbered layers."""
 
 
-def check_accuracy(value: Any, what: str) -> float:
-    """The accuracy as a float in [0, 1], or an error that says what is wrong with it."""
+def check_accuracy(value: Any, what: str, task: str = "classes") -> float:
+    """The accuracy as a float in [0, 1], or an error that says what is wrong with it.
+
+    An R² may be negative.
+    """
     try:
         accuracy = float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise AuditError(f"{what} must be a number, not a {type(value).__name__}") from None
-    if not 0.0 <= accuracy <= 1.0:
+    if not (0.0 <= accuracy <= 1.0 or (task == "regression" and -math.inf < accuracy < 0.0)):
         hint = "; did you pass a percentage?" if 1.0 < accuracy <= 100.0 else ""
         raise AuditError(f"{what} must be a fraction in [0, 1], not {accuracy:g}{hint}")
     return accuracy
