@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -70,7 +69,6 @@ def cell(row: Row) -> str:
     return _environment().get_template("network.html").render(line=table_of(Audit((row,))).lines[0])
 
 
-@cache
 def _environment() -> Environment:
     """Templates that escape whatever they are given, invisible characters too."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
