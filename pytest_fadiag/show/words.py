@@ -10,7 +10,12 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..judge.words import and_more, limit, one_line, plural
 from .audit import Audit, Margin, Outcome, RowStatus, Verdict
 
-TONES = {Verdict.WALK_BACK: "red", Verdict.TRUSTWORTHY: "green", Verdict.INCOMPLETE: "yellow"}
+TONES = {
+    Verdict.WALK_BACK: "red",
+    Verdict.TRUSTWORTHY: "green",
+    Verdict.AS_GIVEN: "green",
+    Verdict.INCOMPLETE: "yellow",
+}
 SHORT_STATES = ("not measured", "not resolved", "not asked for", "likely", "error", "not run")
 """States of a diagnostic that a table says in full; any other is «in doubt»."""
 EXEMPTED = "^ exceeds its threshold; exempted (reason in the report)"
@@ -86,7 +91,9 @@ def headline(audit: Audit) -> str:
         if verdicts[verdict]
     ]
     logs = sum(row.partial for row in audit.rows)
-    kinds = [(len(audit.rows) - logs, "checkpoint"), (logs, "log")]
+    traces = sum(report.trace for report in audit.reports)
+    files = len(audit.rows) - logs - traces
+    kinds = [(files, "checkpoint"), (traces, "trace"), (logs, "log")]
     audited = " and ".join(plural(number, noun) for number, noun in kinds if number)
     said = [f"{audited}: {', '.join(parts)}"] if audit.rows else []
     if len(audit.rows) == 1:
