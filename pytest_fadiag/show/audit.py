@@ -56,6 +56,8 @@ class Verdict(str, enum.Enum):
 
     WALK_BACK = "walk back"
     TRUSTWORTHY = "trustworthy"
+    AS_GIVEN = "trustworthy (reference as given)"
+    """Of a trace: counted apart."""
     INCOMPLETE = "incomplete"
 
 
@@ -88,7 +90,8 @@ class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """The verdict as a report words it: «needs walk-back: …», «incomplete: …»."""
-        return sentence(self.fired, self.likely, self.undecided)
+        said = sentence(self.fired, self.likely, self.undecided)
+        return Verdict.AS_GIVEN.value if self.verdict is Verdict.AS_GIVEN else said
 
 
 class Row(msgspec.Struct, frozen=True, dict=True):
@@ -146,7 +149,8 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         states = {f.key: report.state(f) for f in judged if not f.fired}
         states |= dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
         undecided = {} if fired else left_open(states)
-        stands = Verdict.INCOMPLETE if undecided else Verdict.TRUSTWORTHY
+        stands = Verdict.AS_GIVEN if report.trace else Verdict.TRUSTWORTHY
+        stands = Verdict.INCOMPLETE if undecided else stands
         as_expected = None
         if self.expected is not None and (fired or passed):
             due = {key for key in self.expected if key in states or key in fired}
