@@ -41,8 +41,9 @@ class Score(msgspec.Struct, frozen=True):
     """What each sample or sequence contributes, where that is no bit; their mean is the value."""
 
     def __post_init__(self) -> None:
-        if not self.parts:  # R² may be negative
-            msgspec.structs.force_setattr(self, "value", check_accuracy(self.value, "accuracy"))
+        if not self.parts:  # of a report's task it depends whether it may be negative
+            value = check_accuracy(self.value, "accuracy", "regression")
+            msgspec.structs.force_setattr(self, "value", value)
 
     @classmethod
     def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Score:
@@ -314,11 +315,6 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     def steps_pp(self) -> tuple[float, ...]:
         """What each block adds to the probe."""
         return tuple(_pp(after - before) for before, after in pairwise(self.probes))
-
-    @property
-    def null_steps_pp(self) -> tuple[float, ...]:
-        """The same of re-initialised blocks."""
-        return tuple(_pp(after - before) for before, after in pairwise(self.null_probes))
 
     @property
     def idle(self) -> tuple[int, ...]:
