@@ -137,7 +137,8 @@ def _noise(values: Sequence[float]) -> float:
 
 def reads_less(accuracy: float, images: int, probe: float, read: int) -> bool:
     """Whether an accuracy is below that of a probe on other images, by two standard errors."""
-    variance = probe * (1 - probe) / read + accuracy * (1 - accuracy) / images
+    pairs = ((probe, read), (accuracy, images))
+    variance = sum(max(p * (1 - p), 0.0) / n for p, n in pairs)  # R² may be negative
     return accuracy < probe - 2 * math.sqrt(variance)
 
 
