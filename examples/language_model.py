@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import numpy as np
 import torch
-from pydoc_data.topics import topics
 from rules import audit, save, train
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,12 @@ from .judge.thresholds import DiagnosticThresholds
 from .load.controls import Controls
 from .load.fingerprint import fingerprint
 from .load.setup import Setup
+from .load.traces import checked, fields_of, is_trace, write_trace
 from .measure.copies import threads as using_threads
 from .measure.credit import CreditSource, function_name
 from .measure.run import NetworkSource, measure
 from .measure.task import Task
+from .measure.traces import TraceSource
 from .show.report import DiagnosticReport
 
 if TYPE_CHECKING:
@@ -135,13 +137,13 @@ def diagnose(
 def audit(
     path: str | Path,
     *,
-    data: str | DataSet,
+    data: str | DataSet | None = None,
     frozen: float | Mapping[str, float] | Control | str | Path | None = None,
     thresholds: Thresholds = None,
     progress: Progress | bool | None = None,
     **setup: Any,
 ) -> DiagnosticReport:
-    """The report of a checkpoint on disk.
+    """The report of a checkpoint on disk, or of a trace, which needs no data.
 
     >>> audit("runs/dfa_s42.pt", data="cifar10:data", frozen="runs/frozen_dfa_s42.pt").verdict
 
@@ -152,7 +154,11 @@ def audit(
     controls = Controls.of(frozen)
     told = _line(progress)
     auditor = Auditor(Setup(data=data, **setup), registry=installed(), progress=lambda name: told)
-    asked = default_diagnostics(control=frozen is not None, credit=auditor.setup.credit is not None)
+    held = fields_of(Path(path)) if is_trace(Path(path)) else {}
+    asked = default_diagnostics(
+        control=frozen is not None or "control_outputs" in held,
+        credit=auditor.setup.credit is not None or "a_1" in held,
+    )
     report = auditor.report(
         Path(path),
         diagnostics=asked,
@@ -163,6 +169,35 @@ def audit(
     if problem:
         raise AuditError(f"{path}: {problem}")
     return DiagnosticReport.of(report)
+
+
+def save_trace(
+    path: str | Path,
+    *,
+    outputs: Any,
+    y: Any,
+    e: Any,
+    h: Sequence[Any],
+    g: Sequence[Any],
+    a: Sequence[Any] = (),
+    **others: Any,
+) -> None:
+    """Check the arrays of a network that ran elsewhere, and write them as a .npz file to audit.
+
+    >>> save_trace("traces/dfa_s1.npz", outputs=o, y=y, e=e, h=hs, g=gs, a=credits, x=x)
+    >>> audit("traces/dfa_s1.npz").verdict
+
+    ``e`` and ``g`` are gradients of the sum of the losses by the outputs and by the states
+    ``h``, of h_0 first. ``a`` is the credit at h_1 … h_L. Others: ``x``, ``control_outputs``,
+    ``groups``, ``method``, ``seed``, ``loss``.
+    """
+    named = {
+        f"{kind}_{n}": own for kind, all_ in (("h", h), ("g", g)) for n, own in enumerate(all_)
+    }
+    named |= {f"a_{n}": own for n, own in enumerate(a, 1)}
+    arrays = checked({"outputs": outputs, "y": y, "e": e, **named, **others})
+    TraceSource(arrays).check()
+    write_trace(Path(path), arrays)
 
 
 def residual_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:

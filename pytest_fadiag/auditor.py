@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,10 +25,11 @@ from .judge.remarks import activation_assumed, tensors_aside
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import ControlFile, Controls
-from .load.names import code_digest, file_digest
+from .load.names import code_digest, file_digest, identify
 from .load.setup import Setup, loss_of
 from .load.sources import KINDS, data_digest
 from .load.specs import import_object, is_factory
+from .load.traces import is_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +75,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     untrained: bool
     fingerprint: Fingerprint
+    control: Score | None = None
+    """What a trace's own control scores on the same samples."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +147,11 @@ class Auditor:
             twin = self._twin(twins, facts, diagnostics, control, thresholds)
         chosen, problem = None, ""
         try:
-            chosen = self.control(control, facts.method, seed, facts.fingerprint, overrides)
+            if facts.control is not None:
+                chosen = Control(facts.control, "control_outputs of the trace")
+            else:
+                print_ = None if record.measurement.trace else facts.fingerprint
+                chosen = self.control(control, facts.method, seed, print_, overrides)
         except AuditError as error:
             problem = str(error)
 
@@ -338,6 +346,8 @@ class Auditor:
         from .measure.run import NetworkSource, measure
         from .measure.task import Task
 
+        if is_trace(path):
+            return self._measure_trace(path, digest, metrics)
         given, before, caveats = overrides or Overrides(), path.stat().st_mtime_ns, list[str]()
         with _named(str(path)):
             checkpoint = self.checkpoint(path)
@@ -408,6 +418,39 @@ class Auditor:
         named = {"loss": self.setup.loss} if is_factory(str(self.setup.loss)) else {}
         changes = {"environment": environment, "inputs": inputs, **named}
         numbers = msgspec.structs.replace(numbers, **changes)
+        return Record(facts=facts, metrics=tuple(metrics), measurement=numbers)
+
+    def _measure_trace(self, path: Path, digest: str, metrics: Sequence[str]) -> Record:
+        """Read a trace, check it, and measure what it holds."""
+        from .load.traces import read_trace
+        from .measure.copies import threads
+        from .measure.traces import measure_trace
+
+        extra = {} if self.registry is None else self.registry.metrics()
+        with _named(str(path)), threads(self.setup.threads):
+            arrays = read_trace(path)
+            numbers, control = measure_trace(arrays, metrics, self.progress(path.name), extra)
+        shapes = {name: own.shape[1:] for name, own in arrays.items() if name.startswith("h_")}
+        held = hashlib.sha256(arrays["outputs"].tobytes()).hexdigest()
+        print_ = Fingerprint(shapes, {"outputs": held})
+        method, seed = identify(path, arrays)
+        facts = Facts(
+            method=method,
+            seed=seed,
+            claimed_acc=None,
+            notes=path.name,
+            caveats=(),
+            config={},
+            untrained=False,
+            fingerprint=print_,
+            control=control,
+        )
+        environment = {
+            **numbers.environment,
+            "checkpoint_sha256": digest,
+            "weights_digest": print_.digest,
+        }
+        numbers = msgspec.structs.replace(numbers, environment=environment)
         return Record(facts=facts, metrics=tuple(metrics), measurement=numbers)
 
     @cached_property

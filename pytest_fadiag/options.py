@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import pytest
 
-CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pth.tar")
-"""How the names of checkpoints end among the arguments of pytest."""
+CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pth.tar", ".npz")
+"""How the names of checkpoints and traces end among the arguments of pytest."""
 COUNT = "[1-9][0-9]*"
 FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 QUIET = ("help", "version", "markers", "cacheshow", "showfixtures", "show_fixtures_per_test")
@@ -77,6 +77,14 @@ OPTIONS = (
         "Partial audit of a training log: a .json, .jsonl or .csv file, TensorBoard's event "
         "file, a glob or a "
         "folder (repeatable)",
+        many=True,
+    ),
+    Option(
+        "trace",
+        "names",
+        "PATH|GLOB|DIR",
+        "Audit the arrays of a network that ran elsewhere: a .npz or .safetensors file with "
+        "outputs, y, e, h_0 … h_L, g_0 … g_L, a glob or a folder (repeatable)",
         many=True,
     ),
     Option(
@@ -315,6 +323,8 @@ def declare(parser: pytest.Parser, prefix: str = "--fa-") -> None:
     group = parser.getgroup("fadiag", title)
     for option in OPTIONS:
         flag, shown = f"{prefix}{option.name}", option.help.replace("%", "%%")
+        if flag == "--trace":  # pytest has an option of this name; the command translates it
+            continue
         if option.flag:
             group.addoption(flag, dest=option.key, action="store_true", default=None, help=shown)
         else:
