@@ -84,7 +84,7 @@ def diagnose(
     if control is not None and not isinstance(control, (Control, nn.Module)):
         control = Control(Score(control))
     if headline_acc is not None:
-        check_accuracy(headline_acc, "headline_acc")
+        check_accuracy(headline_acc, "headline_acc", "regression")  # the report knows the task
     asked = default_diagnostics(control=control is not None, credit=credit is not None)
     batches = list(eval_batches) if isinstance(eval_batches, Iterator) else eval_batches
 

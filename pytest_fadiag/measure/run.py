@@ -166,6 +166,8 @@ class NetworkSource:
         """The same data through another network of this architecture, with stream and pooling."""
         other = copy.copy(self)
         other.network = network
+        if self.forward is not None:
+            vars(network)[FORWARD] = self.forward
         return other
 
     def chosen(self, mask: Tensor) -> Iterator[ModelInput]:
