@@ -27,13 +27,16 @@ VERIFIED = (
     "normalize",
     "frozen",
     "credit",
+    "loss",
+    "task",
+    "forward",
     "device",
     "threads",
     "batch-size",
     "unsafe-load",
 )
 """The options of ``fadiag verify``: those that measure."""
-CONTROL = ("model", "stream", "data", "unsafe-load")
+CONTROL = ("model", "stream", "data", "forward", "unsafe-load")
 """Those of ``fadiag control``: what network a checkpoint holds."""
 
 
@@ -106,7 +109,7 @@ def make_parser() -> _Parser:
         verify,
         "certificate/ --root unpacked/",
         "Measure a certified audit again and report which rows reproduce. Code runs only if it "
-        "is typed: --model, --credit.",
+        "is typed: --model, --credit, --forward, a function as --loss.",
     )
     made.add_argument("certificate", type=Path)
     made.add_argument(
@@ -289,6 +292,7 @@ def control(options: argparse.Namespace) -> int:
         data=options.data,
         model=options.model,
         stream=options.stream,
+        forward=options.forward,
         unsafe=options.unsafe_load,
         device="cpu",
     )

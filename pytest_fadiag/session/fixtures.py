@@ -114,7 +114,9 @@ class DiagnosticUnderTest:
             headline += (
                 "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
             )
-        settle(self._node, self.outcome, text_of(self.report, keys), headline, changed)
+        node = self._node if self.outcome is Outcome.FAILED else None
+        text = text_of(self.report, keys, node)
+        settle(self._node, self.outcome, text, headline, changed)
 
 
 def as_job(run: Run, value: object) -> Job:

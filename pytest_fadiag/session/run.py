@@ -69,7 +69,7 @@ class Run:
             )
             check_destinations(settings, self.plan, self.controls, self.registry.outputs())
         setup = settings.setup
-        specs = {"--fa-model": setup.model, "--fa-credit": setup.credit, "--fa-data": setup.data}
+        specs = {**setup.factories, "data": setup.data}
         torchvision = str(setup.model).startswith("torchvision:")
         if setup.model and not torchvision and not is_factory(str(setup.model)):
             raise AuditError(
@@ -77,9 +77,9 @@ class Run:
                 f"{setup.model!r}"
             )
         factories = {
-            name: str(spec)
+            f"--fa-{name}": str(spec)
             for name, spec in specs.items()
-            if spec and is_factory(str(spec)) and not torchvision
+            if is_factory(str(spec)) and not str(spec).startswith("torchvision:")
         }
         if (
             factories or setup.unsafe
