@@ -41,9 +41,8 @@ class Score(msgspec.Struct, frozen=True):
     """What each sample or sequence contributes, where that is no bit; their mean is the value."""
 
     def __post_init__(self) -> None:
-        if not self.parts:  # of a report's task it depends whether it may be negative
-            value = check_accuracy(self.value, "accuracy", "regression")
-            msgspec.structs.force_setattr(self, "value", value)
+        value = check_accuracy(self.value, "accuracy", "regression")
+        msgspec.structs.force_setattr(self, "value", value)
 
     @classmethod
     def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Score:

@@ -9,7 +9,7 @@ from .control import guesses, slack
 from .diagnostics.base import Report
 from .diagnostics.direction_drift import class_mix
 from .diagnostics.residual_growth import compared, growth, largest_growth, steps
-from .words import and_more, fraction, limit, plural, sig
+from .words import and_more, fraction, limit, one_line, plural, sig
 
 CLAIM_SLACK_PP = 0.5
 """How far a checkpoint's own accuracy may lie from the measured one before the report says so."""
@@ -75,6 +75,19 @@ def activation_assumed(name: str) -> str:
     return (
         f"activation not recorded; assumed {name}. Name it as `activation` in the config, or give "
         "--fa-model"
+    )
+
+
+def loss_differs(named: str, given: str) -> str:
+    """On a loss that contradicts the checkpoint's config."""
+    return f"the checkpoint's config names the loss {one_line(named[:80])!r}; {given} was given"
+
+
+def loss_unknown(named: str) -> str:
+    """On a loss in the checkpoint's config that is not one of the built-in ones."""
+    return (
+        f"the checkpoint's config names the loss {one_line(named[:80])!r}, which is not ce, mse or "
+        "bce; give it with --fa-loss=package.module:function"
     )
 
 

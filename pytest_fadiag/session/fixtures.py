@@ -152,7 +152,7 @@ def jobs_of(run: Run, node: Any) -> list[Job]:
         settings.texts.get("checkpoint") if "seeds" in keywords else None
     )
     if paths is None:
-        jobs = [job for job in run.plan.named if job.kind == "checkpoint"]
+        jobs = [job for job in run.plan.named if job.kind != "log"]
     else:
         typed = "checkpoint" not in keywords and "checkpoint" in settings.typed
         base, what = settings.cwd if typed else settings.root, f"@pytest.mark.{MARKER}: checkpoint"

@@ -109,7 +109,7 @@ def test_the_json_says_where_it_comes_from_and_that_numbers_were_kept(repo: Repo
     assert origin["options"]["frozen"] == ["controls/*.pt"] and "report" not in origin["options"]
     assert "--fa-threshold=margin_pp=3" in origin["command"] and row["cached"] is True
     repo.result.stdout.fnmatch_lines(
-        ["note: non-default thresholds: *", "note: 1 of 1 result* from the cache"]
+        ["note: non-default thresholds: *", "FA audit: * from the cache"]
     )
     assert repo.audit(DFA, CONTROLS, "--fa-no-cache")["rows"][0]["cached"] is False
 

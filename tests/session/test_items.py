@@ -178,6 +178,11 @@ def test_exit_codes(repo: Repo) -> None:
         ["ERROR: --fa-checkpoint: no checkpoint there", "  */runs/none.pt"]
     )
     assert repo.run("--fa-missing=maybe").ret == pytest.ExitCode.USAGE_ERROR
+    for option in ("model", "credit", "loss", "forward"):
+        unknown = repo.run(BP, f"--fa-{option}=no_such_package:name")
+        assert unknown.ret == pytest.ExitCode.USAGE_ERROR, "before anything is measured"
+        unknown.stderr.fnmatch_lines([f"ERROR: --fa-{option} *no such module*"])
+    assert repo.run(BP, "--fa-loss=l1").ret == pytest.ExitCode.USAGE_ERROR
     repo.ini()
     no_data = repo.run(BP)
     assert no_data.ret == pytest.ExitCode.USAGE_ERROR
