@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from .auditor import CONTROL_METRICS, Auditor, finite_score, needed, questioned
-from .hooks import installed
 from .judge.control import Control
 from .judge.diagnostics import default_diagnostics, get
 from .judge.errors import AuditError
@@ -157,7 +156,7 @@ def audit(
     """
     controls = Controls.of(frozen)
     told = _line(progress)
-    auditor = Auditor(Setup(data=data, **setup), registry=installed(), progress=lambda name: told)
+    auditor = Auditor(Setup(data=data, **setup), progress=lambda name: told)
     held = fields_of(Path(path)) if is_trace(Path(path)) else {}
     asked = default_diagnostics(
         control=frozen is not None or "control_outputs" in held,
@@ -206,16 +205,12 @@ def save_trace(
 
 def residual_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
     """The median ‖h_l‖ of every state, h_0 first."""
-    return [
-        float(norm) for norm in _measured(model, eval_batches, "states", options).residual_norms
-    ]
+    return [*map(float, _measured(model, eval_batches, "states", options).residual_norms)]
 
 
 def bp_grad_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
     """The median ‖g_l‖ of every state, as for a mean loss over batches of 128."""
-    return [
-        float(norm) for norm in _measured(model, eval_batches, "gradients", options).bp_grad_norms
-    ]
+    return [*map(float, _measured(model, eval_batches, "gradients", options).bp_grad_norms)]
 
 
 def cross_batch_direction_stability(

@@ -283,7 +283,6 @@ def lint(options: argparse.Namespace) -> int:
 def control(options: argparse.Namespace) -> int:
     """Write the network to train for a control."""
     from .auditor import Auditor
-    from .hooks import installed
     from .load.setup import Setup
 
     path: Path = options.checkpoint
@@ -296,5 +295,5 @@ def control(options: argparse.Namespace) -> int:
         unsafe=options.unsafe_load,
         device="cpu",
     )
-    print(Auditor(setup, registry=installed()).write_control(path, out, options.seed))
+    print(Auditor(setup).write_control(path, out, options.seed))
     return 0

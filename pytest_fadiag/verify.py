@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 
 from .auditor import Auditor
-from .hooks import installed
 from .judge.diagnostics import select
 from .judge.errors import AuditError
 from .judge.report import Report
@@ -85,7 +84,7 @@ def verify(
         threads=int(given.get("threads", 1)),
         unsafe=unsafe_load,
     )
-    files, auditor = Files(audit.origin, folders), Auditor(setup, registry=installed())
+    files, auditor = Files(audit.origin, folders), Auditor(setup)
     control, good = files.controls(audit.rows, frozen), 0
     for row, report in zip(rows, reports, strict=True):
         problems = list(_problems(row, report, files, auditor, control))

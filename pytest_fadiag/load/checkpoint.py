@@ -19,7 +19,7 @@ from ..files import read_json
 from ..judge.errors import AuditError
 from ..judge.records import check_accuracy
 from ..judge.words import one_line
-from .names import convert, files_of, identify, parts_of, plain_config
+from .names import convert, files_of, identify, parts_of
 from .specs import look_here
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model", "net", "network")
@@ -66,11 +66,6 @@ class Checkpoint:
     def feedback(self) -> object:
         """``Bs``, the feedback matrices that were used, or ``None`` where none were saved."""
         return self.content.get("Bs")
-
-    @property
-    def plain_config(self) -> dict[str, Any]:
-        """The config as a report and a JSON file can hold it."""
-        return plain_config(self.config)
 
 
 def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
