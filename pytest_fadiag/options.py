@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pytest
@@ -37,17 +37,21 @@ class Option(NamedTuple):
     @property
     def key(self) -> str:
         """The name of the ini twin and of the parsed attribute."""
-        return f"fa_{self.field}"
-
-    @property
-    def field(self) -> str:
-        """The name among the settings."""
-        return self.name.replace("-", "_")
+        return f"fa_{self.name.replace('-', '_')}"
 
     @property
     def flag(self) -> bool:
         """Whether it takes no value."""
         return not self.metavar
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """How argparse and pytest take it."""
+        shown = self.help.replace("%", "%%")
+        if self.flag:
+            return {"action": "store_true", "default": None, "help": shown}
+        action = "append" if self.many else "store"
+        return {"action": action, "type": self.check, "metavar": self.metavar, "help": shown}
 
     def check(self, text: str) -> str:
         """The value as it was given, if it is a good one.
@@ -322,14 +326,10 @@ def declare(parser: pytest.Parser, prefix: str = "--fa-") -> None:
     title = "audit of networks trained without backpropagation (pytest-fadiag)"
     group = parser.getgroup("fadiag", title)
     for option in OPTIONS:
-        flag, shown = f"{prefix}{option.name}", option.help.replace("%", "%%")
+        flag = f"{prefix}{option.name}"
         if flag == "--trace":  # pytest has an option of this name; the command translates it
             continue
-        if option.flag:
-            group.addoption(flag, dest=option.key, action="store_true", default=None, help=shown)
-        else:
-            values = {"action": "append" if option.many else "store", "metavar": option.metavar}
-            group.addoption(flag, dest=option.key, type=option.check, help=shown, **values)
+        group.addoption(flag, dest=option.key, **option.arguments)
         if option.ini and prefix == "--fa-":
             kind = "bool" if option.flag else "linelist" if option.many else "string"
             parser.addini(option.key, f"As {flag}", type=kind, default=None)  # type: ignore[arg-type]

@@ -147,7 +147,7 @@ def parse_columns(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and column for name, _, column in pairs):
         raise AuditError(f"expected NAME=COLUMN,…, not {text!r}")
-    return {name: column for name, _, column in pairs}
+    return {name.strip(): column.strip() for name, _, column in pairs}
 
 
 def records_credit(path: Path) -> bool:
