@@ -119,9 +119,8 @@ def make_parser() -> _Parser:
     made = command(
         control,
         "runs/dfa_s42.pt --model mylab.models:build",
-        "Create an untrained frozen-random control for a checkpoint: re-initialised weights "
-        "plus the list of block "
-        "parameters to keep frozen.",
+        "Create an untrained frozen-random control for a checkpoint: re-initialised weights plus "
+        "the list of block parameters to keep frozen.",
     )
     made.add_argument("checkpoint", type=Path)
     made.add_argument(
