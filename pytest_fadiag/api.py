@@ -154,18 +154,18 @@ def audit(
     file. What else can be given, :class:`Setup` lists: model, stream, credit, loss, task, forward,
     normalize, device, …
     """
-    controls = Controls.of(frozen)
+    control = frozen if isinstance(frozen, Control) else Controls.of(frozen) or None
     told = _line(progress)
     auditor = Auditor(Setup(data=data, **setup), progress=lambda name: told)
     held = fields_of(Path(path)) if is_trace(Path(path)) else {}
     asked = default_diagnostics(
-        control=frozen is not None or "control_outputs" in held,
+        control=control is not None or "control_outputs" in held,
         credit=auditor.setup.credit is not None or "a_1" in held,
     )
     report = auditor.report(
         Path(path),
         diagnostics=asked,
-        control=frozen if isinstance(frozen, Control) else controls if frozen is not None else None,
+        control=control,
         thresholds=_thresholds(thresholds),
     )
     problem = report.control_problem or (report.credit.problem if report.credit is not None else "")

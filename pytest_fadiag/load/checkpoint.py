@@ -34,14 +34,8 @@ RATIO = 100
 PLAIN: list[Any] = [argparse.Namespace, PosixPath]
 """Classes of plain values, which people save as their options."""
 DTYPES = {
-    *(
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.complex64,
-        torch.complex128,
-    ),
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.complex64, torch.complex128),
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
 }
 """Those that torch computes in."""
