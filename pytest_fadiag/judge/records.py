@@ -85,6 +85,8 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """``--fa-stream``, where the user named the blocks."""
     alternatives: tuple[str, ...] = ()
     """Modules that could each have been one block, and whose parts were taken instead."""
+    covered: float | None = None
+    """The share of the weights between embedding and head, where named blocks hold few of them."""
 
     def __str__(self) -> str:
         several = f"{self.blocks[0]} … {self.blocks[-1]}"

@@ -59,6 +59,10 @@ def remarks_on(report: Report) -> list[str]:
         f"their parts were taken, {plural(len(stream.blocks), 'block')} in all"
         if stream and stream.alternatives
         else "",
+        f"the named blocks hold {100 * stream.covered:.2g} % of the weights between embedding and "
+        "head; check that --fa-stream names all of them"
+        if stream and stream.covered is not None
+        else "",
         *_on_inputs(report),
         *(doubt.text for doubt in report.doubts if "frozen-margin" in asked),
     )
