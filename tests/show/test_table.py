@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Any
 
 import builders
 import pytest
@@ -83,13 +82,7 @@ def test_a_mean_is_set_off_from_its_seeds(audit: Audit) -> None:
 def test_the_first_line_says_what_was_measured_and_the_last_where_from() -> None:
     stream = StreamInfo(blocks=("blocks.0", "blocks.1"), residual=True, head="ln")
     inputs = Inputs(data="mnist", by=NormalisedBy.DATA, pixels=True)
-    rest: dict[str, Any] = {
-        "stream": stream,
-        "inputs": inputs,
-        "loss": "squared error",
-        "loss_assumed": True,
-    }
-    rest["gradient_per_unit_error"] = 1e-3
+    rest = {"stream": stream, "inputs": inputs, "loss": "squared error", "loss_assumed": True}
     rows = [builders.row(builders.healthy(seed=seed, **rest), cached=seed == 1) for seed in (1, 2)]
     first = table(of(*rows), 300).splitlines()[0]
     assert first == (
@@ -124,7 +117,7 @@ def test_the_score_has_the_name_of_its_task(tasks: tuple[str, ...], title: str) 
 def test_a_trace_is_counted_apart() -> None:
     rows = [builders.row(builders.healthy(f"m{given}", 1, trace=given)) for given in (True, False)]
     text = table(of(*rows))
-    assert ": 1 trustworthy, 1 trustworthy (reference as given)" in text
+    assert "2 checkpoints: 1 trustworthy, 1 trustworthy (reference as given)" in text
     assert rows[0].status.sentence == "trustworthy (reference as given)"
 
 
