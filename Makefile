@@ -23,7 +23,7 @@ format: $(VENV)/.ready  ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages
+test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages, and the examples of other tasks
 	$(BIN)/python -m pytest tests/integrations
 
 fuzz: $(VENV)/.ready    ## thousands of damaged checkpoints, about half an hour

@@ -8,7 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ SMALL = 1 << 28
 """Bytes that a file may declare however small it is."""
 RATIO = 100
 """How many times its own size a larger file may declare."""
+PLAIN: list[Any] = [argparse.Namespace, PosixPath]
+"""Classes of plain values, which people save as their options."""
 DTYPES = {
     *(
         torch.float64,
@@ -109,7 +111,9 @@ def checkpoint_of(content: Any, path: Path) -> Checkpoint:
         raise AuditError(f"{path}: expected the tensors of one network, {where}; found {found}")
     check_tensors(named, path)
     claimed = content.get("test_acc")
-    claimed = None if claimed is None else check_accuracy(claimed, f"{path}: test_acc")
+    claimed = (
+        None if claimed is None else check_accuracy(claimed, f"{path}: test_acc", "regression")
+    )
     return Checkpoint(path, named, *identify(path, config), config, claimed, network, content)
 
 
@@ -158,7 +162,7 @@ def read_tensors(path: Path, *, unsafe: bool = False) -> Any:
             check_archive(path)
         if unsafe:
             look_here()
-        with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
+        with warnings.catch_warnings(), torch.serialization.safe_globals(PLAIN):
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=not unsafe)
     except AuditError:

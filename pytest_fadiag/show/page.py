@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -66,7 +65,6 @@ def cell(row: Row) -> str:
     )
 
 
-@cache
 def _environment() -> Environment:
     """Templates that escape whatever they are given, invisible characters too."""
     from jinja2 import Environment, PackageLoader, StrictUndefined

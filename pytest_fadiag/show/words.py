@@ -13,7 +13,12 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..judge.words import and_more, limit, one_line, plural
 from .audit import Audit, Margin, Outcome, Row, RowStatus, Verdict
 
-TONES = {Verdict.WALK_BACK: "red", Verdict.TRUSTWORTHY: "green"}
+TONES = {
+    Verdict.WALK_BACK: "red",
+    Verdict.TRUSTWORTHY: "green",
+    Verdict.AS_GIVEN: "green",
+    Verdict.INCOMPLETE: "yellow",
+}
 SCORES = {"classes": "acc", "regression": "R²", "tokens": "token acc"}
 """What a task calls its score."""
 FAILS = {
@@ -103,7 +108,9 @@ def headline(audit: Audit) -> str:
         if verdicts[verdict]
     ]
     logs = sum(row.partial for row in audit.rows)
-    kinds = [(len(audit.rows) - logs, "checkpoint"), (logs, "log")]
+    traces = sum(report.trace for report in audit.reports)
+    files = len(audit.rows) - logs - traces
+    kinds = [(files, "checkpoint"), (traces, "trace"), (logs, "log")]
     audited = " and ".join(plural(number, noun) for number, noun in kinds if number)
     said = [f"{audited}: {', '.join(parts)}"] if audit.rows else []
     if len(audit.rows) == 1:

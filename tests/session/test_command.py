@@ -120,6 +120,7 @@ def test_show_puts_audits_together_and_exits_as_the_audit_would(
         ("lint gone.py", "fadiag lint: expected a Python file"),
         ("adit a.pt", "invalid choice: 'adit'"),
         ("verify 1.json --threads none", "expected N, not 'none'"),
+        ("verify 1.json --loss l1", "expected ce|mse|bce|package.module:function, not 'l1'"),
     ],
 )
 def test_what_is_wrong_with_a_command_is_exit_code_4(
@@ -155,12 +156,12 @@ def test_verify_and_lint_get_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> 
         "pytest_fadiag.verify.verify", lambda *args, **typed: calls.append((args, typed)) or 0
     )
     monkeypatch.setattr("pytest_fadiag.lint.main", lambda paths: calls.append(paths) or 1)
-    words = "verify cert --root a --root b --model m:f --frozen 0.3 --unsafe-load"
+    words = "verify cert --root a --root b --model m:f --loss mse --frozen 0.3 --unsafe-load"
     assert cli.main(words.split()) == 0 and cli.main(["lint", "src"]) == 1
     (args, typed), paths = calls
     assert args == (Path("cert"), [Path("a"), Path("b")]) and paths == ["src"]
     given = {name: value for name, value in typed.items() if value}
-    assert given == {"model": "m:f", "frozen": ["0.3"], "unsafe_load": True}
+    assert given == {"model": "m:f", "loss": "mse", "frozen": ["0.3"], "unsafe_load": True}
 
 
 def test_control_writes_the_network_to_train(

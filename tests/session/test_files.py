@@ -183,7 +183,7 @@ def test_junit_has_numbers_as_properties_and_the_text_as_the_failure(repo: Repo)
     )
     assert failure is not None and failure.text is not None and skipped is not None
     assert failure.attrib["message"].startswith("residual stream exploded")
-    assert failure.text.startswith("dfa, seed 42\n(a) residual-growth: fire\n")
+    assert failure.text.startswith("(a) fire: residual stream exploded: per-block growth ")
     assert "--fa-frozen" in skipped.attrib["message"]
 
 

@@ -71,6 +71,15 @@ def test_every_output_says_the_same_of_every_row(kind: str, audit: Audit) -> Non
         assert margin_words(margin, bounds=kind != "table") in said or margin_words(margin) in said
 
 
+def test_a_page_is_the_same_after_another_import_of_the_templates(
+    audit: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = page(audit)
+    for name in [name for name in sys.modules if name.split(".")[0] in ("jinja2", "markupsafe")]:
+        monkeypatch.delitem(sys.modules, name)  # as pytest in this process does
+    assert page(audit) == before
+
+
 def without_reports(text: str) -> str:
     """Markdown without the texts of reports, which are not made here, and without a version."""
     return re.sub("(?s)<pre>.*?</pre>", "<pre>", re.sub(r"fadiag \d\S+", "fadiag X", text))

@@ -83,6 +83,7 @@ def test_the_first_line_says_what_was_measured_and_the_last_where_from() -> None
     stream = StreamInfo(blocks=("blocks.0", "blocks.1"), residual=True, head="ln")
     inputs = Inputs(data="mnist", by=NormalisedBy.DATA, pixels=True)
     rest = {"stream": stream, "inputs": inputs, "loss": "squared error", "loss_assumed": True}
+    rest["gradient_per_unit_error"] = 1e-3  # decides (b) outside cross-entropy
     rows = [builders.row(builders.healthy(seed=seed, **rest), cached=seed == 1) for seed in (1, 2)]
     first = table(of(*rows), 300).splitlines()[0]
     assert first == (
@@ -117,7 +118,7 @@ def test_the_score_has_the_name_of_its_task(tasks: tuple[str, ...], title: str) 
 def test_a_trace_is_counted_apart() -> None:
     rows = [builders.row(builders.healthy(f"m{given}", 1, trace=given)) for given in (True, False)]
     text = table(of(*rows))
-    assert "2 checkpoints: 1 trustworthy, 1 trustworthy (reference as given)" in text
+    assert "1 checkpoint and 1 trace: 1 trustworthy, 1 trustworthy (reference as given)" in text
     assert rows[0].status.sentence == "trustworthy (reference as given)"
 
 
