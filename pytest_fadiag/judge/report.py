@@ -430,7 +430,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         shown = finding.outcome if finding.name in self.diagnostics else "shown, not judged"
         lines = [f"{diagnostic.label}: {one_line(shown)}"]
         said = [] if finding.fired or finding.name not in self.diagnostics else [finding.headline]
-        numbers = [*diagnostic.table(self), *diagnostic.lines(self)]
+        numbers = [*diagnostic.table(self), *filter(None, diagnostic.lines(self))]
         lines += fold("    ", [finding.error] if finding.error else [*said, *numbers], width)
         if finding.fired:  # one line, however long: grep shows number, threshold and meaning
             lines.append(f"    FLAG: {one_line(f'{finding.headline}. {finding.explanation}')}")

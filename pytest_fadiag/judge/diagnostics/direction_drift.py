@@ -80,15 +80,11 @@ class DirectionDrift(Diagnostic):
         )
 
     def lines(self, report: Report) -> list[str]:
-        agreement = report.sample_invariance
-        error, batches, zero = (
-            report.output_error_drift,
-            report.batches,
-            report.zero_gradient_samples,
-        )
+        agreement, error = report.sample_invariance, report.output_error_drift
+        batches, zero = report.batches, report.zero_gradient_samples
         share, rank = report.predicted_class_share, report.effective_rank
         one = "" if share is None else f" ({share:.1%} of predictions are one class)"
-        lines = (
+        return [
             f"gradient agreement between {GROUPS[report.task]}: {cosine(agreement)}"
             f"{one if math.isnan(agreement) else ''}"
             if agreement is not None
@@ -101,8 +97,7 @@ class DirectionDrift(Diagnostic):
             f"only {batches} batches of {BATCH}: fewer than {ENOUGH_BATCHES} make it uncertain"
             if batches is not None and batches < ENOUGH_BATCHES
             else "",
-        )
-        return list(filter(None, lines))
+        ]
 
 
 def class_mix(report: Report) -> str:
