@@ -144,7 +144,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         if report is None or not judged:
             return RowStatus(errors=errors, not_run=not_run, reason=self.reason)
         fired = tuple(f.key for f in judged if f.fired)
-        passed = tuple(f.key for f in judged if f.measured and not f.fired)
+        passed = tuple(f.key for f in judged if f.passed)
         states = {f.key: report.state(f) for f in judged if not f.fired}
         states |= dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
         undecided = {} if fired else left_open(states)
