@@ -118,13 +118,11 @@ def diff(old: Audit, new: Audit) -> list[str]:
             lines.append(f"{name}: gone, was {words(row.status)}")
         else:
             lines += [f"{name}: {text}" for text in _changes(row, other)]
-    verdicts = {
-        margin.name: margin.margin and margin.margin.verdict.value for margin in old.margins
-    }
+    verdicts = {margin.name: margin.verdict for margin in old.margins}
     for margin in new.margins:
-        verdict = margin.margin and margin.margin.verdict.value
-        if verdicts.get(margin.name, verdict) != verdict:
-            lines.append(f"{margin.name}::seed-margin: {verdicts[margin.name]} → {verdict}")
+        was = verdicts.get(margin.name, margin.verdict)
+        if was != margin.verdict:
+            lines.append(f"{margin.name}::seed-margin: {was} → {margin.verdict}")
     return lines
 
 
