@@ -13,8 +13,8 @@ import msgspec
 from ..judge.diagnostics import Diagnostic
 from ..judge.records import Credit, Epoch, SiteState
 from ..judge.report import Report
-from ..judge.words import limit, one_line
-from .audit import Row
+from ..judge.words import grouped, limit, one_line
+from .audit import Row, reports_of
 from .words import score_name
 
 COLOURS = ("#2a78c2", "#b5821d", "#1a9873", "#b864a0", "#4aa8d8", "#8a63d2", "#7d8b1f", "#a0705a")
@@ -88,7 +88,7 @@ def norms(rows: Sequence[Row]) -> Chart:
 
     series, limits = _overlay(rows, curve, "a"), []
     if len(series) == 1:
-        (report,) = [row.report for row in rows if row.report]
+        (report,) = reports_of(rows)
         ratio, own = report.thresholds.h_norm_explosion_ratio, report.residual_norms
         first = report.thresholds.growth == "cumulative"
         most = [None if norm is None else ratio * norm for norm in own[:-1]]
@@ -102,7 +102,7 @@ def norms(rows: Sequence[Row]) -> Chart:
 def gradients(rows: Sequence[Row]) -> Chart:
     """(b): median ‖g_l‖ with the floor of the deepest."""
     series = _overlay(rows, lambda report: _curve(report.bp_grad_norms), "b")
-    floors = {row.report.thresholds.g_norm_floor for row in rows if row.report}
+    floors = {report.thresholds.g_norm_floor for report in reports_of(rows)}
     limits = [_level(f"floor {limit(floor)}", floor, series) for floor in floors if floor > 0]
     return Chart("(b) median ‖g_l‖", series, tuple(limits), log=True)
 
@@ -208,8 +208,7 @@ def trained_and_frozen(rows: Sequence[Row]) -> Chart:
 
 
 def _score(rows: Sequence[Row]) -> str:
-    name = score_name([row.report for row in rows if row.report])
-    return name.replace("acc", "accuracy")
+    return score_name(reports_of(rows)).replace("acc", "accuracy")
 
 
 def training(rows: Sequence[Row]) -> list[Chart]:
@@ -217,15 +216,16 @@ def training(rows: Sequence[Row]) -> list[Chart]:
 
     With the score: the mean control of each method, and that of BP where no log has it.
     """
-    reports = [row.report for row in rows if row.report and row.report.log]
+    reports = [report for report in reports_of(rows) if report.log]
     floors = {report.thresholds.g_norm_floor: "floor" for report in reports}
     ceilings = {report.thresholds.stability_drift_ceiling: "ceiling" for report in reports}
-    controls: dict[str, list[float]] = {}
-    for report in reports:
-        if report.frozen_baseline_acc is not None:
-            controls.setdefault(report.method_name, []).append(report.frozen_baseline_acc)
+    controls = grouped(
+        (report.method_name, report.frozen_baseline_acc)
+        for report in reports
+        if report.frozen_baseline_acc is not None
+    )
     means = {round(fmean(known), 3): f"control of {name}" for name, known in controls.items()}
-    bp = [row.report for row in rows if row.report and row.method == "bp"]
+    bp = reports_of(row for row in rows if row.method == "bp")
     best = [report.headline_acc for report in bp if report.headline_acc is not None]
     if best and not any(report.log for report in bp):
         means[round(fmean(best), 3)] = "BP"
