@@ -25,7 +25,8 @@ def page(audit: Audit) -> str:
     """The page; by their digests only its own style and script run, whatever a name holds."""
     from markupsafe import Markup
 
-    style, script = (_file(f"page.{kind}") for kind in ("css", "js"))
+    folder = files(__package__).joinpath("templates")
+    style, script = (folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -97,10 +98,6 @@ def _environment() -> Environment:
     environment.filters["block"] = lambda value: escape(printable(str(value)))
     environment.globals["charts"] = charts
     return environment
-
-
-def _file(name: str) -> str:
-    return files(__package__).joinpath("templates", name).read_text("utf-8")
 
 
 def _digest(content: str) -> str:
