@@ -56,7 +56,8 @@ class Table(msgspec.Struct, frozen=True):
 def table_of(audit: Audit) -> Table:
     """Each method's rows, then its mean over seeds with the verdict on its margin."""
     asked = {diagnostic.key: diagnostic for diagnostic in audit.diagnostics}
-    score = Column(score_name(audit.reports), lambda report: report.headline_acc, fraction, 0)
+    title = score_name(audit.reports).replace("accuracy", "acc")
+    score = Column(title, lambda report: report.headline_acc, fraction, 0)
     shown = (score, *(column for column in columns() if column.key in asked))
     alike = Counter((row.method, row.seed, row.partial) for row in audit.rows)
     groups = grouped((row.group or _name(row.method, row.partial), row) for row in audit.rows)

@@ -113,16 +113,14 @@ def probes(rows: Sequence[Row]) -> Chart:
     series += _overlay(
         rows, lambda r: _curve(r.depth.null_probes, role="null") if r.depth else None
     )
-    return Chart(f"(e) linear probe {_score(rows)}", series)
+    return Chart(f"(e) linear probe {score_name(reports_of(rows))}", series)
 
 
 def gamma(rows: Sequence[Row]) -> Chart:
     """(f): Γ at every site with the band of its null."""
 
-    def curve(report: Report) -> Series | None:
-        credit = report.credit
-        if credit is None:
-            return None
+    def curve(report: Report) -> Series:
+        credit = report.credit or Credit()
         return _credit(credit, credit.gamma, low=credit.null_low, high=credit.null_high)
 
     return Chart("(f) Γ and its permutation null", _overlay(rows, curve, "f"))
@@ -193,7 +191,7 @@ def against_score(rows: Sequence[Row]) -> Chart:
         ys = [g for site, g in zip(credit.sites, credit.gamma, strict=True) if site != "h_0"]
         return _curve(ys, xs=(score,) * len(ys))
 
-    return Chart("Γ at each block", _overlay(rows, curve), x=_score(rows))
+    return Chart("Γ at each block", _overlay(rows, curve), x=score_name(reports_of(rows)))
 
 
 def trained_and_frozen(rows: Sequence[Row]) -> Chart:
@@ -204,11 +202,7 @@ def trained_and_frozen(rows: Sequence[Row]) -> Chart:
         return _curve((report.frozen_baseline_acc, report.headline_acc)) if known else None
 
     ticks = ("frozen random blocks", "trained blocks")
-    return Chart(_score(rows), _overlay(rows, curve), x="", ticks=ticks)
-
-
-def _score(rows: Sequence[Row]) -> str:
-    return score_name(reports_of(rows)).replace("acc", "accuracy")
+    return Chart(score_name(reports_of(rows)), _overlay(rows, curve), x="", ticks=ticks)
 
 
 def training(rows: Sequence[Row]) -> list[Chart]:
@@ -232,7 +226,7 @@ def training(rows: Sequence[Row]) -> list[Chart]:
     wanted: list[tuple[str, Callable[[Epoch], Sequence[float | None]], bool, dict[float, str]]] = [
         ("‖h_L‖", lambda epoch: epoch.residual_norms, True, {}),
         ("‖g‖, deepest layer", lambda epoch: epoch.bp_grad_norms, True, floors),
-        (_score(rows), lambda epoch: (epoch.headline_acc,), False, means),
+        (score_name(reports_of(rows)), lambda epoch: (epoch.headline_acc,), False, means),
         ("(c) cosine", lambda epoch: (epoch.cross_batch_stability,), False, ceilings),
     ]
     charts = []

@@ -17,8 +17,6 @@ TONES = {
     Verdict.WALK_BACK: "red",
     Verdict.INCOMPLETE: "yellow",
 }
-SCORES = {"classes": "acc", "regression": "R²", "tokens": "token acc"}
-"""What a task calls its score."""
 FAILS = {
     "a": "growth > {}×",
     "b": "‖g_L‖ < {}, also per unit of output error",
@@ -30,7 +28,7 @@ FAILS = {
 }
 """When a diagnostic fires."""
 DECIMAL = re.compile(r"(?<![\w.])[+−]?\d+\.\d+(?:e-?\d+)?(?!\w)")
-SHORT_STATES = ("not measured", "not resolved", "not asked for", "likely", "error", "not run")
+SHORT_STATES = ("not measured", "not resolved", "likely", "error", "not run")
 """States of a diagnostic that a table says in full; any other is «in doubt»."""
 FAILED = "✗ fails its threshold"
 EXEMPTED = "^ exceeds its threshold; exempted (reason in the report)"
@@ -191,8 +189,8 @@ def rule(diagnostic: Diagnostic, audit: Audit) -> str:
 
 def score_name(reports: Sequence[Report]) -> str:
     """What the tasks of these reports call their score; «score» where they differ."""
-    tasks = {report.task for report in reports} or {"classes"}
-    return SCORES.get(tasks.pop(), "score") if len(tasks) == 1 else "score"
+    names = {report.score_name for report in reports} or {"accuracy"}
+    return names.pop() if len(names) == 1 else "score"
 
 
 def made(audit: Audit) -> str:
