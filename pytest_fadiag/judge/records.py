@@ -582,7 +582,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is not, the last norms are those of h_L and g_L, the others of numbered layers."""
 
 
-def check_accuracy(value: Any, what: str, task: str = "classes") -> float:
+def check_accuracy(value: Any, what: str, task: str) -> float:
     """The accuracy as a float in [0, 1], or an error that says what is wrong with it.
 
     An R² may be negative.

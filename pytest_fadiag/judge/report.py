@@ -191,15 +191,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     @cached_property
     def verdict(self) -> str:
         """«needs walk-back: …» with what fired, «incomplete: …» or «trustworthy»."""
-        likely = [
-            finding.key for finding in self.findings if finding.measured and not finding.exact
-        ]
-        return sentence(
-            self.fired,
-            likely,
-            left_open({finding.key: self.state(finding) for finding in self.findings}),
-            AS_GIVEN if self.trace else TRUSTWORTHY,
-        )
+        likely = [f.key for f in self.findings if f.measured and not f.exact]
+        undecided = left_open({f.key: self.state(f) for f in self.findings})
+        return sentence(self.fired, likely, undecided, AS_GIVEN if self.trace else TRUSTWORTHY)
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:

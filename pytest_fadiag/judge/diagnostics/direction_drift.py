@@ -30,7 +30,8 @@ class DirectionDrift(Diagnostic):
     columns = (Column("drift", lambda report: report.cross_batch_stability, cosine, 5),)
 
     def judge(self, report: Report) -> Finding:
-        ceiling, value, layer = self.limit(report), report.cross_batch_stability, _layer(report)
+        ceiling, value = self.limit(report), report.cross_batch_stability
+        layer = "L//2" if report.stability_layer is None else report.stability_layer
         if value is None:
             missing = "the log has no cross-batch cosine: log with pytest_fadiag.Recorder"
             why = missing if report.partial else "the cross-batch cosine was not measured"
@@ -115,10 +116,6 @@ def class_mix(report: Report) -> str:
             "are biased, so (c) is judged by the agreement between classes"
         )
     return ""
-
-
-def _layer(report: Report) -> str:
-    return "L//2" if report.stability_layer is None else str(report.stability_layer)
 
 
 def _exemption(report: Report) -> tuple[str, str]:

@@ -90,7 +90,7 @@ class FrozenMargin(Diagnostic):
 
 
 def margin_in_words(
-    value: float, bounds: Interval | None, minimum: float, blocks: str, other: str = ""
+    value: float, bounds: Interval | None, minimum: float, blocks: str, other: str
 ) -> tuple[str, str]:
     """What a margin below the minimum is called, and what it means: no more than its interval says.
 
