@@ -191,15 +191,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     @cached_property
     def verdict(self) -> str:
         """«needs walk-back: …» with what fired, «incomplete: …» or «trustworthy»."""
-        likely = [
-            finding.key for finding in self.findings if finding.measured and not finding.exact
-        ]
-        return sentence(
-            self.fired,
-            likely,
-            left_open({finding.key: self.state(finding) for finding in self.findings}),
-            AS_GIVEN if self.trace else TRUSTWORTHY,
-        )
+        likely = [f.key for f in self.findings if f.measured and not f.exact]
+        undecided = left_open({f.key: self.state(f) for f in self.findings})
+        return sentence(self.fired, likely, undecided, AS_GIVEN if self.trace else TRUSTWORTHY)
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
@@ -430,7 +424,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         shown = finding.outcome if finding.name in self.diagnostics else "shown, not judged"
         lines = [f"{diagnostic.label}: {one_line(shown)}"]
         said = [] if finding.fired or finding.name not in self.diagnostics else [finding.headline]
-        numbers = [*diagnostic.table(self), *diagnostic.lines(self)]
+        numbers = [*diagnostic.table(self), *filter(None, diagnostic.lines(self))]
         lines += fold("    ", [finding.error] if finding.error else [*said, *numbers], width)
         if finding.fired:  # one line, however long: grep shows number, threshold and meaning
             lines.append(f"    FLAG: {one_line(f'{finding.headline}. {finding.explanation}')}")

@@ -64,6 +64,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return self.status not in (Status.NOT_MEASURED, Status.NOT_RESOLVED)
 
     @property
+    def passed(self) -> bool:
+        """Whether these numbers pass."""
+        return self.measured and not self.fired
+
+    @property
     def exact(self) -> bool:
         """Whether the numbers decide, rather than a bound or a proxy."""
         return self.status in (Status.PASS, Status.FIRE)
@@ -133,7 +138,7 @@ class Diagnostic(ABC):
 
     @abstractmethod
     def lines(self, report: Report) -> list[str]:
-        """The other measured numbers as lines of the report."""
+        """The other measured numbers as lines of the report; empty ones are left out."""
 
     def limit(self, report: Report) -> float:
         """The threshold that decides, as this report has it."""

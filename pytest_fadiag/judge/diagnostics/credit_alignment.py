@@ -99,7 +99,9 @@ class CreditAlignment(Diagnostic):
         blocks = [at for at, site in enumerate(credit.sites) if site != "h_0"]
         sizes = [credit.magnitude[at] for at in blocks]
         right = all(credit.gamma[at] >= RIGHT for at in blocks)
-        notes = (
+        return [
+            f"source of the credit: {credit.source}; {plural(credit.samples, 'sample')}",
+            "; ".join(map(report.site, credit.sites)) if report.stream else "",
             f"samples whose credit or gradient is zero or not finite: {', '.join(lost)}"
             if lost
             else "",
@@ -118,10 +120,7 @@ class CreditAlignment(Diagnostic):
             f"{sig(max(sizes))}, typical of an EP nudge that has not settled"
             if right and min(sizes) * SETTLED <= max(sizes)
             else "",
-        )
-        source = f"source of the credit: {credit.source}; {plural(credit.samples, 'sample')}"
-        named = "; ".join(map(report.site, credit.sites)) if report.stream else ""
-        return [source, *filter(None, (named, *notes))]
+        ]
 
 
 def _meaning(credit: Credit) -> str:
