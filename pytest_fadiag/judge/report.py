@@ -492,7 +492,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], what: str = "report") -> Self:
-        """The report that :meth:`to_dict` wrote, judged again; unknown keys are ignored."""
+        """The report that ``to_dict`` wrote, judged again; unknown keys are ignored."""
         try:
             return msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:

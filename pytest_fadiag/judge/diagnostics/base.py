@@ -106,7 +106,7 @@ class Diagnostic(ABC):
     threshold: ClassVar[str]
     """The name of the threshold that decides."""
     default: ClassVar[float | None] = None
-    """The value of that threshold, where it is no field of :class:`DiagnosticThresholds`."""
+    """The value of that threshold, where it is no field of ``DiagnosticThresholds``."""
     needs: ClassVar[tuple[str, ...]]
     """The metrics that measure what it judges, by name."""
     walk_back: ClassVar[str]
