@@ -24,7 +24,11 @@ from .common import Data, Repository, Row, glue_lines, inside, markdown
 def names() -> list[str]:
     """Every file of this folder that describes a repository."""
     here = Path(__file__).parent
-    return sorted(one.name for one in pkgutil.iter_modules([str(here)]) if one.name not in ("common", "__main__"))
+    return sorted(
+        one.name
+        for one in pkgutil.iter_modules([str(here)])
+        if one.name not in ("common", "__main__")
+    )
 
 
 def run(name: str, options: argparse.Namespace) -> list[Row]:
@@ -43,20 +47,21 @@ def run(name: str, options: argparse.Namespace) -> list[Row]:
             _ = data.torchvision
             saved = options.folder / f"{name}-{rule}.pt"
             with inside(source):
+                if hasattr(module, "setup"):
+                    module.setup(source)
                 if options.again or not saved.exists():
                     torch.manual_seed(options.seed)
-                    start = time.perf_counter()
+                    start = time.process_time()
                     trained = module.train(rule, source, data)
-                    minutes = (time.perf_counter() - start) / 60
+                    minutes = (time.process_time() - start) / 60
                     torch.save({"trained": trained, "minutes": minutes}, saved)
                 else:
-                    module.setup(source) if hasattr(module, "setup") else None
                     kept = torch.load(saved, weights_only=False)
                     trained, minutes = kept["trained"], kept["minutes"]
                 row.train_minutes = minutes
-                start = time.perf_counter()
-                report = module.audit(trained, data)
-                row.audit_minutes = (time.perf_counter() - start) / 60
+                start = time.process_time()
+                report = module.audit(rule, trained, data)
+                row.audit_minutes = (time.process_time() - start) / 60
             row.add(report)
             report.save(options.folder / f"{name}-{rule}.txt")
             (options.folder / f"{name}-{rule}.report.txt").write_text(str(report), encoding="utf-8")
@@ -68,12 +73,31 @@ def run(name: str, options: argparse.Namespace) -> list[Row]:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m examples.field", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(names())}")
-    parser.add_argument("--folder", type=Path, required=True, help="clones, trained networks, reports and the table go here")
-    parser.add_argument("--data", type=Path, required=True, help="the folder of Fashion-MNIST's four .gz files")
-    parser.add_argument("--mirror", type=Path, help="a folder of git directories OWNER+NAME; without it GitHub is asked")
-    parser.add_argument("--images", type=int, default=10_000, help="training images (default: 10,000)")
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.field",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(names())}"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        required=True,
+        help="clones, trained networks, reports and the table go here",
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="the folder of Fashion-MNIST's four .gz files"
+    )
+    parser.add_argument(
+        "--mirror",
+        type=Path,
+        help="a folder of git directories OWNER+NAME; without it GitHub is asked",
+    )
+    parser.add_argument(
+        "--images", type=int, default=10_000, help="training images (default: 10,000)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="train again what the folder holds")
     options = parser.parse_args()
@@ -82,18 +106,28 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     chosen = options.names or names()
     if unknown := set(chosen) - set(names()):
-        parser.error(f"no such repository: {', '.join(sorted(unknown))}; expected some of {', '.join(names())}")
+        parser.error(
+            f"no such repository: {', '.join(sorted(unknown))}; expected some of {', '.join(names())}"
+        )
     rows_file = options.folder / "rows"
     rows_file.mkdir(exist_ok=True)
     for name in chosen:
         if len(chosen) == 1:
             rows = [row.to_dict() for row in run(name, options)]
-            (rows_file / f"{name}.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False), encoding="utf-8")
+            (rows_file / f"{name}.json").write_text(
+                json.dumps(rows, indent=1, ensure_ascii=False), encoding="utf-8"
+            )
         else:  # one process each: their modules are all called train, utils, models
             others = [word for word in sys.argv[1:] if word not in chosen]
             subprocess.run([sys.executable, "-m", "examples.field", name, *others], check=False)
-    rows = [Row(**row) for file in sorted(rows_file.glob("*.json")) for row in json.loads(file.read_text(encoding="utf-8"))]
-    (options.folder / "field.json").write_text(json.dumps([row.to_dict() for row in rows], indent=1, ensure_ascii=False), encoding="utf-8")
+    rows = [
+        Row(**row)
+        for file in sorted(rows_file.glob("*.json"))
+        for row in json.loads(file.read_text(encoding="utf-8"))
+    ]
+    (options.folder / "field.json").write_text(
+        json.dumps([row.to_dict() for row in rows], indent=1, ensure_ascii=False), encoding="utf-8"
+    )
     (options.folder / "field.md").write_text(markdown(rows), encoding="utf-8")
     print(markdown(rows))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import gzip
+import importlib
 import importlib.util
 import inspect
 import os
@@ -26,8 +27,12 @@ from pytest_fadiag import DiagnosticReport
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 
 # ---------------------------------------------------------------------------------------------
-# A repository: each file of this folder defines HERE, train(rule, source, data) and, in the fewest
-# lines that do it, audit(trained, data) -> report. The lines of audit() are the glue that is counted.
+# A repository. Each file of this folder defines
+#   HERE, its record;
+#   train(rule, source, data), which trains by their code and returns what torch.save can keep;
+#   audit(rule, trained, data), which returns the report: its lines are the glue that is counted;
+#   setup(source), where their modules need changes before what was saved can be read again.
+# All run in the clone's folder; a trace that audit() needs is written there.
 
 
 @dataclass(frozen=True)
@@ -48,17 +53,28 @@ class Repository:
     """Why it cannot be audited, or not be run; then it is not trained."""
 
     def clone(self, folder: Path, mirror: Path | None) -> Path:
-        """The code at this commit, in a folder of its own."""
+        """The code at this commit without its notebooks, in a folder of its own."""
         target = folder / "source" / self.name.replace("/", "+")
         if not target.exists():
             places = [f"https://github.com/{self.name}"]
             if mirror is not None:
                 here = mirror / self.name.replace("/", "+")
-                places = [str(path) for path in (here, here / "repo") if (path / "HEAD").exists() or (path / ".git").exists()]
+                places = [
+                    str(path)
+                    for path in (here, here / "repo")
+                    if (path / "HEAD").exists() or (path / ".git").exists()
+                ]
             if not places:
-                raise FileNotFoundError(f"{mirror} has no git directory {self.name.replace('/', '+')}")
-            subprocess.run(["git", "clone", "--quiet", places[0], str(target)], check=True)
-        subprocess.run(["git", "-C", str(target), "checkout", "--quiet", self.commit], check=True)
+                raise FileNotFoundError(
+                    f"{mirror} has no git directory {self.name.replace('/', '+')}"
+                )
+            git = ["git", "-C", str(target)]
+            subprocess.run(
+                ["git", "clone", "--quiet", "--no-checkout", places[0], str(target)], check=True
+            )
+            subprocess.run(
+                [*git, "checkout", "--quiet", self.commit, "--", ".", ":!*.ipynb"], check=True
+            )
         return target
 
 
@@ -70,7 +86,10 @@ def load(path: Path, replace: Mapping[str, str] | None = None, name: str = "") -
             raise ValueError(f"{path.name}: expected {old!r} in it")
         text = text.replace(old, new)
     module = ModuleType(name or path.stem)
-    module.__file__, module.__spec__ = str(path), importlib.util.spec_from_loader(module.__name__, None)
+    module.__file__, module.__spec__ = (
+        str(path),
+        importlib.util.spec_from_loader(module.__name__, None),
+    )
     sys.modules[module.__name__] = module
     exec(compile(text, str(path), "exec"), vars(module))
     return module
@@ -79,7 +98,9 @@ def load(path: Path, replace: Mapping[str, str] | None = None, name: str = "") -
 def missing(*names: str) -> None:
     """Empty modules in place of packages that only draw, log or plot."""
     for name in names:
-        if importlib.util.find_spec(name.partition(".")[0]) is None:
+        try:
+            importlib.import_module(name)
+        except ImportError:
             sys.modules[name] = _Nothing(name)
 
 
@@ -129,7 +150,15 @@ class Data:
         with gzip.open(self.folder / name) as file:
             return np.frombuffer(file.read(), np.uint8, offset=skip)
 
-    def arrays(self, *, train: bool, mean: float = 0.0, std: float = 1.0, shape: tuple[int, ...] = (1, 28, 28), pad: int = 0) -> TensorDataset:
+    def arrays(
+        self,
+        *,
+        train: bool,
+        mean: float = 0.0,
+        std: float = 1.0,
+        shape: tuple[int, ...] = (1, 28, 28),
+        pad: int = 0,
+    ) -> TensorDataset:
         """Images from 0 to 1, then normalised, with ``pad`` black pixels around them, and labels."""
         x, y = self.images(train=train)
         x = torch.nn.functional.pad(x, (pad,) * 4)
@@ -137,7 +166,9 @@ class Data:
 
     def loader(self, batch_size: int, **arrays: Any) -> torch.utils.data.DataLoader[Any]:
         """Shuffled training batches, all of one size."""
-        return torch.utils.data.DataLoader(self.arrays(train=True, **arrays), batch_size, shuffle=True, drop_last=True)
+        return torch.utils.data.DataLoader(
+            self.arrays(train=True, **arrays), batch_size, shuffle=True, drop_last=True
+        )
 
     def test(self, **arrays: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The test set as batches for ``diagnose``."""
@@ -152,7 +183,14 @@ class Data:
         outer, module = self, import_torchvision()
 
         class Images(torch.utils.data.Dataset[Any]):
-            def __init__(self, root: Any = None, train: bool = True, transform: Callable[..., Any] | None = None, target_transform: Callable[..., Any] | None = None, download: bool = False) -> None:
+            def __init__(
+                self,
+                root: Any = None,
+                train: bool = True,
+                transform: Callable[..., Any] | None = None,
+                target_transform: Callable[..., Any] | None = None,
+                download: bool = False,
+            ) -> None:
                 self.data, self.targets = outer.images(train=train)
                 self.transform, self.target_transform = transform, target_transform
                 self.classes = [str(label) for label in range(10)]
@@ -203,14 +241,20 @@ class Row:
     @classmethod
     def of(cls, name: str, here: Repository, rule: str, **rest: Any) -> Row:
         """The row of one rule of a repository."""
-        return cls(name, here.name, here.commit, rule, here.network, here.data, here.changes, **rest)
+        return cls(
+            name, here.name, here.commit, rule, here.network, here.data, here.changes, **rest
+        )
 
     def add(self, report: DiagnosticReport) -> None:
         """What the report says."""
         self.accuracy, self.verdict = report.headline_acc, report.verdict
-        self.loss = getattr(report, "loss", "") + (" (assumed)" if getattr(report, "loss_assumed", False) else "")
+        self.loss = getattr(report, "loss", "") + (
+            " (assumed)" if getattr(report, "loss_assumed", False) else ""
+        )
         self.findings = {finding.key: finding.outcome for finding in report.findings}
-        self.headlines = {finding.key: finding.error or finding.headline for finding in report.findings}
+        self.headlines = {
+            finding.key: finding.error or finding.headline for finding in report.findings
+        }
         if report.credit is not None and not report.credit.problem:
             self.gamma = dict(zip(report.credit.sites, report.credit.gamma, strict=True))
 
@@ -220,21 +264,38 @@ class Row:
 
 
 def glue_lines(function: Callable[..., Any]) -> int:
-    """The lines of a function's body, without its docstring."""
+    """The logical lines of a function's body, without its docstring: a long one counts once."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    assert isinstance(tree, ast.FunctionDef)
-    body = tree.body[1:] if ast.get_docstring(tree) else tree.body
-    return sum((one.end_lineno or one.lineno) - one.lineno + 1 for one in body)
+    lines = [one for one in ast.walk(tree) if isinstance(one, ast.stmt)]
+    texts = [
+        one for one in lines if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
+    ]
+    return len(lines) - len(texts) - 1
 
 
 def markdown(rows: list[Row]) -> str:
     """The table in Markdown: a row per rule, a column per diagnostic."""
     keys = [one.key for one in DIAGNOSTICS]
-    head = ["repository", "rule", "network", "data", "accuracy", *(f"({key})" for key in keys), "Γ by layer", "verdict", "glue", "minutes"]
+    head = [
+        "repository",
+        "rule",
+        "network",
+        "data",
+        "accuracy",
+        *(f"({key})" for key in keys),
+        "Γ by layer",
+        "verdict",
+        "glue",
+        "minutes",
+    ]
     lines = [head, ["---"] * len(head)]
     for row in rows:
-        gamma = ", ".join("–" if value is None else f"{value:+.2f}" for value in (row.gamma or {}).values())
-        minutes = [f"{value:.1f}" for value in (row.train_minutes, row.audit_minutes) if value is not None]
+        gamma = ", ".join(
+            "–" if value is None else f"{value:+.2f}" for value in (row.gamma or {}).values()
+        )
+        minutes = [
+            f"{value:.1f}" for value in (row.train_minutes, row.audit_minutes) if value is not None
+        ]
         lines.append([
             f"[{row.repository}](https://github.com/{row.repository}/tree/{row.commit})",
             row.rule, row.network, row.data,
@@ -243,4 +304,6 @@ def markdown(rows: list[Row]) -> str:
             gamma, row.verdict or f"not audited: {row.why}",
             "" if row.glue is None else str(row.glue), " + ".join(minutes),
         ])  # fmt: skip
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )

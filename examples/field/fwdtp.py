@@ -1,0 +1,65 @@
+"""Difference target propagation, with fixed and with learned feedback: tensors, no nn.Module, so a trace."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pytest_fadiag import DiagnosticReport
+
+from .common import Data, Repository, missing
+
+HERE = Repository(
+    "TatsukichiShibuya/Fixed-Weight-Difference-Target-Propagation",
+    commit="486e9fb3314897a4fdad384e43389499c6a189f7",
+    rules=("FWDTP", "DTP"),
+    network="5 hidden layers of 256, tanh",
+    data="Fashion-MNIST, 10,000 images, 10 epochs",
+)
+IMAGES = {"mean": 0.1307, "std": 0.3081, "shape": (784,)}
+
+
+def setup(source: Path) -> None:
+    """Their code lies one folder deeper, and logs to a service."""
+    missing("wandb")
+    sys.path.insert(0, str(source / "code"))
+
+
+def train(rule: str, source: Path, data: Data) -> Any:
+    """Their network and training by the options of their Main."""
+    from Main import get_args, set_params
+    from models.tp_net import tp_net
+
+    sys.argv = ["Main.py", "--algorithm", rule]
+    options = vars(get_args())
+    cross_entropy = torch.nn.CrossEntropyLoss(reduction="sum")
+    net = tp_net(6, 1, 784, 256, 10, cross_entropy, "cpu", params=set_params(options))
+    valid = [data.test(**IMAGES)[0]]
+    net.train(
+        data.loader(256, **IMAGES),
+        valid,
+        10,
+        0.1,
+        1e-3,
+        1e-2,
+        0.04,
+        False,
+        {"loss_feedback": "DTP", "epochs_backward": 1},
+    )
+    return net
+
+
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
+    """States, gradients and credit as their own compute_target() leaves them in the layers."""
+    from pytest_fadiag import audit, save_trace
+
+    x, y = (torch.cat(part) for part in zip(*data.test(**IMAGES), strict=True))
+    trained.compute_target(x, y, 0.04)
+    *hidden, last = trained.layers
+    save_trace("trace.npz", outputs=last.output, e=last.output.grad, y=y, x=x,
+               h=[one.output for one in hidden], g=[one.output.grad for one in hidden],
+               a=[one.output - one.target for one in hidden[1:]], method=rule)  # fmt: skip
+    return audit("trace.npz")
