@@ -16,7 +16,7 @@ from .catalogue import Case, Truth
 Judged = Sequence[tuple[Case, Outcome]]
 KINDS = ("healthy", "shallow task", "bad control", "small gradient", "in part", "broken")
 VERDICTS = ("trustworthy", "incomplete", "walk-back", "error")
-EXPECTED = {"healthy": "de"}
+EXPECTED = {"healthy": "deg"}
 """What a kind of network is expected to pass, though nothing in how it was made guarantees it."""
 
 
@@ -49,7 +49,8 @@ def _differences(case: Case, outcome: Outcome) -> Iterable[tuple[str, bool]]:
         return
     for key in truth.fires:
         if key not in outcome.fired:
-            yield f"({key}) must fire and does not", key in outcome.measured
+            passes = said(outcome.verdict) != "walk-back" and key in outcome.measured
+            yield f"({key}) must fire and does not", passes
     for key in truth.silent:
         if key in outcome.fired:
             yield f"({key}) must not fire and does", True
@@ -68,7 +69,8 @@ def _differences(case: Case, outcome: Outcome) -> Iterable[tuple[str, bool]]:
             f"blocks {_listed(truth.idle)} learnt nothing; named: {_listed(named) or 'none'}",
             True,
         )
-    if truth.questions and truth.questions not in outcome.text:
+    questioned = truth.questions in outcome.text or "control rejected" in outcome.text
+    if truth.questions and not questioned:
         yield f"nothing is said of a control that should be questioned ({truth.questions})", True
 
 

@@ -79,9 +79,20 @@ def margin_interval(ours: Score, theirs: Score) -> Interval | None:
     if not ours.images:
         return None
     pair = _on_the_same_images(ours, theirs)
+    if ours.parts:
+        unit = f"{ours.images:,} samples, "
+        if pair is not None:
+            differences = [one - other for one, other in zip(*pair, strict=True)]
+            return Interval(*mean_interval(differences), f"{unit}paired")
+        noise = sum(_noise(score.parts or ours.parts) for score in (ours, theirs))
+        margin, half = 100 * (ours.value - theirs.value), 100 * Z95 * math.sqrt(noise)
+        return Interval(margin - half, margin + half, f"{unit}unpaired")
     if pair is not None:
         n = ours.images + 2
-        a, b = ((one & ~other).bit_count() + 1 for one, other in (pair, pair[::-1]))
+        a, b = (
+            sum(x > y for x, y in zip(one, other, strict=True)) + 1
+            for one, other in (pair, pair[::-1])
+        )
         variance = ((a + b) / n - ((a - b) / n) ** 2) / n
         centre, kind = (a - b) / n, f"paired over {ours.images:,} images"
     else:
@@ -108,6 +119,20 @@ def balanced_interval(differences: Sequence[float], labels: Sequence[int]) -> tu
         mean += centre / len(groups)
         variance += ((sum(d * d for d in own) + added) / n - centre**2) / n / len(groups) ** 2
     return _around(100 * mean, 100 * Z95 * math.sqrt(max(variance, 0.0)))
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the mean of what samples or clusters contribute, in pp."""
+    if len(values) < 2:
+        return -math.inf, math.inf
+    mean, noise = statistics.fmean(values), _noise(values)
+    half = t95(len(values) - 1) * math.sqrt(noise)
+    return 100 * (mean - half), 100 * (mean + half)
+
+
+def _noise(values: Sequence[float]) -> float:
+    """The variance of their mean."""
+    return statistics.variance(values) / len(values)
 
 
 def reads_less(accuracy: float, images: int, probe: float, read: int) -> bool:
@@ -200,11 +225,14 @@ def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) 
         margins = [100 * (a.value - b.value) for a, b in zip(ours, theirs, strict=True)]
         p, q = (statistics.fmean(score.value for score in side) for side in (ours, theirs))
         noise = p * (1 - p) / (n or images) + q * (1 - q) / (m or images)  # the same for all seeds
+        if parts := [score.parts for score in (*ours, *theirs) if score.parts]:
+            noise = 2 * statistics.fmean(map(_noise, parts))
         margin = statistics.fmean(margins)
         spread = statistics.variance(margins) / seeds, 100**2 * noise, 0.0
         kind = f"{'assumed ' if assumed else ''}images, unpaired"
         caveat = ASSUMED if assumed else UNPAIRED
-    low, high = _around(margin, _half_width(*spread, seeds, images))
+    half = _half_width(*spread, seeds, images)
+    low, high = (margin - half, margin + half) if ours[0].parts else _around(margin, half)
     return SeedMargin(
         seeds=seeds,
         images=images,
@@ -222,27 +250,17 @@ def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) 
 
 
 def _paired(
-    ours: Sequence[int], theirs: Sequence[int], images: int
+    ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]], images: int
 ) -> tuple[float, tuple[float, float, float]]:
-    """Mean, v_s, v_i and v_e of D_ij: 1 where only network i has image j right, −1 where only its
-    control has. All sums are whole numbers: nothing is rounded before the last division.
+    """Mean, v_s, v_i and v_e of D_ij, the outcome of network i at image j less its control's.
+
+    All sums of bits are whole numbers: nothing is rounded before the last division.
     """
-    seeds = len(ours)
-    better = [a & ~b for a, b in zip(ours, theirs, strict=True)]
-    worse = [b & ~a for a, b in zip(ours, theirs, strict=True)]
-    by_seed = [
-        plus.bit_count() - minus.bit_count() for plus, minus in zip(better, worse, strict=True)
-    ]
-    squares = sum(outcomes.bit_count() for outcomes in (*better, *worse))
-    total, seed_squares = sum(by_seed), sum(value**2 for value in by_seed)
-    # Over the images, the squares of their sums over seeds: over pairs of seeds, D_ij·D_kj.
-    image_squares = sum(
-        (better[i] & better[k]).bit_count()
-        + (worse[i] & worse[k]).bit_count()
-        - 2 * (better[i] & worse[k]).bit_count()
-        for i in range(seeds)
-        for k in range(seeds)
-    )
+    rows = [[x - y for x, y in zip(*pair, strict=True)] for pair in zip(ours, theirs, strict=True)]
+    seeds, by_seed = len(rows), [sum(row) for row in rows]
+    total, squares = sum(by_seed), sum(value**2 for row in rows for value in row)
+    seed_squares = sum(value**2 for value in by_seed)
+    image_squares = sum(sum(column) ** 2 for column in zip(*rows, strict=True))
     cells = seeds * images
     rest = cells * squares - seeds * seed_squares - images * image_squares + total**2
     unit = 100**2 / cells**2
@@ -268,8 +286,8 @@ def _around(centre: float, half: float) -> tuple[float, float]:
     return max(centre - half, -100.0), min(centre + half, 100.0)
 
 
-def _on_the_same_images(*scores: Score) -> list[int] | None:
-    """Which images each has right, one bit an image; ``None`` where unknown or on other images."""
-    outcomes = [score.bits for score in scores if score.bits is not None]
+def _on_the_same_images(*scores: Score) -> list[Sequence[float]] | None:
+    """The outcome of each at every image; ``None`` where unknown or on other images."""
+    outcomes = [own for score in scores if (own := score.outcomes) is not None]
     same = len({(score.images, score.order, score.data) for score in scores}) == 1
     return outcomes if same and len(outcomes) == len(scores) else None

@@ -38,10 +38,11 @@ class Score(msgspec.Struct, frozen=True):
     data: str | None = None
     """SHA-256 of the test data, where known."""
     parts: tuple[float, ...] = ()
-    """Where outcomes are no bits: what each sample or sequence contributes; their mean is the value."""
+    """What each sample or sequence contributes, where that is no bit; their mean is the value."""
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "value", check_accuracy(self.value, "accuracy"))
+        if not self.parts:  # R² may be negative
+            msgspec.structs.force_setattr(self, "value", check_accuracy(self.value, "accuracy"))
 
     @classmethod
     def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Score:
@@ -52,10 +53,21 @@ class Score(msgspec.Struct, frozen=True):
         bits = "".join("1" if hit else "0" for hit in hits).ljust(4 * digits, "0")
         return cls(sum(hits) / len(hits), len(hits), f"{int(bits, 2):0{digits}x}", order, data)
 
+    @classmethod
+    def of_parts(
+        cls, parts: Sequence[float], order: str | None = None, data: str | None = None
+    ) -> Score:
+        """The score that is the mean of these."""
+        kept = tuple(round(part, 7) for part in parts)
+        return cls(sum(kept) / len(kept), len(kept), None, order, data, kept)
+
     @property
-    def bits(self) -> int | None:
-        """The outcomes as the bits of one number; ``None`` where only the accuracy is known."""
-        return None if self.correct is None or not self.images else int(self.correct, 16)
+    def outcomes(self) -> Sequence[float] | None:
+        """Of each image 1 or 0, or its part; ``None`` where only the score is known."""
+        if self.parts or self.correct is None or not self.images:
+            return self.parts or None
+        bits = f"{int(self.correct, 16):0{4 * len(self.correct)}b}"
+        return [int(bit) for bit in bits[: self.images]]
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH
 from ..judge.words import and_more, plural
 from .copies import copy_of, working_copy
-from .inputs import NetworkError, copied, each, like, rows, tensors_of
+from .inputs import NetworkError, copied, each, like, rows, tensors_of, unlabelled
 from .pooling import Layout
 from .reference import differ, passed, shifted
 from .task import OutputError
@@ -103,7 +103,8 @@ class Credit:
         network = copy_of(self.source.network)
         for parameter in network.parameters():
             parameter.requires_grad_(parameter.is_floating_point())
-        arguments: tuple[Any, ...] = network, copied(batch.x), batch.y.clone()
+        x = batch.x if self.source.forward is None else unlabelled(batch.x)[0]
+        arguments: tuple[Any, ...] = network, copied(x), batch.y.clone()
         try:
             inspect.signature(function).bind(*arguments, self.credit.checkpoint)
             arguments = *arguments, self.credit.checkpoint
@@ -140,7 +141,7 @@ class Credit:
         losses, sizes = task.losses(taken.outputs, y), errors[0].norms
         shapes = [tuple(state.shape[1:]) for state in taken.states]
         if returned is None:
-            credits = self._found(given, errors[0].units * sizes.unsqueeze(1), shapes)
+            credits = self._found(given, errors[0].whole, shapes)
         else:
             credits = self._checked(returned, shapes, part)
         for layer, credit in enumerate(credits):
@@ -163,10 +164,12 @@ class Credit:
         """The credit at h_0 … h_L by the checkpoint's Bs or by the network's own backward."""
         Bs = self.credit.checkpoint.get("Bs")
         feedback = [B for B in Bs if isinstance(B, Tensor)] if isinstance(Bs, (list, tuple)) else []
-        got, wanted = [tuple(B.shape) for B in feedback], [(*own, e.shape[1]) for own in shapes[1:]]
+        written = self._written(e)
+        got, sizes = [tuple(B.shape) for B in feedback], written.shape[1:]
+        wanted = [(*own[len(sizes) - 1 :], sizes[-1]) for own in shapes[1:]]
         if got == wanted:
             self.name = "the checkpoint's Bs (e B_lᵀ at h_{l+1})"
-            return [None, *(e @ B.to(e).T for B in feedback)]
+            return [None, *(written @ B.to(e).T for B in feedback)]
         if not self.source.proof.record.own_backward:
             self.absent = True
             held = f"Bs of the shapes {got}, not {wanted}" if got else "no Bs"
@@ -179,13 +182,18 @@ class Credit:
             self._refuse_drawn(self.credit.rebuild, x, e)
         return self._own(self.source.network, x, e)
 
+    def _written(self, e: Tensor) -> Tensor:
+        """The error by the outputs as the network returns them, at least one of each sample."""
+        written = self.source.task.written_error(e)
+        return written.unsqueeze(1) if written.ndim == 1 else written
+
     def _own(self, network: nn.Module, x: ModelInput, e: Tensor) -> Sequence[Tensor | None]:
         """What the own backward of a network brings to h_0 … h_L."""
 
         def objective(outputs: Tensor) -> Tensor:
             for module in network.modules():
                 if hasattr(module, "loss_gradient"):  # of BioTorch's direct feedback alignment
-                    module.loss_gradient = e.to(outputs)
+                    module.loss_gradient = self._written(e).to(outputs)
             return (outputs * e.to(outputs)).sum()
 
         # The graph begins at the inputs: it must show what is done to h_0.

@@ -10,17 +10,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..judge import records
-from ..judge.margins import balanced_interval
 from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
-from .probes import WIDEST, balance, balanced, halves, projection
-from .types import Batch, ModelInput
+from .probes import WIDEST, Units, projection
+from .types import Batch
 from .vectors import wide_dtype
 
 if TYPE_CHECKING:
     from .run import NetworkSource
 
 _KNOWN: dict[bytes, tuple[Tensor, float]] = {}
+LAST = 8
+"""How many tokens before a target the readout sees."""
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """λ/n, of which leave-one-out squared error chooses."""
 
@@ -34,29 +35,57 @@ class Floor:
     needs = frozenset({"outputs"})
 
     def __init__(self, source: NetworkSource) -> None:
-        self.source, self.labels = source, source.labels
-        self.fitted, _ = halves(self.labels)
+        self.source, self.units = source, Units(source)
         self.rows: list[Tensor] = []
-        self.hits: list[Tensor] = []
-        self.reduced = ""
+        self.scores: list[Tensor] = []
+        self.reduced = self.problem = ""
 
     def update(self, batch: Batch) -> None:
         """Keep the inputs, made small, and which samples the network has right."""
         assert batch.outputs is not None
-        self.hits.append(self.source.task.hits(batch.outputs, batch.y).cpu())
-        self.rows.append(self._small(batch.x).cpu())
-
-    def _small(self, given: ModelInput) -> Tensor:
-        """At most 2,048 numbers a sample: pooled images, projected vectors, bags of tokens."""
-        x = given
+        self.scores.append(self.source.task.scores(batch.outputs, batch.y).cpu())
+        x = batch.x
         if isinstance(x, dict):
             x = x.get("input_ids", next(iter(x.values())))
+        units = self.units
+        if units.per == 1:
+            self.rows.append(self._small(x).cpu())
+            return
+        if x.shape[:2] != batch.y.shape or x.ndim > 2 + x.is_floating_point():
+            self.problem = f"inputs of shape {tuple(x.shape)} do not have one place for each token"
+            return
+        used = (units.fit | units.read)[batch.start * units.per :][: batch.y.numel()]
+        used = used.to(x.device)
+        rows = x.flatten(0, 1)[used] if x.is_floating_point() else self._before(x, used)
+        self.rows.append(self._small(rows).cpu())
+
+    def _before(self, ids: Tensor, used: Tensor) -> Tensor:
+        """One-hot rows of the last 8 token ids at each place; larger vocabularies are sketched."""
+        words = len(self.source.task.ranks)
+        padded = functional.pad(ids, (LAST - 1, 0), value=-1)
+        last = padded.unfold(1, LAST, 1).flatten(0, 1)[used]
+        places = last + words * torch.arange(LAST, device=ids.device)
+        signs = (last >= 0).float()
+        self.reduced = f"one-hot rows of the last {LAST} tokens"
+        if LAST * words > WIDEST:
+            self.reduced += f", hashed to {WIDEST:,}"
+            generator = torch.Generator().manual_seed(0)
+            drawn = torch.randint(2 * WIDEST, (LAST * words,), generator=generator).to(ids.device)
+            drawn = drawn[places.clamp_min(0)]
+            places, signs = drawn % WIDEST, signs * (1 - 2 * (drawn // WIDEST))
+        rows = torch.zeros(len(last), min(LAST * words, WIDEST), device=ids.device)
+        return rows.scatter_add_(1, places.clamp_min(0), signs)
+
+    def _small(self, x: Tensor) -> Tensor:
+        """At most 2,048 numbers a sample: pooled images, projected vectors, bags of tokens."""
         if not x.is_floating_point() and x.ndim == 2:
             self.reduced = "as a bag of tokens"
             bags = torch.zeros(len(x), WIDEST, device=x.device)
             signs = 1.0 - 2.0 * (x // WIDEST % 2)  # larger vocabularies are sketched
             x = bags.scatter_add_(1, x % WIDEST, signs)
-        x = x.to(torch.float32)
+        x, whole = x.to(torch.float32), getattr(getattr(self.source.data, "data", None), "x", None)
+        if isinstance(whole, Tensor) and whole.ndim == 4 and x[0].numel() == whole[0].numel():
+            x = x.view(-1, *whole.shape[1:])  # of images that the network takes flattened
         if x.ndim == 4 and x[0].numel() > WIDEST:
             channels, side = x.shape[1], x.shape[2]
             while channels * side * side > WIDEST:
@@ -71,54 +100,55 @@ class Floor:
 
     def compute(self) -> dict[str, Any]:
         """The record of (g)."""
-        hits, x = torch.cat(self.hits), torch.cat(self.rows)
-        y = self.labels[: len(hits)]
-        if len(y) < LEAST_IMAGES:
-            problem = f"{plural(len(y), 'test image')}; a linear readout needs {LEAST_IMAGES:,}"
-            return {"floor": records.Floor(problem=problem)}
-        weights, kept, left_out = balance(y, self.fitted)
-        fit = (self.fitted & kept).nonzero().flatten()[: self.source.n_train]
-        read = ~self.fitted & kept
+        units = self.units
+        if units.number < LEAST_IMAGES:
+            images = plural(units.number, "test image")
+            self.problem = f"{images}; a linear readout needs {LEAST_IMAGES:,}"
+        if self.problem:
+            return {"floor": records.Floor(problem=self.problem)}
+        x, used = torch.cat(self.rows), units.fit | units.read
+        chosen = used if units.per > 1 else torch.ones_like(used)
+        fit, read = (own[chosen].nonzero().flatten() for own in (units.fit, units.read))
+        fit = fit[: self.source.n_train] if units.per == 1 else fit
+        y, weights = units.targets[chosen], units.weights[chosen]
         # The readout is the same for every network on these data.
         key = hashlib.blake2b(x.numpy().tobytes())
         key.update(y.numpy().tobytes() + len(fit).to_bytes(8, "big"))
         if key.digest() not in _KNOWN:
             _KNOWN.clear()
-            _KNOWN[key.digest()] = readout(x, y, fit, read, weights)
-        right, ridge = _KNOWN[key.digest()]
-        network = hits[read].double()
-        difference = (network - right).tolist()
+            _KNOWN[key.digest()] = readout(x, units.goals(y[fit]), fit, read, weights[fit])
+        predicted, ridge = _KNOWN[key.digest()]
+        right, network = units.outcomes(predicted, units.own), units.scores(torch.cat(self.scores))
         return {
             "floor": records.Floor(
-                readout=balanced(right, y[read]),
-                network=balanced(network, y[read]),
-                interval=balanced_interval(difference, y[read].tolist()),
+                readout=units.mean(right),
+                network=units.mean(network),
+                interval=units.interval(network - right),
                 fitted=len(fit),
-                read=int(read.sum()),
+                read=len(read),
                 features=x.shape[1],
                 reduced=self.reduced,
                 ridge=ridge,
-                left_out=left_out,
+                left_out=units.left_out,
             )
         }
 
 
 def readout(
-    x: Tensor, y: Tensor, fit: Tensor, read: Tensor, weights: Tensor
+    x: Tensor, targets: Tensor, fit: Tensor, read: Tensor, w: Tensor
 ) -> tuple[Tensor, float]:
-    """Which of the samples to read a weighted ridge regression has right, and its λ/n.
+    """What a weighted ridge regression predicts for the samples to read, and its λ/n.
 
     λ is chosen by the leave-one-out squared error: with X = U S Vᵀ of the centred, weighted
     inputs all of them cost one decomposition.
     """
     dtype = wide_dtype(x)
-    z, w = x[fit].to(dtype), weights[y[fit]].to(dtype)
-    w = w * (len(w) / w.sum())  # n_train may have cut the fit half short
+    z, targets = x[fit].to(dtype), targets.to(dtype)
+    w = (w * (len(w) / w.sum())).to(dtype)  # n_train may have cut the fit half short
     mean = (w.unsqueeze(1) * z).sum(0) / w.sum()
     scale = (z - mean).square().mean().sqrt().clamp_min(torch.finfo(dtype).tiny)
     root = w.sqrt().unsqueeze(1)
     z = root * (z - mean) / scale
-    targets = functional.one_hot(y[fit], int(y.max()) + 1).to(dtype)
     share = (w.unsqueeze(1) * targets).sum(0) / w.sum()
     targets = root * (targets - share)
     values, vectors = torch.linalg.eigh(z.T @ z)
@@ -133,5 +163,4 @@ def readout(
         loss = float(errors.square().sum())
         if loss < best:
             best, chosen, solved = loss, ridge, coefficients
-    fresh = ((x[read].to(dtype) - mean) / scale) @ (vectors @ solved) + share
-    return (fresh.argmax(1) == y[read]).double(), chosen
+    return ((x[read].to(dtype) - mean) / scale) @ (vectors @ solved) + share, chosen

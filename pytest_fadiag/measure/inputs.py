@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
 from .copies import WIDE
+from .task import Task
 from .types import ModelInput
 
 LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
+FORWARD = "_fadiag_forward"
+"""Where a network and its copies hold the function (model, x, y) that gives their outputs."""
 
 
 class NetworkError(AuditError):
@@ -25,8 +28,18 @@ class NetworkError(AuditError):
 
 def call_network(network: nn.Module, x: ModelInput, **options: Any) -> Any:
     """What a network returns for some samples, a float64 copy in float64 throughout."""
+    own, given = vars(network), x
+    function, before = own.get(FORWARD), own.get("forward")
+
+    def adapted(**_: Tensor) -> Any:
+        """The function runs as the forward of the network, which it finds as it was."""
+        _restore(own, before)
+        return function(network, *unlabelled(given))  # type: ignore[misc]
+
     try:
-        with vars(network).get(WIDE, nullcontext()):
+        if function is not None:
+            own["forward"] = adapted
+        with own.get(WIDE, nullcontext()):
             return network(**x, **options) if isinstance(x, dict) else network(x, **options)
     except AuditError:
         raise
@@ -34,6 +47,26 @@ def call_network(network: nn.Module, x: ModelInput, **options: Any) -> Any:
         hint = "; lower --fa-batch-size" if isinstance(error, torch.OutOfMemoryError) else ""
         said = f"the network failed on {describe(x)}{hint}: {type(error).__name__}: {error}"
         raise NetworkError(said) from error
+    finally:
+        if function is not None:
+            _restore(own, before)
+
+
+def _restore(own: dict[str, Any], forward: Any) -> None:
+    own.pop("forward", None)
+    own.update({} if forward is None else {"forward": forward})
+
+
+def labelled(x: ModelInput, y: Tensor) -> dict[str, Tensor]:
+    """Inputs and targets as one: every pass has both."""
+    return {**(x if isinstance(x, dict) else {"": x}), "y": y}
+
+
+def unlabelled(x: ModelInput) -> tuple[ModelInput, Tensor]:
+    """Both of them again."""
+    held = dict(x) if isinstance(x, dict) else {"": x}
+    y = held.pop("y")
+    return held.get("", held), y
 
 
 def each(x: ModelInput, change: Callable[[Tensor], Tensor]) -> ModelInput:
@@ -108,11 +141,13 @@ def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
             x = each(dict(given) if isinstance(given, Mapping) else given, torch.as_tensor)
         except (TypeError, ValueError, RuntimeError) as error:
             raise AuditError(f"evaluation batch {index}: expected tensors ({error})") from error
-        indices = y.ndim == 1 and not y.is_floating_point() and not y.is_complex()
-        if not indices or (len(y) and int(y.min()) < 0):
+        counted = y if y.is_floating_point() or y.ndim == 1 else y[y != -100]
+        fits = y.ndim in (1, 2) and not y.is_complex() and bool(torch.isfinite(y).all())
+        if not fits or (not y.is_floating_point() and bool((counted < 0).any())):
             raise AuditError(
                 f"evaluation batch {index}: labels of shape {tuple(y.shape)} and dtype {y.dtype}; "
-                "expected one class index per sample, from 0 on"
+                "expected class indices [B] or token ids [B, T], from 0 on, or finite values [B] "
+                "or [B, k]"
             )
         if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
             raise AuditError(f"evaluation batch {index}: {describe(x)} for {len(y)} labels")
@@ -145,21 +180,29 @@ class Outputs:
     """Reads what a network returns: a tensor, ``logits``, or the only tensor that fits."""
 
     classes: int | None = None
-    """How many classes the labels have at least."""
+    """How many classes the labels have at least, or values a target."""
+    dims: int = 2
+    task: Task = field(default_factory=Task)
 
     def __call__(self, returned: Any) -> Tensor:
-        """The outputs of some samples, ``[B, classes]``."""
+        """The outputs of some samples, ``[B, classes]``, or ``[B, T, classes]`` of tokens."""
+        return self.task.read(self.found(returned))
+
+    def found(self, returned: Any) -> Tensor:
+        """The same as the network returns it."""
         named = returned if isinstance(returned, Mapping) else {}
         logits = named.get("logits", getattr(returned, "logits", returned))
         if isinstance(logits, Tensor):
             return logits
-        found = [own for own in tensors_in(returned) if own.ndim == 2 and own.is_floating_point()]
-        exact = [tensor for tensor in found if tensor.shape[1] == self.classes]
+        real = [own for own in tensors_in(returned) if own.is_floating_point()]
+        found = [own for own in real if own.ndim == self.dims]
+        exact = [tensor for tensor in found if tensor.shape[-1] == self.classes]
         if len(found) != 1 and len(exact) != 1:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "none"
             raise AuditError(
                 f"the network returned {type(returned).__name__} with tensors [B, …]: {shapes}; "
-                f"expected one, or one with {self.classes} columns; let forward return the logits"
+                f"expected one, or one with {self.classes} columns; name the outputs by "
+                "--fa-forward=package.module:function, called with (model, x, y)"
             )
         return exact[0] if len(found) > 1 else found[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,15 +15,19 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH, Precision, Resolution, Score
 from .copies import copy_of
 from .inputs import like, rows
+from .probes import clustered
 from .reference import passed
+from .task import GROUPS, IGNORED, LOSSES
 from .types import Batch
-from .vectors import median, pairwise_cosine, row_cosines, row_norms, wide_dtype
+from .vectors import median, pairwise_cosine, row_cosines, row_norms, unit_rows, wide_dtype
 
 if TYPE_CHECKING:
     from .run import NetworkSource
 
 SAMPLES = 64
 """How many samples the dtypes are compared on."""
+WIDE = 4_096
+"""Gradients of more numbers are not asked for their rank."""
 MOST_ENTRIES = 1 << 23
 """How many numbers the sums of all classes may hold; wider gradients are sketched."""
 
@@ -55,15 +60,25 @@ class States(_Collected):
 
 
 class Gradients(_Collected):
-    """The median ‖g_l‖ of every layer over samples and read tokens, and median(‖g_L‖/‖e‖)."""
+    """The median ‖g_l‖ of every layer over samples and read tokens, and median(‖g_L‖/‖e‖).
+
+    With them the effective rank, exp of the entropy of the spectrum of unit gradients: the
+    smallest of all states, divided by that of the output errors.
+    """
 
     needs = frozenset({"gradients"})
 
+    def __init__(self, source: NetworkSource) -> None:
+        super().__init__(source)
+        self.rows: list[list[Tensor]] = []
+
     def update(self, batch: Batch) -> None:
-        """Take the norms, and those of the errors."""
-        assert batch.error is not None
+        """Take the norms, those of the errors, and all of what is not too wide."""
+        assert batch.error is not None and batch.gradients is not None
         norms = _norms(batch.gradients, self.source)
         self.seen.append([*norms, batch.error.norms.unsqueeze(1)])
+        flat = [own.flatten(1) for own in (*batch.gradients, batch.error.units)]
+        self.rows.append([own[:, : own.shape[1] * (own.shape[1] <= WIDE)].float() for own in flat])
 
     def compute(self) -> dict[str, Any]:
         """Their medians, of the tokens that get a gradient.
@@ -72,6 +87,7 @@ class Gradients(_Collected):
         gradient counts with a zero for every token that another sample reads.
         """
         *layers, errors = self.layers()
+        sequences = self.source.task.kind == "tokens"
         medians, without, tokens = list[float](), list[int](), self.source.stream.tokens
         for norms in layers:
             read = norms != 0
@@ -79,13 +95,32 @@ class Gradients(_Collected):
             read = torch.where(read.any(1, keepdim=True), read, some)
             medians.append(median((norms * errors / BATCH)[read]))
             without.append(int(median((~read).sum(1))))
+        *ranks, of_errors = (effective_rank(torch.cat(own)) for own in zip(*self.rows, strict=True))
+        known = [rank for rank in ranks if rank]
         return {
+            "effective_rank": min(known) / of_errors if known and of_errors else None,
             "bp_grad_norms": tuple(medians),
-            "gradient_per_unit_error": median(layers[-1][read & (errors != 0)]) / BATCH,
+            # That of a token would depend on how many share the error of their sequence.
+            "gradient_per_unit_error": (
+                median(row_norms(layers[-1])[errors[:, 0] != 0])
+                if sequences
+                else median(layers[-1][read & (errors != 0)])
+            )
+            / BATCH,
             "nonfinite_gradients": _nonfinite(layers),
             "tokens": layers[-1].shape[1] if tokens[-1] else None,
             "tokens_without_gradient": tuple(without) if any(tokens) else (),
         }
+
+
+def effective_rank(rows: Tensor) -> float:
+    """exp of the entropy of the spectrum of unit rows; 0 where fewer than two have a direction."""
+    if not rows.shape[1] or len(rows := rows[_directed(row_norms(rows))]) < 2:
+        return 0.0
+    units = unit_rows(rows)
+    gram = units.T @ units if units.shape[1] < len(units) else units @ units.T
+    shares = torch.linalg.eigvalsh(gram).clamp_min(0) / len(units)
+    return float(torch.special.entr(shares).sum().exp())
 
 
 def _norms(values: list[Tensor] | None, source: NetworkSource) -> list[Tensor]:
@@ -108,32 +143,45 @@ class Directions(_Collected):
 
     needs = frozenset({"gradients"})
     sums: Any = 0
+    directionless = 0
 
     def update(self, batch: Batch) -> None:
         """Add the gradients of the batch, and by class their unit vectors."""
         assert batch.gradients is not None and batch.error is not None and batch.outputs is not None
-        depth, classes = len(batch.gradients) - 1, batch.outputs.shape[1]
-        self.layer = max(depth // 2, 1)
-        flat, most = batch.gradients[self.layer].flatten(1), max(1, MOST_ENTRIES // classes)
+        self.layer = max((len(batch.gradients) - 1) // 2, 1)
+        given, task = batch.gradients[self.layer], self.source.task
+        targets, predicted = task.targets(batch.y), task.predicted(batch.outputs)
+        groups, told = task.groups(targets), task.groups(predicted)
+        flat, number = given.flatten(1), {"tokens": GROUPS, "regression": len(task.edges) + 1}
+        total = flat.to(wide_dtype(flat))
+        self.directionless += int((~_directed(row_norms(flat))).sum())
+        if task.kind == "tokens":  # which have no groups where states have others
+            each = given.shape[:2] == targets.shape and given.ndim == 3
+            told = torch.where(targets == IGNORED, -1, told).flatten()
+            groups = groups.flatten() if each else groups.new_full(groups.shape[:1], -1)
+            flat = given.flatten(0, 1) if each else flat
+        classes = number.get(task.kind or "", batch.outputs.shape[-1])
         norms, width, wide = row_norms(flat), flat.shape[1], flat.to(wide_dtype(flat))
-        directed = torch.isfinite(norms) & (norms > 0)
+        most, directed = max(1, MOST_ENTRIES // classes), _directed(norms) & (groups >= 0)
         units = wide[directed] / norms[directed].unsqueeze(1)
         if width > most:
             drawn = torch.randint(2 * most, (width,), generator=torch.Generator().manual_seed(0))
             places, signs = (drawn % most).to(flat.device), 1 - 2 * (drawn // most).to(wide)
             units = units.new_zeros(len(units), most).index_add_(1, places, units * signs)
         own = units.new_zeros(classes, units.shape[1])
-        self.sums = self.sums + own.index_add_(0, batch.y[directed], units)
-        kinds = batch.y, batch.y[directed], batch.outputs.argmax(1)
+        self.sums = self.sums + own.index_add_(0, groups[directed], units)
+        kinds = groups[groups >= 0], groups[directed], told[told >= 0]
         counts = torch.stack([kind.bincount(minlength=classes) for kind in kinds])
-        self.seen.append([(batch.error.norms @ wide).unsqueeze(0), counts.unsqueeze(0)])
+        self.seen.append([(batch.error.norms @ total).unsqueeze(0), counts.unsqueeze(0)])
 
     def compute(self) -> dict[str, Any]:
         """Both cosines; the class that is predicted most often is left out of the second."""
         batch_sums, counts = self.layers()
         samples, directed, predicted = counts.sum(0)
         left = directed > 0
-        left[predicted.argmax()] = False
+        if self.source.task.kind == "regression" and int(left.sum()) < 3:
+            left[:] = False
+        left[predicted.argmax()] &= not bool(predicted.any())
         means = self.sums[left] / directed[left].unsqueeze(1)
         pairs = len(means) * (len(means) - 1)
         products = float(means.sum(0).square().sum() - means.square().sum())
@@ -141,27 +189,47 @@ class Directions(_Collected):
             "stability_layer": self.layer,
             "cross_batch_stability": pairwise_cosine(batch_sums),
             "sample_invariance": products / pairs if pairs else math.nan,
-            "zero_gradient_samples": int(samples.sum() - directed.sum()),
+            "zero_gradient_samples": self.directionless,
             "eval_classes": int((samples > 0).sum()),
-            "eval_class_share": float(samples.max() / samples.sum()),
+            "eval_class_share": float(samples.max() / samples.sum().clamp_min(1)),
         }
 
 
+def _directed(norms: Tensor) -> Tensor:
+    return torch.isfinite(norms) & (norms > 0)
+
+
 class OutputErrors(_Collected):
-    """The median ‖e‖, and the mean cosine of two batch-mean output errors."""
+    """The median ‖e‖, and the mean cosine of two batch-mean output errors.
+
+    Where the loss is assumed, also how biased the errors of other losses are: those of the loss
+    that a network was trained by have a mean near 0.
+    """
 
     needs = frozenset({"error"})
 
     def update(self, batch: Batch) -> None:
         """Take the sizes of the errors, and their sum."""
-        assert batch.error is not None
-        norms, units = batch.error.norms.unsqueeze(0), batch.error.units
-        self.seen.append([norms, norms @ units])
+        assert batch.error is not None and batch.outputs is not None
+        task, errors = self.source.task, [batch.error]
+        if task.assumed and task.kind == "classes":
+            others = (replace(task, loss=name) for name in ("mse", "bce"))
+            errors += [other.error(batch.outputs, batch.y) for other in others]
+        taken = [(own.norms.unsqueeze(0), own.units.flatten(1)) for own in errors]
+        self.seen.append([part for norms, units in taken for part in (norms, norms @ units)])
 
     def compute(self) -> dict[str, Any]:
-        """Size and drift."""
-        norms, sums = self.layers()
-        return {"output_error_norm": median(norms), "output_error_drift": pairwise_cosine(sums)}
+        """Size, drift and bias."""
+        norms, sums, *others = self.layers()
+        bias = {
+            LOSSES[name]: float(own.sum(0).norm() / sizes.sum())
+            for name, sizes, own in zip(("mse", "bce"), others[::2], others[1::2], strict=False)
+        }
+        return {
+            "output_error_norm": median(norms),
+            "output_error_drift": pairwise_cosine(sums),
+            "loss_bias": bias,
+        }
 
 
 class Accuracy(_Collected):
@@ -170,29 +238,45 @@ class Accuracy(_Collected):
     needs = frozenset({"outputs"})
 
     def update(self, batch: Batch) -> None:
-        """Take labels, hits, predictions, and the largest output of each sample."""
+        """Take targets, scores, predictions, and the largest output of each sample."""
         assert batch.outputs is not None
-        hits, largest = self.source.task.hits(batch.outputs, batch.y), batch.outputs.abs().amax(1)
-        self.seen.append([batch.y, hits, batch.outputs.argmax(1), largest])
-        self.classes = batch.outputs.shape[1]
+        task, targets = self.source.task, self.source.task.targets(batch.y)
+        predicted, largest = task.predicted(batch.outputs), batch.outputs.abs().flatten(1).amax(1)
+        predicted = task.groups(predicted) if task.kind == "regression" else predicted
+        self.seen.append([targets, task.scores(batch.outputs, batch.y), predicted, largest])
+        self.classes = batch.outputs.shape[-1]
 
     def compute(self) -> dict[str, Any]:
         """The score, and the shares of the most frequent label and prediction."""
-        labels, hits, predictions, largest = (taken.cpu() for taken in self.layers())
-        occurring, predicted = labels.bincount(), predictions.bincount()
-        if len(labels) == int(occurring.max()):
-            raise AuditError(
-                f"all {len(labels):,} labels are {int(labels[0])}: one class measures neither "
-                "accuracy nor direction; check the labels, or shuffle data that is sorted by class"
-            )
-        order = hashlib.sha256(labels.numpy().tobytes()).hexdigest()
+        targets, scores, predictions, largest = (taken.cpu() for taken in self.layers())
+        task, data = self.source.task, self.source.data_digest
+        order = hashlib.sha256(targets.numpy().tobytes()).hexdigest()
         state = self.source.network.state_dict()
         weights = {name: own for name, own in state.items() if own.is_floating_point()}
+        counted = targets != IGNORED if task.kind == "tokens" else torch.ones(len(targets)) > 0
+        predicted, labels, shares = predictions[counted].bincount(), targets[counted], {}
+        if task.kind != "regression":
+            occurring = labels.bincount()
+            if len(labels) == int(occurring.max()):
+                raise AuditError(
+                    f"all {len(labels):,} labels are {int(labels[0])}: one class measures neither "
+                    "accuracy nor direction; check the labels, or shuffle data sorted by class"
+                )
+            shares = {
+                "classes": self.classes,
+                "label_classes": int((occurring > 0).sum()),
+                "label_class_share": int(occurring.max()) / len(labels),
+            }
+        if task.kind == "classes":
+            score = Score.of(scores.bool().tolist(), order, data)
+        else:
+            clusters = self.source.clusters[: len(scores)]
+            clusters = clusters if scores.ndim == 1 else clusters[:, None].expand_as(scores)
+            parts = clustered(scores[counted], clusters[counted])
+            score = Score.of_parts(parts.tolist(), order, data)
         return {
-            "score": Score.of(hits.tolist(), order, self.source.data_digest),
-            "classes": self.classes,
-            "label_classes": int((occurring > 0).sum()),
-            "label_class_share": int(occurring.max()) / len(labels),
+            "score": score,
+            **shares,
             "predicted_class_share": float(predicted.max() / predicted.sum()),
             "largest_logit": float(largest.max()),
             "nonfinite_outputs": int((~torch.isfinite(largest)).sum()),

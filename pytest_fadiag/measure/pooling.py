@@ -12,7 +12,7 @@ from torch.nn import functional
 from ..judge.errors import AuditError
 from ..judge.words import plural
 from .copies import copy_of, redrawn
-from .inputs import largest_difference
+from .inputs import copied, largest_difference
 from .redraw import modules_of_blocks
 from .reference import drawn_like, passed, shifted
 from .types import ModelInput
@@ -175,6 +175,29 @@ class Pooling:
                 )
             state = state[:, self.tokens]
         return state.movedim(-1, 1)
+
+
+class EachToken:
+    """The tokens of each sample's state as so many samples: what linear probes see of sequences."""
+
+    words = ""
+
+    def __init__(self, network: nn.Module, stream: Stream, x: ModelInput) -> None:
+        shapes = list[torch.Size]()
+        dims, seen = (
+            stream.batch_dims,
+            lambda layer, h: shapes.append(h.movedim(dims[layer], 0).shape),
+        )
+        outputs = stream.run(network, copied(x), seen)
+        if not all(stream.tokens) or any(own[:2] != outputs.shape[:2] for own in shapes):
+            raise AuditError(
+                f"the states have shapes {[tuple(own[1:]) for own in shapes]}; linear probes need "
+                f"one vector for each of the {outputs.shape[1]} tokens that have outputs"
+            )
+
+    def __call__(self, state: Tensor) -> Tensor:
+        """``[N · tokens, features]`` of a state, samples first."""
+        return state.flatten(0, 1)
 
 
 def _cells(read: Tensor) -> list[int]:

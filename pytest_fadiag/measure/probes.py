@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..judge import records
 from ..judge.errors import AuditError
-from ..judge.margins import balanced_interval
+from ..judge.margins import balanced_interval, mean_interval
 from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
 from .redraw import as_initialised, redrawn_blocks, retake_statistics
@@ -29,6 +29,8 @@ RIDGE = 1e-3
 WIDEST = 2_048
 """States with more features are projected to so many."""
 LEAST_OF_A_CLASS = 5
+TOKENS = 5_000
+"""How many tokens of each half of the sequences are probed at most."""
 FEATURES = frozenset({"features"})
 
 
@@ -67,6 +69,13 @@ def balanced(right: Tensor, labels: Tensor) -> float:
     return float((sums / counts)[counts > 0].mean())
 
 
+def clustered(values: Tensor, clusters: Tensor) -> Tensor:
+    """What each cluster contributes to the mean of the values, which is the mean of these."""
+    _, used = torch.unique(clusters, return_inverse=True)
+    sums = torch.zeros(int(used.max()) + 1, dtype=torch.float64)
+    return sums.index_add_(0, used, values.double()) * len(sums) / len(values)
+
+
 @lru_cache(maxsize=4)
 def projection(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A fixed N(0, 1/2048) matrix."""
@@ -89,64 +98,137 @@ def normalised(features: Tensor) -> tuple[Tensor, int]:
     return z, int((~torch.isfinite(largest)).sum())
 
 
+class Units:
+    """What probes are fitted to and read on: samples, or some tokens of each half of sequences."""
+
+    def __init__(self, source: NetworkSource) -> None:
+        self.task, y = source.task, source.targets
+        self.left_out: tuple[int, ...] = ()
+        self.per = y.shape[1] if self.task.kind == "tokens" else 1
+        """How many units each sample has."""
+        if self.task.kind == "tokens":
+            self.half, self.shuffled = torch.arange(len(y)) < len(y) // 2, False
+            ranks = self.task.ranks[y.clamp_min(0)]
+            self.targets = torch.where(y < 0, -1, ranks).flatten()
+            kept = torch.zeros(len(self.targets), dtype=torch.bool)
+            of_half, generator = self.half.repeat_interleave(self.per), torch.Generator()
+            for half in (of_half, ~of_half):
+                there = (half & (self.targets >= 0)).nonzero().flatten()
+                order = torch.randperm(len(there), generator=generator.manual_seed(0))
+                kept[there[order[:TOKENS]]] = True
+        else:
+            self.half, self.shuffled = halves(self.task.groups(y))
+            self.targets, of_half, kept = y, self.half, torch.ones(len(y), dtype=torch.bool)
+        self.weights = torch.ones(len(self.targets), dtype=torch.float64)
+        if self.task.kind == "classes":
+            by_class, kept, self.left_out = balance(y, self.half)
+            self.weights = by_class[y]
+        self.fit, self.read = of_half & kept, ~of_half & kept
+        self.own, self.classes = self.targets[self.read], int(self.targets.max()) + 1
+        """The targets that are read; how many classes or tokens there are."""
+        self.clusters = source.clusters.repeat_interleave(self.per)[self.read]
+        spread = self.own - self.own.double().mean(0)
+        self.variance = float(spread.square().sum(-1).mean())
+        """V of regression, of the half that is read."""
+
+    @property
+    def number(self) -> int:
+        """How many are fitted to or read, or could be."""
+        return len(self.targets) if self.per == 1 else int((self.fit | self.read).sum())
+
+    def goals(self, targets: Tensor) -> Tensor:
+        """What a ridge regression is fitted to: values, or one-hot rows."""
+        if self.task.kind == "regression":
+            return targets
+        return functional.one_hot(targets, self.classes).double()
+
+    def outcomes(self, predicted: Tensor, targets: Tensor) -> Tensor:
+        """What predictions are worth: 0 or 1, or c_i."""
+        if self.task.kind != "regression":
+            return (predicted.argmax(1) == targets).double()
+        return 1 - (predicted - targets).square().sum(1) / self.variance
+
+    def scores(self, of_all: Tensor) -> Tensor:
+        """Those of the network, as the task gives them for all samples, of the units read."""
+        own = of_all.flatten()[self.read[: of_all.numel()]].double()
+        return 1 - (1 - own) / self.variance if self.task.kind == "regression" else own
+
+    def mean(self, values: Tensor) -> float:
+        """The score of outcomes: classes count equally."""
+        return balanced(values, self.own) if self.task.kind == "classes" else float(values.mean())
+
+    def interval(self, values: Tensor) -> tuple[float, float]:
+        """Of the mean, in pp: stratified by class, clustered by sequence, or plain."""
+        if self.task.kind == "classes":
+            return balanced_interval(values.tolist(), self.own.tolist())
+        return mean_interval(clustered(values, self.clusters).tolist())
+
+
 class Probe:
-    """Ridge regression of one-hot labels on one state: all of fitting and scoring is here.
+    """Ridge regression of the targets on one state: all of fitting and scoring is here.
 
     Sums are kept, and no sample.
     """
 
-    def __init__(self, weights: Tensor, like: Tensor) -> None:
-        self.weights, width = weights.to(like), like.shape[1]
-        self.gram, self.sums = like.new_zeros(width, width), like.new_zeros(len(weights), width)
-        self.counts, self.nonfinite = like.new_zeros(len(weights)), 0
+    def __init__(self, z: Tensor, targets: int) -> None:
+        width = z.shape[1]
+        self.gram, self.products = z.new_zeros(width, width), z.new_zeros(width, targets)
+        self.sums, self.shares, self.number = z.new_zeros(width), z.new_zeros(targets), 0.0
         self.solved: tuple[Tensor, Tensor] | None = None
         self.right: list[Tensor] = []
+        self.nonfinite = 0
 
-    def fit(self, z: Tensor, y: Tensor) -> None:
-        """Take samples to fit to, each with the weight of its class."""
-        weighted = z * self.weights[y].unsqueeze(1)
+    def fit(self, z: Tensor, targets: Tensor, weights: Tensor) -> None:
+        """Take weighted samples to fit to."""
+        weighted = z * weights.unsqueeze(1)
         self.gram.addmm_(weighted.T, z)
-        self.sums.index_add_(0, y, weighted)
-        self.counts += torch.bincount(y, minlength=len(self.counts)) * self.weights
+        self.products.addmm_(weighted.T, targets)
+        self.sums += weighted.sum(0)
+        self.shares += weights @ targets
+        self.number += float(weights.sum())
 
-    def score(self, z: Tensor, y: Tensor) -> None:
-        """Take other samples, once all are fitted to: which of them are classified correctly."""
+    def predict(self, z: Tensor) -> Tensor:
+        """What it makes of other samples, once all are fitted to."""
         if self.solved is None:  # inputs and targets are centred, so the bias is not penalised
-            n = self.counts.sum()
-            mean, share = self.sums.sum(0) / n, self.counts / n
+            n = self.number
+            mean, share = self.sums / n, self.shares / n
             gram = self.gram - n * torch.outer(mean, mean)
             gram.diagonal().add_(RIDGE * n)
-            products = self.sums.T - n * torch.outer(mean, share)
+            products = self.products - n * torch.outer(mean, share)
             weights = torch.cholesky_solve(products, torch.linalg.cholesky(gram))
             self.solved, self.gram = (weights, share - mean @ weights), gram.new_empty(0)
         weights, bias = self.solved
-        self.right.append(torch.addmm(bias, z, weights).argmax(1) == y)
+        return torch.addmm(bias, z, weights)
 
 
 class Curve:
     """A probe at each of some states of one network."""
 
-    def __init__(self, weights: Tensor, fitted: Tensor) -> None:
-        self.weights, self.fitted = weights, fitted
+    def __init__(self, units: Units) -> None:
+        self.units = units
         self.probes: list[Probe] = []
 
     def take(self, batch: Batch, states: slice, fit: bool, score: bool) -> None:
-        """Fit to the samples of a batch that are in the fit half, score the others."""
-        part = slice(batch.start, batch.start + len(batch.y))
-        chosen = self.fitted[part].to(batch.y.device)
+        """Fit to the units of a batch that are in the fit half, score the others."""
+        units, end = self.units, batch.start + len(batch.y)
+        part = slice(batch.start * units.per, end * units.per)
+        used = units.fit[part] | units.read[part]
+        chosen, targets = units.fit[part][used], units.targets[part][used]
+        weights, goals = units.weights[part][used][chosen], units.goals(targets[chosen])
         for layer, features in enumerate((batch.features or [])[states]):
-            z, broken = normalised(features)
+            z, broken = normalised(features[used.to(features.device)])
             if layer == len(self.probes):
-                self.probes.append(Probe(self.weights, z))
-            probe = self.probes[layer]
+                self.probes.append(Probe(z, goals.shape[1]))
+            probe, mask = self.probes[layer], chosen.to(z.device)
             probe.nonfinite += fit * broken
-            if fit and bool(chosen.any()):
-                probe.fit(z[chosen], batch.y[chosen])
-            if score and not bool(chosen.all()):
-                probe.score(z[~chosen], batch.y[~chosen])
+            if fit and len(goals):
+                probe.fit(z[mask], goals.to(z), weights.to(z))
+            if score and len(goals) < len(targets):
+                predicted = probe.predict(z[~mask])
+                probe.right.append(units.outcomes(predicted, targets[~chosen].to(z.device)))
 
     def outcomes(self) -> list[Tensor]:
-        """Which samples of the other half each probe has right, 0 or 1."""
+        """What each probe makes of the units that are read."""
         return [torch.cat(probe.right).double().cpu() for probe in self.probes]
 
 
@@ -161,20 +243,16 @@ class Depth:
         self, source: NetworkSource, seeds: Sequence[int] = (0, 1), states: int | None = None
     ) -> None:
         self.source, self.seeds, self.states, self.problem = source, seeds, slice(states), ""
-        self.network, self.stream, self.labels = source.network, source.stream, source.labels
-        self.fitted, shuffled = halves(self.labels)
-        self.passes = ((True, False), (False, True)) if shuffled else ((True, True),)
+        self.network, self.stream = source.network, source.stream
+        self.units = units = Units(source)
+        self.passes = ((True, False), (False, True)) if units.shuffled else ((True, True),)
         """Whether a pass over the data fits and whether it scores: the fit half may come last."""
-        self.weights, kept, self.left_out = balance(self.labels, self.fitted)
-        self.read = kept[~self.fitted]
-        """Which of the samples to read belong to classes that count."""
-        self.classes = self.labels[~self.fitted][self.read]
-        self.own = Curve(self.weights, self.fitted)
-        self.hits: list[Tensor] = []
+        self.own = Curve(units)
+        self.scores: list[Tensor] = []
         self.change: list[list[Tensor]] = [[] for _ in self.stream.blocks]
         try:
-            if len(self.labels) < LEAST_IMAGES:
-                images = plural(len(self.labels), "test image")
+            if units.number < LEAST_IMAGES:
+                images = plural(units.number, "test image")
                 raise AuditError(
                     f"{images}; linear probes need {LEAST_IMAGES:,}, half of them to fit"
                 )
@@ -190,7 +268,7 @@ class Depth:
             return
         self.own.take(batch, self.states, *self.passes[0])
         if batch.outputs is not None:
-            self.hits.append(self.source.task.hits(batch.outputs, batch.y).cpu())
+            self.scores.append(self.source.task.scores(batch.outputs, batch.y).cpu())
         for block, (before, after) in enumerate(pairwise(batch.states or ())):
             if before.shape == after.shape:
                 tokens = self.stream.tokens[block]
@@ -204,13 +282,12 @@ class Depth:
         for fit, score in self.passes[1:]:
             for batch in self.source.batches(FEATURES):
                 self.own.take(batch, self.states, fit, score)
-        own = [right[self.read] for right in self.own.outcomes()]
+        own, units = self.own.outcomes(), self.units
         null, failed, null_problem = self._null(own[0])
-        network = torch.cat(self.hits)[~self.fitted][self.read]
         return {
             "depth": records.Depth(
-                probes=tuple(balanced(right, self.classes) for right in own),
-                null=tuple(tuple(balanced(right, self.classes) for right in one) for one in null),
+                probes=tuple(map(units.mean, own)),
+                null=tuple(tuple(map(units.mean, one)) for one in null),
                 interval=self._interval(own, null, 0, len(own) - 1),
                 step_intervals=tuple(
                     self._interval(own, null, block, block + 1) for block in range(len(own) - 1)
@@ -218,10 +295,10 @@ class Depth:
                 change=tuple(
                     median(torch.cat(parts)) if parts else math.nan for parts in self.change
                 ),
-                fitted=int((self.fitted & (self.weights[self.labels] > 0)).sum()),
-                read=int(self.read.sum()),
-                network=balanced(network, self.classes),
-                left_out=self.left_out,
+                fitted=int(units.fit.sum()),
+                read=int(units.read.sum()),
+                network=units.mean(units.scores(torch.cat(self.scores))),
+                left_out=units.left_out,
                 tokens=self.words,
                 shuffled=len(self.passes) > 1,
                 nonfinite=tuple(probe.nonfinite for probe in self.own.probes),
@@ -243,8 +320,8 @@ class Depth:
                 copy, failed = redrawn_blocks(self.network, self.stream, seed)
                 if failed:
                     return [], failed, ""
-                retake_statistics(copy, self.stream, self.source.chosen(self.fitted))
-                curve, other = Curve(self.weights, self.fitted), self.source.redrawn(copy)
+                retake_statistics(copy, self.stream, self.source.chosen(self.units.half))
+                curve, other = Curve(self.units), self.source.redrawn(copy)
                 for fit, score in self.passes:
                     for batch in other.batches(FEATURES):
                         curve.take(batch, slice(1, None), fit, score)
@@ -252,7 +329,7 @@ class Depth:
                 if broken := max(probe.nonfinite for probe in curve.probes):
                     images = plural(broken, "image")
                     return [], (), f"with re-initialised blocks, states are NaN or inf for {images}"
-                null.append([first, *(right[self.read] for right in curve.outcomes())])
+                null.append([first, *curve.outcomes()])
         except AuditError as error:
             return [], (), str(error)
         return null, (), ""
@@ -264,5 +341,5 @@ class Depth:
         gain = own[end] - own[start]
         if null:
             by_chance = torch.stack([draw[end] - draw[start] for draw in null]).mean(0)
-            gain = gain - by_chance if balanced(by_chance, self.classes) > 0 else gain
-        return balanced_interval(gain.tolist(), self.classes.tolist())
+            gain = gain - by_chance if self.units.mean(by_chance) > 0 else gain
+        return self.units.interval(gain)

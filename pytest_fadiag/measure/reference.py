@@ -288,7 +288,7 @@ class _Trial:
         directions = directions / _norms(directions).view(DIRECTIONS, *one_each)
         steps = (step or self.precision.step) * _norms(state.unsqueeze(0)).squeeze(0)
         epsilon = ROUNDING * torch.finfo(seen.outputs.dtype).eps / steps
-        noise = epsilon * (seen.outputs * u).abs().sum(1)
+        noise = epsilon * (seen.outputs * u).abs().flatten(1).sum(1)
         along: list[tuple[Tensor, Tensor]] = []
         responses: list[float] = []
         entered: list[Tensor] = []
@@ -313,7 +313,8 @@ class _Trial:
         shift = steps.view(one_each) * directions
         shift, x = torch.stack([shift, -shift], 1).flatten(0, 2), joined([self.x] * 2 * DIRECTIONS)
         outputs = shifted(self.network, self.stream, x, layer, shift, watch)
-        there, back = (outputs.view(DIRECTIONS, 2, len(state), -1) * u).sum(-1).unbind(1)
+        outputs = outputs.reshape(DIRECTIONS, 2, len(state), -1)
+        there, back = (outputs * u.flatten(1)).sum(-1).unbind(1)
         return _Differences(layer, (there - back) / (2 * steps), noise, along, responses)
 
     def resolved(self, seen: Pass, taken: _Differences) -> bool:

@@ -6,6 +6,7 @@ import copy
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,9 +18,20 @@ from ..judge.records import BATCH, BATCHES, Measurement
 from .copies import named_parameters, quiet, working_copy
 from .credit import Credit, CreditSource
 from .floor import Floor
-from .inputs import NetworkError, Outputs, call_network, checked, copied, like, regrouped, rows
+from .inputs import (
+    FORWARD,
+    NetworkError,
+    Outputs,
+    call_network,
+    checked,
+    copied,
+    labelled,
+    like,
+    regrouped,
+    rows,
+)
 from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputErrors, States
-from .pooling import Pooling
+from .pooling import EachToken, Pooling
 from .probes import Depth
 from .reference import Proof, passed, prove
 from .stream.find import find_stream
@@ -52,6 +64,7 @@ class NetworkSource:
         batches: Iterable[Any],
         *,
         task: Task | None = None,
+        forward: Callable[..., Any] | None = None,
         stream: str | None = None,
         credit: CreditSource | None = None,
         batch_size: int = 512,
@@ -62,29 +75,65 @@ class NetworkSource:
         dtypes = {own.dtype for own in named_parameters(model).values() if own.is_floating_point()}
         self.dtype = min(dtypes or {torch.float32}, key=lambda dtype: torch.finfo(dtype).bits)
         self.data = list(map(copy.deepcopy, batches)) if isinstance(batches, Iterator) else batches
-        self.task, self.spec, self.credit = task or Task(), stream, credit
+        self.asked, self.spec, self.credit = task or Task(), stream, credit
+        self.forward = forward
+        if forward is not None:
+            vars(self.network)[FORWARD] = forward
         self.batch_size, self.data_digest, self.n_train = batch_size, data_digest, n_train
 
     @cached_property
     def first(self) -> tuple[ModelInput, Tensor]:
         """The first samples, 128 at most, on the network's device, and their labels."""
         for x, y, _ in regrouped(self.data, 1):
-            return like(x, self.network), y
+            return self._inputs(x, y), y
         raise AuditError("the evaluation data holds no samples")
+
+    def _inputs(self, x: ModelInput, y: Tensor) -> ModelInput:
+        """What the network, or the function that calls it, takes."""
+        return like(x if self.forward is None else labelled(x, y), self.network)
 
     @cached_property
     def labels(self) -> Tensor:
-        """Every label, in the order of the data."""
+        """Every target as given, in the order of the data."""
         own = getattr(self.data, "labels", None)
         parts = [own] if isinstance(own, Tensor) else [y for _, y in checked(self.data)]
         if not parts:
             raise AuditError("the evaluation data holds no samples")
-        return torch.cat(parts).cpu().long()
+        return _whole(torch.cat(parts).cpu())
+
+    @cached_property
+    def task(self) -> Task:
+        """The task as all targets and the outputs of the first samples tell it."""
+        (x, y), asked = self.first, self.asked
+        if y.ndim == 1 and not y.is_floating_point() and asked.kind != "regression" and y.max() > 1:
+            return replace(asked, kind=asked.kind or "classes")
+        with torch.no_grad():
+            returned = call_network(self.network, copied(x))
+        return asked.told(self.labels, self._reader(asked).found(returned))
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """Every target in the form of the task: class indices, token ids, values in √V."""
+        return self.task.targets(self.labels)
+
+    @cached_property
+    def clusters(self) -> Tensor:
+        """Which samples belong together: each to itself, or by the data's ``groups``."""
+        groups = getattr(self.data, "groups", None)
+        if groups is None:
+            return torch.arange(len(self.labels))
+        return torch.as_tensor(groups).cpu()
+
+    def _reader(self, task: Task) -> Outputs:
+        y = self.first[1]
+        tokens = y.ndim == 2 and not y.is_floating_point()
+        values = y.ndim == 2 or y.is_floating_point()
+        return Outputs(y[:1].numel() if values else int(y.max()) + 1, 2 + tokens, task)
 
     @cached_property
     def outputs(self) -> Outputs:
         """What reads the outputs of the network."""
-        return Outputs(int(self.first[1].max()) + 1)
+        return self._reader(self.task)
 
     @cached_property
     def stream(self) -> Stream:
@@ -103,9 +152,10 @@ class NetworkSource:
         return prove(self.network, self.stream, self.first[0])
 
     @cached_property
-    def pooling(self) -> Pooling:
+    def pooling(self) -> Pooling | EachToken:
         """How linear probes see a state."""
-        return Pooling(self.network, self.stream, rows(self.first[0], slice(LOOK)))
+        kind = EachToken if self.task.kind == "tokens" else Pooling
+        return kind(self.network, self.stream, rows(self.first[0], slice(LOOK)))
 
     @property
     def device(self) -> torch.device:
@@ -128,7 +178,7 @@ class NetworkSource:
                 yield rows(x, part), y[part]
 
         groups = regrouped(picked(), sys.maxsize)
-        yield from (like(x, self.network) for x, _, whole in groups if whole)
+        yield from (self._inputs(x, y) for x, y, whole in groups if whole)
 
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
         """Ten batches of exactly 128, and the rest as it comes where something is needed of it."""
@@ -137,13 +187,13 @@ class NetworkSource:
             if not evaluation and not needs & EVERY_BATCH:
                 return
             known = self.labels[start : start + len(y)] if "labels" in vars(self) else y
-            if not torch.equal(y.cpu().long(), known.cpu().long()):
+            if not torch.equal(_whole(y.cpu()), _whole(known.cpu())):
                 raise AuditError(
                     "the data comes in another order when read again; do not shuffle it"
                 )
             for part in _slices(len(y), BATCH if evaluation else self.batch_size):
-                labels = y[part].to(self.device, torch.long)
-                batch = Batch(like(rows(x, part), self.network), labels, start, evaluation)
+                labels = _whole(y[part].to(self.device))
+                batch = Batch(self._inputs(rows(x, part), labels), labels, start, evaluation)
                 start += len(labels)
                 self._look(batch, needs if evaluation else needs & EVERY_BATCH)
                 yield batch
@@ -192,8 +242,22 @@ class NetworkSource:
         return seen
 
 
+def _whole(y: Tensor) -> Tensor:
+    return y if y.is_floating_point() else y.long()
+
+
 def _slices(length: int, size: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, length, size)]
+
+
+def _refuse_probabilities(task: Task, inside: Sequence[bool]) -> None:
+    """An error where all outputs lie in [0, 1] and the loss, assumed or bce, takes logits."""
+    logits = task.kind == "classes" and (task.assumed or task.loss == "bce")
+    if logits and inside and all(inside):
+        raise AuditError(
+            "these are probabilities: every output lies in [0, 1], and cross-entropy takes "
+            "logits; say the loss by --fa-loss (or loss=), as mse or package.module:function"
+        )
 
 
 METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
@@ -228,8 +292,9 @@ def measure(
     makers = {**METRICS, **(extra or {})}
     if unknown := [name for name in metrics if name not in makers]:
         raise AuditError(f"unknown metric {unknown[0]!r}; expected one of {', '.join(makers)}")
-    stream_problem = ""
+    stream_problem, probabilities = "", list[bool]()
     with quiet(source.network):
+        task = source.task
         if along := [name for name in metrics if name not in STREAMLESS]:
             try:
                 _ = source.stream
@@ -251,6 +316,8 @@ def measure(
                 if batch.evaluation or metric.needs & EVERY_BATCH:
                     metric.update(batch)
             samples, batches = samples + len(batch.y), batches + batch.evaluation
+            if batch.outputs is not None and all(probabilities):
+                probabilities.append(bool(((batch.outputs >= 0) & (batch.outputs <= 1)).all()))
             if progress is not None:
                 progress(samples, len(source.labels))
             del batch  # before the next one is made
@@ -260,6 +327,7 @@ def measure(
                 f"the evaluation data has {samples} samples in all; the protocol needs at least 2 "
                 f"batches of {BATCH}"
             )
+        _refuse_probabilities(task, probabilities)
         computed = {name: metric.compute() for name, metric in made.items()}
     device, cuda = source.device, source.device.type == "cuda"
     machine = platform.processor() or platform.machine()
@@ -272,8 +340,12 @@ def measure(
         stream=source.stream.info if "stream" in vars(source) else None,
         stream_problem=stream_problem,
         reference=source.proof.record if "proof" in vars(source) else None,
-        loss=source.task.name,
+        task=task.kind or "classes",
+        loss=task.name,
+        loss_assumed=task.assumed,
+        target_variance=task.scale**2 if task.kind == "regression" else None,
         environment={
+            **({"targets": task.remark} if task.remark else {}),
             "torch": str(torch.__version__),
             "python": platform.python_version(),
             "device": device.type,

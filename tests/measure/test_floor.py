@@ -60,7 +60,9 @@ def test_the_readout_is_weighted_ridge_regression_with_lambda_by_leave_one_out()
     half = torch.arange(260) < 130
     weights, kept, _ = balance(y, half)
     fit, read = (half & kept).nonzero().flatten(), ~half & kept
-    right, ridge = readout(x, y, fit, read, weights)
+    goals = torch.nn.functional.one_hot(y[fit], 3).double()
+    predicted, ridge = readout(x, goals, fit, read, weights[y[fit]])
+    right = predicted.argmax(1) == y[read]
     truth, chosen = by_hand(x, y, fit, read)
     assert ridge == chosen and right.bool().tolist() == truth.tolist()
 

@@ -65,12 +65,12 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "three": ([(X, Y), (X, Y, Y)], "evaluation batch 1 is a tuple; expected a pair"),
     "no labels": ([{"x": X}], "evaluation batch 0 is a dict; .* one of labels, label, "),
     "text": ([("x", Y)], "evaluation batch 0: expected tensors"),
-    "one-hot": ([(X, torch.eye(5)[Y].long())], r"labels of shape \(300, 5\) and dtype torch.int64"),
-    "floats": (
-        [(X, Y / 2)],
-        r"labels of shape \(300,\) and dtype torch.float32; expected one class",
+    "images": (
+        [(X, torch.ones(300, 2, 2))],
+        r"labels of shape \(300, 2, 2\) and dtype torch.float",
     ),
-    "below 0": ([(X, Y - 1)], "expected one class index per sample, from 0 on"),
+    "infinite": ([(X, Y / 0)], r"dtype torch.float32; .* or finite values \[B\] or \[B, k\]"),
+    "below 0": ([(X, Y - 1)], r"expected class indices \[B\] or token ids \[B, T\], from 0 on"),
     "lengths": ([(X, Y[:-1])], r"inputs of shape \(300, 2\) \(torch.float32\) for 299 labels"),
     "mask": (
         [{"x": X, "mask": X[:1], "y": Y}],

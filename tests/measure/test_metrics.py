@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.measure import metrics
-from pytest_fadiag.measure.task import OutputError
+from pytest_fadiag.measure.task import OutputError, Task
 from pytest_fadiag.measure.types import Batch
 
 X, Y = clustered(300)
@@ -27,7 +27,7 @@ def directions(
     gradients: Tensor, labels: Tensor, predicted: Tensor | None = None
 ) -> dict[str, Any]:
     """What is computed of these gradients at layer 1 of 2, of samples with errors of norm 1."""
-    metric = metrics.Directions(SimpleNamespace())  # type: ignore[arg-type]
+    metric = metrics.Directions(SimpleNamespace(task=Task()))  # type: ignore[arg-type]
     outputs = F.one_hot(labels if predicted is None else predicted, int(labels.max()) + 1)
     parts = zip(*(own.split(128) for own in (gradients, labels, outputs)), strict=True)
     for number, (part, y, own) in enumerate(parts):
@@ -153,10 +153,10 @@ def test_the_classes_of_all_labels_are_counted_and_not_the_outputs() -> None:
 
 def test_images_are_scored_one_by_one_in_the_order_of_their_labels() -> None:
     score = measured(network(), in_batches(X, Y, 77), ["accuracy"]).score
-    assert score is not None and score.bits is not None
+    assert score is not None
     with torch.no_grad():
         hits = network()(X).argmax(1) == Y
-    assert f"{score.bits:0300b}" == "".join(str(int(hit)) for hit in hits)
+    assert score.outcomes == [int(hit) for hit in hits]
     reordered = measured(network(), in_batches(X.flip(0), Y.flip(0)), ["accuracy"]).score
     assert reordered is not None
     assert (reordered.value, reordered.order == score.order) == (score.value, False)

@@ -107,7 +107,7 @@ def test_every_number_is_somebodys_and_a_measurement_goes_to_json_and_back() -> 
     measurements = (plain(found), plain(measured(broken(), in_batches(X, Y), ALL)))
     for values in measurements:
         assert plain(msgspec.convert(values, Measurement, strict=False)) == values
-    others = {"depth", "floor", "credit", "inputs", "extra"}
+    others = {"depth", "floor", "credit", "inputs", "extra", "target_variance", "effective_rank"}
     assert {name for name, value in measurements[0].items() if value is None} <= others
 
 
@@ -190,8 +190,8 @@ def test_two_batches_are_needed_but_for_the_accuracy() -> None:
             measured(network(), in_batches(X[:255], Y[:255], 16), [name, "accuracy"])
     score = measured(network(), in_batches(X[:3], Y[:3]), ["accuracy"]).score
     assert score is not None and score.images == 3
-    for name, message in (("accuracy", "has 0 samples in all"), ("gradients", "holds no samples")):
-        with pytest.raises(AuditError, match=f"the evaluation data {message}"):
+    for name in ("accuracy", "gradients"):
+        with pytest.raises(AuditError, match="the evaluation data holds no samples"):
             measured(network(), [], [name])
 
 

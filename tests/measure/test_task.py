@@ -43,7 +43,7 @@ def test_the_error_is_exact_however_confident_the_sample_is(scale: float) -> Non
 
 @pytest.mark.parametrize("loss", [None, squared, weighted])
 def test_unit_times_size_is_the_derivative_of_the_loss(loss: Any) -> None:
-    task, leaf = Task(loss), LOGITS.double().requires_grad_()
+    task, leaf = Task(loss=loss), LOGITS.double().requires_grad_()
     own = loss or (lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"))
     leaf_of_loss = leaf if loss is not weighted else leaf.float()
     (expected,) = torch.autograd.grad(own(leaf_of_loss, Y).sum(), leaf)
@@ -54,7 +54,7 @@ def test_unit_times_size_is_the_derivative_of_the_loss(loss: Any) -> None:
 
 
 def test_a_sample_without_error_has_size_0_and_no_direction() -> None:
-    error = Task(squared).error(F.one_hot(Y, 4).float(), Y)
+    error = Task(loss=squared).error(F.one_hot(Y, 4).float(), Y)
     assert not error.units.any() and not error.norms.any()
 
 
@@ -75,7 +75,7 @@ LOSSES: dict[str, tuple[Callable[..., Any], str]] = {
 def test_a_loss_that_cannot_be_used_is_refused(name: str) -> None:
     loss, message = LOSSES[name]
     with pytest.raises(AuditError, match=message):
-        Task(loss).error(LOGITS, Y)
+        Task(loss=loss).error(LOGITS, Y)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,6 @@ def test_a_loss_that_cannot_be_used_is_refused(name: str) -> None:
         (LOGITS.argmax(1), r"returned shape \(40,\); expected \[40, classes\]"),
         (LOGITS[:1], r"returned shape \(1, 4\)"),
         (LOGITS[:, :3], "label 3 is out of range: the network has 3 outputs, .* from 0 to 2"),
-        (LOGITS.softmax(1), "the network returns probabilities"),
     ],
 )
 def test_outputs_that_are_no_logits_are_refused(outputs: Tensor, message: str) -> None:
@@ -96,12 +95,12 @@ def test_logits_log_probabilities_and_probabilities_of_an_own_loss_are_taken() -
     for task, outputs in (
         (Task(), LOGITS),
         (Task(), LOGITS.log_softmax(1)),
-        (Task(squared), LOGITS.softmax(1)),
+        (Task(loss=squared), LOGITS.softmax(1)),
     ):
         task.check(outputs, Y)
 
 
 def test_hits_are_finite_and_losses_have_names() -> None:
     outputs = F.one_hot(Y, 4) / torch.where(Y == 0, 0, 1)[:, None]
-    assert torch.equal(Task().hits(outputs, Y), Y > 0)
-    assert (Task().name, Task(squared).name) == ("cross-entropy", "squared")
+    assert torch.equal(Task().scores(outputs, Y), (Y > 0).double())
+    assert (Task().name, Task(loss=squared).name) == ("cross-entropy", "squared")

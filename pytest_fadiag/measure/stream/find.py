@@ -111,7 +111,7 @@ class _Trial:
         """Take so many test samples."""
         self.samples = like(draw_samples(self.x, number, drawn=self.drawn), self.network)
         self.logits = self._run(self.samples)
-        if self.logits.ndim != 2 or len(self.logits) != number:
+        if self.logits.shape[:1] != (number,):
             raise AuditError(
                 f"the network returned logits of shape {tuple(self.logits.shape)} for {number} "
                 f"samples; expected [{number}, classes]"
@@ -165,7 +165,7 @@ class _Trial:
                 "samples interact: the logits of a sample depend on which others are in its batch, "
                 "so it has no gradient of its own; batch statistics must be running averages"
             )
-        node = tape.node_of(logits)
+        node = tape.node_of(self.outputs.found(returned))
         if node.constant:
             raise AuditError(
                 "the logits do not depend on the samples in a way that could be followed"
