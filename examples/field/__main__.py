@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def run(name: str, options: argparse.Namespace) -> list[Row]:
         rows.append(row)
         try:
             source = here.clone(options.folder, options.mirror)
-            data = Data(options.data.resolve(), options.images)
+            data = Data(options.data.resolve(), options.images, options.tested)
             _ = data.torchvision
             saved = options.folder / f"{name}-{rule}.pt"
             with inside(source):
@@ -54,7 +55,14 @@ def run(name: str, options: argparse.Namespace) -> list[Row]:
                     start = time.process_time()
                     trained = module.train(rule, source, data)
                     minutes = (time.process_time() - start) / 60
-                    torch.save({"trained": trained, "minutes": minutes}, saved)
+                    try:
+                        torch.save(
+                            {"trained": trained, "minutes": minutes},
+                            part := saved.with_suffix(".part"),
+                        )
+                        part.rename(saved)
+                    except (AttributeError, TypeError, pickle.PicklingError) as error:
+                        print(f"{name} {rule} cannot be kept, so it is audited now: {error}")
                 else:
                     kept = torch.load(saved, weights_only=False)
                     trained, minutes = kept["trained"], kept["minutes"]
@@ -98,6 +106,7 @@ def main() -> None:
     parser.add_argument(
         "--images", type=int, default=10_000, help="training images (default: 10,000)"
     )
+    parser.add_argument("--tested", type=int, default=10_000, help="test images (default: 10,000)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="train again what the folder holds")
     options = parser.parse_args()

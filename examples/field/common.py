@@ -136,14 +136,15 @@ class Data:
 
     folder: Path
     train: int = 10_000
-    """The first so many training images are used."""
+    """The first so many training images are used, and test images."""
+    tested: int = 10_000
 
     def images(self, *, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Images [N, 28, 28] from 0 to 255 and labels [N]."""
         part = "train" if train else "t10k"
         x = self._read(f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
         y = self._read(f"{part}-labels-idx1-ubyte.gz", 8)
-        end = self.train if train else len(y)
+        end = self.train if train else self.tested
         return torch.tensor(x[:end]), torch.tensor(y[:end]).long()
 
     def _read(self, name: str, skip: int) -> Any:

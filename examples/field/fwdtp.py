@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from pytest_fadiag import DiagnosticReport
 
@@ -17,7 +18,7 @@ HERE = Repository(
     commit="486e9fb3314897a4fdad384e43389499c6a189f7",
     rules=("FWDTP", "DTP"),
     network="5 hidden layers of 256, tanh",
-    data="Fashion-MNIST, 10,000 images, 10 epochs",
+    data="Fashion-MNIST, 10,000 images, 5 epochs",
 )
 IMAGES = {"mean": 0.1307, "std": 0.3081, "shape": (784,)}
 
@@ -37,11 +38,11 @@ def train(rule: str, source: Path, data: Data) -> Any:
     options = vars(get_args())
     cross_entropy = torch.nn.CrossEntropyLoss(reduction="sum")
     net = tp_net(6, 1, 784, 256, 10, cross_entropy, "cpu", params=set_params(options))
-    valid = [data.test(**IMAGES)[0]]
+    valid = DataLoader(data.arrays(train=False, **IMAGES), 5000)
     net.train(
         data.loader(256, **IMAGES),
         valid,
-        10,
+        5,
         0.1,
         1e-3,
         1e-2,
@@ -59,7 +60,20 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     x, y = (torch.cat(part) for part in zip(*data.test(**IMAGES), strict=True))
     trained.compute_target(x, y, 0.04)
     *hidden, last = trained.layers
-    save_trace("trace.npz", outputs=last.output, e=last.output.grad, y=y, x=x,
-               h=[one.output for one in hidden], g=[one.output.grad for one in hidden],
-               a=[one.output - one.target for one in hidden[1:]], method=rule)  # fmt: skip
+    states, errors = (
+        {"h": [one.output.detach() for one in hidden], "g": [one.output.grad for one in hidden]},
+        last.output.grad,
+    )
+    credit = [one.output.detach() - one.target for one in hidden[1:]]
+    save_trace(
+        "trace.npz",
+        outputs=last.output.detach(),
+        e=errors,
+        y=y,
+        x=x,
+        a=credit,
+        loss="ce",
+        method=rule,
+        **states,
+    )
     return audit("trace.npz")

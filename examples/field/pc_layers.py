@@ -51,10 +51,10 @@ def train(rule: str, source: Path, data: Data) -> nn.Module:
             )
     for layer in model:
         if isinstance(layer, pc.PCLayer):
-            layer.clear_energy()
+            layer._energy = layer._energy_fn = layer._sample_x_fn = None  # of training alone
     return model
 
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """In eval mode the layers hand on what they get; the loss is the squared error."""
-    return diagnose(trained, data.test(shape=(784,)), loss="mse")
+    return diagnose(trained, data.test(shape=(784,)), loss="mse", method_name=rule)

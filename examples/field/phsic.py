@@ -18,7 +18,7 @@ HERE = Repository(
     network="3 hidden layers of 256, leaky ReLU",
     data="Fashion-MNIST, 10,000 images, 6 epochs",
 )
-WORDS = "--experiment mlp --dataset fMNIST --training-mode test --n-epochs 6 --mlp-layer-size 256 --batch-size 256 --dropout-p 0.01 --center-labels"
+WORDS = "--experiment mlp --dataset fMNIST --training-mode test --n-epochs 6 --mlp-layer-size 256 --batch-size 256 --dropout-p 0.01 --center-labels --epoch-decrease-lr 100"
 OF_A_RULE = {
     "pHSIC": "--hsic-kernel-z gaussian --local-lr 0.5 --final-lr 0.05 --center-local-loss-data --group-fc --grouped-var-delta 1.0 --grouping-dim 32",
     "feedback-alignment": "--feedback-alignment --final-lr 0.05",
@@ -46,4 +46,4 @@ def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """The network as it is; where there is a backward of its own, it is the credit."""
     own = hasattr(trained.softmax_layer, "weight_backward")
-    return diagnose(trained, data.test(mean=0.5, std=0.5), credit="own" if own else None)
+    return diagnose(trained, data.test(mean=0.5, std=0.5), credit="own" if own else None, method_name=rule)

@@ -48,4 +48,4 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     def credit(model: Any, x: Any, y: Any) -> Any:
         return PCInfer(model, nn.CrossEntropyLoss(), x, y, rule, 0.1, 20)[4][1:-1]
 
-    return diagnose(trained, data.test(), credit=credit)
+    return diagnose(trained, data.test(), credit=credit, method_name=rule)
