@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .api import cross_batch_direction_stability as cross_batch_direction_stability
     from .api import diagnose as diagnose
     from .api import residual_norms as residual_norms
+    from .api import save_trace as save_trace
     from .judge.control import Control as Control
     from .judge.diagnostics.base import Column as Column
     from .judge.diagnostics.base import Diagnostic as Diagnostic
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from .show.report import DiagnosticReport as DiagnosticReport
 
 _HOMES = {
-    "api": "audit bp_grad_norms cross_batch_direction_stability diagnose residual_norms",
+    "api": "audit bp_grad_norms cross_batch_direction_stability diagnose residual_norms save_trace",
     "judge.control": "Control",
     "judge.diagnostics.base": "Column Diagnostic Finding Status",
     "judge.errors": "AuditError",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
+from torch import nn
 
-from .auditor import Auditor, needed
+from .auditor import CONTROL_METRICS, Auditor, finite_score, needed, questioned
 from .hooks import installed
 from .judge.control import Control
 from .judge.diagnostics import default_diagnostics, get
@@ -17,20 +20,23 @@ from .judge.errors import AuditError
 from .judge.records import Inputs, Score, check_accuracy
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import Controls
+from .load.fingerprint import fingerprint
 from .load.setup import Setup
+from .load.traces import checked, fields_of, is_trace, write_trace
 from .measure.copies import threads as using_threads
 from .measure.credit import CreditSource, function_name
 from .measure.run import NetworkSource, measure
 from .measure.task import Task
+from .measure.traces import TraceSource
 from .show.report import DiagnosticReport
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from .load.data import DataSet
     from .measure.types import Progress
 
 Thresholds = DiagnosticThresholds | Mapping[str, float | str] | None
+PATIENCE = 5.0
+"""Seconds after which a line says how far a measurement is."""
 
 
 def diagnose(
@@ -39,45 +45,70 @@ def diagnose(
     *,
     headline_acc: float | None = None,
     frozen_baseline_acc: float | Control | None = None,
+    control: nn.Module | float | Control | None = None,
     method_name: str = "unnamed",
     notes: str = "",
     thresholds: Thresholds = None,
     seed: int | None = None,
-    credit: Callable[..., Any] | None = None,
+    credit: Callable[..., Any] | str | None = None,
     stream: str | None = None,
-    loss: Callable[..., Any] | None = None,
+    loss: str | Callable[..., Any] | None = None,
+    task: str | None = None,
+    forward: Callable[..., Any] | None = None,
     batch_size: int = 512,
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     data_digest: str | None = None,
 ) -> DiagnosticReport:
     """Measure a network and judge it; the network itself is not touched, a copy is measured.
 
-    >>> report = diagnose(model, test_loader, frozen_baseline_acc=0.349, method_name="dfa")
+    >>> report = diagnose(model, test_loader, control=frozen_model, method_name="dfa")
     >>> print(report)
     >>> report.check()  # raises if a diagnostic fires
+    >>> report.save("audit.json")  # `fadiag show audit.json` prints it again
 
-    ``frozen_baseline_acc`` is the control's accuracy as a fraction, or a :class:`Control`; without
-    one (e) is measured instead. With ``credit``, a function of ``(model, x, y)`` that returns the
-    method's credit at each block output, (f) is measured too.
+    ``control`` is the frozen-random control: the network, or its accuracy as a fraction, which
+    ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With ``credit``, a
+    function of ``(model, x, y)`` that returns the method's credit at each block output, or
+    ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``, ``"mse"``,
+    ``"bce"`` or a function of ``(outputs, y)`` with one value per sample; ``task`` is
+    ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
+    function of ``(model, x, y)`` that returns the outputs. ``progress=True`` prints a line on
+    stderr from the start, ``False`` none; by default it appears after five seconds.
     """
-    control = frozen_baseline_acc
-    if control is not None and not isinstance(control, Control):
+    if isinstance(credit, str) and credit != "own":
+        raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
+    if control is not None and frozen_baseline_acc is not None:
+        raise AuditError("expected control or frozen_baseline_acc, got both; leave out one")
+    control = frozen_baseline_acc if control is None else control
+    if control is not None and not isinstance(control, (Control, nn.Module)):
         control = Control(Score(control))
     if headline_acc is not None:
         check_accuracy(headline_acc, "headline_acc")
     asked = default_diagnostics(control=control is not None, credit=credit is not None)
-    source = NetworkSource(
-        model,
-        eval_batches,
-        task=Task(loss=loss),
-        stream=stream,
-        credit=None if credit is None else CreditSource(credit, function_name(credit)),
-        batch_size=batch_size,
-        data_digest=data_digest,
-    )
+    batches = list(eval_batches) if isinstance(eval_batches, Iterator) else eval_batches
+
+    def seen_by(network: nn.Module, own: CreditSource | None = None) -> NetworkSource:
+        return NetworkSource(
+            network,
+            batches,
+            task=Task(kind=task, loss=loss, assumed=loss is None),
+            forward=forward,
+            stream=stream,
+            credit=own,
+            batch_size=batch_size,
+            data_digest=data_digest,
+        )
+
+    named = CreditSource(credit, function_name(credit)) if callable(credit) else CreditSource()
+    source, told = seen_by(model, named), _line(progress)
     with using_threads(threads):
-        numbers = measure(source, needed(asked), progress=progress)
+        numbers = measure(source, needed(asked), progress=told)
+        if isinstance(control, nn.Module):
+            measured = measure(seen_by(control), CONTROL_METRICS, progress=told)
+            made = Control(finite_score(measured, "control"), "given as a network")
+            prints = fingerprint(control), fingerprint(model, source.blocks)
+            control = questioned(made, measured, *prints)
 
         def judged() -> DiagnosticReport:
             return DiagnosticReport.of(
@@ -106,24 +137,28 @@ def diagnose(
 def audit(
     path: str | Path,
     *,
-    data: str | DataSet,
+    data: str | DataSet | None = None,
     frozen: float | Mapping[str, float] | Control | str | Path | None = None,
     thresholds: Thresholds = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **setup: Any,
 ) -> DiagnosticReport:
-    """The report of a checkpoint on disk.
+    """The report of a checkpoint on disk, or of a trace, which needs no data.
 
     >>> audit("runs/dfa_s42.pt", data="cifar10:data", frozen="runs/frozen_dfa_s42.pt").verdict
 
     ``frozen`` is the control: an accuracy, a mapping by method, a control checkpoint or a JSON
-    file. What else can be given, :class:`Setup` lists: model, stream, credit, normalize, device, …
+    file. What else can be given, :class:`Setup` lists: model, stream, credit, loss, task, forward,
+    normalize, device, …
     """
     controls = Controls.of(frozen)
-    auditor = Auditor(
-        Setup(data=data, **setup), registry=installed(), progress=lambda name: progress
+    told = _line(progress)
+    auditor = Auditor(Setup(data=data, **setup), registry=installed(), progress=lambda name: told)
+    held = fields_of(Path(path)) if is_trace(Path(path)) else {}
+    asked = default_diagnostics(
+        control=frozen is not None or "control_outputs" in held,
+        credit=auditor.setup.credit is not None or "a_1" in held,
     )
-    asked = default_diagnostics(control=frozen is not None, credit=auditor.setup.credit is not None)
     report = auditor.report(
         Path(path),
         diagnostics=asked,
@@ -134,6 +169,35 @@ def audit(
     if problem:
         raise AuditError(f"{path}: {problem}")
     return DiagnosticReport.of(report)
+
+
+def save_trace(
+    path: str | Path,
+    *,
+    outputs: Any,
+    y: Any,
+    e: Any,
+    h: Sequence[Any],
+    g: Sequence[Any],
+    a: Sequence[Any] = (),
+    **others: Any,
+) -> None:
+    """Check the arrays of a network that ran elsewhere, and write them as a .npz file to audit.
+
+    >>> save_trace("traces/dfa_s1.npz", outputs=o, y=y, e=e, h=hs, g=gs, a=credits, x=x)
+    >>> audit("traces/dfa_s1.npz").verdict
+
+    ``e`` and ``g`` are gradients of the sum of the losses by the outputs and by the states
+    ``h``, of h_0 first. ``a`` is the credit at h_1 … h_L. Others: ``x``, ``control_outputs``,
+    ``groups``, ``method``, ``seed``, ``loss``.
+    """
+    named = {
+        f"{kind}_{n}": own for kind, all_ in (("h", h), ("g", g)) for n, own in enumerate(all_)
+    }
+    named |= {f"a_{n}": own for n, own in enumerate(a, 1)}
+    arrays = checked({"outputs": outputs, "y": y, "e": e, **named, **others})
+    TraceSource(arrays).check()
+    write_trace(Path(path), arrays)
 
 
 def residual_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
@@ -160,11 +224,24 @@ def cross_batch_direction_stability(
 def _measured(
     model: nn.Module, eval_batches: Iterable[Any], metric: str, options: dict[str, Any]
 ) -> Any:
-    loss = options.pop("loss", None)
-    numbers = measure(NetworkSource(model, eval_batches, task=Task(loss=loss), **options), [metric])
+    loss, kind = options.pop("loss", None), options.pop("task", None)
+    task = Task(kind=kind, loss=loss, assumed=loss is None)
+    numbers = measure(NetworkSource(model, eval_batches, task=task, **options), [metric])
     if numbers.reference is not None and numbers.reference.problem:
         raise AuditError(f"the reference is not proven: {numbers.reference.problem}")
     return numbers
+
+
+def _line(progress: Progress | bool | None) -> Progress | None:
+    """What tells how far a measurement is: the caller's own, or a line on stderr."""
+    start = time.monotonic()
+
+    def line(done: int, total: int) -> None:
+        if progress or time.monotonic() - start > PATIENCE:
+            end = "\n" if done >= total else ""
+            print(f"\rfadiag: {done:,} of {total:,} samples", end=end, file=sys.stderr, flush=True)
+
+    return line if progress is None or progress is True else progress or None
 
 
 def _thresholds(given: Thresholds) -> DiagnosticThresholds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import msgspec
 from . import __version__
 from .cache import Cache, key_of
 from .files import write_atomically
-from .judge.control import Control, ControlKind, Doubt, Fingerprint
+from .judge.control import Control, ControlKind, Fingerprint
 from .judge.diagnostics import get, select
 from .judge.diagnostics.base import Diagnostic
 from .judge.errors import AuditError
@@ -24,10 +25,11 @@ from .judge.remarks import activation_assumed, tensors_aside
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import ControlFile, Controls
-from .load.names import code_digest, file_digest
-from .load.setup import Setup
+from .load.names import code_digest, file_digest, identify
+from .load.setup import Setup, loss_of
 from .load.sources import KINDS, data_digest
-from .load.specs import is_factory
+from .load.specs import import_object, is_factory
+from .load.traces import is_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +75,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     untrained: bool
     fingerprint: Fingerprint
+    control: Score | None = None
+    """What a trace's own control scores on the same samples."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +147,11 @@ class Auditor:
             twin = self._twin(twins, facts, diagnostics, control, thresholds)
         chosen, problem = None, ""
         try:
-            chosen = self.control(control, facts.method, seed, facts.fingerprint, overrides)
+            if facts.control is not None:
+                chosen = Control(facts.control, "control_outputs of the trace")
+            else:
+                print_ = None if record.measurement.trace else facts.fingerprint
+                chosen = self.control(control, facts.method, seed, print_, overrides)
         except AuditError as error:
             problem = str(error)
 
@@ -244,26 +252,9 @@ class Auditor:
         )
         with _named(f"control {file.name}"):
             record = self.record(file, CONTROL_METRICS, own)
-        measured = record.measurement
-        if measured.score is None or measured.nonfinite_outputs:
-            raise AuditError(
-                f"control {file.name}: its outputs are not finite, so it has no accuracy"
-            )
-        made = chosen.measured(
-            measured.score, record.facts.config, untrained=record.facts.untrained
-        )
-        doubts: tuple[Doubt, ...] = ()
-        if network is not None:
-            shallow = made.kind is ControlKind.SHALLOW
-            doubts = network.doubts(record.facts.fingerprint, shallow=shallow)
-        depth = measured.depth
-        return msgspec.structs.replace(
-            made,
-            inputs=measured.inputs,
-            probes=() if depth is None else depth.probes,
-            balanced=None if depth is None else depth.network,
-            doubts=(*made.doubts, *doubts),
-        )
+        facts, score = record.facts, finite_score(record.measurement, f"control {file.name}")
+        made = chosen.measured(score, facts.config, untrained=facts.untrained)
+        return questioned(made, record.measurement, facts.fingerprint, network)
 
     def record(
         self, path: Path, metrics: Sequence[str], overrides: Overrides | None = None
@@ -323,16 +314,11 @@ class Auditor:
     @cached_property
     def _code_digest(self) -> str:
         """Versions, this package, and the user's code below the root or named by options."""
-        data = self.setup.data if isinstance(self.setup.data, str) else ""
-        named = [
-            data if data.partition(":")[0] not in KINDS else "",
-            self.setup.model,
-            self.setup.credit,
-        ]
-        specs = [
-            str(spec) for spec in named if is_factory(str(spec)) and "torchvision:" not in str(spec)
-        ]
-        modules = [spec.partition(":")[0] for spec in specs]
+        named = {**self.setup.factories, "data": self.setup.data}
+        builtin = {"model": ("torchvision",), "data": KINDS}
+        pairs = [(name, str(spec)) for name, spec in named.items() if is_factory(str(spec))]
+        found = [(name, spec.partition(":")[0]) for name, spec in pairs]
+        modules = [module for name, module in found if module not in builtin.get(name, ())]
         own = code_digest(Path(__file__).parent, ())
         user = (
             code_digest(self.setup.base, modules)
@@ -354,11 +340,15 @@ class Auditor:
         """Load a file and measure its network, in one pass."""
         from .load.data import as_data_set
         from .load.fingerprint import fingerprint
-        from .load.network import assumed_activation, left_aside
+        from .load.network import assumed_activation, left_aside, other_shape
         from .measure.copies import threads
+        from .measure.inputs import NetworkError
         from .measure.run import NetworkSource, measure
+        from .measure.task import Task
 
-        given, before = overrides or Overrides(), path.stat().st_mtime_ns
+        if is_trace(path):
+            return self._measure_trace(path, digest, metrics)
+        given, before, caveats = overrides or Overrides(), path.stat().st_mtime_ns, list[str]()
         with _named(str(path)):
             checkpoint = self.checkpoint(path)
             network = self.network(checkpoint) if given.network is None else given.network
@@ -370,9 +360,14 @@ class Auditor:
                 self.batches(checkpoint, network, data) if given.batches is None else given.batches
             )
             own_data = given.batches is not None or given.data is not None
+            loss, said = loss_of(self.setup.loss, checkpoint.config.get("loss"))
+            caveats += [said] if said else []
+            loss = self.function("loss") if is_factory(str(loss)) else loss
             source = NetworkSource(
                 network,
                 batches,
+                task=Task(kind=self.setup.task, loss=loss, assumed=loss is None),
+                forward=self.function("forward"),
                 stream=self.setup.stream,
                 credit=self._credit(checkpoint, given) if "credit" in metrics else None,
                 batch_size=self.setup.batch_size,
@@ -380,14 +375,18 @@ class Auditor:
                 n_train=_whole(checkpoint.config.get("n_train")),
             )
             extra = {} if self.registry is None else self.registry.metrics()
-            with threads(self.setup.threads):
-                numbers = measure(source, metrics, progress=self.progress(path.name), extra=extra)
+            try:
+                with threads(self.setup.threads):
+                    told = self.progress(path.name)
+                    numbers = measure(source, metrics, progress=told, extra=extra)
+            except NetworkError as error:
+                raise AuditError(f"{other_shape(network, source.data)}{error}") from error
         if path.stat().st_mtime_ns != before:
             raise AuditError(
                 f"{path}: the file changed while it was measured; run again when it is whole"
             )
         tensors = fingerprint(network, source.blocks)
-        name, caveats = getattr(batches, "name", ""), []
+        name = getattr(batches, "name", "")
         if given.network is None:
             if aside := left_aside(network, checkpoint):
                 caveats.append(tensors_aside(aside))
@@ -416,7 +415,42 @@ class Auditor:
             fingerprint=tensors,
         )
         inputs = getattr(batches, "inputs", None) or Inputs(data=name)
-        numbers = msgspec.structs.replace(numbers, environment=environment, inputs=inputs)
+        named = {"loss": self.setup.loss} if is_factory(str(self.setup.loss)) else {}
+        changes = {"environment": environment, "inputs": inputs, **named}
+        numbers = msgspec.structs.replace(numbers, **changes)
+        return Record(facts=facts, metrics=tuple(metrics), measurement=numbers)
+
+    def _measure_trace(self, path: Path, digest: str, metrics: Sequence[str]) -> Record:
+        """Read a trace, check it, and measure what it holds."""
+        from .load.traces import read_trace
+        from .measure.copies import threads
+        from .measure.traces import measure_trace
+
+        extra = {} if self.registry is None else self.registry.metrics()
+        with _named(str(path)), threads(self.setup.threads):
+            arrays = read_trace(path)
+            numbers, control = measure_trace(arrays, metrics, self.progress(path.name), extra)
+        shapes = {name: own.shape[1:] for name, own in arrays.items() if name.startswith("h_")}
+        held = hashlib.sha256(arrays["outputs"].tobytes()).hexdigest()
+        print_ = Fingerprint(shapes, {"outputs": held})
+        method, seed = identify(path, arrays)
+        facts = Facts(
+            method=method,
+            seed=seed,
+            claimed_acc=None,
+            notes=path.name,
+            caveats=(),
+            config={},
+            untrained=False,
+            fingerprint=print_,
+            control=control,
+        )
+        environment = {
+            **numbers.environment,
+            "checkpoint_sha256": digest,
+            "weights_digest": print_.digest,
+        }
+        numbers = msgspec.structs.replace(numbers, environment=environment)
         return Record(facts=facts, metrics=tuple(metrics), measurement=numbers)
 
     @cached_property
@@ -441,13 +475,10 @@ class Auditor:
 
         return str(choose_device(self.setup.device))
 
-    @cached_property
-    def credit_function(self) -> Callable[..., Any] | None:
-        """The function that gives the method's credit, where the setup names one."""
-        from .load.specs import import_object
-
-        credit = self.setup.credit
-        return import_object(credit, "credit function") if isinstance(credit, str) else credit
+    def function(self, name: str) -> Any:
+        """The function that the setup names as credit, loss or forward, where there is one."""
+        spec: Any = getattr(self.setup, name)
+        return import_object(spec, f"{name} function") if isinstance(spec, str) else spec
 
     def checkpoint(self, path: Path) -> Checkpoint:
         """The file, read without running code from it unless that was allowed."""
@@ -492,7 +523,7 @@ class Auditor:
         if given.credit is not None:
             return CreditSource(given.credit, "the fixture fa_credit", content)
         try:
-            function = self.credit_function
+            function = self.function("credit")
         except AuditError as error:  # it concerns (f) alone
             return CreditSource(checkpoint=content, problem=str(error))
         factory = isinstance(self.setup.model, str) and given.network is None
@@ -530,6 +561,28 @@ class Auditor:
             f"Do not train {held:,} of its {total:,} parameters, those of the blocks: "
             "frozen_parameters names them"
         )
+
+
+def finite_score(measured: Measurement, what: str) -> Score:
+    """The accuracy of a control, which one whose outputs are not finite does not have."""
+    if measured.score is None or measured.nonfinite_outputs:
+        raise AuditError(f"{what}: its outputs are not finite, so it has no accuracy")
+    return measured.score
+
+
+def questioned(
+    made: Control, measured: Measurement, own: Fingerprint, network: Fingerprint | None
+) -> Control:
+    """A control with what is read of it, and what its tensors tell against it for a network."""
+    depth, shallow = measured.depth, made.kind is ControlKind.SHALLOW
+    doubts = () if network is None else network.doubts(own, shallow=shallow)
+    return msgspec.structs.replace(
+        made,
+        inputs=measured.inputs,
+        probes=() if depth is None else depth.probes,
+        balanced=None if depth is None else depth.network,
+        doubts=(*made.doubts, *doubts),
+    )
 
 
 def _filled(overrides: Overrides, auditor: Auditor, path: Path) -> Overrides:

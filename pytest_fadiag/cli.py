@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,9 @@ VERIFIED = (
     "normalize",
     "frozen",
     "credit",
+    "loss",
+    "task",
+    "forward",
     "device",
     "threads",
     "batch-size",
@@ -78,11 +82,14 @@ def make_parser() -> _Parser:
     made = command(
         audit,
         "runs/*.pt --data fashion-mnist:data --frozen 'runs/frozen_*.pt' --report html",
-        "Audit checkpoints (or training logs): one test per network and diagnostic, plus a summary "
+        "Audit checkpoints, logs or traces: one test per network and diagnostic, plus a summary "
         "table. Every other option goes to pytest: -n 2, -q, -x, -k, --junitxml=FILE.",
     )
     made.add_argument(
-        "files", nargs="*", metavar="PATH", help="A checkpoint, a log, a glob or a folder"
+        "files",
+        nargs="*",
+        metavar="PATH",
+        help="A checkpoint, a log, a trace (.npz), a glob or a folder",
     )
     made.add([option.name for option in OPTIONS])
     made = command(
@@ -102,7 +109,7 @@ def make_parser() -> _Parser:
         verify,
         "certificate/ --root unpacked/",
         "Measure a certified audit again and report which rows reproduce. Code runs only if it "
-        "is typed: --model, --credit.",
+        "is typed: --model, --credit, --forward, a function as --loss.",
     )
     made.add_argument("certificate", type=Path)
     made.add_argument(
@@ -192,7 +199,7 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
     # pytest looks for its root folder, and an ini file, at every path that is a word of its own.
     takes = {f"--{prefix}{own.name}" for own in OPTIONS if not own.flag for prefix in ("", "fa-")}
     joined: list[str] = []
-    for word in words:
+    for word in (re.sub("^--trace(?==|$)", "--fa-trace", word) for word in words):
         if joined and joined[-1] in takes:
             joined[-1] += f"={word}"
         else:
@@ -210,6 +217,7 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
         if "::" not in file:
             rest.remove(file)
             kind = "log" if is_log(Path(file)) and not os.path.isdir(file) else "checkpoint"
+            kind = "trace" if file.endswith(".npz") else kind
             named.append(f"--fa-{kind}={file}")
     return [*rest, *named]
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import pytest
 
-CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pth.tar")
-"""How the names of checkpoints end among the arguments of pytest."""
+CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pth.tar", ".npz")
+"""How the names of checkpoints and traces end among the arguments of pytest."""
 COUNT = "[1-9][0-9]*"
+FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 QUIET = ("help", "version", "markers", "cacheshow", "showfixtures", "show_fixtures_per_test")
 """Options of pytest that print something and end: they work whatever the ini file says."""
 
@@ -79,6 +80,14 @@ OPTIONS = (
         many=True,
     ),
     Option(
+        "trace",
+        "names",
+        "PATH|GLOB|DIR",
+        "Audit the arrays of a network that ran elsewhere: a .npz or .safetensors file with "
+        "outputs, y, e, h_0 … h_L, g_0 … g_L, a glob or a folder (repeatable)",
+        many=True,
+    ),
+    Option(
         "seeds",
         "names",
         "N,N,…",
@@ -128,8 +137,33 @@ OPTIONS = (
         "measures",
         "SPEC",
         "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or "
-        ".safetensors file with x and "
-        "y (or input_ids, …, labels), or package.module:factory",
+        ".safetensors file with x, y "
+        "(or input_ids, …, labels) and optional groups, or package.module:factory",
+    ),
+    Option(
+        "loss",
+        "measures",
+        "ce|mse|bce|package.module:function",
+        "The loss of training: ce (cross-entropy), mse (squared error), bce (binary "
+        "cross-entropy on logits), or a function called with (outputs, y) that returns one value "
+        "per sample (default: loss of each checkpoint's config, else assumed and said)",
+        rf"ce|mse|bce|{FUNCTION}",
+    ),
+    Option(
+        "task",
+        "measures",
+        "classes|regression|tokens",
+        "What the targets are (default: integers [N] are classes, floats [N] or [N, k] "
+        "regression, integers [N, T] tokens)",
+        "classes|regression|tokens",
+    ),
+    Option(
+        "forward",
+        "measures",
+        "package.module:function",
+        "How outputs are computed: a function called with (model, x, y), for networks that "
+        "return tuples, take labels, or keep encoder and head apart (default: model(x))",
+        FUNCTION,
     ),
     Option(
         "normalize",
@@ -174,7 +208,7 @@ OPTIONS = (
         "with (model, x, y, "
         "checkpoint) that returns a list of tensors (default: none, so credit-alignment runs "
         "only if asked for)",
-        r"[A-Za-z_][\w.]*:[A-Za-z_]\w*",
+        FUNCTION,
     ),
     Option(
         "device",
@@ -289,6 +323,8 @@ def declare(parser: pytest.Parser, prefix: str = "--fa-") -> None:
     group = parser.getgroup("fadiag", title)
     for option in OPTIONS:
         flag, shown = f"{prefix}{option.name}", option.help.replace("%", "%%")
+        if flag == "--trace":  # pytest has an option of this name; the command translates it
+            continue
         if option.flag:
             group.addoption(flag, dest=option.key, action="store_true", default=None, help=shown)
         else:

@@ -166,7 +166,7 @@ def fa_credit(request: pytest.FixtureRequest) -> Any:
 
     Override it and credit-alignment runs.
     """
-    return _audit(request.config).run.auditor.credit_function
+    return _audit(request.config).run.auditor.function("credit")
 
 
 @pytest.fixture

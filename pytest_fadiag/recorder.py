@@ -43,7 +43,7 @@ NAMES = {
 }
 """What a line calls the fields of a measurement that do not stand among its companions."""
 COMPANIONS = set(Measurement.__struct_fields__) - {
-    *("score", "reference", "precision", "depth", "inputs", "loss", "environment", "extra", *NAMES)
+    *("score", "reference", "precision", "depth", "inputs", "environment", "extra", *NAMES)
 }
 SHUFFLES = (data.RandomSampler, data.SubsetRandomSampler, data.WeightedRandomSampler)
 
@@ -56,7 +56,8 @@ class Recorder:
 
     ``config``, ``method`` and ``seed`` say in the first line what is trained. A path with the log
     of an interrupted run goes on with it. With ``credit``, a function of ``(model, x, y)`` that
-    returns the method's credit at each block output, Γ is logged too. ``digits`` rounds numbers.
+    returns the method's credit at each block output, Γ is logged too. ``loss``, ``task`` and
+    ``forward`` are those of :func:`diagnose`. ``digits`` rounds numbers.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Recorder:
         method: str | None = None,
         seed: int | None = None,
         stream: str | None = None,
-        loss: Callable[..., Any] | None = None,
+        loss: str | Callable[..., Any] | None = None,
+        task: str | None = None,
+        forward: Callable[..., Any] | None = None,
         batch_size: int = BATCH,
         digits: int | None = None,
         credit: Callable[..., Any] | None = None,
@@ -96,7 +99,8 @@ class Recorder:
             raise AuditError(f"expected evaluation data with at least 2 batches of {BATCH} samples")
         self.data: dict[bool, Iterable[Any]] = {True: batches, False: first}
         self.options: dict[str, Any] = {
-            "task": Task(loss=loss),
+            "task": Task(kind=task, loss=loss, assumed=loss is None),
+            "forward": forward,
             "stream": stream,
             "batch_size": batch_size,
             "credit": None if credit is None else CreditSource(credit, function_name(credit)),

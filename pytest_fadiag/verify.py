@@ -1,7 +1,8 @@
 """``fadiag verify``: measure an audit again from its certificate, and say which rows reproduce.
 
 A certificate is read as data: it names files by their SHA-256 and says how they were measured.
-What runs code (``--model``, ``--credit``, ``--unsafe-load``, data from a factory) must be typed.
+What runs code must be typed: ``--model``, ``--credit``, ``--forward``, a function as ``--loss``,
+data from a factory, ``--unsafe-load``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .judge.words import one_line
 from .load.controls import Controls, parse_controls
 from .load.logs import parse_columns, read_log
 from .load.names import file_digest, is_log
-from .load.setup import Setup
+from .load.setup import FACTORIES, Setup
 from .load.sources import KINDS, data_digest
 from .load.specs import is_factory
 from .show.audit import Margin, Origin, Outcome, Row
@@ -56,7 +57,7 @@ def verify(
     given = {name: text for name, text in typed.items() if text is not None}
     recorded = {name: texts[0] for name, texts in audit.origin.options.items() if texts}
     given |= {"unsafe-load": recorded.get("unsafe-load", "on")} if unsafe_load else {}
-    for name in ("model", "credit", "data", "unsafe-load"):
+    for name in (*FACTORIES, "data", "unsafe-load"):
         if _runs_code(name, recorded.get(name, "")) and name not in given:
             raise AuditError(
                 f"the certificate was made with --{name} {one_line(recorded[name])}, which runs "
@@ -66,7 +67,7 @@ def verify(
         f"--{name}: {recorded.get(name, 'none')} is recorded, {text} was typed"
         for name, text in given.items()
         if text != recorded.get(name)
-        and (_runs_code(name, text) or name in ("stream", "normalize"))
+        and (_runs_code(name, text) or name in ("stream", "normalize", "loss", "task"))
     ]
     folders = [root.resolve() for root in (*roots, Path.cwd())]
     used = {**recorded, **given}
@@ -75,6 +76,9 @@ def verify(
         model=used.get("model"),
         stream=used.get("stream"),
         credit=used.get("credit"),
+        loss=used.get("loss"),
+        task=used.get("task"),
+        forward=used.get("forward"),
         normalize=used.get("normalize"),
         batch_size=int(given.get("batch_size", 512)),
         device=given.get("device", "auto"),
@@ -105,9 +109,10 @@ def verify(
 
 def _runs_code(name: str, text: str) -> bool:
     safe = {"model": ("torchvision:",), "data": tuple(f"{kind}:" for kind in KINDS)}
-    if not text or name not in ("model", "credit", "data", "unsafe-load"):
+    if not text or name not in (*FACTORIES, "data", "unsafe-load"):
         return False
-    return not text.startswith(safe.get(name, ())) and (name != "data" or is_factory(text))
+    plain = name in ("data", "loss") and not is_factory(text)
+    return not plain and not text.startswith(safe.get(name, ()))
 
 
 def _shown(margin: Margin) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from pytest_fadiag import (
     diagnose,
     residual_norms,
 )
+from pytest_fadiag.cli import main
 
 
 def data(samples: int = 1300) -> list[tuple[Tensor, Tensor]]:
@@ -91,3 +93,78 @@ def test_a_given_accuracy_replaces_the_measured_one_and_a_contradiction_is_noted
     for wrong in ({"headline_acc": 34.9}, {"frozen_baseline_acc": 34.9}):
         with pytest.raises(AuditError, match="percentage"):
             diagnose(network, data(), **wrong)
+
+
+@pytest.mark.parametrize("kind", ["mse", "function"])
+def test_the_loss_of_a_regression_is_named_and_its_gradient_is_the_reference(
+    network: ResidualMLP, kind: str
+) -> None:
+    x = data()[0][0]
+    y = x[:, :3] * x[:, 1:4]
+
+    def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().sum(1)
+
+    loss = kind if kind == "mse" else squared
+    report = diagnose(network, [(x, y)], loss=loss, control=-0.5)
+    assert (report.task, report.loss_assumed) == ("regression", False)
+    assert report.loss == ("squared error" if kind == "mse" else squared.__qualname__)
+    outputs, states = copy.deepcopy(network).double()(x[:1280].double(), return_hidden=True)
+    g = torch.autograd.grad(squared(outputs, y[:1280].double()).sum(), states[-1])[0] / 128
+    expected = g.norm(dim=1).quantile(0.5, interpolation="midpoint")
+    variance = (y - y.mean(0)).square().sum(1).mean()
+    assert report.bp_grad_norms[-1] * variance == pytest.approx(float(expected), rel=1e-3)
+
+
+def test_forward_gives_the_outputs_of_a_network_that_returns_several(network: ResidualMLP) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = copy.deepcopy(network)
+
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            logits = self.net(x)
+            return -logits, logits + 0 * y[:, None]
+
+    report = diagnose(Two(), data(), control=0.3, forward=lambda model, x, y: model(x, y)[1])
+    plain = diagnose(network, data(), control=0.3)
+    assert report.residual_norms == pytest.approx(plain.residual_norms, rel=1e-5)
+    assert report.headline_acc == plain.headline_acc
+
+
+def test_a_control_may_be_a_network_and_is_questioned_as_a_file_is(network: ResidualMLP) -> None:
+    torch.manual_seed(1)
+    control = ResidualMLP(6, 10, 3, 3)
+    report = diagnose(network, iter(data()), control=control)
+    (x, y), *_ = data()
+    accuracy = float((control(x).argmax(1) == y).float().mean())
+    assert report.frozen_baseline_acc == pytest.approx(accuracy, abs=1e-9)
+    assert report.control.probes and report.margin_interval_pp is not None
+    other = diagnose(network, data(), control=ResidualMLP(6, 12, 3, 3))
+    assert any("shape" in doubt.text for doubt in other.control.doubts)
+    with pytest.raises(AuditError, match="got both"):
+        diagnose(network, data(), control=control, frozen_baseline_acc=0.3)
+
+
+def test_own_credit_is_the_backward_of_the_network_itself(network: ResidualMLP) -> None:
+    with pytest.raises(AuditError, match="no backward of its own"):
+        diagnose(network, data(), control=0.3, credit="own")
+    with pytest.raises(AuditError, match="expected a function or 'own', got 'bs'"):
+        diagnose(network, data(), control=0.3, credit="bs")
+
+
+def test_a_line_tells_how_far_it_is_and_a_saved_report_is_an_audit(
+    network: ResidualMLP,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = diagnose(network, data(), control=0.3, progress=True)
+    assert capsys.readouterr().err.endswith("\rfadiag: 1,300 of 1,300 samples\n")
+    report.save(tmp_path / "audit.json")
+    assert main(["show", str(tmp_path / "audit.json")]) in (0, 1)
+    assert "unnamed" in capsys.readouterr().out
+    monkeypatch.setattr("pytest_fadiag.api.PATIENCE", 0.0)
+    for progress, said in ((None, True), (False, False)):
+        diagnose(network, data(), control=0.3, progress=progress)
+        assert ("1,300 of 1,300" in capsys.readouterr().err) is said

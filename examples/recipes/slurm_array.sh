@@ -11,7 +11,7 @@
 #SBATCH --job-name=fa-audit
 #SBATCH --time=00:30:00
 set -euo pipefail
-parts=${PARTS:-audit-parts}
+parts=$(realpath -m "${PARTS:-audit-parts}") # pytest takes a relative cache_dir from its rootdir
 
 if [[ ${1:-} == whole ]]; then
   # A missing part, because its task died before it could write, is an error.

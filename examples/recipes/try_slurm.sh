@@ -16,6 +16,7 @@ export SLURM_CONF=$here/slurm.conf
 fixtures=$repo/fixtures
 
 stop() {
+  if [[ -s $here/slurmctld.pid ]]; then scancel --user="$(id -un)" && sleep 2 || true; fi
   for daemon in slurmd slurmctld munged; do
     if [[ -s $here/$daemon.pid ]]; then kill "$(<"$here/$daemon.pid")" 2>/dev/null || true; fi
   done

@@ -176,16 +176,18 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
     images = control.score.images or (score.images if score else None)
     ours = str((score.data if score else None) or report.environment.get("data_sha256") or "")
     chance, how = max(guesses(report), default=(-1.0, ""))
-    floor, balanced = report.floor, accuracy if control.balanced is None else control.balanced
+    floor, name, whole, balanced = report.floor, report.score_name, images, accuracy
+    if control.balanced is not None:  # of the half that the probes read
+        whole, balanced = None, control.balanced
     readouts = [("linear probe of h_0", probe, (images or 0) // 2) for probe in control.probes[:1]]
     if depth and depth.probes:
         readouts.append(("linear probe of h_0", depth.probes[0], depth.read))
     if floor and floor.readout is not None:
         readouts.append(("linear readout of the inputs", floor.readout, floor.read))
     above = [
-        f"{what} {fraction(value)}"
+        f"{what} ({fraction(value)})"
         for what, value, read in sorted(readouts, key=lambda readout: -readout[1])
-        if read and reads_less(balanced, images or read, value, read)
+        if read and reads_less(balanced, whole or read, value, read)
     ]
     otherwise = unlike(report.config, control.config)
     found = (
@@ -195,14 +197,12 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
         )
         if data and ours and data != ours
         else None,
-        Doubt(
-            Severity.INVALID, f"control rejected: accuracy at chance ({fraction(accuracy)}, {how})"
-        )
+        Doubt(Severity.INVALID, f"control rejected: {name} at chance ({fraction(accuracy)}, {how})")
         if accuracy <= chance + slack(chance, images)
         else None,
         Doubt(
             Severity.WARNING,
-            f"the control looks undertrained: accuracy {fraction(balanced)}, {above[0]}",
+            f"the control looks undertrained: {name} below a {above[0]}",
         )
         if above
         else None,
@@ -269,10 +269,13 @@ def void(doubts: Iterable[Doubt]) -> str:
 
 def guesses(report: Report) -> list[tuple[float, str]]:
     """What guessing gives, and how: by the classes that occur, the outputs, the largest class."""
-    share, counts = report.label_class_share, (report.label_classes, report.classes)
+    share, kind = report.label_class_share, "token" if report.task == "tokens" else "class"
+    if report.task == "regression":
+        return [(0.0, "R² ≤ 0")]
+    counts = (report.label_classes, report.classes) if kind == "class" else ()
     return [
         *((1 / classes, f"1/{classes}") for classes in counts if classes),
-        *([(share, f"{fraction(share)}, the share of the most frequent class")] if share else []),
+        *([(share, f"{fraction(share)}, the share of the most frequent {kind}")] if share else []),
     ]
 
 

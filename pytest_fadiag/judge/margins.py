@@ -136,8 +136,12 @@ def _noise(values: Sequence[float]) -> float:
 
 
 def reads_less(accuracy: float, images: int, probe: float, read: int) -> bool:
-    """Whether an accuracy is below that of a probe on other images, by two standard errors."""
-    variance = probe * (1 - probe) / read + accuracy * (1 - accuracy) / images
+    """Whether an accuracy is below that of a probe on other images, by two standard errors.
+
+    A negative R² has none of its own.
+    """
+    pairs = ((probe, read), (accuracy, images))
+    variance = sum(max(value * (1 - value), 0.0) / number for value, number in pairs)
     return accuracy < probe - 2 * math.sqrt(variance)
 
 
@@ -197,7 +201,7 @@ class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
 
         pairing = "; checkpoints, audited image by image, may need fewer" if self.caveat else ""
         if self.margin != self.minimum and not decides(math.inf):
-            return f"more seeds cannot decide: {self.images:,} test images are too few{pairing}"
+            return f"a larger test set: {self.images:,} images are too few for any seeds{pairing}"
         # With few images an interval may widen again: its degrees of freedom become theirs.
         undecided = (seeds for seeds in range(MOST_SEEDS, self.seeds, -1) if not decides(seeds))
         least = next(undecided, self.seeds) + 1

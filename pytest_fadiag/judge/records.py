@@ -41,8 +41,8 @@ class Score(msgspec.Struct, frozen=True):
     """What each sample or sequence contributes, where that is no bit; their mean is the value."""
 
     def __post_init__(self) -> None:
-        if not self.parts:  # R² may be negative
-            msgspec.structs.force_setattr(self, "value", check_accuracy(self.value, "accuracy"))
+        value = check_accuracy(self.value, "accuracy", "regression")
+        msgspec.structs.force_setattr(self, "value", value)
 
     @classmethod
     def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Score:
@@ -582,13 +582,16 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is not, the last norms are those of h_L and g_L, the others of numbered layers."""
 
 
-def check_accuracy(value: Any, what: str) -> float:
-    """The accuracy as a float in [0, 1], or an error that says what is wrong with it."""
+def check_accuracy(value: Any, what: str, task: str = "classes") -> float:
+    """The accuracy as a float in [0, 1], or an error that says what is wrong with it.
+
+    An R² may be negative.
+    """
     try:
         accuracy = float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise AuditError(f"{what} must be a number, not a {type(value).__name__}") from None
-    if not 0.0 <= accuracy <= 1.0:
+    if not (0.0 <= accuracy <= 1.0 or (task == "regression" and -math.inf < accuracy < 0.0)):
         hint = "; did you pass a percentage?" if 1.0 < accuracy <= 100.0 else ""
         raise AuditError(f"{what} must be a fraction in [0, 1], not {accuracy:g}{hint}")
     return accuracy

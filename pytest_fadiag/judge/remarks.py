@@ -9,12 +9,14 @@ from .control import guesses, slack
 from .diagnostics.base import Report
 from .diagnostics.direction_drift import class_mix
 from .diagnostics.residual_growth import compared, growth, largest_growth, steps
-from .words import and_more, fraction, limit, plural, sig
+from .words import and_more, fraction, limit, one_line, plural, sig
 
 CLAIM_SLACK_PP = 0.5
 """How far a checkpoint's own accuracy may lie from the measured one before the report says so."""
 FAR_BELOW_PP = 10.0
 """How far accuracy may lie below a linear probe of h_L before the inputs are a likely cause."""
+UNBIASED = 0.10
+"""Below this ‖mean e‖/mean‖e‖ under another loss, a network was probably trained by it."""
 HEALTHY_PRODUCT = 1e-2
 """The least ‖g_L‖·‖h_L‖ per unit of output error of healthy networks, whatever the scale of the
 stream: 0.02 in an untrained network of width 16, 0.08 and more in trained ones."""
@@ -25,18 +27,26 @@ def remarks_on(report: Report) -> list[str]:
     broken, weights, stream = report.nonfinite_outputs, report.nonfinite_weights, report.stream
     dtype, asked = report.environment.get("dtype"), report.diagnostics
     accuracy, images = report.headline_acc, report.score.images if report.score else None
+    name = report.score_name
     chance = [
         how
         for guess, how in guesses(report)
-        if accuracy is not None and abs(accuracy - guess) <= slack(guess, images)
+        if accuracy is not None
+        and (min(accuracy - guess, 0.0) if report.task == "regression" else abs(accuracy - guess))
+        <= slack(guess, images)
     ]
+    loss, bias = min(report.loss_bias.items(), key=lambda item: item[1], default=("", 1.0))
     remarks = (
         *report.caveats,
-        f"outputs are not finite for {plural(broken, 'image')}, which count as errors"
+        f"outputs are not finite for {plural(broken, report.unit)}, which count as errors"
         if broken
         else "",
-        f"accuracy is at chance ({chance[0]}); an untrained network passes (a) to (c)"
+        f"{name} is at chance ({chance[0]}); an untrained network passes (a) to (c)"
         if chance and not broken
+        else "",
+        f"looks trained by {loss}: under it the output error has a bias of {sig(bias)} < "
+        f"{limit(UNBIASED)}; name the loss with --fa-loss"
+        if report.loss_assumed and bias < UNBIASED
         else "",
         class_mix(report) if "direction-drift" in asked else "",
         _on_depth(report),
@@ -68,20 +78,35 @@ def activation_assumed(name: str) -> str:
     )
 
 
+def loss_differs(named: str, given: str) -> str:
+    """On a loss that contradicts the checkpoint's config."""
+    return f"the checkpoint's config names the loss {one_line(named[:80])!r}; {given} was given"
+
+
+def loss_unknown(named: str) -> str:
+    """On a loss in the checkpoint's config that is not one of the built-in ones."""
+    return (
+        f"the checkpoint's config names the loss {one_line(named[:80])!r}, which is not ce, mse or "
+        "bce; give it with --fa-loss=package.module:function"
+    )
+
+
 def _on_inputs(report: Report) -> list[str]:
     """An accuracy that is not the claimed one, assumed inputs, and a control with other ones."""
     inputs, claimed, probes = report.inputs, report.claimed_acc, report.probe_accuracies
     network = report.depth.network if report.depth else None
     theirs = report.control.inputs if report.control else None
-    accuracy = -1.0 if report.headline_acc is None else report.headline_acc
+    accuracy = math.nan if report.headline_acc is None else report.headline_acc
+    balanced = "class-balanced " if report.task == "classes" else ""
     on = f" on {inputs} (normalisation: {inputs.normalisation})" if inputs else ""
     return [
         *(inputs.remarks if inputs else []),
-        f"the checkpoint claims accuracy {fraction(claimed)}, but {fraction(accuracy)} was "
-        f"measured{on}; check the data and its normalisation (--fa-normalize)"
-        if claimed is not None and accuracy >= 0 and 100 * abs(claimed - accuracy) > CLAIM_SLACK_PP
+        f"the checkpoint claims {report.score_name} {fraction(claimed)}, but "
+        f"{fraction(accuracy)} was measured{on}; check the data and its normalisation "
+        "(--fa-normalize)"
+        if claimed is not None and abs(claimed - accuracy) > CLAIM_SLACK_PP / 100
         else "",
-        f"class-balanced accuracy {fraction(network)} is far below a linear probe of h_L "
+        f"{balanced}{report.score_name} {fraction(network)} is far below a linear probe of h_L "
         f"({fraction(probes[-1])}): the inputs are probably not as in training; check "
         "--fa-normalize"
         if network is not None and probes and 100 * (probes[-1] - network) >= FAR_BELOW_PP

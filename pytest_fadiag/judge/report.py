@@ -27,7 +27,7 @@ from .protocol import published
 from .records import Epoch, Log, Measurement, Score, Twin, check_accuracy, check_norms, plain
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds
-from .verdict import QUESTIONED, left_open, sentence
+from .verdict import AS_GIVEN, QUESTIONED, TRUSTWORTHY, left_open, sentence
 from .words import WIDTH, fold, limit, one_line, plural, pp, printable
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ FLAGS = {
 """The published properties, each whether one diagnostic fired."""
 CERTAIN = {"non-finite", "blocks at initialisation"}
 """Causes of a fire for which it does not matter what BP gains."""
+UNPROVEN = (
+    "as given, not proven; e and the secants of every state fit. States taken one layer off and "
+    "the sign of credit cannot be checked"
+)
+"""What a report says about the reference of a trace."""
 _NORMS = {"residual_norms": "residual-growth", "bp_grad_norms": "gradient-floor"}
 
 
@@ -113,7 +118,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
                 raise AuditError(f"{name} has {many}: there is nothing to judge")
         for name in ("headline_acc", "frozen_baseline_acc", "claimed_acc"):
             if getattr(self, name) is not None:
-                put(self, name, check_accuracy(getattr(self, name), name))
+                put(self, name, check_accuracy(getattr(self, name), name, self.task))
         score, headline, frozen = self.score, self.headline_acc, self.frozen_baseline_acc
         if score is not None:
             images = score.images or math.inf
@@ -192,6 +197,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             self.fired,
             likely,
             left_open({finding.key: self.state(finding) for finding in self.findings}),
+            AS_GIVEN if self.trace else TRUSTWORTHY,
         )
 
     @cached_property
@@ -258,7 +264,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if finding.key != "e" or finding.fired:
             return ""
         if below_embedding(self):
-            return "contradicted: network accuracy is below a linear probe of its own embedding"
+            return "contradicted: the network scores below a linear probe of its own embedding"
         gain = finding.value or 0.0
         low = f"{pp(gain)} pp, below the {limit(ALONE_PP)} pp needed without a reliable control"
         return low if gain < ALONE_PP else ""
@@ -380,6 +386,17 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         """Whether the number of blocks is known."""
         return self.log is None or self.log.depth_known
 
+    @property
+    def score_name(self) -> str:
+        """What the score of its task is called."""
+        return {"regression": "R²", "tokens": "token accuracy"}.get(self.task, "accuracy")
+
+    @property
+    def unit(self) -> str:
+        """What its test set is counted in."""
+        image = "image" if self.inputs and self.inputs.pixels else "sample"
+        return "sequence" if self.task == "tokens" else image
+
     def layer(self, index: int) -> str:
         """The number of a layer, or L for the last one where the number of blocks is not known."""
         return str(index) if self.depth_known or index + 1 < len(self.residual_norms) else "L"
@@ -401,20 +418,40 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         diagnostic, finding = select([key])[0], self.finding(key)
         shown = finding.outcome if finding.name in self.diagnostics else "shown, not judged"
         lines = [f"{diagnostic.label}: {one_line(shown)}"]
-        lines += fold("    ", [finding.error] if finding.error else diagnostic.lines(self), width)
-        if finding.status is Status.NOT_RESOLVED:
-            lines += fold("    ", [finding.headline], width)
+        said = [] if finding.fired or finding.name not in self.diagnostics else [finding.headline]
+        numbers = [*diagnostic.table(self), *diagnostic.lines(self)]
+        lines += fold("    ", [finding.error] if finding.error else [*said, *numbers], width)
         if finding.fired:  # one line, however long: grep shows number, threshold and meaning
             lines.append(f"    FLAG: {one_line(f'{finding.headline}. {finding.explanation}')}")
         return printable("\n".join(lines))
 
-    def __str__(self) -> str:
+    @property
+    def _loss(self) -> str:
+        """The loss and the task, where a network or a trace was measured."""
+        task = "" if self.task == "classes" else f", task: {self.task}"
+        known = task or self.loss_assumed or self.reference or self.trace
+        return f"{self.loss}{' (assumed)' * self.loss_assumed}{task}" if known else ""
+
+    def __repr__(self) -> str:
+        return f"<report: {self.title}: {one_line(self.verdict)}>"
+
+    @property
+    def title(self) -> str:
+        """Method and seed."""
         seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"{one_line(self.method_name)}{seed}"
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, width: int = WIDTH) -> str:
+        """The whole report, wrapped at a width."""
         refused = f"refused: {self.stream_problem}" if self.stream_problem else None
         about = {
-            "stream": refused or self.stream,
+            "stream": "as given" if self.trace else refused or self.stream,
             "inputs": self.inputs,
-            "reference": self.reference,
+            "loss": self._loss,
+            "reference": UNPROVEN if self.trace else self.reference,
         }
         first = [
             f"({key}) epoch {epoch}{'' if key in self.fired else ' (passes at the end)'}"
@@ -425,12 +462,12 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         trained = f"{', '.join([*first, *late]) or 'nothing'}; log ends at epoch "
         shown = [*self.diagnostics, *(["credit-alignment"] if self.credit else [])]
         lines = [
-            f"FA diagnostic report: {one_line(self.method_name)}{seed}",
-            *fold("  ", self.notes.splitlines()),
-            *fold("  ", [f"{what}: {value}" for what, value in about.items() if value]),
-            *fold("  note: ", self.remarks),
-            *fold("  first fired: ", [f"{trained}{epochs[-1].epoch}"] if epochs[1:] else []),
-            *(self.lines(diagnostic.key) for diagnostic in available() if diagnostic.name in shown),
+            f"FA diagnostic report: {self.title}",
+            *fold("  ", self.notes.splitlines(), width),
+            *fold("  ", [f"{what}: {value}" for what, value in about.items() if value], width),
+            *fold("  note: ", self.remarks, width),
+            *fold("  first fired: ", [f"{trained}{epochs[-1].epoch}"] if epochs[1:] else [], width),
+            *(self.lines(one.key, width) for one in available() if one.name in shown),
             f"VERDICT: {self.verdict}{f' [{self.published}]' if self.published else ''}",
         ]
         return printable("\n".join(lines))

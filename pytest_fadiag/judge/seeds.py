@@ -69,11 +69,13 @@ class SeedReport:
             [
                 str(report.seed),
                 fraction(report.headline_acc or 0.0),
+                fraction(report.frozen_baseline_acc or 0.0),
                 pp(report.margin_pp or 0.0),
-                f"{fraction(report.frozen_baseline_acc or 0.0)} ({report.control})",
+                report.control.source if report.control else "",
             ]
             for report in reports
         ]
+        header = ["seed", reports[0].score_name, "control", "margin/pp", "source of the control"]
         doubts = [doubt for report in reports for doubt in report.doubts]
         controls = [report.control for report in reports if report.control]
         notes = (
@@ -95,13 +97,10 @@ class SeedReport:
             flag = f"seed-margin fails: {self.headline}. {meaning}"
         lines = [
             f"FA seed margin: {one_line(self.method)}, {plural(result.seeds, 'seed')}",
-            *(
-                f"    {line}"
-                for line in table([["seed", "accuracy", "margin/pp", "control"], *rows])
-            ),
+            *(f"    {line}" for line in table([header, *rows])),
             *(f"    note: {note}" for note in notes if note),
-            f"    {self.headline}, sample sd {result.seed_sd:.2f} pp ({result.interval.kind})",
-            *([] if result.verdict is SeedVerdict.PASS else [f"    FLAG: {flag}"]),
+            f"    sample sd {result.seed_sd:.2f} pp; {result.interval.kind}",
+            f"    {self.headline if result.verdict is SeedVerdict.PASS else f'FLAG: {flag}'}",
             f"VERDICT: {result.verdict.value}",
         ]
         return printable("\n".join(lines))

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from .diagnostics import available
 
 TRUSTWORTHY = "trustworthy"
+AS_GIVEN = "trustworthy (reference as given)"
+"""The best that a trace gets."""
 INCOMPLETE = "incomplete"
 NOT_MEASURED = "not measured"
 QUESTIONED = "measured against a questioned control"
@@ -31,7 +33,12 @@ def left_open(states: Mapping[str, str]) -> dict[str, str]:
     return {own.key: found[own.key] for own in available() if own.key in found}
 
 
-def sentence(fired: Collection[str], likely: Collection[str], undecided: Mapping[str, str]) -> str:
+def sentence(
+    fired: Collection[str],
+    likely: Collection[str],
+    undecided: Mapping[str, str],
+    best: str = TRUSTWORTHY,
+) -> str:
     """«needs walk-back: …» with what fired, «incomplete: …» with what is open, or «trustworthy».
 
     >>> sentence((), (), {"d": "not measured"})
@@ -41,4 +48,4 @@ def sentence(fired: Collection[str], likely: Collection[str], undecided: Mapping
     parts = [f"{d.name} {undecided[d.key]}" for d in available() if d.key in undecided]
     if flags:
         return f"needs walk-back: {'; '.join(flags)}"
-    return f"{INCOMPLETE}: {'; '.join(parts)}" if parts else TRUSTWORTHY
+    return f"{INCOMPLETE}: {'; '.join(parts)}" if parts else best

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 WIDTH = 100
 """Where the text of a report is wrapped."""
-SIDE_BY_SIDE = 9
+SIDE_BY_SIDE = 8
 """How many states of the stream a table has in a row."""
 
 
@@ -26,9 +26,9 @@ def pp(value: float) -> str:
     return _typed(f"{value:+.2f}")
 
 
-def fraction(value: float) -> str:
-    """An accuracy: 0.8902."""
-    return f"{value:.4f}"
+def fraction(value: float, digits: int = 4) -> str:
+    """An accuracy or R²: 0.8902, −0.0410."""
+    return _typed(f"{value:.{digits}f}")
 
 
 def cosine(value: float) -> str:

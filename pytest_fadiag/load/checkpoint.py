@@ -8,7 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ SMALL = 1 << 28
 """Bytes that a file may declare however small it is."""
 RATIO = 100
 """How many times its own size a larger file may declare."""
+PLAIN: list[Any] = [argparse.Namespace, PosixPath]
+"""Classes of plain values, which people save as their options."""
 DTYPES = {
     *(
         torch.float64,
@@ -158,7 +160,7 @@ def read_tensors(path: Path, *, unsafe: bool = False) -> Any:
             check_archive(path)
         if unsafe:
             look_here()
-        with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
+        with warnings.catch_warnings(), torch.serialization.safe_globals(PLAIN):
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=not unsafe)
     except AuditError:

@@ -32,7 +32,7 @@ LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
 
 @dataclass(frozen=True)
 class DataSet:
-    """Inputs and labels of one split; images stay bytes until a batch is taken.
+    """Inputs and targets of one split; images stay bytes until a batch is taken.
 
     >>> len(DataSet(torch.zeros(10, 3), torch.arange(10), "mine"))
     10
@@ -41,6 +41,7 @@ class DataSet:
     x: Tensor | Mapping[str, Tensor]
     """One tensor, or tensors by the names of forward's parameters: input_ids, attention_mask, …"""
     y: Tensor
+    """Class indices [N], real targets [N] or [N, k], or tokens [N, T], of which −100 is ignored."""
     name: str
     mean: Statistics | None = None
     std: Statistics | None = None
@@ -49,19 +50,24 @@ class DataSet:
     """Whether mean and std are the constants that people use for this data."""
     inputs: Inputs | None = None
     """What was decided for one network, if it was."""
+    groups: Tensor | None = None
+    """Which samples belong together, as those of one document: one whole number per sample."""
 
     def __post_init__(self) -> None:
-        y, held = self.y, {**self.named, "labels": self.y}
-        labels = y.ndim == 1 and len(y) > 0 and not y.is_floating_point()
-        x = self.named.get("", y)
-        real = x.is_floating_point() or x.dtype == torch.uint8
+        y, held, x = self.y, self.tensors, self.named.get("", self.y)
         constants = {len(values) for values in (self.mean, self.std) if values}
+        real = x.is_floating_point() or self.pixels
         fits = constants <= {1, *x.shape[1:2]} if real else not constants
-        if not labels or not fits or any(x.shape[:1] != y.shape for x in held.values()):
+        fits &= y.ndim in (1, 2) and len(y) > 0
+        fits &= self.groups is None or (
+            self.groups.ndim == 1 and not self.groups.is_floating_point()
+        )
+        if not fits or any(x.shape[:1] != y.shape[:1] for x in held.values()):
             shapes = {name: f"{tuple(x.shape)} {x.dtype}" for name, x in held.items()}
             raise AuditError(
-                f"data {self.name}: expected one class index per sample, and one mean and std per "
-                f"channel; got {shapes}, {constants or 'no'} constants".replace("torch.", "")
+                f"data {self.name}: expected one class index, real target or row of tokens per "
+                "sample, groups as whole numbers, and one mean and std per channel; got "
+                f"{shapes}, {constants or 'no'} constants".replace("torch.", "")
             )
 
     def __len__(self) -> int:
@@ -72,11 +78,23 @@ class DataSet:
         """The inputs by name."""
         return self.x if isinstance(self.x, Mapping) else {"": self.x}
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All that it holds, by name."""
+        groups = {} if self.groups is None else {"groups": self.groups}
+        return {**self.named, "labels": self.y, **groups}
+
+    @property
+    def pixels(self) -> bool:
+        """Whether the inputs are images as bytes; where the targets are tokens, bytes are ids."""
+        tokens = self.y.ndim == 2 and not self.y.is_floating_point()
+        return isinstance(self.x, Tensor) and self.x.dtype == torch.uint8 and not tokens
+
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the tensors, and of how the data itself is normalised."""
         digest = hashlib.sha256(f"{self.mean} {self.std}".encode())
-        for name, tensor in {**self.named, "labels": self.y}.items():
+        for name, tensor in self.tensors.items():
             digest.update(
                 f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + bytes_of(tensor)
             )
@@ -84,7 +102,8 @@ class DataSet:
 
     def normalised(self, x: Tensor) -> Tensor:
         """Inputs as the network takes them: bytes to [0, 1], then (x − mean)/std per channel."""
-        x = x.float().div_(255) if x.dtype == torch.uint8 else x
+        if not x.is_floating_point() and not x.is_complex():
+            x = x.float().div_(255) if self.pixels else x.long()
         if self.mean is None or self.std is None:
             return x
         shape = (-1,) + (1,) * (x.ndim - 2)
@@ -106,7 +125,7 @@ class DataSet:
     def for_checkpoint(self, config: Mapping[str, Any], normalize: str | None = None) -> DataSet:
         """The data normalised as the option says, else images as the config does, else as it is."""
         option = None if normalize is None else Normalisation.parse(normalize)
-        pixels = isinstance(self.x, Tensor) and self.x.dtype == torch.uint8
+        pixels = self.pixels
         own, said = _constants(config), config.get("normalize", config.get("normalise"))
         raw = isinstance(said, (bool, str)) and str(said).lower() in ("false", "none")
         by, mean, std = NormalisedBy.USUAL if self.usual else NormalisedBy.DATA, self.mean, self.std
@@ -188,29 +207,36 @@ def from_factory(spec: str) -> DataSet:
         parts = [as_data_set(part, what) for part in made]
         x = {name: torch.cat([part.named[name] for part in parts]) for name in parts[0].named}
         y = torch.cat([part.y for part in parts])
+        held = [part.groups for part in parts if part.groups is not None]
+        groups = torch.cat(held) if held else None
     except Exception as error:  # the user's own code, and whatever it gives
         raise AuditError(
             f"{what}: expected (x, y), tensors by name with labels, a Dataset of samples of one "
             f"shape, or batches; got {type(made).__name__}: {type(error).__name__}: {error}"
         ) from error
     whole = x if isinstance(parts[0].x, Mapping) else x[""]
-    return replace(parts[0], x=whole, y=y, name=parts[0].name if parts[0].name != what else spec)
+    name = parts[0].name if parts[0].name != what else spec
+    return replace(parts[0], x=whole, y=y, name=name, groups=groups)
 
 
 def as_data_set(given: Any, what: str) -> DataSet:
     """A DataSet, also of a pair (x, y), or of tensors by name with the labels among them."""
     if isinstance(given, DataSet):
         return given
+    given = dict(given) if isinstance(given, Mapping) else given
+    groups = given.pop("groups", None) if isinstance(given, dict) else None
     x, y = split_labels(given, what)
     named = x if isinstance(x, Mapping) else {"": x}
     try:
         tensors = {str(name): torch.as_tensor(value) for name, value in named.items()}
         labels = torch.as_tensor(y)
+        groups = None if groups is None else torch.as_tensor(groups)
     except (TypeError, ValueError, RuntimeError) as error:
         raise AuditError(f"{what}: expected tensors of numbers: {error}") from error
     labels = labels.squeeze(1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
     labels = labels if labels.is_floating_point() else labels.long()
-    return DataSet(tensors if isinstance(x, Mapping) else tensors[""], labels, what)
+    inputs = tensors if isinstance(x, Mapping) else tensors[""]
+    return DataSet(inputs, labels, what, groups=groups)
 
 
 def split_labels(given: Any, what: str) -> tuple[Any, Any]:
@@ -234,7 +260,7 @@ class EvalBatches:
     def __init__(self, data: DataSet, size: int, *, flatten: bool) -> None:
         self.data, self.size, self.flatten = data, size, flatten
         self.name, self.note, self.inputs = data.name, data.note, data.inputs
-        self.labels, self.samples = data.y, len(data)
+        self.labels, self.groups = data.y, data.groups
 
     def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
         return self.data.batches(self.size, flatten=self.flatten)

@@ -31,7 +31,7 @@ LONGEST_NAME = 500
 NO_CODE = {"build", "dist", "node_modules", "site-packages", "__pycache__"}
 
 _NAME = re.compile(r"(?P<method>.+?)_s(?:eed)?(?P<seed>\d+)(?:\..*)?")
-_ENDINGS = re.compile(r"(?:\.(?:pt|pth|ckpt|safetensors|bin|tar|log|jsonl?|csv))+$|\.\w+$")
+_ENDINGS = re.compile(r"(?:\.(?:pt|pth|ckpt|safetensors|npz|bin|tar|log|jsonl?|csv))+$|\.\w+$")
 _NO_NETWORK = re.compile(r"(?:optimizer|scheduler|scaler|rng_state|training_args)(?:_\w+)?\.\w+")
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..judge.errors import AuditError
-from ..judge.words import and_more
+from ..judge.words import and_more, plural
 from .checkpoint import PREFIXES, Checkpoint, unprefixed
 from .names import MODELS
 from .specs import call_factory
@@ -271,8 +272,25 @@ def choose_device(name: str) -> torch.device:
         ) from error
 
 
+def first_layer(network: nn.Module) -> nn.Module | None:
+    """The first layer with weights."""
+    kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding)
+    return next((module for module in network.modules() if isinstance(module, kinds)), None)
+
+
 def wants_flat(network: nn.Module, sample: Tensor) -> bool:
     """Whether the network's first layer with weights is a Linear as wide as a whole sample."""
-    kinds = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding)
-    first = next((module for module in network.modules() if isinstance(module, kinds)), None)
+    first = first_layer(network)
     return isinstance(first, nn.Linear) and sample.ndim > 1 and first.in_features == sample.numel()
+
+
+def other_shape(network: nn.Module, batches: Iterable[Any]) -> str:
+    """Why a network fails on data of another shape than its first layer takes, where that tells."""
+    first, x = first_layer(network), next((batch[0] for batch in batches), None)
+    shape, takes = tuple(x.shape[1:]) if isinstance(x, Tensor) else (), ""
+    if isinstance(first, nn.Linear) and first.in_features not in (math.prod(shape), *shape[-1:]):
+        takes = f"{first.in_features:,} values"
+    elif isinstance(first, nn.modules.conv._ConvNd) and first.in_channels not in shape[:1]:
+        takes = plural(first.in_channels, "channel")
+    data = "×".join(map(str, shape))
+    return f"the network takes {takes}, the data has {data}: " if takes and shape else ""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ..judge.remarks import loss_differs, loss_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,6 +15,15 @@ if TYPE_CHECKING:
     from torch import nn
 
     from .data import DataSet
+
+
+FACTORIES = ("model", "credit", "loss", "forward")
+LOSSES = {
+    "ce": "ce crossentropy softmaxcrossentropy xent nll",
+    "mse": "mse meansquarederror squarederror l2",
+    "bce": "bce bcewithlogits binarycrossentropy binarycrossentropywithlogits",
+}
+"""How configs spell the losses, in lower case without signs and without «loss»."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,12 @@ class Setup:
     """``blocks.* -> out_ln``; else the stream is found."""
     credit: str | Callable[..., Any] | None = None
     """``package.module:function`` or the function, called with (model, x, y, checkpoint)."""
+    loss: str | Callable[..., Any] | None = None
+    """``ce``, ``mse``, ``bce``, or a function as for credit, called with (outputs, y)."""
+    task: str | None = None
+    """``classes``, ``regression`` or ``tokens``; else the targets tell."""
+    forward: str | Callable[..., Any] | None = None
+    """A function as for credit, called with (model, x, y); else the outputs are model(x)."""
     normalize: str | None = None
     """``data``, ``none`` or ``MEAN/STD``; else as each checkpoint says."""
     batch_size: int = 512
@@ -41,7 +59,26 @@ class Setup:
     @property
     def identity(self) -> dict[str, Any] | None:
         """What a kept result depends on; ``None`` where an object was given."""
-        if not all(isinstance(spec, str | None) for spec in (self.data, self.model, self.credit)):
-            return None
-        names = ("model", "stream", "credit", "normalize", "device", "threads", "unsafe")
-        return {name: getattr(self, name) for name in names}
+        names = (*FACTORIES, "stream", "task", "normalize", "device", "threads", "unsafe")
+        known = all(isinstance(spec, str | None) for spec in (self.data, *self.factories.values()))
+        return {name: getattr(self, name) for name in names} if known else None
+
+    @property
+    def factories(self) -> dict[str, Any]:
+        """What may be the user's own code, by option."""
+        return {name: getattr(self, name) for name in FACTORIES}
+
+
+def loss_of(given: Any, named: object) -> tuple[Any, str]:
+    """The loss that was given, else the one that a config names; and what must be said of it.
+
+    >>> loss_of(None, "nn.MSELoss()")
+    ('mse', '')
+    """
+    text = named if isinstance(named, str) else ""
+    bare = re.sub("[^a-z0-9]", "", text.lower().rpartition(".")[2]).removesuffix("loss")
+    known = next((loss for loss, names in LOSSES.items() if bare in names.split()), None)
+    if given is None:
+        return known, loss_unknown(text) if text and known is None else ""
+    differs = known is not None and given in LOSSES and given != known
+    return given, loss_differs(text, given) if differs else ""

@@ -73,12 +73,12 @@ def origin_of(config: pytest.Config, run: Run) -> Origin:
     """Where the audit of a run comes from; digests of files only where it is written to one."""
     settings, written = run.settings, "report" in run.settings.texts
     paths = [Path(job.path) for job in run.plan.jobs if not job.skip] + run.controls.paths
-    paths += [path for path, _ in run.twins if path not in paths]
+    paths += [path for path, *_ in run.twins if path not in paths]
     found = {name: known for name in PACKAGES if (known := _version(name))}
     shown = {option.name for option in OPTIONS if option.role == "shows"}
     options = {name: texts for name, texts in settings.texts.items() if name not in shown}
     if settings.cwd != settings.root:  # paths start at the root folder
-        for name in ("checkpoint", "log", "frozen", "bp", "expect"):
+        for name in ("checkpoint", "log", "trace", "frozen", "bp", "expect"):
             given = [(text, settings.path(name, text)) for text in options.get(name, ())]
             options[name] = tuple(
                 str(path) if path.parent.is_dir() else text for text, path in given

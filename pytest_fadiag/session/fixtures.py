@@ -114,7 +114,9 @@ class DiagnosticUnderTest:
             headline += (
                 "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
             )
-        settle(self._node, self.outcome, text_of(self.report, keys), headline, changed)
+        node = self._node if self.outcome is Outcome.FAILED else None
+        text = text_of(self.report, keys, node)
+        settle(self._node, self.outcome, text, headline, changed)
 
 
 def as_job(run: Run, value: object) -> Job:
@@ -150,7 +152,7 @@ def jobs_of(run: Run, node: Any) -> list[Job]:
         settings.texts.get("checkpoint") if "seeds" in keywords else None
     )
     if paths is None:
-        jobs = [job for job in run.plan.named if job.kind == "checkpoint"]
+        jobs = [job for job in run.plan.named if job.kind != "log"]
     else:
         typed = "checkpoint" not in keywords and "checkpoint" in settings.typed
         base, what = settings.cwd if typed else settings.root, f"@pytest.mark.{MARKER}: checkpoint"

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebackNative
 
-from ..judge.diagnostics import Finding, Status
+from ..judge.diagnostics import Finding, Status, select
 from ..judge.errors import AuditError, AuditFailure
 from ..judge.report import Report
 from ..judge.words import one_line, printable
@@ -28,7 +28,7 @@ EXPECTED: pytest.StashKey[Keys | None] = pytest.StashKey()
 CACHED: pytest.StashKey[bool] = pytest.StashKey()
 MARGIN: pytest.StashKey[Margin] = pytest.StashKey()
 TOLD: pytest.StashKey[dict[str, str]] = pytest.StashKey()
-"""By the text of an error the test that told it first."""
+"""By the text of an error, or the id of a network that failed, the test that told it first."""
 ROW, MARGIN_ROW = "fa_row", "fa_margin"
 """The attributes of a test report that carry what it found as plain values, also from xdist's
 workers.
@@ -74,22 +74,27 @@ def settle(
         raise AuditFailure(text, headline)
 
 
-def text_of(report: Report, keys: Sequence[str]) -> str:
-    """What a failing test shows: its own diagnostic in full, one line for each other one, and the
-    verdict.
+def text_of(report: Report, keys: Sequence[str], node: pytest.Item | None = None) -> str:
+    """What a failing test shows: its own diagnostic, with what to write in the paper.
+
+    The first one of a network adds the numbers by state and how the others came out.
     """
-    seed = "" if report.seed is None else f", seed {report.seed}"
-    others = [
-        f"({f.key}) {f.name}: {f.outcome}: {f.headline}"
-        for f in report.findings
-        if f.key not in keys
-    ]
-    lines = [
-        f"{one_line(report.method_name)}{seed}",
-        *map(report.lines, keys),
-        *map(one_line, others),
-    ]
-    return "\n".join([*lines, f"VERDICT: {report.verdict}"])
+    told = node.config.stash.setdefault(TOLD, {}) if node else {}
+    again = node is not None and told.setdefault(node.stash[JOB].id, node.nodeid) != node.nodeid
+    lines: list[str] = []
+    others: list[str] = []
+    plain: dict[str, list[str]] = {}
+    for f in report.findings:
+        said = one_line(f"({f.key}) {f.outcome}: {f.headline}")
+        if f.key in keys:
+            numbers = [] if again or f.error else select([f.key])[0].table(report)
+            lines += [f"{said}. {f.explanation}".strip(), *(f"    {line}" for line in numbers)]
+        elif f.exact and (f.fired or not f.causes):
+            plain.setdefault(f.status.value, []).append(f"({f.key})")
+        else:
+            others.append(said)
+    others += ["; ".join(f"{', '.join(same)}: {status}" for status, same in plain.items())]
+    return "\n".join(lines if again else [*lines, *filter(None, others)])
 
 
 def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

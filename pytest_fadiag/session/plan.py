@@ -20,13 +20,14 @@ from ..judge.protocol import PROTOCOLS
 from ..judge.words import one_line
 from ..load.logs import records_credit
 from ..load.names import identify, is_checkpoint, is_log, model_file
+from ..load.traces import fields_of, is_trace
 from .settings import Settings
 
 SEED_MARGIN = "seed-margin"
 """The name of the test of a method over its seeds."""
 MARGIN = "frozen-margin"
-Kind = Literal["checkpoint", "log"]
-KINDS: tuple[Kind, ...] = ("checkpoint", "log")
+Kind = Literal["checkpoint", "log", "trace"]
+KINDS: tuple[Kind, ...] = ("checkpoint", "log", "trace")
 Expand = Callable[[Path, Kind], list[str]]
 
 
@@ -72,7 +73,7 @@ def real_files(path: Path, kind: Kind) -> list[str]:
     """The file itself, else the network or the files of the folder, else those that the glob
     matches.
     """
-    fits = is_checkpoint if kind == "checkpoint" else is_log
+    fits = {"checkpoint": is_checkpoint, "log": is_log, "trace": is_trace}[kind]
     if path.is_dir():
         model = model_file(path) if kind == "checkpoint" else None
         found = [file for file in path.iterdir() if fits(file)] if model is None else [model]
@@ -83,7 +84,7 @@ def real_files(path: Path, kind: Kind) -> list[str]:
         found = [
             match
             for match in matches
-            if match.is_dir() is False and (kind == "log" or is_checkpoint(match))
+            if match.is_dir() is False and (kind != "checkpoint" or is_checkpoint(match))
         ]
         found += [
             model
@@ -97,7 +98,7 @@ def real_files(path: Path, kind: Kind) -> list[str]:
 
 
 def diagnostics_for(
-    settings: Settings, kind: Kind = "checkpoint", credit: bool = False
+    settings: Settings, kind: Kind = "checkpoint", credit: bool = False, control: bool = False
 ) -> tuple[Diagnostic, ...]:
     """Which diagnostics run: a published form or an explicit list literally, else by what was
     supplied.
@@ -108,7 +109,7 @@ def diagnostics_for(
         return select(settings.diagnostics)
     credit = credit or (settings.setup.credit is not None and kind == "checkpoint")
     return default_diagnostics(
-        control="frozen" in settings.texts, credit=credit, partial=kind == "log"
+        control=control or "frozen" in settings.texts, credit=credit, partial=kind == "log"
     )
 
 
@@ -158,8 +159,12 @@ def make_jobs(
     jobs = []
     for file, (seed, skip) in found.items():
         method, own = identify(Path(file))
+        held = fields_of(Path(file)) if kind == "trace" else {}
         names = diagnostics_for(
-            settings, kind, credit=kind == "log" and not skip and credited(Path(file))
+            settings,
+            kind,
+            credit="a_1" in held or (kind == "log" and not skip and credited(Path(file))),
+            control="control_outputs" in held,
         )
         jobs.append(
             Job(
@@ -250,8 +255,12 @@ class Typed(msgspec.Struct):
         ids = (name, Path(os.path.relpath(path, settings.root)).as_posix())
         known = [*named, *self.extras]
         job = next((job for job in known if job.id in ids or job.path == path), None)
-        if job is None and is_checkpoint(Path(path)) and expand(Path(path), "checkpoint"):
-            (job,) = make_jobs(settings, [path], settings.cwd, name, known=known, expand=expand)
+        kind: Kind = "trace" if path.endswith(".npz") else "checkpoint"
+        fits = kind == "trace" or is_checkpoint(Path(path))
+        if job is None and fits and expand(Path(path), kind):
+            (job,) = make_jobs(
+                settings, [path], settings.cwd, name, kind, known=known, expand=expand
+            )
             self.extras.append(job)
         if job is not None:
             unknown = [test for test in tests if get(test) is None]
@@ -278,7 +287,7 @@ def make_plan(
     ``controls`` are the files of --fa-frozen: they are not audited unless an argument names them.
     """
     named: list[Job] = []
-    naming, read = {"checkpoint", "log"} & settings.typed, Typed()
+    naming, read = {*KINDS} & settings.typed, Typed()
     texts = {kind: settings.texts.get(kind, ()) for kind in KINDS}
     if "seeds" in settings.typed and any(texts.values()) and "{seed}" not in str(texts):
         raise AuditError(
@@ -332,7 +341,9 @@ def make_plan(
             f"{jobs[0].path}"
         )
     if settings.only and not (jobs or margins):
-        raise AuditError("--fa-only: nothing to audit is named; add --fa-checkpoint or --fa-log")
+        raise AuditError(
+            "--fa-only: nothing to audit is named; add --fa-checkpoint, --fa-log or --fa-trace"
+        )
     if settings.shard is not None:
         part, parts = settings.shard
         if parts > len(jobs):

@@ -29,6 +29,7 @@ from ..load.controls import Controls, parse_controls
 from ..load.logs import read_log
 from ..load.names import identify
 from ..load.specs import check_factory, is_factory
+from ..load.traces import is_trace
 from ..show.audit import Keys
 from .expect import Expectations, check_update
 from .files import check_destinations
@@ -68,7 +69,7 @@ class Run:
             )
             check_destinations(settings, self.plan, self.controls, self.registry.outputs())
         setup = settings.setup
-        specs = {"--fa-model": setup.model, "--fa-credit": setup.credit, "--fa-data": setup.data}
+        specs = {**setup.factories, "data": setup.data}
         torchvision = str(setup.model).startswith("torchvision:")
         if setup.model and not torchvision and not is_factory(str(setup.model)):
             raise AuditError(
@@ -76,9 +77,9 @@ class Run:
                 f"{setup.model!r}"
             )
         factories = {
-            name: str(spec)
+            f"--fa-{name}": str(spec)
             for name, spec in specs.items()
-            if spec and is_factory(str(spec)) and not torchvision
+            if is_factory(str(spec)) and not str(spec).startswith("torchvision:")
         }
         if (
             factories or setup.unsafe
@@ -109,7 +110,8 @@ class Run:
     ) -> Report:
         """The report of a checkpoint or log."""
         path, protocol = Path(job.path), self.settings.protocol
-        if job.kind == "checkpoint":
+        if job.kind != "log":
+            twins = [(path, seed) for path, seed, kind in self.twins if kind == job.kind]
             return self.auditor.report(
                 path,
                 diagnostics=diagnostics,
@@ -118,8 +120,8 @@ class Run:
                 overrides=overrides,
                 seed=job.seed,
                 protocol=protocol,
-                twins=[path for path, seed in self.twins if seed == job.seed]
-                or [path for path, _ in self.twins],
+                twins=[path for path, seed in twins if seed == job.seed]
+                or [path for path, _ in twins],
             )
         log = read_log(path, batch=self.settings.log_batch, columns=self.settings.log_columns)
         chosen, problem = None, ""
@@ -132,16 +134,17 @@ class Run:
         return report.replace(control_problem=problem, seed=seed, protocol=protocol)
 
     @cached_property
-    def twins(self) -> list[tuple[Path, int | None]]:
-        """The BP networks that others are compared with, and their seeds."""
+    def twins(self) -> list[tuple[Path, int | None, str]]:
+        """The BP networks that others are compared with, their seeds, and what they are."""
         if "bp" in self.settings.texts:
             paths = [self.settings.path("bp", value) for value in self.settings.texts["bp"]]
             files = [Path(file) for path in paths for file in real_files(path, "checkpoint")]
             if not files:
                 raise AuditError(f"--fa-bp: no such checkpoint\n  {paths[0]}")
-            return [(file, identify(file)[1]) for file in files]
-        jobs = [one for one in self.plan.named if one.kind == "checkpoint" and not one.skip]
-        return [(Path(one.path), one.seed) for one in jobs if one.method == "bp"]
+            kind = {True: "trace", False: "checkpoint"}
+            return [(file, identify(file)[1], kind[is_trace(file)]) for file in files]
+        jobs = [one for one in self.plan.named if one.kind != "log" and not one.skip]
+        return [(Path(one.path), one.seed, one.kind) for one in jobs if one.method == "bp"]
 
     def over_seeds(self, group: str, reports: Sequence[Report] | None = None) -> SeedReport | str:
         """The margin of a method over its seeds, or why there is none."""

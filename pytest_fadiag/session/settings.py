@@ -63,8 +63,9 @@ class Settings:
         """The settings of a run; what is wrong with one is an error that names it."""
         texts = {option.name: _texts(config, option) for option in OPTIONS}
         typed = frozenset(o.name for o in OPTIONS if config.getoption(o.key, None) is not None)
-        if typed & {"checkpoint", "log"}:  # what is typed replaces all that the ini file names
-            texts |= dict.fromkeys({"checkpoint", "log"} - typed, ())
+        kinds = {"checkpoint", "log", "trace"}
+        if typed & kinds:  # what is typed replaces all that the ini file names
+            texts |= dict.fromkeys(kinds - typed, ())
         if texts["protocol"] and texts["diagnostics"]:
             if len(typed & {"protocol", "diagnostics"}) != 1:
                 raise AuditError(
@@ -101,6 +102,9 @@ class Settings:
                 model=one["model"],
                 stream=one["stream"],
                 credit=one["credit"],
+                loss=one["loss"],
+                task=one["task"],
+                forward=one["forward"],
                 normalize=one["normalize"],
                 batch_size=int(str(one["batch-size"])),
                 device=str(one["device"]),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,6 +26,8 @@ from .plan import SEED_MARGIN
 from .run import Run
 
 DIED = "its worker died"
+PATIENCE = 5.0
+"""Seconds of a measurement before a line tells how far it is."""
 
 
 class Summary:
@@ -39,6 +43,7 @@ class Summary:
         self.margins: dict[str, Margin] = {}
         self.notes: list[str] = []
         self.interrupted = False
+        run.auditor.progress = partial(progress, config)
         in_main = threading.current_thread() is threading.main_thread()
         if (
             in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -133,7 +138,8 @@ class Summary:
             for row in self.audit.rows if verbosity > 0 else ():
                 if row.report is not None:
                     terminalreporter.write_sep("-", row.checkpoint)
-                    writer.line("\n".join(_wrapped(str(row.report), writer.fullwidth - 1)))
+                    width = writer.fullwidth - 1
+                    writer.line("\n".join(_wrapped(row.report.text(width), width)))
             if verbosity >= 0:
                 terminalreporter.write_sep("=", "FA audit")
             write_table(writer, self.audit, self._remarks(), quiet=verbosity < 0)
@@ -189,6 +195,24 @@ class Summary:
                     session.exitstatus = pytest.ExitCode.USAGE_ERROR
         if not self.config.pluginmanager.has_plugin("terminalreporter"):
             print("\n".join(self.notes), file=sys.stderr)
+
+
+def progress(config: pytest.Config, name: str) -> Callable[[int, int], None]:
+    """Tell how far a measurement is, on its own line: after 5 s, then each time twice as late."""
+    began, due = time.monotonic(), PATIENCE
+
+    def tell(done: int, total: int) -> None:
+        nonlocal due
+        reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+        capture: Any = config.pluginmanager.getplugin("capturemanager")
+        taken = time.monotonic() - began
+        if taken >= due and reporter is not None:
+            due = 2 * taken
+            with capture.global_and_fixture_disabled() if capture else nullcontext():
+                samples = f"{done:,} of {max(done, total):,} samples"
+                reporter.write_line(f"measuring {printable(name)}: {samples}, {taken:.0f} s")
+
+    return tell
 
 
 def _interrupt(number: int, frame: Any) -> None:

@@ -15,7 +15,7 @@ from ..judge.diagnostics import Diagnostic, available
 from ..judge.margins import SeedMargin
 from ..judge.protocol import published
 from ..judge.report import Report
-from ..judge.verdict import left_open, sentence
+from ..judge.verdict import AS_GIVEN, TRUSTWORTHY, left_open, sentence
 
 Keys = tuple[str, ...]
 
@@ -55,7 +55,8 @@ class Verdict(str, enum.Enum):
     """What an audit says about one network."""
 
     WALK_BACK = "walk back"
-    TRUSTWORTHY = "trustworthy"
+    TRUSTWORTHY = TRUSTWORTHY
+    AS_GIVEN = AS_GIVEN
     INCOMPLETE = "incomplete"
 
 
@@ -88,7 +89,8 @@ class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """The verdict as a report words it: «needs walk-back: …», «incomplete: …»."""
-        return sentence(self.fired, self.likely, self.undecided)
+        best = self.verdict or Verdict.TRUSTWORTHY
+        return sentence(self.fired, self.likely, self.undecided, best.value)
 
 
 class Row(msgspec.Struct, frozen=True, dict=True):
@@ -146,7 +148,8 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         states = {f.key: report.state(f) for f in judged if not f.fired}
         states |= dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
         undecided = {} if fired else left_open(states)
-        stands = Verdict.INCOMPLETE if undecided else Verdict.TRUSTWORTHY
+        best = Verdict.AS_GIVEN if report.trace else Verdict.TRUSTWORTHY
+        stands = Verdict.INCOMPLETE if undecided else best
         as_expected = None
         if self.expected is not None and (fired or passed):
             due = {key for key in self.expected if key in states or key in fired}

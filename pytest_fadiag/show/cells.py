@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter
 
@@ -12,11 +13,9 @@ from ..judge.diagnostics import Column, columns
 from ..judge.margins import SeedVerdict
 from ..judge.words import fraction, one_line
 from .audit import Audit, Margin, Outcome, Row
-from .words import margin_words, tone, words
+from .words import margin_words, rule, score_name, tone, words
 
-ACCURACY = Column("acc", lambda report: report.headline_acc, fraction, 0)
-"""The number that belongs to no diagnostic."""
-NONE = "–"
+NONE, FIRED, EXEMPTED = "–", "✗", "^"
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -49,13 +48,16 @@ class Table(msgspec.Struct, frozen=True):
     """The lines of an audit and the columns of their numbers."""
 
     columns: tuple[Column, ...]
+    limits: tuple[str, ...]
+    """Above the number that decides, the letter of its diagnostic and when it fires: «a >50×»."""
     lines: tuple[Line, ...]
 
 
 def table_of(audit: Audit) -> Table:
     """Each method's rows, then its mean over seeds with the verdict on its margin."""
-    keys = {diagnostic.key for diagnostic in audit.diagnostics}
-    shown = (ACCURACY, *(column for column in columns() if column.key in keys))
+    asked = {diagnostic.key: diagnostic for diagnostic in audit.diagnostics}
+    score = Column(score_name(audit.reports), lambda report: report.headline_acc, fraction, 0)
+    shown = (score, *(column for column in columns() if column.key in asked))
     alike = Counter((row.method, row.seed, row.partial) for row in audit.rows)
     groups: dict[str, list[Row]] = {}
     for row in audit.rows:
@@ -70,8 +72,14 @@ def table_of(audit: Audit) -> Table:
             lines.append(_row(shown, row, one_line(name)))
         lines += _over_seeds(shown, one_line(group), rows, margins.get(group))
     filled = [n for n in range(len(shown)) if any(line.numbers[n].text != NONE for line in lines)]
+    last = {column.key: column for column in shown if column.key}
+    limits = {}
+    for key in last:
+        short = re.split(r"(?=[<>≤])|,", rule(asked[key], audit))[1:2]
+        limits[key] = f"{key} {short[0].replace(' ', '')}" if short else ""
     return Table(
         tuple(shown[n] for n in filled),
+        tuple(limits[c.key] if last.get(c.key) is c else "" for c in (shown[n] for n in filled)),
         tuple(
             msgspec.structs.replace(line, numbers=tuple(line.numbers[n] for n in filled))
             for line in lines
@@ -102,7 +110,7 @@ def _row(shown: tuple[Column, ...], row: Row, name: str) -> Line:
         text = column.text(report) if column.text else column.show(value)
         numbers.append(
             Cell(
-                text + "^" * exempted,
+                text + FIRED * fired + EXEMPTED * exempted,
                 "red" if fired else "",
                 sort=value if math.isfinite(value) else None,
                 hint=finding.headline if finding and decides else "",
@@ -112,8 +120,8 @@ def _row(shown: tuple[Column, ...], row: Row, name: str) -> Line:
     epochs = {key: f"{key}{':' * (len(key) > 1)}{n}" for key, n in row.first_fired.items()}
     first = [text if key in status.fired else f"({text})" for key, text in epochs.items()]
     said, seed = words(status), "" if row.seed is None else str(row.seed)
-    judged = status.verdict is not None
-    verdict = Cell(said, tone(status), hint=status.sentence if judged else "", marked=judged)
+    hint = "" if status.verdict is None else status.sentence
+    verdict = Cell(said, tone(status), hint=hint)
     return Line(name, seed, tuple(numbers), verdict, " ".join(first), row)
 
 
@@ -132,8 +140,7 @@ def _over_seeds(
         failed = margin.margin and margin.margin.verdict is SeedVerdict.FIRE
         bad = failed or margin.as_expected is False or margin.outcome is Outcome.ERROR
         short = margin_words(margin, bounds=False)
-        known = margin.margin is not None
-        verdict = Cell(margin_words(margin), "red" if bad else "", short=short, marked=known)
+        verdict = Cell(margin_words(margin), "red" if bad else "", short=short)
     count = margin.margin.seeds if margin and margin.margin else len(reports)
     cells = numbers if means else [Cell()] * len(shown)
     return [Line(name, f"n={count}", tuple(cells), verdict)]
@@ -145,7 +152,7 @@ def _mean(column: Column, values: list[float | None]) -> Cell:
     if not known or len(known) < len(values):
         return Cell()
     mean, sd = statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0
-    short = f"{mean:.3g}" if column.text else column.show(mean)
+    short = f"{mean:.1f}" if column.text else column.show(mean)
     if "e" in short or not sd:
         return Cell(f"{short} ± {column.show(sd).lstrip('+') if sd else 0}", short=short, sort=mean)
     first = -math.floor(math.log10(float(f"{sd:.1e}")))

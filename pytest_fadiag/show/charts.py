@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import Any, Literal
 
 import msgspec
@@ -14,10 +15,18 @@ from ..judge.records import Credit, Epoch, SiteState
 from ..judge.report import Report
 from ..judge.words import limit, one_line
 from .audit import Row
+from .words import score_name
 
 COLOURS = ("#2a78c2", "#b5821d", "#1a9873", "#b864a0", "#4aa8d8", "#8a63d2", "#7d8b1f", "#a0705a")
 """Of methods, in their order; readable on light and dark."""
 FIRED = "#d6453d"
+TITLES = {
+    "c": "cross-batch cosine",
+    "d": "margin, pp",
+    "e": "depth utility, pp",
+    "g": "network − linear, pp",
+}
+"""What the numbers of diagnostics are."""
 LARGEST = 1e300
 """Beyond this a number is drawn as infinite."""
 Values = tuple[float | None, ...]
@@ -99,15 +108,12 @@ def gradients(rows: Sequence[Row]) -> Chart:
 
 
 def probes(rows: Sequence[Row]) -> Chart:
-    """(e): the accuracy of a linear probe at every state, with its null and the control's."""
+    """(e): the score of a linear probe at every state, with its null."""
     series = _overlay(rows, lambda report: _curve(report.probe_accuracies or ()), "e")
     series += _overlay(
         rows, lambda r: _curve(r.depth.null_probes, role="null") if r.depth else None
     )
-    controls = _overlay(
-        rows, lambda r: _curve(r.control.probes, role="control") if r.control else None
-    )
-    return Chart("(e) linear probe accuracy", series + controls)
+    return Chart(f"(e) linear probe {_score(rows)}", series)
 
 
 def gamma(rows: Sequence[Row]) -> Chart:
@@ -164,9 +170,9 @@ def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
         else methods
     )
     ends = (-0.5, len(names) - 0.5)
-    unit = diagnostic.columns[-1].title if diagnostic.columns else "value"
+    what = TITLES.get(diagnostic.key)
     return Chart(
-        f"{diagnostic.label}: {unit}",
+        f"({diagnostic.key}) {what}" if what else diagnostic.label,
         tuple(series),
         tuple(
             Series(name=name, xs=ends, ys=(value, value), role="limit")
@@ -177,16 +183,56 @@ def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
     )
 
 
+def against_score(rows: Sequence[Row]) -> Chart:
+    """Γ at each block of a network against the network's score."""
+
+    def curve(report: Report) -> Series | None:
+        credit, score = report.credit, report.headline_acc
+        if credit is None or score is None or not credit.sites:
+            return None
+        ys = [g for site, g in zip(credit.sites, credit.gamma, strict=True) if site != "h_0"]
+        return _curve(ys, xs=(score,) * len(ys))
+
+    return Chart("Γ at each block", _overlay(rows, curve), x=_score(rows))
+
+
+def trained_and_frozen(rows: Sequence[Row]) -> Chart:
+    """The score with frozen random blocks and with trained ones."""
+
+    def curve(report: Report) -> Series | None:
+        known = None not in (report.frozen_baseline_acc, report.headline_acc)
+        return _curve((report.frozen_baseline_acc, report.headline_acc)) if known else None
+
+    ticks = ("frozen random blocks", "trained blocks")
+    return Chart(_score(rows), _overlay(rows, curve), x="", ticks=ticks)
+
+
+def _score(rows: Sequence[Row]) -> str:
+    name = score_name([row.report for row in rows if row.report])
+    return name.replace("acc", "accuracy")
+
+
 def training(rows: Sequence[Row]) -> list[Chart]:
-    """‖h_L‖, ‖g‖ of the deepest logged layer, accuracy and cosine over epochs."""
+    """‖h_L‖, ‖g‖ of the deepest logged layer, accuracy and cosine over epochs.
+
+    With the score: the mean control of each method, and that of BP where no log has it.
+    """
     reports = [row.report for row in rows if row.report and row.report.log]
     floors = {report.thresholds.g_norm_floor: "floor" for report in reports}
     ceilings = {report.thresholds.stability_drift_ceiling: "ceiling" for report in reports}
-    controls = {r.frozen_baseline_acc: "control" for r in reports if r.frozen_baseline_acc}
+    controls: dict[str, list[float]] = {}
+    for report in reports:
+        if report.frozen_baseline_acc is not None:
+            controls.setdefault(report.method_name, []).append(report.frozen_baseline_acc)
+    means = {round(fmean(known), 3): f"control of {name}" for name, known in controls.items()}
+    bp = [row.report for row in rows if row.report and row.method == "bp"]
+    best = [report.headline_acc for report in bp if report.headline_acc is not None]
+    if best and not any(report.log for report in bp):
+        means[round(fmean(best), 3)] = "BP"
     wanted: list[tuple[str, Callable[[Epoch], Sequence[float | None]], bool, dict[float, str]]] = [
         ("‖h_L‖", lambda epoch: epoch.residual_norms, True, {}),
-        ("‖g‖ of the deepest layer", lambda epoch: epoch.bp_grad_norms, True, floors),
-        ("accuracy", lambda epoch: (epoch.headline_acc,), False, controls),
+        ("‖g‖, deepest layer", lambda epoch: epoch.bp_grad_norms, True, floors),
+        (_score(rows), lambda epoch: (epoch.headline_acc,), False, means),
         ("(c) cosine", lambda epoch: (epoch.cross_batch_stability,), False, ceilings),
     ]
     charts = []
@@ -201,16 +247,19 @@ def training(rows: Sequence[Row]) -> list[Chart]:
             return _curve(last, xs=xs, fired=()) if len(epochs) > 1 else None
 
         series = _overlay(rows, curve)
-        limits = (_level(f"{name} {limit(value)}", value, series) for value, name in levels.items())
+        role: Role = "control" if levels is means else "limit"
+        limits = [
+            _level(f"{name} {limit(value)}", value, series, role) for value, name in levels.items()
+        ]
         charts.append(Chart(title, series, tuple(limits), log=log, x="epoch"))
     return [chart for chart in charts if chart.series]
 
 
-def charts_for(rows: Sequence[Row], diagnostic: Diagnostic) -> list[Chart]:
+def charts_for(rows: Sequence[Row], diagnostic: Diagnostic, points: bool = True) -> list[Chart]:
     """What shows one diagnostic for these networks; a chart without a number is left out."""
     curves = {"a": [norms], "b": [gradients], "e": [probes], "f": [gamma, nudge]}
     found = [draw(rows) for draw in curves.get(diagnostic.key, [])]
-    if diagnostic.key not in ("a", "b", "f") and len(rows) > 1:
+    if diagnostic.key not in ("a", "b", "f") and points:
         found.append(findings(rows, diagnostic))
     return [chart for chart in found if chart.series]
 
@@ -228,10 +277,10 @@ def _credit(credit: Credit, ys: Sequence[float], **rest: Any) -> Series:
     return _curve(ys, xs=xs, fired=fired, **rest)
 
 
-def _level(name: str, value: float, series: Sequence[Series]) -> Series:
+def _level(name: str, value: float, series: Sequence[Series], role: Role = "limit") -> Series:
     """A horizontal line across all series."""
     xs = [x for one in series for x in one.xs] or [0.0]
-    return Series(name=name, xs=(min(xs), max(xs)), ys=(value, value), role="limit")
+    return Series(name=name, xs=(min(xs), max(xs)), ys=(value, value), role=role)
 
 
 def _overlay(

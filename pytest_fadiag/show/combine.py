@@ -14,7 +14,7 @@ from .audit import Audit, Keys, Margin, Outcome, Row, decide, united
 from .compare import compare
 
 SAME_OPTIONS = (
-    *("checkpoint", "log", "seeds", "model", "stream", "normalize", "frozen"),
+    *("checkpoint", "log", "trace", "seeds", "model", "stream", "normalize", "frozen"),
     *("diagnostics", "protocol", "credit"),
 )
 """Options that the parts of one audit share; data and thresholds are compared by rows."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..files import write_atomically
 from ..judge.diagnostics import DIAGNOSTICS
@@ -17,12 +20,13 @@ from .charts import (
     COLOURS,
     FIRED,
     Chart,
+    against_score,
     findings,
     gamma,
     gradients,
     norms,
-    nudge,
     probes,
+    trained_and_frozen,
     training,
 )
 
@@ -31,114 +35,135 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1.5, 2)))
+MARKERS = "osD^vPX*"
 LOOKS: dict[str, dict[str, Any]] = {
-    "network": {"lw": 1.2, "marker": "o", "ms": 2.5},
-    "null": {"lw": 0.9, "ls": ":"},
-    "control": {"lw": 0.9, "ls": "--", "alpha": 0.6},
-    "limit": {"lw": 0.9, "ls": "--", "color": FIRED},
+    "network": {"lw": 1.0, "ms": 3.0},
+    "null": {"lw": 0.9, "ls": ":", "marker": ""},
+    "control": {"lw": 0.9, "ls": "-.", "color": "grey", "marker": ""},
+    "limit": {"lw": 0.9, "ls": "--", "color": FIRED, "marker": ""},
 }
+FAILS: dict[str, Any] = {"marker": "s", "ls": "", "ms": 6.5, "mfc": "none", "mec": FIRED}
+PLAIN = (-50, -15, -5, 0, 5, 15, 50)
+"""The ticks of a wide range of pp."""
 METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 """What would make two files of the same figure differ."""
+SIZES = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize")
 STYLE: dict[Any, Any] = {
-    "font.size": 8.0,
-    "axes.titlesize": 8.0,
+    **dict.fromkeys((*SIZES, "legend.fontsize"), 8.0),
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "pdf.fonttype": 42,
 }
 MOST_MARKERS = 20
-PANEL, LARGE_PANEL = (2.4, 1.7), (3.4, 2.6)
-"""Inches of one chart, in a figure with a row per method and in others."""
+WIDE = 40.0
+"""From this range on, pp are drawn on a scale that is linear near 0 alone."""
 
 
-def figures(audit: Audit) -> dict[str, Figure]:
-    """The figures that there are numbers for.
+def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
+    """The figures that there are numbers for, ``width`` inches wide, with text of 8 pt.
 
-    ``audit`` has (a) to (d) with one row per method, ``rescue`` the curves over epochs,
-    ``depth`` (e), ``credit`` (f).
+    ``hero`` has Γ against accuracy and the score with frozen blocks, ``audit`` all diagnostics,
+    ``rescue`` the curves over epochs; ``depth`` (e) and ``credit`` (f) have a panel per method.
     """
     rows, methods = [row for row in audit.rows if row.report is not None], dict[str, list[Row]]()
     for row in rows:
-        methods.setdefault(row.method, []).append(row)
-    drift, margin, depth = (next(d for d in DIAGNOSTICS if d.key == key) for key in "cde")
-    audited = [
-        [norms(own), gradients(own), findings(own, drift), findings(own, margin)]
-        for own in methods.values()
-    ]
-    curves = training(rows)
-    grids = {
-        "rescue": [curves[:2], curves[2:]] if len(curves) > 2 else [curves],
-        "depth": [[probes(rows), findings(rows, depth)]],
-        "credit": [[gamma(rows), nudge(rows)]],
+        methods.setdefault(one_line(row.method), []).append(row)
+    numbers = [findings(rows, own) for own in DIAGNOSTICS if own.key in "cdeg"]
+
+    def panels(draw: Callable[[Sequence[Row]], Chart]) -> list[Chart]:
+        return [
+            msgspec.structs.replace(draw(own), title=name)
+            for name, own in methods.items()
+            if draw(own).series
+        ]
+
+    hero = [against_score(rows), trained_and_frozen(rows)]
+    grids: dict[str, tuple[int, list[Chart], str]] = {
+        "hero": (2, hero if all(chart.series for chart in hero) else [], ""),
+        "audit": (3, [c for c in (norms(rows), gradients(rows), *numbers) if c.series], ""),
+        "rescue": (3, training(rows)[:3], ""),
+        "depth": (4, panels(probes), probes(rows).title),
+        "credit": (4, panels(gamma), gamma(rows).title),
     }
-    drawn = {"audit": figure(audited, list(methods))} if methods else {}
-    return drawn | {
-        name: figure(grid) for name, grid in grids.items() if any(c.series for c in grid[0])
+    return {
+        name: figure(charts, list(methods), width, across, said)
+        for name, (across, charts, said) in grids.items()
+        if charts
     }
 
 
-def figure(grid: Sequence[Sequence[Chart]], names: Sequence[str] = ()) -> Figure:
-    """One figure: charts in rows, which have names or the methods are in a legend above them."""
+def figure(
+    charts: Sequence[Chart], methods: Sequence[str], width: float, across: int, said: str = ""
+) -> Figure:
+    """One figure; where its panels are methods, ``said`` is what all of them show."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    across = max(map(len, grid))
-    width, height = PANEL if names else LARGE_PANEL
+    down = math.ceil(len(charts) / across)
+    across = min(len(charts), across)
+    everything = [one for chart in charts for one in (*chart.series, *chart.limits)]
+    own = [n for n in methods if not said and any(one.name == n for one in everything)]
+    samples = {_label(n): _stroke(methods.index(n)) | {"lw": 1.0, "ms": 3.0} for n in own}
+    shown = {"null": "re-initialised blocks", "limit": "threshold"}
+    roles = {one.role for one in everything}
+    samples |= {shown[role]: {"color": "grey", **LOOKS[role]} for role in shown if role in roles}
+    if any(one.low and one.line for one in everything):
+        samples["null, 95 %"] = {"color": "grey", "lw": 5, "alpha": 0.3}
+    if any(one.fired for one in everything):
+        samples["fails"] = FAILS
+    columns = max(1, int(width / 1.35))
+    lines = math.ceil(len(samples) / columns)
+    height = down * (0.4 + 0.58 * width / across) if across > 1 else 0.4 * width
     with matplotlib.rc_context(STYLE):
-        drawn = Figure(figsize=(width * across, height * len(grid) + 0.6), layout="constrained")
-        axes = drawn.subplots(len(grid), across, squeeze=False)
-        for number, (line, places) in enumerate(zip(grid, axes, strict=True)):
-            for column, (chart, place) in enumerate(zip(line, places, strict=False)):
-                column_charts = (
-                    [other[column] for other in grid] if names and chart.log else [chart]
-                )
-                spans = [other.span for other in column_charts]
-                draw(chart, place, (min(low for low, _ in spans), max(high for _, high in spans)))
-            if names:
-                places[0].set_ylabel(_label(names[number]), fontweight="bold")
-            for place in places[len(line) :]:
-                place.set_axis_off()
-        charts = [chart for line in grid for chart in line]
-        everything = [one for chart in charts for one in (*chart.series, *chart.limits)]
-        methods = {one.name: one.colour for one in everything if one.role == "network"}
-        samples = {_label(name): _stroke(colour) for name, colour in methods.items() if not names}
-        roles = {one.role for one in everything}
-        said = {"null": "re-initialised blocks", "control": "control", "limit": "threshold"}
-        samples |= {said[role]: {"color": "grey", **LOOKS[role]} for role in said if role in roles}
-        if any(one.fired for one in everything):
-            samples["fails"] = {"marker": "s", "color": FIRED, "ls": "", "ms": 4}
+        drawn = Figure(figsize=(width, height + 0.17 * lines + 0.1), layout="constrained")
+        places = list(drawn.subplots(down, across, squeeze=False).flat)
+        spans = [chart.span for chart in charts]
+        for at, (chart, place) in enumerate(zip(charts, places, strict=False)):
+            both = (min(low for low, _ in spans), max(high for _, high in spans))
+            _draw(chart, place, both if said else spans[at], methods, chr(ord("A") + at))
+        for place in places[len(charts) :]:
+            place.set_axis_off()
+        if said:
+            drawn.supylabel(_label(said), fontsize=8.0)
         handles = [Line2D([], [], **look) for look in samples.values()]
-        columns = min(len(samples), 2 * across)
         drawn.legend(handles, list(samples), loc="outside upper left", ncols=columns, frameon=False)
     return drawn
 
 
-def draw(chart: Chart, axes: Axes, span: tuple[float, float]) -> None:
+def _draw(
+    chart: Chart, axes: Axes, span: tuple[float, float], methods: Sequence[str], letter: str
+) -> None:
     """One chart on its axes; what the axis has no place for is a cross at its edge."""
     low, high = span
-    axes.set_title(_label(chart.title), loc="left")
+    found = re.fullmatch(r"\((\w)\) (.*)", chart.title)
+    own, title = found.groups() if found else (letter, chart.title)
+    axes.set_title(rf"$\bf{{{f'({own})' if found else own}}}$ {_label(title)}", loc="left")
     axes.set_xlabel(_label(chart.x))
     if chart.log:
         axes.set_yscale("log")
+    elif chart.ticks and high - low > WIDE:
+        low, high = 1.2 * low, 1.2 * high
+        axes.set_yscale("symlog", linthresh=5.0)
+        near = [value for value in PLAIN if low < value < high]
+        axes.set_yticks(near, [f"{value}".replace("-", "−") for value in near])
+        axes.minorticks_off()
     axes.set_ylim(low, high)
     axes.grid(axis="y", lw=0.4, alpha=0.4)
     if chart.ticks:
-        turned = sum(map(len, chart.ticks)) > 24
-        axes.set_xticks(range(len(chart.ticks)), [_label(name[:20]) for name in chart.ticks])
-        for name in axes.get_xticklabels():
-            name.set(
-                rotation=30 * turned, ha="right" if turned else "center", rotation_mode="anchor"
-            )
+        many = sum(map(len, chart.ticks)) > 40
+        names = [] if many else [_label(name[:20]) for name in chart.ticks]
+        axes.set_xticks([] if many else range(len(names)), names)
         axes.set_xlim(-0.5, len(chart.ticks) - 0.5)
-    else:
+    elif chart.x in ("epoch", "layer l"):
         axes.locator_params(axis="x", integer=True)
+    labels: list[tuple[float, str, str]] = []
     for one in (*chart.limits, *chart.series):
-        look = {**_stroke(one.colour), **LOOKS[one.role]}
-        if len(one.xs) > MOST_MARKERS:
-            look["marker"] = ""
+        look = {**_stroke(methods.index(one.name) if one.name in methods else 0), **LOOKS[one.role]}
+        look["markevery"] = 1 + len(one.xs) // MOST_MARKERS * 4
         known = [
             (n, x, y) for n, (x, y) in enumerate(zip(one.xs, one.ys, strict=True)) if y is not None
         ]
@@ -146,20 +171,26 @@ def draw(chart: Chart, axes: Axes, span: tuple[float, float]) -> None:
         axes.plot(one.xs, finite, **look if one.line else look | {"ls": ""})
         for index, x, y in known:
             if chart.is_odd(y):
-                edge = high if y > 1 else low
-                axes.plot([x], [edge], "x", color=FIRED, clip_on=False)
+                axes.plot([x], [high if y > 1 else low], "x", color=FIRED, clip_on=False)
             elif index in one.fired:
-                axes.plot([x], [y], "s", color=FIRED, ms=4, zorder=4)
-        if one.role == "limit" and known:
-            _, x, y = known[-1]
-            axes.text(x, y, _label(one.name), fontsize=6, ha="right", va="bottom", color=FIRED)
-        if one.low:
+                axes.plot([x], [y], zorder=4, clip_on=False, **FAILS)
+        if one in chart.limits and known:
+            at = axes.transAxes.inverted().transform(axes.transData.transform(known[-1][1:]))[1]
+            name = re.sub("^(threshold|floor|ceiling) ", "", one.name)
+            labels.append((at, _label(name), look["color"]))
+        if one.low and one.line:
+            axes.fill_between(one.xs, one.low, one.high, color=look["color"], alpha=0.15, lw=0)
+        elif one.low:
             axes.vlines(one.xs, one.low, one.high, color=look["color"], lw=1.6, alpha=0.4)
+    lowest = -1.0
+    for at, name, colour in sorted(labels):
+        lowest = max(at, lowest + 0.13)  # names of close levels keep their distance
+        axes.text(1.02, lowest, name, va="center", color=colour, transform=axes.transAxes)
 
 
-def write_figures(audit: Audit, folder: Path) -> list[str]:
+def write_figures(audit: Audit, folder: Path, width: float = 7.0) -> list[str]:
     """Every figure that there are numbers for, as PNG and PDF; the same audit, the same bytes."""
-    found = figures(audit)
+    found = figures(audit, width)
     if not found:
         raise AuditError("no figures: nothing was measured")
     folder.mkdir(parents=True, exist_ok=True)
@@ -172,11 +203,16 @@ def write_figures(audit: Audit, folder: Path) -> list[str]:
     return []
 
 
-def _stroke(colour: int) -> dict[str, Any]:
-    return {"color": COLOURS[colour % len(COLOURS)], "ls": DASHES[colour % len(DASHES)]}
+def _stroke(number: int) -> dict[str, Any]:
+    """The colour, dashes and marker of a method, the same in all figures of an audit."""
+    looks = {"color": COLOURS, "ls": DASHES, "marker": MARKERS}
+    return {name: held[number % len(held)] for name, held in looks.items()}
 
 
 def _label(text: str) -> str:
-    """A name as matplotlib shows it: no mathematics, and not left out for a leading underscore."""
+    """A name as matplotlib shows it: symbols as mathematics, what a name holds as it is."""
     shown = one_line(text).replace("$", r"\$")
+    shown = re.sub(r"‖([a-z])(?:_([a-zA-Z0-9]))?‖", r"$\\Vert \1_{\2}\\Vert$", shown)
+    shown = re.sub(r"([ΓΔ])", r"$\1$", shown).replace("layer l", r"layer $\ell$")
+    shown = shown.replace("_{l}", r"_{\ell}")
     return f" {shown}" if shown.startswith("_") else shown

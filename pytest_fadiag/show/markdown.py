@@ -18,7 +18,7 @@ RUNS_CODE = ("model", "credit", "forward", "loss", "unsafe-load")
 """Options that name code of the authors: ``fadiag verify`` wants them typed."""
 
 
-PLAIN = re.compile(r"(?:[\w ,.;()%/±−–‖≥=^?+-]|: |< )*")
+PLAIN = re.compile(r"(?:[\w ,.;()%/±−–‖≥≤✗×·→…=^?+-]|: |< )*")
 MARKUP = re.compile(r"(?:^|\W)_|_(?:\W|$)|www|^\d+[.)](?: |$)|^[-+] |^[-=+ ]+$|^ ")
 """Among these characters: emphasis, addresses, lists and rules."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +61,7 @@ OUTPUTS = {
     "html": Output("audit.html", text_file(page)),
     "markdown": Output("audit.md", text_file(markdown)),
     "figures": Output("figures", write_figures),
+    "figures-5.5": Output("figures-5.5", partial(write_figures, width=5.5)),
     "form": Output("form.md", text_file(form)),
     "certificate": Output("certificate", certificate),
 }

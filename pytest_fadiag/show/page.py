@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from .cells import table_of
 from .charts import charts_for, training
 from .json import document
 from .svg import sample, svg
-from .words import fired_counts, headline, legend, notes, rule, setting
+from .words import headline, legend, notes, rule, setting
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,21 +31,9 @@ def page(audit: Audit) -> str:
     )
     table, rows = table_of(audit), [row for row in audit.rows if row.report is not None]
     methods = list(dict.fromkeys(row.method for row in rows))
-    cards = []
-    for diagnostic in audit.diagnostics:
-        fired, answered = fired_counts(audit, diagnostic.key)
-        drawn = [Markup(svg(chart)) for chart in charts_for(rows, diagnostic)]
-        said = {name: getattr(diagnostic, name) for name in ("key", "name", "question")}
-        cards.append(
-            said
-            | {
-                "rule": rule(diagnostic, audit),
-                "fired": fired,
-                "answered": answered,
-                "charts": drawn,
-            }
-        )
-    data = json.dumps(document(audit), allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(document(audit), allow_nan=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
     template = _environment().get_template("page.html")
     return template.render(
         audit=audit,
@@ -57,7 +44,11 @@ def page(audit: Audit) -> str:
         table=table,
         first=any(line.first for line in table.lines),
         methods=[(name, Markup(sample(number))) for number, name in enumerate(methods)],
-        cards=cards,
+        rules={own.key: rule(own, audit) for own in audit.diagnostics},
+        drawn={
+            own.key: [Markup(svg(chart)) for chart in charts_for(rows, own)]
+            for own in audit.diagnostics
+        },
         policy=policy,
         style=Markup(style),
         script=Markup(script),
@@ -67,10 +58,13 @@ def page(audit: Audit) -> str:
 
 def cell(row: Row) -> str:
     """One network as a notebook shows it: no style or script of its own."""
-    return _environment().get_template("network.html").render(line=table_of(Audit((row,))).lines[0])
+    return (
+        _environment()
+        .get_template("network.html")
+        .render(line=table_of(Audit((row,))).lines[0], one=None)
+    )
 
 
-@cache
 def _environment() -> Environment:
     """Templates that escape whatever they are given, invisible characters too."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -79,9 +73,9 @@ def _environment() -> Environment:
     def spelled(value: object) -> object:
         return value if isinstance(value, Markup) else one_line(str(value))
 
-    def charts(row: Row) -> list[Markup]:
-        asked = row.report.asked if row.report else ()
-        own = [chart for diagnostic in asked for chart in charts_for([row], diagnostic)]
+    def charts(row: Row, alone: bool) -> list[Markup]:
+        asked = row.report.asked if row.report and not alone else ()
+        own = [chart for one in asked for chart in charts_for([row], one, points=False)]
         return [Markup(svg(chart)) for chart in (*own, *training([row]))]
 
     environment = Environment(

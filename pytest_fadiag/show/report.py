@@ -30,12 +30,12 @@ class DiagnosticReport(Report, frozen=True, kw_only=True, dict=True):
     >>> report.save("dfa.html")  # doctest: +SKIP
     """
 
-    def plot(self) -> Figure:
-        """A figure of (a) to (d).
+    def plot(self, width: float = 7.0) -> Figure:
+        """A figure of its diagnostics, ``width`` inches wide.
 
         >>> report.plot().savefig("dfa.pdf")  # doctest: +SKIP
         """
-        return figures(self._audit)["audit"]
+        return figures(self._audit, width)["audit"]
 
     def save(self, path: str | Path) -> None:
         """Write the report as .json, .html, .md or .txt, by the ending of the name."""

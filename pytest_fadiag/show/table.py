@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
 import unicodedata
 from collections.abc import Sequence
 
-from ..judge.words import one_line, printable
+from ..judge.words import fold, one_line, printable
 from .audit import Audit
-from .cells import NONE, Cell, Table, table_of
-from .words import headline, legend, margin_words, notes, tone, words
+from .cells import EXEMPTED, FIRED, NONE, Cell, Table, table_of
+from .words import FAILED, about, headline, legend, made, margin_words, notes, tone, words
 
 LONGEST_NAME, SHORTEST_NAME = 24, 8
-LONGEST_VERDICT, SHORTEST_VERDICT = 30, 17
-"""Characters of a verdict that no column takes away; the reason of an error is cut to fewer."""
-ASCII = str.maketrans({"‖": "|", "±": "~", "…": "~", "×": "x", "−": "-", "–": "-", "≥": ">="})
+LONGEST = {"red": 23, "green": 28, "yellow": 28}
+"""Characters of a verdict that no column takes away."""
+ASCII = str.maketrans(
+    {"‖": "|", "±": "~", "…": "~", "×": "x", "−": "-", "–": "-", "≥": ">=", "≤": "<="}
+    | {"✗": "!", "·": "|", "→": ">", "²": "2"}
+)
+MARKS = (FIRED, EXEMPTED)
 
 Text = list[tuple[str, str]]
 """One line in pieces: each with its colour, or bold."""
@@ -28,16 +31,26 @@ def lines(
     quiet: bool = False,
     ascii_only: bool = False,
 ) -> list[Text]:
-    """The table as wide as the terminal, its legend, notes, and the audit in one line.
+    """What was measured, the table as wide as the terminal, legend, notes, the audit in one line.
 
     With ``quiet`` one line per network and margin instead of the table.
     """
-    text = _brief(audit) if quiet else _fitted(table_of(audit), width)
-    below = [*legend(audit), *(f"note: {printable(note)}" for note in (*notes(audit), *more))]
-    for line in [*below, f"FA audit: {headline(audit)}"]:
-        look = "bold" if line.startswith("FA audit: ") else ""
-        text += [[(part, look)] for part in textwrap.wrap(line, width - 1, subsequent_indent="  ")]
+    numbers = made(audit)
+    head = [f"{what}: {said}" for what, said in about(audit).items()]
+    head += [f"numbers: {numbers}"] if numbers else []
+    text = _brief(audit) if quiet else _wrapped(" · ".join(head), width)
+    text += [] if quiet else _fitted(table_of(audit), width)
+    below = [line for line in legend(audit) if not quiet or line != FAILED]
+    for line in [*below, *(f"note: {note}" for note in (*notes(audit), *more))]:
+        text += _wrapped(line, width)
+    text += _wrapped(
+        "; ".join(filter(None, (f"FA audit: {headline(audit)}", numbers))), width, "bold"
+    )
     return [[(_safe(piece, ascii_only), colour) for piece, colour in line] for line in text]
+
+
+def _wrapped(line: str, width: int, look: str = "") -> list[Text]:
+    return [[(part, look)] for part in fold("", [printable(line)], width - 1)] if line else []
 
 
 def table(audit: Audit, width: int = 120) -> str:
@@ -64,8 +77,8 @@ def _fitted(whole: Table, width: int) -> list[Text]:
         shown = sorted(rank[:count])
         text = _lines(whole, shown, short, gap, LONGEST_NAME)
         needed = [
-            min(_width(line[-1][0]), LONGEST_VERDICT if cells.verdict.marked else SHORTEST_VERDICT)
-            for line, cells in zip(text[1:], whole.lines, strict=True)
+            min(_width(line[-1][0].partition(", expected")[0]), LONGEST.get(line[-1][1], 17))
+            for line in text[2:]
         ]
         name = _width(text[0][0][0])
         over = sum(_width(piece) for piece, _ in text[0][:-1]) + max(needed) - width
@@ -74,7 +87,13 @@ def _fitted(whole: Table, width: int) -> list[Text]:
         if over <= 0:
             break
     room = width - sum(_width(piece) for piece, _ in text[0][:-1])
-    return [[*line[:-1], (_cut(line[-1][0], room), line[-1][1])] for line in text]
+    fitted = [[*line[:-1], (_cut(line[-1][0], room), line[-1][1])] for line in text]
+    for at in range(len(whole.lines) - 1, 0, -1):
+        if whole.lines[at - 1].row is None:  # a mean ends its group
+            fitted.insert(at + 2, [])
+    hidden = [column.title for n, column in enumerate(whole.columns) if n not in shown]
+    said = f"hidden at {width} columns: {', '.join(hidden)}"
+    return [*fitted, *(_wrapped(said, width) if hidden else [])]
 
 
 def _brief(audit: Audit) -> list[Text]:
@@ -88,14 +107,21 @@ def _lines(whole: Table, shown: Sequence[int], short: bool, gap: int, longest: i
     first = any(epochs) and len(shown) > (2 if all(epochs) else len(whole.columns) - 1)
     titles = ["method", "seed", *(whole.columns[n].title for n in shown)]
     titles += [*["first fired"] * first, "verdict"]
-    grid = [[Cell(title, "bold") for title in titles]]
+    limits = ["", "", *(whole.limits[n] for n in shown), *[""] * first, ""]
+    grid = [[Cell(text, "bold") for text in line] for line in (limits, titles)]
+    above = ""
     for line in whole.lines:
-        cells = [Cell(_middle(line.name, longest)), Cell(line.seed)]
+        mean = "  mean" if line.numbers[0].text != NONE else "  seeds"
+        name = mean if line.row is None and line.name == above else line.name
+        above = line.name
+        cells = [Cell(_middle(name, longest)), Cell(line.seed)]
         cells += [line.numbers[n] for n in shown]
         grid.append([*cells, *[Cell(line.first or NONE)] * first, line.verdict])
     text: list[Text] = [[] for _ in grid]
     for number, column in enumerate(zip(*grid, strict=True)):
         pieces = [cell.short if short and cell.short is not None else cell.text for cell in column]
+        if any(piece.endswith(MARKS) for piece in pieces):
+            pieces = [piece if piece.endswith(MARKS) else f"{piece} " for piece in pieces]
         widest = max(map(_width, pieces))
         for row, cell, piece in zip(text, column, pieces, strict=True):
             space = " " * (widest - _width(piece))

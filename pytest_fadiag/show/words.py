@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 
 from ..judge.diagnostics import Diagnostic
 from ..judge.margins import SeedVerdict
+from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.words import and_more, limit, one_line, plural
-from .audit import Audit, Margin, Outcome, RowStatus, Verdict
+from .audit import Audit, Margin, Outcome, Row, RowStatus, Verdict
 
-TONES = {Verdict.WALK_BACK: "red", Verdict.TRUSTWORTHY: "green", Verdict.INCOMPLETE: "yellow"}
+TONES = {
+    Verdict.WALK_BACK: "red",
+    Verdict.TRUSTWORTHY: "green",
+    Verdict.AS_GIVEN: "green",
+    Verdict.INCOMPLETE: "yellow",
+}
+SCORES = {"classes": "acc", "regression": "R²", "tokens": "token acc"}
+"""What a task calls its score."""
+FAILS = {
+    "a": "growth > {}×",
+    "b": "‖g_L‖ < {}, also per unit of output error",
+    "c": "cosine > {}",
+    "d": "margin < {} pp",
+    "e": "depth utility < {} pp",
+    "f": "share of aligned blocks ≤ {}",
+    "g": "network − linear readout < {} pp",
+}
+"""When a diagnostic fires."""
+DECIMAL = re.compile(r"(?<![\w.])[+−]?\d+\.\d+(?:e-?\d+)?(?!\w)")
 SHORT_STATES = ("not measured", "not resolved", "not asked for", "likely", "error", "not run")
 """States of a diagnostic that a table says in full; any other is «in doubt»."""
+FAILED = "✗ fails its threshold"
 EXEMPTED = "^ exceeds its threshold; exempted (reason in the report)"
 LIKELY = "? likely, as far as a log tells"
 ENVIRONMENT = {
@@ -54,7 +76,7 @@ def tone(status: RowStatus) -> str:
     """The colour of these words: red, green, yellow, or none for a row that was skipped."""
     if status.verdict is None:
         return "red" if status.errors or status.not_run else ""
-    return TONES[status.verdict]
+    return TONES.get(status.verdict, "yellow")
 
 
 def margin_words(row: Margin, *, bounds: bool = True) -> str:
@@ -86,7 +108,9 @@ def headline(audit: Audit) -> str:
         if verdicts[verdict]
     ]
     logs = sum(row.partial for row in audit.rows)
-    kinds = [(len(audit.rows) - logs, "checkpoint"), (logs, "log")]
+    traces = sum(report.trace for report in audit.reports)
+    files = len(audit.rows) - logs - traces
+    kinds = [(files, "checkpoint"), (traces, "trace"), (logs, "log")]
     audited = " and ".join(plural(number, noun) for number, noun in kinds if number)
     said = [f"{audited}: {', '.join(parts)}"] if audit.rows else []
     if len(audit.rows) == 1:
@@ -111,30 +135,39 @@ def headline(audit: Audit) -> str:
 def legend(audit: Audit) -> list[str]:
     """What the marks of a table mean, as far as they occur, and whether the record is met."""
     statuses = [row.status for row in audit.rows]
-    lines = [LIKELY] if any(set(s.likely) & set(s.fired) for s in statuses) else []
+    lines = [FAILED] if any(s.fired for s in statuses) else []
+    lines += [LIKELY] if any(set(s.likely) & set(s.fired) for s in statuses) else []
     lines += [EXEMPTED] if any(s.exempted for s in statuses) else []
     if any(set(row.first_fired) - set(row.status.fired) for row in audit.rows):
         lines.append("first fired: the epoch; in brackets: passes at the end")
-    compared = [s.as_expected for s in statuses] + [row.as_expected for row in audit.margins]
-    known = [same for same in compared if same is not None]
+    compared = {row.checkpoint: row.status.as_expected for row in audit.rows}
+    compared |= {f"{row.name}::seed-margin": row.as_expected for row in audit.margins}
+    known = [name for name, same in compared.items() if same is not None]
+    differ = [one_line(name) for name in known if not compared[name]]
     options = audit.origin.options if audit.origin else {}
     record = one_line(options.get("expect", ("the record",))[-1].rpartition("/")[2])
-    if known and all(known):
-        lines.append(f"all {len(known)} verdicts match {record}")
+    if differ:
+        count = f"{len(differ)} of {plural(len(known), 'verdict')}"
+        lines.append(f"differs from {record}: {count} ({and_more(differ)})")
     elif known:
-        lines.append(
-            f"differs from {record}: {known.count(False)} of {plural(len(known), 'verdict')}"
-        )
+        lines.append(f"all {len(known)} verdicts match {record}")
     return lines
 
 
 def notes(audit: Audit) -> list[str]:
-    """Remarks on rows, each once with the rows that it holds for, and on the audit as a whole."""
-    names: dict[str, list[str]] = {}
+    """Remarks on rows, one for all that differ in numbers alone, and on the audit as a whole."""
+    alike: dict[str, list[tuple[Row, str]]] = {}
     for row in audit.rows:
         for remark in row.report.remarks if row.report else ():
-            names.setdefault(remark, []).append(row.checkpoint)
-    said = [f"{and_more(rows, 1)}: {remark}" for remark, rows in names.items()]
+            alike.setdefault(DECIMAL.sub("\0", remark), []).append((row, remark))
+    said = []
+    for form, held in alike.items():
+        numbers = zip(*(DECIMAL.findall(remark) for _, remark in held), strict=True)
+        methods = list(dict.fromkeys(row.method for row, _ in held))
+        several = f"{and_more(methods, 9)} ({len(held)} networks)"
+        ends = iter([_range(found) for found in numbers])
+        text = "".join(part + next(ends, "") for part in form.split("\0"))
+        said.append(f"{several if held[1:] else held[0][0].checkpoint}: {text}")
     for name, what in ENVIRONMENT.items():
         values = {str(r.environment[name]) for r in audit.reports if name in r.environment}
         if len(values) > 1:
@@ -147,50 +180,74 @@ def notes(audit: Audit) -> list[str]:
         if value != published.get(name, value)
     }
     said += [f"non-default thresholds: {', '.join(changed)}"] if changed else []
-    cached = sum(row.cached for row in audit.rows)
-    said += [f"{cached} of {plural(len(audit.rows), 'result')} from the cache"] if cached else []
     return [one_line(note) for note in said]
 
 
 def rule(diagnostic: Diagnostic, audit: Audit) -> str:
-    """When a diagnostic fires, in words: «fails if growth > 50×»."""
-    forms = {
-        "a": "growth > {}×",
-        "b": "‖g_L‖ < {}, also per unit of output error",
-        "c": "cosine > {}",
-        "d": "margin < {} pp",
-        "e": "depth utility < {} pp",
-        "f": "share of aligned blocks ≤ {}",
-    }
+    """When a diagnostic fires: «growth > 50×»."""
     limits = {limit(diagnostic.limit(report)) for report in audit.reports}
-    text = forms.get(diagnostic.key, f"{diagnostic.threshold} {{}}")
-    return "fails if " + text.format(" or ".join(sorted(limits)) or "–")
+    text = FAILS.get(diagnostic.key, f"{diagnostic.threshold} {{}}")
+    return text.format(" or ".join(sorted(limits)) or "–")
 
 
-def setting(audit: Audit) -> list[str]:
-    """On which data and by which rules: «data: fashion-mnist …», «fails if growth > 50× · …»."""
-    reports = audit.reports
-    data = list(dict.fromkeys(str(report.inputs) for report in reports if report.inputs))
-    rules = [rule(diagnostic, audit).removeprefix("fails if ") for diagnostic in audit.diagnostics]
+def score_name(reports: Sequence[Report]) -> str:
+    """What the tasks of these reports call their score; «score» where they differ."""
+    tasks = {report.task for report in reports} or {"classes"}
+    return SCORES.get(tasks.pop(), "score") if len(tasks) == 1 else "score"
+
+
+def made(audit: Audit) -> str:
+    """Where the numbers come from: «all 21 measured», «3 of 21 from the cache»."""
+    held = [row.cached for row in audit.rows if row.digest and not row.partial]
+    if not held:
+        return ""
+    cached, count = sum(held), len(held)
+    some = f"all {count} " if count > 1 else ""
+    some = some if cached in (0, count) else f"{cached} of {count} "
+    return some + ("from the cache" if cached else "measured")
+
+
+def about(audit: Audit) -> dict[str, str]:
+    """What was measured: data, network, loss, and the task where that is not classes."""
+    said: dict[str, dict[str, None]] = {"data": {}, "network": {}, "loss": {}, "task": {}}
+    for report in (r for r in audit.reports if r.environment and not r.partial):
+        count = report.score.images if report.score else None
+        pixels = report.inputs is not None and report.inputs.pixels
+        size = plural(count, "image" if pixels else "sample") if count else ""
+        parts = (
+            ", ".join(filter(None, (str(report.inputs or ""), size))),
+            str(report.stream or "given as arrays" * report.trace),
+            report.loss + " (assumed)" * report.loss_assumed,
+            report.task,
+        )
+        for held, text in zip(said.values(), parts, strict=True):
+            held.update({text: None} if text else {})
+    texts = {what: and_more(list(held)) for what, held in said.items() if held}
+    return {what: text for what, text in texts.items() if (what, text) != ("task", "classes")}
+
+
+def setting(audit: Audit) -> dict[str, str]:
+    """The same, and by which rules it was judged."""
     said = {
         "per_block": "per-block growth",
         "cumulative": "cumulative growth",
         "excuse": "known confounds exempted",
         "flag": "nothing exempted",
     }
-    used = dict.fromkeys(
-        name for r in reports for name in (r.thresholds.growth, r.thresholds.confounds)
-    )
-    lines = [f"data: {and_more(data)}"] if data else []
-    lines += [f"a diagnostic fails if: {' · '.join(rules)}"] if reports else []
-    return lines + ([f"settings: {'; '.join(said[name] for name in used)}"] if used else [])
-
-
-def fired_counts(audit: Audit, key: str) -> tuple[int, int]:
-    """In how many rows a diagnostic fired, and how many have an answer."""
-    fired = sum(key in row.status.fired for row in audit.rows)
-    return fired, fired + sum(key in row.status.passed for row in audit.rows)
+    thresholds = [report.thresholds for report in audit.reports]
+    used = dict.fromkeys(name for t in thresholds for name in (t.growth, t.confounds))
+    if not used:
+        return {}
+    rules = " · ".join(f"({d.key}) {rule(d, audit)}" for d in audit.diagnostics)
+    rest = {"fails if": rules, "settings": "; ".join(said[name] for name in used)}
+    return about(audit) | rest
 
 
 def _value(value: float | str) -> str:
     return value if isinstance(value, str) else limit(value)
+
+
+def _range(numbers: Sequence[str]) -> str:
+    """Equal numbers once, others from the least to the largest."""
+    ends = sorted(set(numbers), key=lambda text: float(text.replace("−", "-")))
+    return ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"

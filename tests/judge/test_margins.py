@@ -89,6 +89,38 @@ def test_the_paired_margin_is_that_of_its_formula(number: int, seeds: int, image
     assert made.interval.high == pytest.approx(min(mean + half, 100), abs=1e-5)
 
 
+def test_parts_are_compared_as_outcomes_are() -> None:
+    """One network and three seeds of real-valued parts, paired and not, by the formulas."""
+    rng = random.Random(2)
+    ours, theirs = ([[rng.gauss(m, 0.4) for _ in range(50)] for _ in range(3)] for m in (0.5, -2))
+    scores = [[Score.of_parts(own, "o") for own in side] for side in (ours, theirs)]
+    assert scores[1][0].value == pytest.approx(statistics.fmean(theirs[0]), abs=1e-6)
+    d = [a - b for a, b in zip(ours[0], theirs[0], strict=True)]
+    half = t95(49) * math.sqrt(statistics.variance(d) / 50)
+    made = margin_interval(scores[0][0], scores[1][0])
+    assert made is not None and made.kind == "50 samples, paired"
+    mean = statistics.fmean(d)
+    assert (made.low, made.high) == pytest.approx((100 * (mean - half), 100 * (mean + half)))
+    other = Score.of_parts(theirs[0], "p")
+    unpaired = margin_interval(scores[0][0], other)
+    noise = (statistics.variance(ours[0]) + statistics.variance(theirs[0])) / 50
+    assert unpaired is not None and unpaired.kind == "50 samples, unpaired"
+    assert unpaired.high - unpaired.low == pytest.approx(200 * 1.959964 * math.sqrt(noise))
+    alone = margin_interval(scores[0][0], Score(0.2))
+    assert alone is not None and alone.low < 100 * (scores[0][0].value - 0.2) < alone.high
+    over = margin_of(*scores, 2.0)
+    rows = [
+        [100 * (a - b) for a, b in zip(*p, strict=True)] for p in zip(ours, theirs, strict=True)
+    ]
+    columns = [statistics.fmean(column) for column in zip(*rows, strict=True)]
+    assert over.margin == pytest.approx(statistics.fmean(columns), abs=1e-4)
+    assert over.over_images == pytest.approx(statistics.variance(columns) / 50, rel=1e-5)
+    assert over.interval.high > 100 and over.verdict is SeedVerdict.PASS
+    loose = margin_of(scores[0], [Score(0.2, 50)] * 3, 2.0)
+    own = statistics.fmean(statistics.variance(part) / 50 for part in ours)
+    assert loose.over_images == pytest.approx(2 * 100**2 * own, rel=1e-5)
+
+
 def test_an_unpaired_margin_counts_the_images_once_for_all_seeds() -> None:
     made = margin_of([Score(0.6, 1_000), Score(0.64, 1_000)], [Score(0.5, 500)] * 2, 2.0)
     assert made.over_images == pytest.approx(1e4 * (0.62 * 0.38 / 1_000 + 0.25 / 500))

@@ -67,7 +67,7 @@ def test_everything_that_the_protocol_stores_is_read(save: Save) -> None:
         {"hyper_parameters": {"method": "fa", "width": 9}, "pytorch-lightning_version": "2.5"},
         {"hparams": {"method": "fa", "width": 9}},
         {"hyper_parameters": {"lr": 0.1, "config": {"method": "fa", "width": 9}}},
-        {"args": argparse.Namespace(method="fa", width=9)},
+        {"args": argparse.Namespace(method="fa", width=9, out=Path("runs/fa"))},
         {"config": {"method": "fa", "width": 9}, "args": {"method": "bp"}},
     ],
     ids=["Lightning", "hparams", "a config among them", "Namespace", "config first"],

@@ -243,10 +243,9 @@ def test_a_file_with_x_and_y_or_tensors_by_name(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("x", "y", "said"),
     [
-        (X, Y.float(), r"labels': '\(10,\) float32"),
-        (X, torch.eye(10, dtype=torch.long), r"labels': '\(10, 10\)"),
+        (X, torch.zeros(10, 3, 3), r"labels': '\(10, 3, 3\) float32"),
         (X, Y[:7], r"labels': '\(7,\)"),
-        (X[:0], Y[:0], "expected one class index per sample"),
+        (X[:0], Y[:0], "expected one class index, real target or row of tokens per sample"),
         (np.array(["cat"] * 10), Y, "expected tensors of numbers"),
         (X, np.array(["cat"] * 10), "expected tensors of numbers"),
     ],
@@ -276,6 +275,27 @@ def test_nothing_in_a_file_of_arrays_is_run_or_blown_up(
         archive.writestr("x.npy", bytes(8 << 20))
     with pytest.raises(AuditError, match="declares 8,388,608 bytes"):
         load_data(str(path))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_real_targets_tokens_and_groups(name: str, tmp_path: Path) -> None:
+    for y in (X[:, 0].clone(), X[:, :2].clone()):
+        FILES[name](tmp_path / name, x=X, y=y)
+        assert torch.equal(load_data(name, base=tmp_path).y, y)
+    ids, tokens = (X * 3).to(torch.uint8), torch.where(X > 5, X, -100).to(torch.int32)
+    FILES[name](tmp_path / name, x=ids, y=tokens, groups=Y)
+    data = load_data(name, base=tmp_path).for_checkpoint({"mean": 0.5, "std": 0.5})
+    (x, y), _ = data.batches(6)
+    assert torch.equal(x, 3 * X[:6].long()), "bytes are ids where the targets are tokens"
+    assert y.dtype == torch.long and torch.equal(y, tokens[:6].long())
+    assert torch.equal(EvalBatches(data, 5, flatten=False).groups, Y)
+    plain = DataSet(ids, tokens.long(), name)
+    assert data.digest != plain.digest != DataSet(ids, tokens.long() + 1, name).digest
+    with pytest.raises(AuditError, match="one mean and std per channel"):
+        plain.for_checkpoint({}, "0.5/0.5")
+    FILES[name](tmp_path / name, input_ids=ids, labels=tokens, groups=Y)
+    named = load_data(name, base=tmp_path)
+    assert set(named.x) == {"input_ids"} and torch.equal(named.groups, Y)
 
 
 # --- factories --------------------------------------------------------------------------------
@@ -346,7 +366,9 @@ def test_a_factory_may_return_tensors_by_name(made: str, module: Module) -> None
         ("return [{'a': X, 'y': Y}, {'b': X, 'y': Y}]", "KeyError"),
         ("return (1 / 0 for _ in range(3))", "ZeroDivisionError"),
         ("raise OSError('disk is gone')", "raised OSError: disk is gone"),
-        ("return X, Y.float()", "expected one class index per sample"),
+        ("return X, Y.view(5, 2)", "expected one class index, real target or row of tokens"),
+        ("return {'x': X, 'y': Y, 'groups': Y[:4]}", "groups as whole numbers"),
+        ("return {'x': X, 'y': Y, 'groups': X[:, 0]}", "groups as whole numbers"),
         ("return [('cat', 1)]", "expected tensors of numbers"),
     ],
 )
@@ -436,7 +458,7 @@ def test_constants_that_cannot_be_applied_are_an_error(
 def test_batches_hold_every_sample_once_in_order_and_flat_if_asked() -> None:
     batches = EvalBatches(USUALLY.for_checkpoint({}), 4, flatten=True)
     parts = list(batches)
-    assert len(parts) == 3 and batches.samples == 9
+    assert len(parts) == 3
     assert torch.equal(torch.cat([x for x, _ in parts]), first(USUALLY, size=9).flatten(1))
     assert torch.equal(torch.cat([y for _, y in parts]), batches.labels)
     assert (batches.name, batches.note, batches.inputs) == ("cifar10", "", batches.data.inputs)

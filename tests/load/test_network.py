@@ -22,6 +22,7 @@ from pytest_fadiag.load.network import (
     build_network,
     choose_device,
     left_aside,
+    other_shape,
     wants_flat,
 )
 from pytest_fadiag.load.vision import import_torchvision
@@ -255,6 +256,23 @@ def test_samples_are_flattened_if_the_first_layer_is_as_wide_as_one(
     model: nn.Module, shape: tuple[int, ...], flat: bool
 ) -> None:
     assert wants_flat(model, torch.zeros(shape)) is flat
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "said"),
+    [
+        (nn.Sequential(nn.Linear(784, 4)), (3, 32, 32), "784 values, the data has 3×32×32: "),
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), (1, 28, 28), "3 channels, the data has 1×28×28: "),
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), (784,), "3 channels, the data has 784: "),
+        (nn.Sequential(nn.Linear(32, 4)), (3, 32, 32), ""),
+        (nn.Sequential(nn.Linear(48, 4)), (3, 4, 4), ""),
+        (nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 4)), (3, 4, 5), ""),
+    ],
+)
+def test_data_of_another_shape_is_named(model: nn.Module, shape: Any, said: str) -> None:
+    batches = [(torch.zeros(2, *shape), torch.zeros(2))]
+    assert other_shape(model, batches) == (f"the network takes {said}" if said else "")
+    assert other_shape(model, [({"x": torch.zeros(2, *shape)}, torch.zeros(2))]) == ""
 
 
 def test_a_fingerprint_tells_weights_and_what_was_trained() -> None:

@@ -326,7 +326,7 @@ def test_a_loss_whose_nudge_is_not_resolved_leaves_the_state_to_gamma() -> None:
     def flat(logits: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(logits, y, reduction="none") * 1e-300 + 1
 
-    ours = credit_of(network(), gradient, task=Task(flat))
+    ours = credit_of(network(), gradient, task=Task(loss=flat))
     assert all(map(math.isnan, (*ours.nudge, *(v for draws in ours.random_nudge for v in draws))))
     assert set(ours.state) == {SiteState.ALIGNED}
 

@@ -155,12 +155,12 @@ def test_verify_and_lint_get_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> 
         "pytest_fadiag.verify.verify", lambda *args, **typed: calls.append((args, typed)) or 0
     )
     monkeypatch.setattr("pytest_fadiag.lint.main", lambda paths: calls.append(paths) or 1)
-    words = "verify cert --root a --root b --model m:f --frozen 0.3 --unsafe-load"
+    words = "verify cert --root a --root b --model m:f --loss mse --frozen 0.3 --unsafe-load"
     assert cli.main(words.split()) == 0 and cli.main(["lint", "src"]) == 1
     (args, typed), paths = calls
     assert args == (Path("cert"), [Path("a"), Path("b")]) and paths == ["src"]
     given = {name: value for name, value in typed.items() if value}
-    assert given == {"model": "m:f", "frozen": ["0.3"], "unsafe_load": True}
+    assert given == {"model": "m:f", "loss": "mse", "frozen": ["0.3"], "unsafe_load": True}
 
 
 def test_control_writes_the_network_to_train(

@@ -21,8 +21,8 @@ def test_the_options_are_those_of_the_design() -> None:
     kept = (
         "checkpoint log seeds missing shard only model stream data normalize batch-size frozen bp"
     )
-    kept += " credit device threads log-batch log-columns unsafe-load no-cache diagnostics"
-    kept += " protocol threshold expect update-expect report"
+    kept += " credit loss task forward device threads log-batch log-columns unsafe-load no-cache"
+    kept += " diagnostics protocol threshold expect update-expect report"
     assert set(NAMED) == set(kept.split())
     assert {option.role for option in OPTIONS} == {"names", "measures", "judges", "shows"}
     once = {name for name, option in NAMED.items() if not option.ini}
@@ -49,6 +49,9 @@ def test_the_help_names_defaults_and_diagnostics() -> None:
         ("device", ["auto", "cpu", "cuda", "cuda:3", "mps"], ["gpu", "cuda:", "cuda:x"]),
         ("protocol", ["three", "four"], ["five"]),
         ("credit", ["pkg.mod:function"], ["pkg.mod", "pkg:mod:f", "a b:c"]),
+        ("loss", ["ce", "mse", "bce", "pkg.mod:function"], ["l1", "MSE", "pkg.mod", ""]),
+        ("task", ["classes", "regression", "tokens"], ["class", "lm"]),
+        ("forward", ["pkg.mod:function"], ["pkg.mod", "model"]),
         ("log-columns", ["epoch=step", "epoch=step,acc_eval=val/acc"], ["epoch", "=a", "a=b,,c=d"]),
         ("threshold", ["margin_pp=2", "growth=cumulative", "a = 1"], ["margin_pp", "=2", "a="]),
         ("data", ["cifar10:data"], ["", "  "]),

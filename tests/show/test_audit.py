@@ -195,8 +195,11 @@ def test_a_record_that_is_met_is_one_line(audit: Audit) -> None:
         builders.row(builders.exploded(), expected=("a", "b", "d")),
         builders.row(builders.healthy(), expected=()),
     )
-    assert legend(met) == ["all 2 verdicts match the record"]
-    assert "differs from expected.json: 2 of 2 verdicts" in legend(audit)
+    assert legend(met) == ["✗ fails its threshold", "all 2 verdicts match the record"]
+    assert (
+        "differs from expected.json: 2 of 2 verdicts (runs/bp_s2.pt and dfa::seed-margin)"
+        in legend(audit)
+    )
 
 
 def test_notes_name_rows_once_and_what_differs() -> None:
@@ -207,10 +210,22 @@ def test_notes_name_rows_once_and_what_differs() -> None:
         builders.row(builders.healthy(seed=3, environment={"torch": "2.0"}).replace(thresholds=LOW))
     )
     found = notes(of(*rows))
-    assert "runs/bp_s1.pt and 1 more: cut" in found
+    assert "bp (2 networks): cut" in found
     assert "these rows differ in their torch versions: 2.0, 2.13.0" in found
     assert "non-default thresholds: frozen_acc_margin_pp 1 (default 2)" in found
-    assert "2 of 3 results from the cache" in found
+
+
+def test_notes_that_differ_in_numbers_alone_are_one() -> None:
+    texts = ("0.75 of h_0, {} −0.5 pp", "0.9 of h_0, {} −0.5 pp", "0.8 of h_0, {} −1.5e-1 pp")
+    rows = [
+        builders.row(builders.healthy(method, seed, caveats=(text,)))
+        for seed, (method, text) in enumerate(zip(("bp", "dfa", "bp"), texts, strict=True))
+    ]
+    rows.append(builders.row(builders.healthy(seed=9, caveats=("0.9 of h_1, {} −0.5 pp",))))
+    assert notes(of(*rows)) == [
+        "bp and dfa (3 networks): 0.75 to 0.9 of h_0, {} −0.5 to −1.5e-1 pp",
+        "runs/bp_s9.pt: 0.9 of h_1, {} −0.5 pp",
+    ]
 
 
 LOW = builders.BP.thresholds.replace(margin_pp=1)
@@ -218,5 +233,5 @@ LOW = builders.BP.thresholds.replace(margin_pp=1)
 
 def test_thresholds_are_said_in_words(audit: Audit) -> None:
     rules = [rule(diagnostic, audit) for diagnostic in audit.diagnostics]
-    assert rules[0] == "fails if growth > 50×" and rules[3] == "fails if margin < 2 pp"
-    assert setting(audit)[-1] == "settings: per-block growth; known confounds exempted"
+    assert rules[0] == "growth > 50×" and rules[3] == "margin < 2 pp"
+    assert setting(audit)["settings"] == "per-block growth; known confounds exempted"

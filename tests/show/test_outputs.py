@@ -31,7 +31,7 @@ from pytest_fadiag.show.words import margin_words, words
 
 TEXTS = {"table": lambda audit: table(audit, 200), "markdown": markdown, "form": form, "html": page}
 VOID = ("meta", "link", "br")
-FIGURES = ("audit", "credit", "depth", "rescue")
+FIGURES = ("hero", "audit", "credit", "depth", "rescue")
 Golden = Callable[[str, str], None]
 
 
@@ -69,6 +69,15 @@ def test_every_output_says_the_same_of_every_row(kind: str, audit: Audit) -> Non
         assert status in said
     for margin in audit.margins:
         assert margin_words(margin, bounds=kind != "table") in said or margin_words(margin) in said
+
+
+def test_a_page_is_the_same_after_another_import_of_the_templates(
+    audit: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = page(audit)
+    for name in [name for name in sys.modules if name.split(".")[0] in ("jinja2", "markupsafe")]:
+        monkeypatch.delitem(sys.modules, name)  # as pytest in this process does
+    assert page(audit) == before
 
 
 def without_reports(text: str) -> str:
@@ -148,8 +157,13 @@ def test_all_kinds_are_written_whole(audit: Audit, tmp_path: Path) -> None:
         assert [text.partition(" --")[0] for text in said] == [
             f"to reproduce: fadiag verify {tmp_path}/certificate"
         ] * (kind == "certificate")
-    written = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")}
-    figures = {f"figures/{name}.{end}" for name in FIGURES for end in ("pdf", "png")}
+    written = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*") if file.is_file()}
+    figures = {
+        f"{folder}/{name}.{end}"
+        for folder in ("figures", "figures-5.5")
+        for name in FIGURES
+        for end in ("pdf", "png")
+    }
     certificate = {f"certificate/{name}" for name in ("README.md", "audit.html", "audit.json")}
     texts = {"audit.txt", "audit.json", "audit.html", "audit.md", "form.md"}
     assert written == texts | figures | certificate
@@ -184,10 +198,17 @@ def test_a_report_shows_plots_and_saves_itself(tmp_path: Path) -> None:
         report.save(tmp_path / "a.docx")
     cell = report._repr_html_()
     assert "<svg" in cell and "VERDICT" in cell and "&lt;i&gt;" in cell and "<i>" not in cell
-    assert [axes.get_title(loc="left") for axes in report.plot().axes][:2] == [
-        "(a) median ‖h_l‖",
-        "(b) median ‖g_l‖",
-    ]
+    assert [axes.get_title(loc="left")[5:8] for axes in report.plot(5.5).axes][:2] == ["(a)", "(b)"]
+
+
+def test_one_network_opens_expanded_with_its_findings_in_the_cards(audit: Audit) -> None:
+    one, many = page(of(builders.row(builders.exploded()))), page(audit)
+    assert '<details id="row-1" open>' in one and 'id="open"' not in one
+    assert "<details open" not in many and many.count(" open>") == 0 and 'id="open"' in many
+    assert "per-block growth 667 &gt; 50" in one and "It explodes in block 0" in one
+    assert "Fails in 3 of 6</b>: dfa 2 of 2, dfa-lam 1 of 1" in many
+    cards = one.partition('class="cards"')[2].partition("<h2>")[0]
+    assert cards.count("<svg") == cards.count("<section") == 4  # a chart a diagnostic
 
 
 def test_importing_every_output_imports_nothing_heavy() -> None:

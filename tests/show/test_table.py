@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from show.samples import EVIL, of
 
+from pytest_fadiag.judge.records import Inputs, NormalisedBy, StreamInfo
 from pytest_fadiag.show.audit import Audit
 from pytest_fadiag.show.table import lines, table
 from pytest_fadiag.show.terminal import write_table
@@ -34,14 +35,90 @@ def test_no_line_of_the_table_is_wider_than_the_terminal(audit: Audit, width: in
 def test_whatever_a_name_is_the_table_stays_in_shape(name: str, width: int) -> None:
     rows = [builders.row(builders.healthy(name, seed)) for seed in (1, 2)]
     text = [line for line in lines(of(*rows), width) if len(line) > 1]
-    assert len(text) == 4  # the titles, two seeds and their mean
+    assert len(text) == 5  # thresholds, titles, two seeds and their mean
     assert all("".join(piece for piece, _ in line).isprintable() for line in text)
 
 
 def test_columns_in_which_something_fired_go_last(audit: Audit) -> None:
-    narrow = table(audit, 80).splitlines()[0].split()
+    text = table(audit, 80)
+    (narrow,) = [line.split() for line in text.splitlines() if line.startswith("method")]
     assert {"growth", "‖g_L‖", "margin"} <= set(narrow)
     assert "frozen" not in narrow
+    assert "\nhidden at 80 columns: ‖h_L‖, drift, frozen, credit\n" in text
+
+
+def test_the_table_reads_without_colour(audit: Audit) -> None:
+    limits, titles, *rows = [line for line in table(audit, 200).splitlines() if "  " in line]
+    assert limits.split() == [
+        "a",
+        ">50×",
+        "b",
+        "<1e-7",
+        "c",
+        ">0.3",
+        "d",
+        "<2pp",
+        "e",
+        "<3pp",
+        "f",
+        "≤0.5",
+    ]
+    (fired,) = [row for row in rows if row.split()[:2] == ["dfa", "1"]]
+    for key, title, number in (("a", "growth", "667✗"), ("d", "margin", "−10.70✗")):
+        end = titles.index(title) + len(title)
+        assert fired[: end + 1].endswith(number) and f"{key} " in limits[end - 8 : end]
+    assert fired.count("✗") == 5 and "0.6530 " in fired  # a b d e f
+    healthy = next(row for row in rows if row.startswith("bp "))
+    assert "✗" not in healthy and healthy.rindex("1.27") + 4 == fired.rindex("667") + 3
+
+
+def test_a_mean_is_set_off_from_its_seeds(audit: Audit) -> None:
+    text = table(audit, 120).splitlines()
+    means = [at for at, line in enumerate(text) if line.startswith("  mean ")]
+    assert [text[at - 1].split()[0] for at in means] == ["bp", "dfa"]
+    assert [text[at + 1] for at in means] == ["", ""]
+
+
+def test_the_first_line_says_what_was_measured_and_the_last_where_from() -> None:
+    stream = StreamInfo(blocks=("blocks.0", "blocks.1"), residual=True, head="ln")
+    inputs = Inputs(data="mnist", by=NormalisedBy.DATA, pixels=True)
+    rest = {"stream": stream, "inputs": inputs, "loss": "squared error", "loss_assumed": True}
+    rows = [builders.row(builders.healthy(seed=seed, **rest), cached=seed == 1) for seed in (1, 2)]
+    first = table(of(*rows), 300).splitlines()[0]
+    assert first == (
+        "data: mnist, normalised by the data's own mean and std, 10,000 images · network: blocks.0 "
+        "… blocks.1 → ln, 2 blocks, residual · loss: squared error (assumed) · numbers: 1 of 2 "
+        "from the cache"
+    )
+    for number, said in ((0, "from the cache"), (1, "measured")):
+        assert table(of(rows[number])).endswith(f"trustworthy; {said}\n")
+    given = of(builders.row(builders.healthy(environment={})))
+    assert table(given).startswith("   ") and table(given).endswith("trustworthy\n")
+
+
+@pytest.mark.parametrize(
+    "tasks, title",
+    [
+        (("classes",) * 2, "acc"),
+        (("regression",) * 2, "R²"),
+        (("tokens",) * 2, "token acc"),
+        (("classes", "tokens"), "score"),
+    ],
+)
+def test_the_score_has_the_name_of_its_task(tasks: tuple[str, ...], title: str) -> None:
+    rows = [builders.row(builders.healthy(f"m{n}", n, task=task)) for n, task in enumerate(tasks)]
+    text = table(of(*rows))
+    assert f" seed {title} " in " ".join(text.split())
+    said = {"acc": "", "R²": "task: regression", "token acc": "task: tokens"}
+    assert said.get(title, "task: classes and tokens") in text
+    assert ("task: " in text) == (title != "acc")
+
+
+def test_a_trace_is_counted_apart() -> None:
+    rows = [builders.row(builders.healthy(f"m{given}", 1, trace=given)) for given in (True, False)]
+    text = table(of(*rows))
+    assert "2 checkpoints: 1 trustworthy, 1 trustworthy (reference as given)" in text
+    assert rows[0].status.sentence == "trustworthy (reference as given)"
 
 
 def test_what_is_exempted_has_a_mark_and_a_legend() -> None:
@@ -53,10 +130,8 @@ def test_what_is_exempted_has_a_mark_and_a_legend() -> None:
 
 def test_two_runs_of_one_seed_have_no_mean() -> None:
     runs = [builders.row(builders.healthy(), checkpoint=f"{folder}/bp_s42.pt") for folder in "ab"]
-    assert [line.split()[0] for line in table(of(*runs)).splitlines()][1:3] == [
-        "a/bp_s42.pt",
-        "b/bp_s42.pt",
-    ]
+    names = [line.split()[0] for line in table(of(*runs)).splitlines()]
+    assert "a/bp_s42.pt" in names and "b/bp_s42.pt" in names
     assert "mean" not in table(of(*runs))
 
 
@@ -71,6 +146,7 @@ def test_a_terminal_gets_colours_ascii_and_brief_lines(audit: Audit) -> None:
     assert "\x1b[31mwalk back (a b d e f)\x1b[0m" in text
     assert "note: one more" in text and "|g_L|" in text and "margin >= 2 pp" in text
     assert "runs/dfa_s1.pt: walk back (a b d e f)" in text
+    assert "667!" in text and text.count("! fails its threshold") == 1  # not in the brief lines
 
 
 def test_an_empty_audit_and_evil_names(evil: Audit) -> None:

@@ -127,9 +127,13 @@ class Diagnostic(ABC):
     def judge(self, report: Report) -> Finding:
         """Pass, fire, or not measured, with the number and its reason."""
 
+    def table(self, report: Report) -> list[str]:
+        """The numbers that a failing test shows too, by state where there are states."""
+        return []
+
     @abstractmethod
     def lines(self, report: Report) -> list[str]:
-        """The measured numbers as lines of the report."""
+        """The other measured numbers as lines of the report."""
 
     def limit(self, report: Report) -> float:
         """The threshold that decides, as this report has it."""

@@ -15,7 +15,7 @@ SETTLED = 10.0
 _KINDS = {
     SiteState.UNDEFINED: "credit or gradient is zero or not finite for most samples",
     SiteState.AGAINST: "Γ is below its null: the credit points away from the gradient",
-    SiteState.NULL: "Γ or Δloss is no better than its null: no evidence that these blocks receive "
+    SiteState.NULL: "Γ or Δloss does not exceed its null: no evidence that these blocks receive "
     "useful credit",
 }
 
@@ -69,23 +69,32 @@ class CreditAlignment(Diagnostic):
         headline += f" (need more than {limit(minimum * count)})"
         return self.finding(report, Status.FIRE, share, headline, meaning, causes)
 
-    def lines(self, report: Report) -> list[str]:
+    def table(self, report: Report) -> list[str]:
         credit = report.credit
         if credit is None or credit.problem:
-            way = "give the method's credit by --fa-credit=package.module:function"
-            return [f"not measured: {credit.problem if credit else way}"]
+            return []
         header = ["site", "state", "Γ", "null 95 %", "z", "Δloss/BP", "random", "‖a‖/‖g‖"]
         columns = (
             credit.sites,
             [state.value for state in credit.state],
             map(signed_cosine, credit.gamma),
-            map(_bounds, zip(credit.null_low, credit.null_high, strict=True)),
+            [
+                f"[{signed_cosine(low)}, {signed_cosine(high)}]"
+                for low, high in zip(credit.null_low, credit.null_high, strict=True)
+            ],
             [signed_cosine(z, 1) for z in credit.z],
             ["unresolved" if math.isnan(r) else signed_cosine(r) for r in credit.nudge],
-            map(_bounds, credit.random_nudge),
+            [f"±{max(map(abs, draws)):.3f}" if draws else "" for draws in credit.random_nudge],
             map(sig, credit.magnitude),
         )
         rows = sorted(map(list, zip(*columns, strict=True)), key=lambda row: row[0] == "h_0")
+        return table([header, *rows])
+
+    def lines(self, report: Report) -> list[str]:
+        credit = report.credit
+        if credit is None or credit.problem:
+            way = "give the method's credit by --fa-credit=package.module:function"
+            return [credit.problem if credit else way]
         lost = [f"{s} ({n:,})" for s, n in zip(credit.sites, credit.undefined, strict=True) if n]
         blocks = [at for at, site in enumerate(credit.sites) if site != "h_0"]
         sizes = [credit.magnitude[at] for at in blocks]
@@ -110,13 +119,9 @@ class CreditAlignment(Diagnostic):
             if right and min(sizes) * SETTLED <= max(sizes)
             else "",
         )
-        source = f"credit from {credit.source}, {plural(credit.samples, 'sample')}"
+        source = f"source of the credit: {credit.source}; {plural(credit.samples, 'sample')}"
         named = "; ".join(map(report.site, credit.sites)) if report.stream else ""
-        return [source, *table([header, *rows]), *filter(None, (named, *notes))]
-
-
-def _bounds(values: tuple[float, ...]) -> str:
-    return f"[{signed_cosine(min(values))}, {signed_cosine(max(values))}]" if values else ""
+        return [source, *filter(None, (named, *notes))]
 
 
 def _meaning(credit: Credit) -> str:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from ..margins import reads_less
 from ..records import Depth
-from ..words import and_more, by_state, distinct, interval, join_and, limit, plural, pp, sig
+from ..words import (
+    and_more,
+    by_state,
+    distinct,
+    fraction,
+    interval,
+    join_and,
+    limit,
+    plural,
+    pp,
+    sig,
+)
 from .base import Column, Diagnostic, Finding, Report, Status
 from .linear_floor import left_out
 
@@ -38,13 +49,13 @@ class DepthUtility(Diagnostic):
         low, high = span or (value, value)
         number = f"{'gain' if bound else 'depth utility'} {distinct(pp, value, minimum)} pp"
         if any(depth.nonfinite):
-            broken = [(at, images) for at, images in enumerate(depth.nonfinite) if images]
+            broken = [(at, many) for at, many in enumerate(depth.nonfinite) if many]
             return self.finding(
                 report,
                 Status.FIRE,
                 depth.utility_pp,
-                ", ".join(f"h_{at} of {plural(images, 'image')}" for at, images in broken),
-                "No probe can be fitted there: depth adds nothing for these images.",
+                ", ".join(f"h_{at} of {plural(many, _unit(report))}" for at, many in broken),
+                "No probe can be fitted there.",
                 ("non-finite",),
                 claim="states are not finite",
             )
@@ -73,37 +84,41 @@ class DepthUtility(Diagnostic):
         unsure = ["threshold inside the 95 % CI"] * (low <= minimum)
         return self.finding(report, Status.PASS, value, headline, causes=unsure, interval=span)
 
+    def table(self, report: Report) -> list[str]:
+        depth = report.depth or Depth()
+        rows = {
+            "linear probe": [fraction(probe, 3) for probe in depth.probes],
+            "re-initialised": [fraction(probe, 3) for probe in depth.null_probes],
+        }
+        return by_state([f"h_{layer}" for layer in range(len(depth.probes))], rows)
+
     def lines(self, report: Report) -> list[str]:
         depth, twin = report.depth, report.twin
         if depth is None or depth.problem:
-            return [report.finding(self.key).headline]
+            return []
         several = len(depth.steps_pp) > 1
         network = report.headline_acc if depth.network is None else depth.network
-        rows = {
-            "linear probe": [f"{probe:.3f}" for probe in depth.probes],
-            "re-initialised": [f"{probe:.3f}" for probe in depth.null_probes],
-            "step/pp": ["", *map(pp, depth.steps_pp)] if several else [],
-            "null step/pp": ["", *map(pp, depth.null_steps_pp)] if several else [],
-            "‖f_l‖/‖h_l‖": ["", *map(sig, depth.change)],
-        }
         losses = [at for at, (_, high) in enumerate(depth.step_intervals) if several and high < 0]
         idle = [at for at in depth.idle if several and at not in losses]
         halves = "halves by a fixed shuffle" if depth.shuffled else "the other half"
-        null, utility = depth.null_pp, depth.utility_pp
-        draws = join_and(map(pp, depth.null_gains_pp)) if depth.null else ""
+        balanced = "class-balanced " * (depth.network is not None and report.task == "classes")
+        null, draws = f"no null: {_no_null(depth)}", depth.null_gains_pp
+        if depth.null_pp is not None:
+            null = (
+                f"re-initialised blocks (null) {pp(depth.null_pp)} pp ({join_and(map(pp, draws))})"
+            )
         lines = (
-            f"fitted on {plural(depth.fitted, 'test image')}, evaluated on {depth.read:,} "
-            f"({halves})",
-            f"accuracy: linear probe of {_embedding(depth)} {depth.probes[0]:.3f}, network "
-            f"{network:.3f}"
+            f"fitted on {plural(depth.fitted, f'test {_unit(report)}')}, evaluated on "
+            f"{depth.read:,} ({halves})",
+            f"{balanced}{report.score_name}: linear probe of {_embedding(depth)} "
+            f"{fraction(depth.probes[0], 3)}, network {fraction(network, 3)}"
             if network is not None
             else "",
-            left_out(depth.left_out),
-            f"gain {pp(depth.gain_pp)} pp, no null: {_no_null(depth)}"
-            if utility is None or null is None
-            else f"gain {pp(depth.gain_pp)} pp, null {pp(null)} pp ({draws}), depth utility "
-            f"{pp(utility)} pp over {_baseline(depth)}",
-            f"{interval(*depth.interval)} (paired)" if depth.interval else "",
+            left_out(depth.left_out, report.unit),
+            f"‖f_l‖/‖h_l‖ of each block: {', '.join(map(sig, depth.change))}"
+            if depth.change
+            else "",
+            f"gain from h_0 to h_L {pp(depth.gain_pp)} pp; {null}",
             f"still at initialisation: {report.blocks(*depth.as_initialised)}"
             if depth.as_initialised
             else "",
@@ -113,8 +128,7 @@ class DepthUtility(Diagnostic):
             else "",
             twin.line("depth utility", twin.utility_pp, report.utility_share) if twin else "",
         )
-        states = [f"h_{layer}" for layer in range(len(depth.probes))]
-        return [*by_state(states, rows), *filter(None, lines)]
+        return list(filter(None, lines))
 
 
 def below_embedding(report: Report) -> bool:
@@ -146,7 +160,7 @@ def _unresolved(depth: Depth, value: float, minimum: float) -> str:
         return ""
     if room < 2 * minimum:
         random = f", re-initialised blocks gain {pp(null)} pp" if null else ""
-        first = f"{_embedding(depth)} already decodes {100 * depth.probes[0]:.1f} %"
+        first = f"a linear probe of {_embedding(depth)} reaches {100 * depth.probes[0]:.1f} %"
         return f"{first}{random}: {room:.1f} pp are left, {limit(2 * minimum)} are needed"
     if not depth.null and not high < minimum:
         return f"{number}, but there is no null: {_no_null(depth)}"
@@ -160,21 +174,20 @@ def _unresolved(depth: Depth, value: float, minimum: float) -> str:
 def _shortfall(depth: Depth, value: float, minimum: float) -> tuple[str, str]:
     """What a utility below the minimum is called and means: no more than its interval says."""
     low, high = depth.interval or (value, value)
-    first, last = depth.probes[0], depth.probes[-1]
-    ends = f"Linear probe: {first:.3f} of {_embedding(depth)}, {last:.3f} of h_L."
     if low > 0:
         gain = f"The blocks gain only {value:.2f} pp over {_baseline(depth)}."
-        return f"gain with depth below {limit(minimum)} pp", f"{gain} {ends}"
-    claim, said = "no measurable gain with depth", "The 95 % CI includes 0."
-    if high < 0:
-        claim = "deep blocks reduce linear readability"
-        said = f"The blocks lose {-value:.2f} pp against {_baseline(depth)}."
-    return claim, f"{said} {ends} Accuracy is not evidence that the deep blocks learned."
+        return f"gain with depth below {limit(minimum)} pp", gain
+    claim = "deep blocks reduce linear readability" if high < 0 else "no measurable gain with depth"
+    return claim, "Accuracy does not show that the blocks learned."
 
 
 def _baseline(depth: Depth) -> str:
     """What the utility is over: random blocks where these gain something, else h_0."""
     return "re-initialised blocks" if depth.null_pp is not None and depth.null_pp > 0 else "h_0"
+
+
+def _unit(report: Report) -> str:
+    return "token" if report.task == "tokens" else report.unit
 
 
 def _embedding(depth: Depth) -> str:

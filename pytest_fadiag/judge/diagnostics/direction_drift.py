@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 
 from ..records import BATCH
-from ..words import cosine, distinct, limit, plural
+from ..words import cosine, distinct, limit, plural, sig
 from .base import Column, Diagnostic, Finding, Report, Status
 
 ENOUGH_BATCHES = 8
 ONE_CLASS = 0.99
 """From this share of predictions on a network is driven to one class, if no others compare."""
-OVERWEIGHT = 0.5
-"""From this share of what the most frequent label leaves on too, where only the evaluation batches
-lack classes."""
+GROUPS = {"classes": "classes", "regression": "deciles of the targets", "tokens": "tokens"}
+"""Between what gradients are compared, by task."""
 SKEW = 0.2
 """By how much the share of a class may exceed an equal one before the report says so."""
 SORTED = "shuffle data that is sorted by class"
@@ -55,9 +54,13 @@ class DirectionDrift(Diagnostic):
         size = f"batches of {batch or 'unknown size'}, not {BATCH}"  # means over more agree more
         doubts = [size] if report.partial and batch != BATCH else []
         sign = "≤" if value <= ceiling else ">"
-        headline = f"cross-batch cosine {distinct(cosine, value, ceiling)} {sign} {limit(ceiling)}"
+        number = f"cross-batch cosine of batch-mean gradients at h_{layer} "
+        headline = f"{number}{distinct(cosine, value, ceiling)} {sign} {limit(ceiling)}"
         if value <= ceiling:
             return self.finding(report, Status.PASS, value, headline, doubts=doubts)
+        if report.task == "regression" and math.isnan(report.sample_invariance or 0.0):
+            why = f"{headline}, but the targets have fewer than 3 groups to compare"
+            return self.finding(report, Status.NOT_RESOLVED, value, why)
         error = report.output_error_drift
         bias = f"biased output {cosine(error)}" if error is not None and error > ceiling else ""
         cause, words = _exemption(report)
@@ -77,22 +80,23 @@ class DirectionDrift(Diagnostic):
         )
 
     def lines(self, report: Report) -> list[str]:
-        value, agreement = report.cross_batch_stability, report.sample_invariance
+        agreement = report.sample_invariance
         error, batches, zero = (
             report.output_error_drift,
             report.batches,
             report.zero_gradient_samples,
         )
-        share = f" ({report.predicted_class_share or 0.0:.1%} of predictions are one class)"
+        share, rank = report.predicted_class_share, report.effective_rank
+        one = "" if share is None else f" ({share:.1%} of predictions are one class)"
         lines = (
-            f"cross-batch cosine of the batch-mean gradient at h_{_layer(report)}: {cosine(value)}"
-            if value is not None
-            else report.finding(self.key).headline,
-            f"between-class gradient agreement: {cosine(agreement)}"
-            f"{share if math.isnan(agreement) else ''}"
+            f"gradient agreement between {GROUPS[report.task]}: {cosine(agreement)}"
+            f"{one if math.isnan(agreement) else ''}"
             if agreement is not None
             else "",
             f"cross-batch cosine of the output error: {cosine(error)}" if error is not None else "",
+            f"effective rank, gradients over output error: {sig(rank)} (not judged)"
+            if rank is not None
+            else "",
             f"{plural(zero, 'sample')} with a zero gradient left out" if zero else "",
             f"only {batches} batches of {BATCH}: fewer than {ENOUGH_BATCHES} make it uncertain"
             if batches is not None and batches < ENOUGH_BATCHES
@@ -104,6 +108,8 @@ class DirectionDrift(Diagnostic):
 def class_mix(report: Report) -> str:
     """What is odd about the classes of the evaluation batches; nothing where they are balanced."""
     present, share, classes = report.eval_classes, report.eval_class_share, report.classes
+    if report.task != "classes":
+        return ""
     if present and classes and 2 * present < classes:
         return (
             f"the evaluation batches hold {present} of {classes} classes: (c) covers no others; "
@@ -112,7 +118,7 @@ def class_mix(report: Report) -> str:
     if present and share and present > 1 and share - 1 / present >= SKEW:
         return (
             f"class imbalance ({share:.0%} of the evaluation batches are one class): batch means "
-            "are biased, so (c) is judged by the between-class agreement"
+            "are biased, so (c) is judged by the agreement between classes"
         )
     return ""
 
@@ -124,17 +130,14 @@ def _layer(report: Report) -> str:
 def _exemption(report: Report) -> tuple[str, str]:
     """Why batches that agree are not drift: classes do not, or more than one class is predicted."""
     agreement, share = report.sample_invariance, report.predicted_class_share
-    minimum, frequent = report.thresholds.sample_invariance_minimum, report.label_class_share
+    minimum = report.thresholds.sample_invariance_minimum
     if agreement is None or report.thresholds.confounds == "flag":
         return "", ""
     if -math.inf < agreement < minimum:
         return (
             "not sample-invariant",
-            f"between-class agreement {cosine(agreement)} < {limit(minimum)}",
+            f"agreement between {GROUPS[report.task]} {cosine(agreement)} < {limit(minimum)}",
         )
-    if frequent is None or (report.label_classes or 0) <= 2:
-        frequent = 1.0
-    most = min(ONE_CLASS, frequent + OVERWEIGHT * (1 - frequent))
-    if not math.isnan(agreement) or share is None or share >= most:
+    if not math.isnan(agreement) or share is None or share >= ONE_CLASS:
         return "", ""
     return "not driven to one class", f"at most {share:.0%} of the predictions are one class"

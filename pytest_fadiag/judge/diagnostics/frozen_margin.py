@@ -29,8 +29,9 @@ class FrozenMargin(Diagnostic):
                 report,
                 Status.FIRE,
                 value,
-                plural(report.nonfinite_outputs, "image"),
-                "The network gives no prediction for them; its accuracy must not be reported.",
+                plural(report.nonfinite_outputs, report.unit),
+                f"The network gives no prediction there; its {report.score_name} must not be "
+                "reported.",
                 ("non-finite",),
                 claim="outputs are not finite",
             )
@@ -57,26 +58,26 @@ class FrozenMargin(Diagnostic):
             report, Status.FIRE, value, headline, meaning, causes, claim=claim, interval=span
         )
 
+    def table(self, report: Report) -> list[str]:
+        control, ours = report.control, report.headline_acc
+        said = f"{report.score_name} {'unknown' if ours is None else fraction(ours)}"
+        if control is None:
+            return [said]
+        theirs = f"{control.kind.value} control {fraction(control.score.value)} ({control.source})"
+        return [f"{said}, {theirs}"]
+
     def lines(self, report: Report) -> list[str]:
-        control, bounds, value = report.control, report.margin_interval, report.margin_pp
+        bounds, value = report.margin_interval, report.margin_pp
         finding, hint = (
             report.finding(self.key),
             " (n_test in the log's config)" if report.log else "",
         )
-        images = report.score.images if report.score else None
-        known = f" ({plural(images, 'test image')})" if images else ""
-        accuracy = "unknown" if report.headline_acc is None else fraction(report.headline_acc)
-        ci = f"{interval(bounds.low, bounds.high)} ({bounds.kind})" if bounds else ""
         lines = (
-            f"accuracy {accuracy}{known}",
-            f"control with {control.blocks} {fraction(control.score.value)} ({control})"
-            if control
-            else "",
-            f"margin {pp(value)} pp, {ci or f'no CI: test-set size unknown{hint}'}"
+            (f"95 % CI {bounds.kind}" if bounds else f"no CI: test-set size unknown{hint}")
             if value is not None
-            else f"margin not measured: {finding.headline}",
+            else "",
             f"chance is taken as 1/{report.classes}: classes among the labels were not counted"
-            if report.classes and not report.label_classes
+            if report.classes and not report.label_classes and report.task == "classes"
             else "",
             "the 95 % CI includes 0: no evidence that the blocks help"
             if bounds and 0 in bounds and not finding.fired
@@ -97,13 +98,11 @@ def margin_in_words(
     """
     below = f"margin over {'this control' if other else blocks} below {limit(minimum)} pp"
     if other:
-        than = f"{'worse' if value < 0 else 'better'} than this control by {abs(value):.2f} pp"
-        return below, f"The network is {than}. Not attributable to random blocks: {other}."
+        return below, f"Not attributable to random blocks: {other}."
     if bounds is None:
         return below, "Test-set size unknown, so no confidence interval: do not claim a gain."
     if bounds.high < 0:
-        better = f"The same network with {blocks} is better by {-value:.2f} pp."
-        return f"worse than {blocks}", f"{better} Training the blocks with this rule hurts."
+        return f"worse than {blocks}", "Training the blocks with this rule hurts."
     if 0 in bounds:
         none = "The 95 % CI includes 0: no evidence that the blocks help."
         return f"no measurable margin over {blocks}", none

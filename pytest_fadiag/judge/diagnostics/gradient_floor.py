@@ -38,20 +38,24 @@ class GradientFloor(Diagnostic):
                 ("non-finite",),
                 claim="BP gradient is not finite",
             )
-        if value is None:
+        per_error, error = report.gradient_per_unit_error, report.output_error_norm
+        unit = by_unit_error(report) if value is not None else ""
+        judged = per_error if unit else value
+        if judged is None or not math.isfinite(judged):
             missing = "no ‖g_l‖ was logged: add g_L_norm, or bp_grad_norms of every layer"
-            return self.finding(report, Status.NOT_MEASURED, None, missing)
+            why = f"{unit}, and it is not defined" if unit else missing
+            return self.finding(report, Status.NOT_MEASURED, None, why)
         symbol = "‖g_L‖" if layer + 1 == len(norms) else f"‖g_{layer}‖"
         assumed = (report.log.assumed_batch if report.log else None) or BATCH
         proxy = f"{symbol} as a proxy for ‖g_L‖" if symbol != "‖g_L‖" else ""
         batch = "" if _batch(report) else f"batch size {assumed:,} assumed"
         doubts = (proxy, batch) if report.partial else ()
+        value, published = judged, bool(unit) or report.thresholds.confounds == "flag"
+        symbol = "‖g_L‖ per unit of output error" if unit else symbol
         sign = "<" if value < floor else "≥"
         headline = f"{symbol} {distinct(sig, value, floor)} {sign} {limit(floor)}"
         if value >= floor and value > 0:
             return self.finding(report, Status.PASS, value, headline, doubts=doubts)
-        per_error, error = report.gradient_per_unit_error, report.output_error_norm
-        published = report.thresholds.confounds == "flag"
         if not published and per_error and floor <= per_error < math.inf:
             # Small only because predictions are confident: the path back to the stream is intact.
             return self.finding(
@@ -83,23 +87,25 @@ class GradientFloor(Diagnostic):
             Status.FIRE,
             value,
             headline,
-            "At this scale the BP gradient is not a usable reference: do not report Γ against it."
-            + (f" (Cosine to float64: {_resolved(report.precision)}.)" if report.precision else ""),
+            "It is not a usable reference at this scale: do not report Γ against it.",
             doubts=doubts,
             claim="BP gradient below the protocol floor",
         )
 
+    def table(self, report: Report) -> list[str]:
+        known = {
+            f"h_{report.layer(at)}": n for at, n in enumerate(report.bp_grad_norms) if n is not None
+        }
+        return by_state([*known], {"‖g_l‖": [*map(sig, known.values())]})
+
     def lines(self, report: Report) -> list[str]:
-        norms, batch, bare = report.bp_grad_norms, _batch(report), report.tokens_without_gradient
+        known, batch, bare = self.table(report), _batch(report), report.tokens_without_gradient
         per_error, error = report.gradient_per_unit_error, report.output_error_norm
-        known = [index for index, norm in enumerate(norms) if norm is not None]
-        shown = [sig(norms[index] or 0.0) for index in known]
-        table = by_state([f"h_{report.layer(index)}" for index in known], {"‖g_l‖": shown})
         lines = (
-            "" if known else report.finding(self.key).headline,
             f"gradient per unit of output error (median ‖g_L‖/‖e‖) {sig(per_error)}"
             if per_error is not None
             else "",
+            by_unit_error(report),
             f"median output error ‖e‖ {sig(error)}" if error is not None else "",
             f"medians over the tokens that the head reads: {bare[-1]} of {report.tokens} have no "
             "gradient at h_L"
@@ -119,7 +125,17 @@ class GradientFloor(Diagnostic):
             if report.partial and known and batch is None
             else "",
         )
-        return [*table, *filter(None, lines)]
+        return list(filter(None, lines))
+
+
+def by_unit_error(report: Report) -> str:
+    """Why the gradient per unit of output error alone decides; empty for the published task."""
+    if report.task == "classes" and report.loss == "cross-entropy":
+        return ""
+    what = report.loss if report.task == "classes" else report.task
+    return (
+        f"the floor is of cross-entropy on classes: for {what} the gradient per unit error decides"
+    )
 
 
 def _batch(report: Report) -> int | None:

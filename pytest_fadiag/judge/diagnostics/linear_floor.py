@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..words import and_more, distinct, interval, plural, pp, sig
+from ..words import and_more, distinct, fraction, interval, plural, pp, sig
 from .base import Column, Diagnostic, Finding, Report, Status
 
 
@@ -31,36 +31,36 @@ class LinearFloor(Diagnostic):
         span = floor.interval or (value, value)
         number = f"network − readout {distinct(pp, value, 0.0)} pp, {interval(*span)}"
         if span[1] < 0:
-            meaning = f"A linear readout of the raw inputs is more accurate by {-value:.2f} pp."
+            meaning = "This says nothing about credit."
             return self.finding(
-                report,
-                Status.FIRE,
-                value,
-                number,
-                f"{meaning} This says nothing about credit.",
-                interval=floor.interval,
+                report, Status.FIRE, value, number, meaning, interval=floor.interval
             )
         unsure = "" if span[0] > 0 else ": no evidence that the network beats a linear readout"
         return self.finding(report, Status.PASS, value, number + unsure, interval=floor.interval)
 
-    def lines(self, report: Report) -> list[str]:
-        floor, finding = report.floor, report.finding(self.key)
+    def table(self, report: Report) -> list[str]:
+        floor, balanced = report.floor, "class-balanced " * (report.task == "classes")
         if floor is None or floor.readout is None or floor.network is None:
-            return [finding.headline]
+            return []
+        first, ours = fraction(floor.readout, 3), fraction(floor.network, 3)
+        return [f"{balanced}{report.score_name}: linear readout {first}, network {ours}"]
+
+    def lines(self, report: Report) -> list[str]:
+        floor = report.floor
+        if floor is None or floor.readout is None:
+            return []
         reduced = f", {floor.reduced}" if floor.reduced else ""
         lines = (
-            f"accuracy: linear readout of the inputs {floor.readout:.3f}, network "
-            f"{floor.network:.3f} (classes weighted equally)",
-            finding.headline.removeprefix(f"{finding.claim}: "),
-            f"fitted on {plural(floor.fitted, 'test image')}, evaluated on {floor.read:,}; "
+            f"fitted on {plural(floor.fitted, f'test {report.unit}')}, evaluated on "
+            f"{floor.read:,}; "
             f"{plural(floor.features, 'value')} per input{reduced}"
             + (f", λ/n {sig(floor.ridge)}" if floor.ridge is not None else ""),
-            left_out(floor.left_out),
+            left_out(floor.left_out, report.unit),
         )
         return list(filter(None, lines))
 
 
-def left_out(classes: tuple[int, ...]) -> str:
+def left_out(classes: tuple[int, ...], unit: str) -> str:
     """Which classes no score counts."""
     names = and_more([str(label) for label in classes], 9) if classes else ""
-    return f"fewer than 5 images in a half, not counted: class {names}" if names else ""
+    return f"fewer than 5 {unit}s in a half, not counted: class {names}" if names else ""

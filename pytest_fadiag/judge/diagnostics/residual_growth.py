@@ -111,14 +111,12 @@ class ResidualGrowth(Diagnostic):
         if value > most:
             meaning = "Hidden-layer norms and Γ describe scale, not credit."
             if not bound and not cumulative:
-                at = steps(norms).index(value)
-                ends = f"h_{at} {sig(norms[at] or 0.0)} → h_{at + 1} {sig(norms[at + 1] or 0.0)}"
-                meaning = f"It explodes in {report.blocks(at)} ({ends}). {meaning}"
+                meaning = f"It explodes in {report.blocks(steps(norms).index(value))}. {meaning}"
             return self.finding(report, Status.FIRE, value, f"{number} > {limit(most)}", meaning)
         headline, doubts = f"{number} ≤ {limit(most)}{rest}", ["a bound"] * bound
         return self.finding(report, Status.PASS, value, headline, doubts=doubts)
 
-    def lines(self, report: Report) -> list[str]:
+    def table(self, report: Report) -> list[str]:
         norms, exact = compared(report), growth(report) is not None
         known = [index for index, norm in enumerate(norms) if norm is not None]
         rms = [sig(norms[index] or 0.0) for index in known]
@@ -127,20 +125,15 @@ class ResidualGrowth(Diagnostic):
             "root mean square": rms if norms != report.residual_norms else [],
             "growth": ["", *map(sig, steps(norms))] if exact else [],
         }
-        per_block, total = (
-            sig(largest_growth(norms, form)) for form in ("per_block", "cumulative")
-        )
-        lines = by_state([f"h_{report.layer(index)}" for index in known], rows)
-        if exact:
-            return [
-                *lines,
-                f"per-block growth {per_block} (max ‖h_l+1‖/‖h_l‖), cumulative growth {total} "
-                "(max ‖h_l‖/‖h_0‖)",
-            ]
+        return by_state([f"h_{report.layer(index)}" for index in known], rows)
+
+    def lines(self, report: Report) -> list[str]:
+        forms = ("per_block", "cumulative")
+        per_block, total = (sig(largest_growth(compared(report), form)) for form in forms)
         return [
-            *lines,
-            report.finding(self.key).headline,
-            "to make it exact: log hidden_norms of every layer, or use pytest_fadiag.Recorder",
+            "to make it exact: log hidden_norms of every layer, or use pytest_fadiag.Recorder"
+            if growth(report) is None
+            else f"per-block growth {per_block}, cumulative growth {total} (largest ‖h_l‖/‖h_0‖)"
         ]
 
 

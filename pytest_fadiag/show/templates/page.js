@@ -32,7 +32,7 @@ const reveal = () => {
 };
 addEventListener("hashchange", reveal);
 reveal();
-document.getElementById("open").addEventListener("click", () => {
+document.getElementById("open")?.addEventListener("click", () => {
   const closed = reports.some((report) => !report.open);
   for (const report of reports) report.open = closed;
 });
