@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from pytest_fadiag import DiagnosticReport
+from pytest_fadiag import DiagnosticReport, save_trace
+from pytest_fadiag import audit as audit_trace
 
 from .common import Data, Repository, missing
 
@@ -55,25 +56,18 @@ def train(rule: str, source: Path, data: Data) -> Any:
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """States, gradients and credit as their own compute_target() leaves them in the layers."""
-    from pytest_fadiag import audit, save_trace
-
     x, y = (torch.cat(part) for part in zip(*data.test(**IMAGES), strict=True))
     trained.compute_target(x, y, 0.04)
     *hidden, last = trained.layers
-    states, errors = (
-        {"h": [one.output.detach() for one in hidden], "g": [one.output.grad for one in hidden]},
-        last.output.grad,
-    )
-    credit = [one.output.detach() - one.target for one in hidden[1:]]
-    save_trace(
-        "trace.npz",
-        outputs=last.output.detach(),
-        e=errors,
-        y=y,
-        x=x,
-        a=credit,
-        loss="ce",
-        method=rule,
-        **states,
-    )
-    return audit("trace.npz")
+    h, g = [one.output.detach() for one in hidden], [one.output.grad for one in hidden]
+    arrays = {
+        "outputs": last.output.detach(),
+        "e": last.output.grad,
+        "x": x,
+        "y": y,
+        "h": h,
+        "g": g,
+    }
+    credit = [state - one.target for state, one in zip(h, hidden, strict=True)]
+    save_trace("trace.npz", **arrays, a=credit[1:], loss="ce", method=rule)
+    return audit_trace("trace.npz")
