@@ -71,7 +71,7 @@ def run(name: str, options: argparse.Namespace) -> list[Row]:
                 report = module.audit(rule, trained, data)
                 row.audit_minutes = (time.process_time() - start) / 60
             row.add(report)
-            report.save(options.folder / f"{name}-{rule}.txt")
+            report.save(options.folder / f"{name}-{rule}.json")
             (options.folder / f"{name}-{rule}.report.txt").write_text(str(report), encoding="utf-8")
         except Exception as error:
             traceback.print_exc()
@@ -109,11 +109,12 @@ def main() -> None:
     parser.add_argument("--tested", type=int, default=10_000, help="test images (default: 10,000)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="train again what the folder holds")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.folder = options.folder.resolve()
     options.mirror = options.mirror and options.mirror.resolve()
     options.folder.mkdir(parents=True, exist_ok=True)
-    chosen = options.names or names()
+    chosen = [options.only] if options.only else options.names or names()
     if unknown := set(chosen) - set(names()):
         parser.error(
             f"no such repository: {', '.join(sorted(unknown))}; expected some of {', '.join(names())}"
@@ -127,8 +128,8 @@ def main() -> None:
                 json.dumps(rows, indent=1, ensure_ascii=False), encoding="utf-8"
             )
         else:  # one process each: their modules are all called train, utils, models
-            others = [word for word in sys.argv[1:] if word not in chosen]
-            subprocess.run([sys.executable, "-m", "examples.field", name, *others], check=False)
+            command = [sys.executable, "-m", "examples.field", *sys.argv[1:]]
+            subprocess.run([*command, "--only", name], check=False)
     rows = [
         Row(**row)
         for file in sorted(rows_file.glob("*.json"))
