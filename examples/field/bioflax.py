@@ -1,4 +1,4 @@
-"""Feedback alignment, direct feedback alignment and Kolen-Pollack as Flax layers with a backward of their own."""
+"""Feedback alignment and Kolen-Pollack as Flax layers with a backward of their own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from .common import Data, Repository, missing
 HERE = Repository(
     name="yschimpf/bioflax",
     commit="9ab0ce39f9263ac495322b190fc06908c07cb1b9",
-    rules=("fa", "kp", "dfa"),
+    rules=("fa", "kp"),
     network="Flax MLP 784-500-500-10, ReLU",
     data="Fashion-MNIST for MNIST, 10,000 images; its default of 5 epochs",
+    changes="none; its layers for dfa return shapes that JAX 0.10 refuses, so dfa is not trained",
 )
 
 
@@ -39,12 +40,11 @@ def train(rule: str, source: Path, data: Data) -> Any:
         state, *_ = train_helpers.train_epoch(
             state, model, data.loader(32, shape=(1, 784)), "CE", 0, rule, False
         )
-    return rule, jax.tree.map(np.asarray, state.params)
+    return jax.tree.map(np.asarray, state.params)
 
 
-def audit(trained: Any, data: Data) -> DiagnosticReport:
+def audit(rule: str, params: Any, data: Data) -> DiagnosticReport:
     """Forward and backward by hand: once with the kernels for g, once with the feedback matrices for a."""
-    rule, params = trained
     layers = [params[name] for name in sorted(params)]
     kernels, biases = zip(
         *((one["Dense_0"]["kernel"], one["Dense_0"]["bias"]) for one in layers), strict=True
@@ -63,8 +63,7 @@ def audit(trained: Any, data: Data) -> DiagnosticReport:
             found.insert(0, (found[0] * (after > 0)) @ matrix.T)
         return found
 
-    feedback = [one["B"] for one in layers if "B" in one]
-    a = [e @ one.T for one in feedback] if rule == "dfa" else back(feedback)[1:]
+    a = back([one["B"] for one in layers])[1:]
     save_trace(
         "trace.npz",
         outputs=outputs,

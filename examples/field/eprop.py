@@ -56,7 +56,7 @@ def train(rule: str, source: Path, data: Data) -> Any:
     return training.model, [(x, y[:, 0]) for x, y in loaders[2]]
 
 
-def audit(trained: Any, data: Data) -> DiagnosticReport:
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """Probabilities averaged over the last cue, as its own score does, and their logarithm."""
 
     def last_cue(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -37,7 +37,7 @@ def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
     return network
 
 
-def audit(network: torch.nn.Module, data: Data) -> DiagnosticReport:
+def audit(rule: str, network: torch.nn.Module, data: Data) -> DiagnosticReport:
     """Goodness per label as outputs; the layers in a list that torch sees; ``train`` as torch calls it."""
     network.layers = torch.nn.ModuleList(vars(network).pop("layers"))
     type(network).train = type(network.layers[0]).train = torch.nn.Module.train

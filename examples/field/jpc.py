@@ -70,7 +70,7 @@ def train(rule: str, source: Path, data: Data) -> Any:
     return [[np.asarray(one[1].weight), np.asarray(one[1].bias)] for one in model]
 
 
-def audit(trained: Any, data: Data) -> DiagnosticReport:
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """Zeros added to every state give all gradients in one call; the errors after inference are the credit."""
     import equinox as eqx
     import jax

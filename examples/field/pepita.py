@@ -74,7 +74,7 @@ def train(rule: str, source: Path, data: Data) -> Any:
     return [layer.w for layer in network.layers], network.layers[-1].F
 
 
-def audit(trained: Any, data: Data) -> DiagnosticReport:
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """States, gradients and changes of all test images."""
     (*hidden, last), feedback = trained
     x, y = (one.numpy() for one in data.arrays(train=False, shape=(784,)).tensors)
