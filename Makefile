@@ -4,7 +4,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: test audit lint format test-integrations fuzz bench zoo truth fixtures options docs dist clean
+.PHONY: test audit lint format test-integrations fuzz bench zoo truth fixtures hero options docs dist clean
 
 test: $(VENV)/.ready    ## the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 900
@@ -23,7 +23,7 @@ format: $(VENV)/.ready  ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages
+test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages, and the examples of other tasks
 	$(BIN)/python -m pytest tests/integrations
 
 fuzz: $(VENV)/.ready    ## thousands of damaged checkpoints, about half an hour
@@ -46,6 +46,10 @@ truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's 
 
 fixtures: $(VENV)/.ready ## train the shipped checkpoints again, about an hour
 	$(BIN)/python fixtures/build.py
+
+hero: $(VENV)/.ready     ## the picture of the README, docs/hero.png, from the shipped checkpoints; about a minute
+	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-credit=examples.methods:credit --fa-diagnostics=all --fa-report=figures:../build/figures
+	cp build/figures/hero.png docs/hero.png
 
 options: $(VENV)/.ready ## write the page of options from the option table
 	$(BIN)/python .ci/options.py

@@ -20,7 +20,7 @@ from pytest_fadiag import ResidualMLP
 
 INPUTS, VALUES, TRAINING, TEST = 12, 5, 20_000, 3_000
 STEPS = 1_500
-RULES = {"bp": 0.0, "dfa": 0.0, "dfa-lam": 1e-2}
+RULES = {"bp": 0.0, "dfa": 0.0, "dfa-lam": 3e-3}
 """The penalty λ on what a block adds to the stream, by method."""
 
 

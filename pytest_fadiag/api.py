@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import time
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from torch import nn
 
 from .auditor import CONTROL_METRICS, Auditor, finite_score, needed, questioned
 from .hooks import installed
@@ -31,6 +31,8 @@ from .measure.traces import TraceSource
 from .show.report import DiagnosticReport
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from .load.data import DataSet
     from .measure.types import Progress
 
@@ -80,13 +82,15 @@ def diagnose(
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
     if control is not None and frozen_baseline_acc is not None:
         raise AuditError("expected control or frozen_baseline_acc, got both; leave out one")
-    control = frozen_baseline_acc if control is None else control
-    if control is not None and not isinstance(control, (Control, nn.Module)):
-        control = Control(Score(control))
+    given: Any = frozen_baseline_acc if control is None else control
+    network = given if hasattr(given, "state_dict") else None
+    known = given is None or network is not None or isinstance(given, Control)
+    given = given if known else Control(Score(given))
     if headline_acc is not None:
-        check_accuracy(headline_acc, "headline_acc")
-    asked = default_diagnostics(control=control is not None, credit=credit is not None)
-    batches = list(eval_batches) if isinstance(eval_batches, Iterator) else eval_batches
+        check_accuracy(headline_acc, "headline_acc", "regression")  # the report knows the task
+    asked = default_diagnostics(control=given is not None, credit=credit is not None)
+    once = isinstance(eval_batches, Iterator)  # it may yield one buffer again and again
+    batches = list(map(copy.deepcopy, eval_batches)) if once else eval_batches
 
     def seen_by(network: nn.Module, own: CreditSource | None = None) -> NetworkSource:
         return NetworkSource(
@@ -104,18 +108,18 @@ def diagnose(
     source, told = seen_by(model, named), _line(progress)
     with using_threads(threads):
         numbers = measure(source, needed(asked), progress=told)
-        if isinstance(control, nn.Module):
-            measured = measure(seen_by(control), CONTROL_METRICS, progress=told)
+        if network is not None:
+            measured = measure(seen_by(network), CONTROL_METRICS, progress=told)
             made = Control(finite_score(measured, "control"), "given as a network")
-            prints = fingerprint(control), fingerprint(model, source.blocks)
-            control = questioned(made, measured, *prints)
+            prints = fingerprint(network), fingerprint(model, source.blocks)
+            given = questioned(made, measured, *prints)
 
         def judged() -> DiagnosticReport:
             return DiagnosticReport.of(
                 numbers,
                 method_name=method_name,
                 headline_acc=headline_acc,
-                control=control,
+                control=given,
                 thresholds=_thresholds(thresholds),
                 notes="\n".join(filter(None, [notes, _differs(headline_acc, numbers.score)])),
                 seed=seed,

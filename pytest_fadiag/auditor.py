@@ -538,14 +538,17 @@ class Auditor:
     def write_control(self, path: Path, out: Path, seed: int | None = None) -> str:
         """Write the network to train as the control of a checkpoint; replaces no file."""
         from .measure.control import make_control, saved_control
+        from .measure.inputs import FORWARD, labelled
 
         if out.exists():
             raise AuditError(f"{out}: exists already; name another file with --out, or remove it")
         checkpoint = self.checkpoint(path)
         network = self.network(checkpoint)
-        inputs = (
-            None if self.setup.data is None else next(iter(self.batches(checkpoint, network)))[0]
-        )
+        inputs, forward = None, self.function("forward")
+        if self.setup.data is not None:
+            inputs, y = next(iter(self.batches(checkpoint, network)))
+            if forward is not None:
+                vars(network)[FORWARD], inputs = forward, labelled(inputs, y)
         seed = checkpoint.seed if seed is None else seed
         control = make_control(
             network, self.setup.stream, inputs=inputs, seed=seed or 0, from_scratch=True

@@ -36,7 +36,7 @@ VERIFIED = (
     "unsafe-load",
 )
 """The options of ``fadiag verify``: those that measure."""
-CONTROL = ("model", "stream", "data", "unsafe-load")
+CONTROL = ("model", "stream", "data", "forward", "unsafe-load")
 """Those of ``fadiag control``: what network a checkpoint holds."""
 
 
@@ -292,6 +292,7 @@ def control(options: argparse.Namespace) -> int:
         data=options.data,
         model=options.model,
         stream=options.stream,
+        forward=options.forward,
         unsafe=options.unsafe_load,
         device="cpu",
     )

@@ -137,7 +137,7 @@ class Recorder:
             raise AuditError(f"nothing was recorded: {wrong}")
         measured = None if model is None else self._measured(model, whole=acc is None)
         score = (
-            Score(check_accuracy(acc, "acc"), images)
+            Score(check_accuracy(acc, "acc", measured.task if measured else "classes"), images)
             if acc is not None
             else measured and measured.score
         )

@@ -109,6 +109,73 @@ def test_what_the_numbers_depend_on_makes_them_be_measured_again(
     assert len(passes) == 2
 
 
+LOSSES = """
+def huber(outputs, y):
+    return outputs.gather(1, y[:, None]).squeeze(1).square()
+
+def second(model, x, y):
+    return model(x)[:, [2, 0, 1]]
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "option", "loss", "assumed", "caveat"),
+    [
+        (None, None, "cross-entropy", True, ""),
+        ("nn.CrossEntropyLoss()", None, "cross-entropy", False, ""),
+        ("MSELoss", None, "squared error", False, ""),
+        ("bce_with_logits", None, "binary cross-entropy", False, ""),
+        ("mse", "mse", "squared error", False, ""),
+        ("mse", "ce", "cross-entropy", False, "names the loss 'mse'; ce was given"),
+        ("hinge", None, "cross-entropy", True, "names the loss 'hinge', which is not ce, mse or"),
+        (0.31, None, "cross-entropy", True, ""),
+        ("mse", "losses:huber", "losses:huber", False, ""),
+    ],
+)
+def test_the_loss_is_what_was_given_else_what_the_config_names(
+    repo: Path,
+    config: Any,
+    option: str | None,
+    loss: str,
+    assumed: bool,
+    caveat: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(repo)
+    (repo / "losses.py").write_text(LOSSES, "utf-8")
+    content = torch.load(repo / "bp_s1.pt", weights_only=True)
+    content["config"] |= {"activation": "gelu", **({} if config is None else {"loss": config})}
+    torch.save(content, repo / "bp_s1.pt")
+    made = report(repo, "b", by=auditor(repo, loss=option))
+    assert (made.loss, made.loss_assumed) == (loss, assumed)
+    assert "; ".join(made.caveats).count(caveat or "loss") == bool(caveat)
+
+
+@pytest.mark.parametrize("changed", [{"loss": "mse"}, {"loss": "losses:huber"}, "forward", "task"])
+def test_loss_task_and_forward_are_part_of_what_is_kept(
+    repo: Path, passes: list[list[str]], changed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(repo)
+    (repo / "losses.py").write_text(LOSSES, "utf-8")
+    named = {"forward": {"forward": "losses:second"}, "task": {"task": "classes"}}
+    setup = changed if isinstance(changed, dict) else named[changed]
+    plain, other = report(repo, "b"), report(repo, "b", by=auditor(repo, **setup))
+    assert (plain.bp_grad_norms == other.bp_grad_norms) is (changed == "task")
+    report(repo, "b", by=auditor(repo, **setup))
+    assert len(passes) == 2
+    (repo / "losses.py").write_text(LOSSES + "# changed", "utf-8")
+    report(repo, "b", by=auditor(repo, **setup))
+    assert len(passes) == (3 if "losses:" in str(setup) else 2)
+
+
+def test_data_of_another_shape_is_refused_in_words(repo: Path) -> None:
+    numpy.savez(repo / "wide.npz", x=numpy.zeros((300, 3, 4, 4), "f"), y=numpy.arange(300) % 3)
+    with pytest.raises(
+        AuditError, match="the network takes 8 values, the data has 3×4×4: the netw"
+    ):
+        report(repo, by=auditor(repo, data="wide.npz"))
+
+
 def test_what_a_fixture_gives_is_measured_and_never_stored(
     repo: Path, passes: list[list[str]]
 ) -> None:

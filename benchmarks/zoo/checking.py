@@ -135,7 +135,9 @@ def _found(model: nn.Module, x: Inputs, spec: str | None) -> _Seen:
     network, outputs = working_copy(model), Outputs(CLASSES)
     stream = find_stream(network, x, spec, outputs)
     with torch.no_grad():
-        Task().check(outputs(_called(network, x)), _labels(x))
+        logits = outputs(_called(network, x))
+    Task().check(logits, _labels(x))
+    Task().refuse_probabilities([bool(((logits >= 0) & (logits <= 1)).all())])
     seen = passed(network, stream, x, _loss)
     return _Seen(seen.states, seen.gradients)
 

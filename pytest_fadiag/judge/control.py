@@ -177,8 +177,8 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
     ours = str((score.data if score else None) or report.environment.get("data_sha256") or "")
     chance, how = max(guesses(report), default=(-1.0, ""))
     floor, name, whole, balanced = report.floor, report.score_name, images, accuracy
-    if control.balanced is not None:  # of the half that the probes read
-        whole, balanced = None, control.balanced
+    if control.balanced is not None:
+        whole, balanced = None, control.balanced  # of the half that the probes read
     readouts = [("linear probe of h_0", probe, (images or 0) // 2) for probe in control.probes[:1]]
     if depth and depth.probes:
         readouts.append(("linear probe of h_0", depth.probes[0], depth.read))

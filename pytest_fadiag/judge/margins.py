@@ -201,7 +201,7 @@ class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
 
         pairing = "; checkpoints, audited image by image, may need fewer" if self.caveat else ""
         if self.margin != self.minimum and not decides(math.inf):
-            return f"a larger test set: {self.images:,} images are too few for any seeds{pairing}"
+            return f"a larger test set: {self.images:,} samples are too few{pairing}"
         # With few images an interval may widen again: its degrees of freedom become theirs.
         undecided = (seeds for seeds in range(MOST_SEEDS, self.seeds, -1) if not decides(seeds))
         least = next(undecided, self.seeds) + 1

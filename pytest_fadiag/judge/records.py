@@ -316,11 +316,6 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(_pp(after - before) for before, after in pairwise(self.probes))
 
     @property
-    def null_steps_pp(self) -> tuple[float, ...]:
-        """The same of re-initialised blocks."""
-        return tuple(_pp(after - before) for before, after in pairwise(self.null_probes))
-
-    @property
     def idle(self) -> tuple[int, ...]:
         """Blocks that add nothing by their interval, or nothing that they learnt."""
         return tuple(

@@ -97,7 +97,6 @@ def _on_inputs(report: Report) -> list[str]:
     network = report.depth.network if report.depth else None
     theirs = report.control.inputs if report.control else None
     accuracy = math.nan if report.headline_acc is None else report.headline_acc
-    balanced = "class-balanced " if report.task == "classes" else ""
     on = f" on {inputs} (normalisation: {inputs.normalisation})" if inputs else ""
     return [
         *(inputs.remarks if inputs else []),
@@ -106,7 +105,7 @@ def _on_inputs(report: Report) -> list[str]:
         "(--fa-normalize)"
         if claimed is not None and abs(claimed - accuracy) > CLAIM_SLACK_PP / 100
         else "",
-        f"{balanced}{report.score_name} {fraction(network)} is far below a linear probe of h_L "
+        f"{report.probe_score} {fraction(network)} is far below a linear probe of h_L "
         f"({fraction(probes[-1])}): the inputs are probably not as in training; check "
         "--fa-normalize"
         if network is not None and probes and 100 * (probes[-1] - network) >= FAR_BELOW_PP

@@ -124,11 +124,12 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             images = score.images or math.inf
             if headline is not None and abs(headline - score.value) * images >= 0.5:
                 put(self, "score", score := Score(headline))  # of other images
-            put(self, "headline_acc", score.value)
+            put(self, "headline_acc", check_accuracy(score.value, "headline_acc", self.task))
         if self.control is None and frozen is not None:
             put(self, "control", Control(Score(frozen)))
         if self.control is not None:
-            put(self, "frozen_baseline_acc", self.control.score.value)
+            theirs = check_accuracy(self.control.score.value, "frozen_baseline_acc", self.task)
+            put(self, "frozen_baseline_acc", theirs)
         if frozen not in (None, self.frozen_baseline_acc):
             raise AuditError(f"the control's accuracy is {self.frozen_baseline_acc}, not {frozen}")
         put(self, "caveats", tuple(self.caveats))
@@ -396,6 +397,16 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         """What its test set is counted in."""
         image = "image" if self.inputs and self.inputs.pixels else "sample"
         return "sequence" if self.task == "tokens" else image
+
+    @property
+    def probe_score(self) -> str:
+        """What the score of linear probes, and of the network where these read, is called."""
+        return "class-balanced accuracy" if self.task == "classes" else self.score_name
+
+    @property
+    def probe_unit(self) -> str:
+        """What linear probes are fitted to."""
+        return "token" if self.task == "tokens" else self.unit
 
     def layer(self, index: int) -> str:
         """The number of a layer, or L for the last one where the number of blocks is not known."""

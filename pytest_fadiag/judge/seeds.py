@@ -75,6 +75,7 @@ class SeedReport:
             ]
             for report in reports
         ]
+        kind = result.interval.kind.replace("image", reports[0].unit)
         header = ["seed", reports[0].score_name, "control", "margin/pp", "source of the control"]
         doubts = [doubt for report in reports for doubt in report.doubts]
         controls = [report.control for report in reports if report.control]
@@ -99,7 +100,7 @@ class SeedReport:
             f"FA seed margin: {one_line(self.method)}, {plural(result.seeds, 'seed')}",
             *(f"    {line}" for line in table([header, *rows])),
             *(f"    note: {note}" for note in notes if note),
-            f"    sample sd {result.seed_sd:.2f} pp; {result.interval.kind}",
+            f"    sample sd {result.seed_sd:.2f} pp; {kind}",
             f"    {self.headline if result.verdict is SeedVerdict.PASS else f'FLAG: {flag}'}",
             f"VERDICT: {result.verdict.value}",
         ]

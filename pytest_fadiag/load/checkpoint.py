@@ -111,7 +111,9 @@ def checkpoint_of(content: Any, path: Path) -> Checkpoint:
         raise AuditError(f"{path}: expected the tensors of one network, {where}; found {found}")
     check_tensors(named, path)
     claimed = content.get("test_acc")
-    claimed = None if claimed is None else check_accuracy(claimed, f"{path}: test_acc")
+    claimed = (
+        None if claimed is None else check_accuracy(claimed, f"{path}: test_acc", "regression")
+    )
     return Checkpoint(path, named, *identify(path, config), config, claimed, network, content)
 
 

@@ -145,7 +145,7 @@ class Controls(tuple[ControlFile, ...]):
 
 def _number(method: str | None, accuracy: Any, what: str) -> ControlFile:
     return ControlFile(
-        method, control=Control(Score(check_accuracy(accuracy, what)), method=method)
+        method, control=Control(Score(check_accuracy(accuracy, what, "regression")), method=method)
     )
 
 

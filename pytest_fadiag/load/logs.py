@@ -317,7 +317,7 @@ def _scaled(entry: Entry, size: int, start: float | None, scale: float) -> Entry
         )
         rows.append(check_norms(row, f"epoch {entry.epoch}: norms"))
     if entry.headline_acc is not None:
-        check_accuracy(entry.headline_acc, f"epoch {entry.epoch}: accuracy")
+        check_accuracy(entry.headline_acc, f"epoch {entry.epoch}: accuracy", entry.task)
     per_error = entry.gradient_per_unit_error
     return msgspec.structs.replace(
         entry,

@@ -166,6 +166,8 @@ class NetworkSource:
         """The same data through another network of this architecture, with stream and pooling."""
         other = copy.copy(self)
         other.network = network
+        if self.forward is not None:
+            vars(network)[FORWARD] = self.forward
         return other
 
     def chosen(self, mask: Tensor) -> Iterator[ModelInput]:
@@ -250,16 +252,6 @@ def _slices(length: int, size: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, length, size)]
 
 
-def _refuse_probabilities(task: Task, inside: Sequence[bool]) -> None:
-    """An error where all outputs lie in [0, 1] and the loss, assumed or bce, takes logits."""
-    logits = task.kind == "classes" and (task.assumed or task.loss == "bce")
-    if logits and inside and all(inside):
-        raise AuditError(
-            "these are probabilities: every output lies in [0, 1], and cross-entropy takes "
-            "logits; say the loss by --fa-loss (or loss=), as mse or package.module:function"
-        )
-
-
 METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "states": States,
     "gradients": Gradients,
@@ -327,7 +319,7 @@ def measure(
                 f"the evaluation data has {samples} samples in all; the protocol needs at least 2 "
                 f"batches of {BATCH}"
             )
-        _refuse_probabilities(task, probabilities)
+        task.refuse_probabilities(probabilities)
         computed = {name: metric.compute() for name, metric in made.items()}
     device, cuda = source.device, source.device.type == "cuda"
     machine = platform.processor() or platform.machine()

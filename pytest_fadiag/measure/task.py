@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -283,6 +283,15 @@ class Task:
             raise AuditError(
                 f"label {int(t.max())} is out of range: the network has {shape[-1]} outputs, "
                 f"so labels run from 0 to {shape[-1] - 1}"
+            )
+
+    def refuse_probabilities(self, inside: Sequence[bool]) -> None:
+        """An error where all outputs lie in [0, 1] and the loss, assumed or bce, takes logits."""
+        logits = self.kind in (None, "classes") and (self.assumed or self.loss == "bce")
+        if logits and inside and all(inside):
+            raise AuditError(
+                "these are probabilities: every output lies in [0, 1], and cross-entropy takes "
+                "logits; say the loss by --fa-loss (or loss=), as mse or package.module:function"
             )
 
 

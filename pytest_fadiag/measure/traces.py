@@ -104,6 +104,7 @@ class TraceSource(NetworkSource):
         whole = BATCH * min(BATCHES, self.rows // BATCH)
         end = len(self.labels) if needs & EVERY_BATCH else whole
         outputs, x = self.arrays["outputs"], self.arrays.get("x", self.arrays["outputs"])
+        x = x.float() if x.dtype == torch.uint8 and self.task.kind != "tokens" else x  # pixels
         error, size, _ = self.error
         for start in range(0, end, BATCH):
             part, evaluation = slice(start, start + BATCH), start < whole
@@ -153,9 +154,9 @@ class TraceSource(NetworkSource):
                     f"g_{layer} does not fit h_{layer} (rank correlation of secants {rank:.2f}): "
                     "samples are in another order, or h is not the state at which g was taken"
                 )
-            if not RATIO[0] <= ratio <= RATIO[1]:
+            if rank < 0 or not RATIO[0] <= ratio <= RATIO[1]:
                 why = "g is of a mean loss (1/N), or h or g was scaled, as by a LayerNorm"
-                why = "g has the other sign" if ratio < 0 else why
+                why = "g has the other sign" if rank < 0 else why
                 raise AuditError(
                     f"g_{layer} is {sig(ratio)} times what h_{layer} and e ask for: {why}"
                 )

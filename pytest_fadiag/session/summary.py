@@ -138,8 +138,7 @@ class Summary:
             for row in self.audit.rows if verbosity > 0 else ():
                 if row.report is not None:
                     terminalreporter.write_sep("-", row.checkpoint)
-                    width = writer.fullwidth - 1
-                    writer.line("\n".join(_wrapped(row.report.text(width), width)))
+                    writer.line("\n".join(_wrapped(str(row.report), writer.fullwidth - 1)))
             if verbosity >= 0:
                 terminalreporter.write_sep("=", "FA audit")
             write_table(writer, self.audit, self._remarks(), quiet=verbosity < 0)
@@ -198,7 +197,7 @@ class Summary:
 
 
 def progress(config: pytest.Config, name: str) -> Callable[[int, int], None]:
-    """Tell how far a measurement is, on its own line: after 5 s, then each time twice as late."""
+    """Tell how far a measurement is: a line after 5 s, then each time after twice as long."""
     began, due = time.monotonic(), PATIENCE
 
     def tell(done: int, total: int) -> None:

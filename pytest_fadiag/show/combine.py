@@ -145,12 +145,16 @@ def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin
     for name, seeds in groups.items():
         reports = [row.report for row in seeds if row.report is not None]
         margin, expected = Margin(name, seeds[0].method, seeds[0].partial), recorded.get(name)
+        judged = (report.replace(diagnostics=("frozen-margin",)).finding("d") for report in reports)
+        without = next((finding for finding in judged if not finding.measured), None)
         try:
+            if without is not None:
+                raise AuditError(without.headline)
             minimum = reports[0].thresholds.frozen_acc_margin_pp
             result = SeedReport.of(seeds[0].method, reports, minimum).margin
             found = {"margin": result, "outcome": decide(result.verdict.value, expected)}
         except AuditError as error:
-            skip = all(report.control is None for report in reports)
+            skip = without is not None and not without.error
             found = {"outcome": Outcome.SKIPPED if skip else Outcome.ERROR, "reason": str(error)}
         margins.append(msgspec.structs.replace(margin, expected=expected, **found))
     return tuple(margins)

@@ -27,32 +27,14 @@ NORM = Tolerance(1e-5, 1e-2, relative=True)
 COSINE = Tolerance(1e-5, 1e-2)
 FRACTION = Tolerance(1e-5, 1e-3)
 POINTS = Tolerance(1e-3, 1e-1)
-TOLERANCES = {
-    "cross_batch_stability": COSINE,
-    "output_error_drift": COSINE,
-    "sample_invariance": COSINE,
-    "cosine": COSINE,
-    "gamma": COSINE,
-    "null_mean": COSINE,
-    "null_sd": COSINE,
-    "null_low": COSINE,
-    "null_high": COSINE,
-    "nudge": COSINE,
-    "random_nudge": COSINE,
-    "error": COSINE,
-    "value": FRACTION,
-    "probes": FRACTION,
-    "null": FRACTION,
-    "headline_acc": FRACTION,
-    "frozen_baseline_acc": FRACTION,
-    "claimed_acc": FRACTION,
-    "eval_class_share": FRACTION,
-    "label_class_share": FRACTION,
-    "predicted_class_share": FRACTION,
-    "outside": FRACTION,
-    "interval": POINTS,
-    "step_intervals": POINTS,
+KINDS = {
+    COSINE: "cross_batch_stability output_error_drift sample_invariance cosine gamma null_mean "
+    "null_sd null_low null_high nudge random_nudge error",
+    FRACTION: "value probes null headline_acc frozen_baseline_acc claimed_acc eval_class_share "
+    "label_class_share predicted_class_share outside",
+    POINTS: "interval step_intervals",
 }
+TOLERANCES = {name: kind for kind, names in KINDS.items() for name in names.split()}
 """By field; any other number is compared as a norm is."""
 SETTING = ("torch", "device", "device_name", "dtype", "threads", "tf32")
 """The parts of the environment that change the last digits of a measurement."""

@@ -40,48 +40,24 @@ def markdown(audit: Audit) -> str:
 def form(audit: Audit) -> str:
     """The reporting form of a paper, filled in as far as an audit knows."""
     reports = audit.reports
-    configs = [report.config for report in reports]
-    common = (
-        {k: v for k, v in configs[0].items() if all(c.get(k) == v for c in configs)}
-        if configs
-        else {}
-    )
-    methods = []
-    for name in dict.fromkeys(row.method for row in audit.rows):
-        rows = [row for row in audit.rows if row.method == name]
-        own = [row.report.config for row in rows if row.report]
-        settings = {key: value for config in own for key, value in config.items()}
-        margins = [margin_words(margin) for margin in audit.margins if margin.method == name]
-        controls = {
-            row.report.control.source: None for row in rows if row.report and row.report.control
-        }
-        methods.append(
-            {
-                "name": name,
-                "runs": len(rows),
-                "own": {
-                    k: v
-                    for k, v in settings.items()
-                    if k not in common and k not in ("method", "seed")
-                },
-                "control": and_more(list(controls)) if controls else "none",
-                "margin": "; ".join(margins) or "–",
-            }
-        )
-    environments = [report.environment for report in reports] or [{}]
-    alike = {k: v for k, v in environments[0].items() if all(e.get(k) == v for e in environments)}
     return _rendered(
         "form.md",
         audit,
         reports=reports,
         setting=setting(audit),
-        common=common,
-        environment=alike,
-        methods=methods,
+        common=_shared([report.config for report in reports]),
+        environment=_shared([report.environment for report in reports]),
+        methods=dict.fromkeys(row.method for row in audit.rows),
         notes=notes(audit),
         legend=legend(audit),
         table=table_lines(table_of(audit)),
     )
+
+
+def _shared(held: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all of these hold."""
+    first = held[0] if held else {}
+    return {key: value for key, value in first.items() if all(o.get(key) == value for o in held)}
 
 
 def readme(audit: Audit) -> str:
@@ -113,6 +89,7 @@ def _rendered(template: str, audit: Audit, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"each": each, "numbers": numbers, "pairs": pairs}
+    environment.filters |= {"and_more": and_more, "margin": margin_words}
     text = environment.get_template(template).render(
         audit=audit, headline=headline(audit), version=__version__, **values
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..judge.errors import AuditError
 from ..judge.report import Report
-from .audit import Audit, Row
+from .audit import Audit, Row, decide
 from .figures import figures
 from .outputs import OUTPUTS
 from .page import cell
@@ -51,4 +51,9 @@ class DiagnosticReport(Report, frozen=True, kw_only=True, dict=True):
 
     @property
     def _audit(self) -> Audit:
-        return Audit((Row(self.checkpoint or self.method_name, self.method_name, self.seed, self),))
+        found = {
+            f.key: "FIRE" if f.fired else "PASS" if f.measured else None for f in self.findings
+        }
+        outcomes = {key: decide(one, None) for key, one in found.items()}
+        name = self.checkpoint or self.method_name
+        return Audit((Row(name, self.method_name, self.seed, self, outcomes),))

@@ -111,7 +111,7 @@ def _lines(whole: Table, shown: Sequence[int], short: bool, gap: int, longest: i
     grid = [[Cell(text, "bold") for text in line] for line in (limits, titles)]
     above = ""
     for line in whole.lines:
-        mean = "  mean" if line.numbers[0].text != NONE else "  seeds"
+        mean = "  mean" if any(cell.text != NONE for cell in line.numbers) else "  seeds"
         name = mean if line.row is None and line.name == above else line.name
         above = line.name
         cells = [Cell(_middle(name, longest)), Cell(line.seed)]

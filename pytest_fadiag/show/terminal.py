@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from .audit import Audit
 from .table import lines
 
 
-class Writer(Protocol):
-    """What a terminal offers: pytest's own writer does."""
-
-    _file: Any
-
-    @property
-    def fullwidth(self) -> int: ...
-    def write(self, msg: str, **markup: bool) -> None: ...
-    def line(self, s: str = "", **markup: bool) -> None: ...
-
-
 def write_table(
-    writer: Writer, audit: Audit, more: Sequence[str] = (), *, quiet: bool = False
+    writer: Any, audit: Audit, more: Sequence[str] = (), *, quiet: bool = False
 ) -> None:
     """Write the table (with ``quiet`` one line per network), notes, and the audit in one line."""
     encoding = getattr(writer._file, "encoding", None) or "ascii"

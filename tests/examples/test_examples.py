@@ -158,7 +158,8 @@ def test_the_extension_adds_a_diagnostic_with_a_metric_a_format_data_and_an_outp
 ) -> None:
     torch.manual_seed(0)
     net = ResidualMLP(4, 6, 2, 3)
-    np.savez(tmp_path / "net_s1.npz", **{k: v.numpy() for k, v in net.state_dict().items()})
+    with (tmp_path / "net_s1.weights").open("wb") as file:
+        np.savez(file, **{k: v.numpy() for k, v in net.state_dict().items()})
     x, y = torch.randn(1280, 4), torch.arange(1280) % 3
     np.savetxt(tmp_path / "test.csv", torch.cat([x, y[:, None]], 1), delimiter=",")
     manager = pluggy.PluginManager("pytest")
@@ -171,16 +172,16 @@ def test_the_extension_adds_a_diagnostic_with_a_metric_a_format_data_and_an_outp
     try:
         auditor = Auditor(Setup(data="csv:test.csv", base=tmp_path), registry=registry)
         report: Report = auditor.report(
-            tmp_path / "net_s1.npz", diagnostics=select("a,effective-rank")
+            tmp_path / "net_s1.weights", diagnostics=select("a,effective-rank")
         )
         finding = report.finding("effective-rank")
         state = np.cov(net.embed(x).detach().double().numpy().T, bias=True)
         expected = np.trace(state) ** 2 / np.square(state).sum()
         assert report.extra["rank"]["effective_ranks"][0] == pytest.approx(expected, rel=1e-4)
         assert not finding.fired and "effective rank of h_L" in finding.headline
-        audit = Audit((Row("net_s1.npz", "net", 1, report),))
+        audit = Audit((Row("net_s1.weights", "net", 1, report),))
         registry.outputs()["csv"].write(audit, tmp_path / "audit.csv")
-        assert "net_s1.npz,net,1,," in (tmp_path / "audit.csv").read_text()
+        assert "net_s1.weights,net,1,," in (tmp_path / "audit.csv").read_text()
     finally:
         registry.close()
 

@@ -207,7 +207,7 @@ def test_how_many_seeds_would_decide_decides() -> None:
     sd, least = made.seed_sd, int(made.needed.split("(")[1].split(" ")[0])
     assert t95(least - 1) * sd / math.sqrt(least) < 2 < t95(least - 2) * sd / math.sqrt(least - 1)
     few = margin_of([Score(0.53, 50), Score(0.54, 50)], [Score(0.5, 50)] * 2, 2.0)
-    assert few.needed.startswith("more seeds cannot decide: 50 test images are too few")
+    assert few.needed.startswith("a larger test set: 50 samples are too few")
     close = margin_of([Score(0.52, 10**9), Score(0.5200001, 10**9)], [Score(0.5, 10**9)] * 2, 2.0)
     assert close.verdict is SeedVerdict.INCONCLUSIVE
 

@@ -89,7 +89,7 @@ def audited_beside(margin: float, *probes: float, **depth: Any) -> Report:
         (probed(healthy(), 0.7, 0.725, null=0.7), "trustworthy"),
         (probed(healthy(), 0.7, 0.75), "trustworthy"),
         (
-            probed(BP.replace(control=None), 0.7, 0.75, null=0.7),
+            probed(BP.replace(control=None, headline_acc=0.8), 0.7, 0.75, null=0.7),
             "incomplete: frozen-margin not measured; depth-utility +5.00 pp, below the 6 pp …",
         ),
         (
@@ -332,12 +332,13 @@ def test_the_text_has_its_parts_in_order() -> None:
         caveats=("the last line was cut",),
     )
     lines = str(made).splitlines()
-    assert lines[:7] == [
+    assert lines[:8] == [
         "FA diagnostic report: dfa, seed 42",
         "  trained",
         "  for 30 epochs",
         "  stream: b.0 … b.3 → ln, 4 blocks, residual, 38 % of parameters outside the blocks",
         "  inputs: cifar10, normalised by the checkpoint's mean and std",
+        "  loss: cross-entropy",
         "  reference: BP gradient, agrees with finite differences to 2.0e-8",
         "  note: the last line was cut",
     ]
@@ -350,6 +351,37 @@ def test_the_text_has_its_parts_in_order() -> None:
     ]
     assert lines[-1].startswith("VERDICT: needs walk-back: residual stream exploded; ")
     assert max(len(line) for line in lines if "FLAG" not in line and "VERDICT" not in line) <= 100
+
+
+def test_each_task_has_its_own_words() -> None:
+    made = floored(probed(healthy(task="regression", loss="squared error", headline_acc=0.63)))
+    text = str(made.replace(effective_rank=0.43))
+    assert "loss: squared error, task: regression" in text and "R² 0.6300, frozen control" in text
+    assert "R²: linear readout" in text and "accuracy" not in text and "image" not in text
+    assert "effective rank, gradients over output error: 0.430 (not judged)" in text
+    drift = report(made, cross_batch_stability=0.5, sample_invariance=0.02)
+    assert "agreement between deciles of the targets 0.020 < 0.1" in drift.finding("c").headline
+    words = str(floored(probed(healthy(task="tokens", gradient_per_unit_error=1.0))))
+    assert "token accuracy 0.9000" in words and "fitted on 5,000 test tokens" in words
+    assumed = str(healthy(loss_assumed=True, inputs=Inputs(pixels=True)))
+    assert "  loss: cross-entropy (assumed)\n" in assumed and "loss:" not in str(healthy())
+    given = healthy(trace=True)
+    assert given.verdict == "trustworthy (reference as given)"
+    assert "  reference: as given, not proven" in str(given)
+
+
+def test_an_r2_may_be_negative_and_no_accuracy_may() -> None:
+    made = report(task="regression", headline_acc=-0.1, frozen_baseline_acc=-0.2)
+    assert made.headline_acc == -0.1 and "R² is at chance (R² ≤ 0)" in made.remarks[0]
+    for wrong in ({"headline_acc": -0.1}, {"control": Control(Score(-0.2))}):
+        with pytest.raises(AuditError, match="must be a fraction in"):
+            report(**wrong)
+    with pytest.raises(AuditError, match="did you pass a percentage"):
+        report(task="regression", headline_acc=34.9)
+
+
+def test_the_representation_is_one_line() -> None:
+    assert repr(healthy("a\nb")) == "<report: a\\nb, seed 42: trustworthy>"
 
 
 def test_names_from_files_cannot_forge_a_line() -> None:
@@ -389,7 +421,16 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
     [
         (report(headline_acc=0.1, classes=10), "accuracy is at chance (1/10)"),
         (report(headline_acc=0.6, label_class_share=0.6), "the share of the most frequent class"),
-        (report(nonfinite_outputs=3), "outputs are not finite for 3 images"),
+        (report(nonfinite_outputs=3), "outputs are not finite for 3 samples"),
+        (
+            report(nonfinite_outputs=1, inputs=Inputs(pixels=True)),
+            "outputs are not finite for 1 image,",
+        ),
+        (report(headline_acc=-0.2, task="regression"), "R² is at chance (R² ≤ 0)"),
+        (
+            report(loss_assumed=True, loss_bias={"squared error": 0.05, "binary cross-entropy": 1}),
+            "looks trained by squared error: under it the output error has a bias of 0.0500 < 0.1",
+        ),
         (report(environment={"dtype": "float16"}), "half precision (float16)"),
         (report(nonfinite_weights=("a", "b", "c", "d")), "NaN or inf: a, b, c and 1 more"),
         (report(claimed_acc=0.5), "claims accuracy 0.5000, but 0.6090 was measured"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,6 +138,50 @@ def test_thresholds_are_set_by_name() -> None:
     made = DiagnosticThresholds().replace(margin_pp="1.5", confounds="flag")
     assert made.by_name()["frozen_acc_margin_pp"] == 1.5 and made.confounds == "flag"
     assert not report(frozen_baseline_acc=0.594, thresholds=made).finding("d").fired
+
+
+BANNED = re.compile(
+    r"drawn anew|\bnobody|\bsomebody|\bwhoever|\bof another\b| behind | beside "
+    r"|(?<!there )\bis no (?!longer)",
+    re.IGNORECASE,
+)
+"""What no user reads; «there is no X» is English."""
+ROOT = Path(words.__file__).parents[2]
+
+
+def read_by_users(path: Path) -> list[str]:
+    """The text of a page, or the strings of a module that are not docstrings."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".py":
+        return text.splitlines()
+    nodes = [*ast.walk(ast.parse(text))]
+    free = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    return [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in free
+    ]
+
+
+def test_what_users_read_is_plain() -> None:
+    sources = [*(ROOT / "pytest_fadiag").rglob("*.*"), ROOT / "README.md", *ROOT.glob("docs/*.md")]
+    kept = [path for path in sources if path.suffix in (".py", ".html", ".md", ".j2", ".js")]
+    assert len(kept) > 100
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in kept
+        for line in read_by_users(path)
+        if BANNED.search(line)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("line", "bad"),
+    [("there is no null", False), ("it is no control", True), ("drawn anew", True), ("", False)],
+)
+def test_the_banned_words_are_found(line: str, bad: bool) -> None:
+    assert bool(BANNED.search(line)) == bad
 
 
 class Rank(Diagnostic):

@@ -112,6 +112,7 @@ def test_a_name_tells_method_and_kind(name: str, expected: tuple[Any, ...]) -> N
         ({"dfa": 0.349, "bp": 0.1}, 0.349),
         (Control(Score(0.4), "mine", "dfa", 42), 0.4),
         (Control(Score(0.4)), 0.4),
+        ("dfa=-0.2", -0.2),
         (Path("frozen_dfa_s1.pt"), "frozen_dfa_s1.pt"),
     ],
 )
@@ -122,7 +123,7 @@ def test_what_a_caller_has_at_hand(value: Any, expected: Any) -> None:
     assert not Controls.of(None)
 
 
-@pytest.mark.parametrize("value", [34.9, -0.1, {"dfa": 34.9}, "dfa=34.9", "nan"])
+@pytest.mark.parametrize("value", [34.9, "-inf", {"dfa": 34.9}, "dfa=34.9", "nan"])
 def test_an_accuracy_outside_its_range_is_an_error(value: Any) -> None:
     with pytest.raises(AuditError, match=r"in \[0, 1\]"):
         Controls.of(value)

@@ -58,6 +58,34 @@ def test_a_recorded_network_is_audited_exactly(path: Path) -> None:
     assert one == two
 
 
+def test_another_task_is_logged_with_its_loss_through_a_forward_of_ones_own(path: Path) -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            outputs = self.net(x)
+            return outputs, 2 * outputs
+
+    targets = torch.nn.functional.one_hot(Y).float() + X[:, :5]
+    recorder = Recorder(
+        path, [(X, targets)], loss="mse", forward=lambda model, x, y: model(x)[0], batch_size=512
+    )
+    model = Pair()
+    for epoch in (1, 2):
+        recorder.record(epoch, model)
+    with torch.no_grad():
+        residual = (model(X)[0] - targets).double().square().sum(1)
+    spread = (targets - targets.mean(0)).double().square().sum(1).mean()
+    base = read_log(path).base
+    assert (base.task, base.loss, base.loss_assumed) == ("regression", "squared error", False)
+    assert base.score is not None
+    assert base.score.value == pytest.approx(1 - float(residual.mean() / spread), rel=1e-5)
+    one, two = ({**entry, "epoch": 0} for entry in lines(path)[1:])
+    assert one == two
+
+
 def test_with_an_accuracy_only_the_first_1280_samples_are_looked_at(path: Path) -> None:
     recorder = Recorder(path, [*BATCHES, (torch.full((1, 20), math.nan), torch.tensor([0]))])
     recorder.record(1, network(), acc=0.5, images=10_000)

@@ -371,7 +371,7 @@ def test_logits_that_no_weights_make_differ_are_refused() -> None:
 
 
 def test_logits_of_another_shape_are_refused() -> None:
-    refused(nn.Sequential(Net(), nn.Unflatten(1, (5, 1))), r"expected \[3, classes\]")
+    refused(nn.Sequential(Net(), nn.Flatten(0)), r"expected \[3, classes\]")
 
 
 def test_a_state_whose_entries_share_memory_is_refused_without_blaming_the_network() -> None:

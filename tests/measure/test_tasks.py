@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from depth_oracle import layer_norm
+from own_backwards import Feedback
 from support import seeded
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -152,6 +153,14 @@ def test_the_gradient_is_that_of_the_loss_and_its_own_credit_is_aligned(name: st
     per_unit = float(np.nanmedian((g / (e * unit.get(name, 1.0))).detach().numpy())) / 128
     assert found.gradient_per_unit_error == pytest.approx(per_unit, rel=1e-5)
     assert found.loss_assumed == (CASES[name][2] is None)
+    with torch.no_grad():
+        given, size = net(x), 0.5 if name == "one value of a class" else 0.0
+        told = Task(loss=CASES[name][2]).told(y, given)
+        losses = told.losses(told.read(given.double()), y)
+    torch.testing.assert_close(losses, by_hand(given.double(), y))
+    if net.squeezed and found.task == "classes":
+        right = (given > size) == (y == 1)
+        assert found.score is not None and found.score.outcomes == right.int().tolist()
 
 
 def fraction(values: Any, y: Any) -> Any:
@@ -314,8 +323,8 @@ def test_the_bias_of_the_errors_is_near_0_under_the_loss_of_training() -> None:
     """Fitted by hand: a head in least squares, whose mean error is 0."""
     net = seeded(lambda: Net(3)).eval()
     with torch.no_grad():
-        z = torch.cat([net.norm(net.states(X)[-1]), torch.ones(1200, 1)], 1)[:1152]
-        solved = torch.linalg.lstsq(z, ROWS[:1152].float()).solution
+        z = torch.cat([net.norm(net.states(X)[-1]), torch.ones(1200, 1)], 1)[:1152].double()
+        solved = torch.linalg.pinv(z, rtol=1e-6) @ ROWS[:1152].double()  # its rows add up to 0
         net.head.weight.copy_(solved[:-1].T)
         net.head.bias.copy_(solved[-1])
     bias = measure(NetworkSource(net, [(X, CLASSES)]), ["output-error"]).loss_bias
@@ -398,3 +407,37 @@ def test_outputs_that_cannot_be_told_name_the_option() -> None:
 
     with pytest.raises(AuditError, match=r"--fa-forward=package\.module:function"):
         measure(NetworkSource(Two(3).eval(), [(X, CLASSES)]), ["accuracy"])
+
+
+class Fed(nn.Linear):
+    """Its backward goes through a fixed random matrix."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        feedback = torch.randn(self.weight.shape, generator=torch.Generator().manual_seed(1))
+        return Feedback.apply(x, self.weight, self.bias, feedback.to(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "name", ["cross-entropy", "squared error", "binary cross-entropy", "hinge", "regression"]
+)
+def test_the_own_backward_of_a_live_network_is_its_credit_under_every_loss(name: str) -> None:
+    """As if a function differentiated the loss through it."""
+    size, y, loss, by_hand = CASES[name]
+    net = seeded(lambda: Net(size)).eval()
+    for block in net.blocks:
+        block.wide = Fed(8, 16)
+
+    def credit(model: Any, x: Tensor, y: Tensor) -> list[Tensor]:
+        states = model.states(x)
+        return list(torch.autograd.grad(by_hand(model.read(states[-1]), y).sum(), states[1:]))
+
+    own, given = (
+        measure(
+            NetworkSource(net, [(X, y)], task=Task(loss=loss), credit=source), ["credit"]
+        ).credit
+        for source in (CreditSource(), CreditSource(credit, "function"))
+    )
+    assert own is not None and given is not None and own.source == "the network's own backward"
+    assert own.gamma[-2:] == pytest.approx(given.gamma, abs=1e-5) and own.gamma[1] < 0.999
+    assert own.nudge[-2:] == pytest.approx(given.nudge, abs=1e-4)
+    assert own.magnitude[-2:] == pytest.approx(given.magnitude, rel=1e-4)

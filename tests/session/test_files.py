@@ -109,7 +109,7 @@ def test_the_json_says_where_it_comes_from_and_that_numbers_were_kept(repo: Repo
     assert origin["options"]["frozen"] == ["controls/*.pt"] and "report" not in origin["options"]
     assert "--fa-threshold=margin_pp=3" in origin["command"] and row["cached"] is True
     repo.result.stdout.fnmatch_lines(
-        ["note: non-default thresholds: *", "note: 1 of 1 result* from the cache"]
+        ["note: non-default thresholds: *", "FA audit: * from the cache"]
     )
     assert repo.audit(DFA, CONTROLS, "--fa-no-cache")["rows"][0]["cached"] is False
 
@@ -183,7 +183,7 @@ def test_junit_has_numbers_as_properties_and_the_text_as_the_failure(repo: Repo)
     )
     assert failure is not None and failure.text is not None and skipped is not None
     assert failure.attrib["message"].startswith("residual stream exploded")
-    assert failure.text.startswith("dfa, seed 42\n(a) residual-growth: fire\n")
+    assert failure.text.startswith("(a) fire: residual stream exploded: per-block growth ")
     assert "--fa-frozen" in skipped.attrib["message"]
 
 

@@ -39,10 +39,12 @@ def test_a_network_that_stands_passes_and_one_that_does_not_fails(repo: Repo) ->
 def test_a_failure_shows_its_own_diagnostic_and_no_traceback(repo: Repo) -> None:
     result = repo.run(DFA, CONTROLS, "--fa-diagnostics=ab")
     lines = result.outlines
-    start = lines.index("dfa, seed 42")
+    start = next(i for i, line in enumerate(lines) if line.startswith("(a) fire: "))
     shown = lines[start - 1 : next(i for i, line in enumerate(lines) if "FA audit" in line)]
     assert shown[0].strip("_ ") == "runs/dfa_s42.pt residual-growth"
-    assert sum("FLAG:" in line for line in shown) == 2, "one of each failing test"
+    assert sum(" fire: " in line for line in shown) == 2, "one of each failing test"
+    assert sum("h_0" in line for line in shown) == 1, "numbers by state with the first alone"
+    assert "(b): fire" in shown, "how the others came out, once"
     assert not [
         line for line in shown if "Error" in line or ".py" in line or line.startswith((">", "E  "))
     ]
@@ -176,6 +178,11 @@ def test_exit_codes(repo: Repo) -> None:
         ["ERROR: --fa-checkpoint: no checkpoint there", "  */runs/none.pt"]
     )
     assert repo.run("--fa-missing=maybe").ret == pytest.ExitCode.USAGE_ERROR
+    for option in ("model", "credit", "loss", "forward"):
+        unknown = repo.run(BP, f"--fa-{option}=no_such_package:name")
+        assert unknown.ret == pytest.ExitCode.USAGE_ERROR, "before anything is measured"
+        unknown.stderr.fnmatch_lines([f"ERROR: --fa-{option} *no such module*"])
+    assert repo.run(BP, "--fa-loss=l1").ret == pytest.ExitCode.USAGE_ERROR
     repo.ini()
     no_data = repo.run(BP)
     assert no_data.ret == pytest.ExitCode.USAGE_ERROR

@@ -10,6 +10,7 @@ import pytest
 from show.samples import of
 
 from pytest_fadiag.judge.errors import AuditError
+from pytest_fadiag.judge.records import Twin
 from pytest_fadiag.show.audit import Audit, Origin, Outcome, Row
 from pytest_fadiag.show.combine import combine
 from pytest_fadiag.show.compare import compare, diff
@@ -169,3 +170,14 @@ def test_margins_without_a_control_are_skipped() -> None:
     ]
     audits = [of(builders.row(report, group="bp")) for report in reports]
     assert [margin.outcome for margin in combine(audits).margins] == [Outcome.SKIPPED]
+
+
+def test_margins_that_are_not_resolved_are_skipped_as_in_one_run() -> None:
+    control = builders.Control(builders.Score(0.895, 10_000))
+    twin = Twin(source="bp", margin_pp=0.5, utility_pp=0.5, healthy=True, needs_depth=False)
+    reports = [builders.healthy("dfa", seed, control=control) for seed in (1, 2)]
+    for twins, outcome in ((None, Outcome.FAILED), (twin, Outcome.SKIPPED)):
+        rows = [builders.row(report.replace(twin=twins), group="dfa") for report in reports]
+        assert [margin.outcome for margin in combine([of(*rows)], {}, lambda *_: None).margins] == [
+            outcome
+        ]

@@ -28,8 +28,8 @@ def pytest_fadiag_metrics() -> dict[str, Callable[[Any], Any]]:
 
 
 def pytest_fadiag_load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """Weights that were trained in JAX, as one numpy archive."""
-    if path.suffix != ".npz":
+    """Weights that were trained in JAX, as one numpy archive; a .npz file would be a trace."""
+    if path.suffix != ".weights":
         return None
     from .readers import read_weights
 

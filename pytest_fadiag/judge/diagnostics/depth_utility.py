@@ -19,8 +19,6 @@ from ..words import (
 from .base import Column, Diagnostic, Finding, Report, Status
 from .linear_floor import left_out
 
-SKEWED = 2.0
-"""From so many times its equal share on a class is frequent."""
 ALONE_PP = 6.0
 """A pass below this is not enough without a reliable control: an embedding that is trained through
 frozen random blocks reaches 4.9 pp."""
@@ -54,7 +52,7 @@ class DepthUtility(Diagnostic):
                 report,
                 Status.FIRE,
                 depth.utility_pp,
-                ", ".join(f"h_{at} of {plural(many, _unit(report))}" for at, many in broken),
+                ", ".join(f"h_{at} of {plural(many, report.probe_unit)}" for at, many in broken),
                 "No probe can be fitted there.",
                 ("non-finite",),
                 claim="states are not finite",
@@ -97,28 +95,27 @@ class DepthUtility(Diagnostic):
         if depth is None or depth.problem:
             return []
         several = len(depth.steps_pp) > 1
-        network = report.headline_acc if depth.network is None else depth.network
         losses = [at for at, (_, high) in enumerate(depth.step_intervals) if several and high < 0]
         idle = [at for at in depth.idle if several and at not in losses]
         halves = "halves by a fixed shuffle" if depth.shuffled else "the other half"
-        balanced = "class-balanced " * (depth.network is not None and report.task == "classes")
-        null, draws = f"no null: {_no_null(depth)}", depth.null_gains_pp
-        if depth.null_pp is not None:
-            null = (
-                f"re-initialised blocks (null) {pp(depth.null_pp)} pp ({join_and(map(pp, draws))})"
-            )
         lines = (
-            f"fitted on {plural(depth.fitted, f'test {_unit(report)}')}, evaluated on "
+            f"fitted on {plural(depth.fitted, f'test {report.probe_unit}')}, evaluated on "
             f"{depth.read:,} ({halves})",
-            f"{balanced}{report.score_name}: linear probe of {_embedding(depth)} "
-            f"{fraction(depth.probes[0], 3)}, network {fraction(network, 3)}"
-            if network is not None
+            f"{report.probe_score}: linear probe of {_embedding(depth)} "
+            f"{fraction(depth.probes[0], 3)}, network {fraction(depth.network, 3)}"
+            if depth.network is not None
             else "",
-            left_out(depth.left_out, report.unit),
+            left_out(depth.left_out, report.probe_unit),
             f"‖f_l‖/‖h_l‖ of each block: {', '.join(map(sig, depth.change))}"
             if depth.change
             else "",
-            f"gain from h_0 to h_L {pp(depth.gain_pp)} pp; {null}",
+            f"gain from h_0 to h_L {pp(depth.gain_pp)} pp; "
+            + (
+                f"no null: {_no_null(depth)}"
+                if depth.null_pp is None
+                else f"re-initialised blocks (null) {pp(depth.null_pp)} pp "
+                f"({join_and(map(pp, depth.null_gains_pp))})"
+            ),
             f"still at initialisation: {report.blocks(*depth.as_initialised)}"
             if depth.as_initialised
             else "",
@@ -132,22 +129,15 @@ class DepthUtility(Diagnostic):
 
 
 def below_embedding(report: Report) -> bool:
-    """Whether the network is less accurate than a linear probe of its own embedding.
+    """Whether the network scores below a linear probe of its own embedding.
 
-    What its blocks gain is then lost again. Where its class-balanced accuracy is not known and one
-    class is frequent, a probe may know more of the class mix: there it must reach half as much.
+    What its blocks gain is then lost again.
     """
-    depth, accuracy, share = report.depth, report.headline_acc, report.label_class_share
+    depth = report.depth
     if depth is None or depth.problem:
         return False
-    if depth.network is not None:
-        return reads_less(depth.network, depth.read, depth.probes[0], depth.read)
-    if accuracy is None or not share or not report.label_classes:
-        return False
-    if share * report.label_classes >= SKEWED:
-        return accuracy < depth.probes[0] / 2
-    images = report.score.images if report.score else None
-    return reads_less(accuracy, images or depth.read, depth.probes[0], depth.read)
+    network = report.headline_acc if depth.network is None else depth.network
+    return network is not None and reads_less(network, depth.read, depth.probes[0], depth.read)
 
 
 def _unresolved(depth: Depth, value: float, minimum: float) -> str:
@@ -184,10 +174,6 @@ def _shortfall(depth: Depth, value: float, minimum: float) -> tuple[str, str]:
 def _baseline(depth: Depth) -> str:
     """What the utility is over: random blocks where these gain something, else h_0."""
     return "re-initialised blocks" if depth.null_pp is not None and depth.null_pp > 0 else "h_0"
-
-
-def _unit(report: Report) -> str:
-    return "token" if report.task == "tokens" else report.unit
 
 
 def _embedding(depth: Depth) -> str:

@@ -108,8 +108,7 @@ class DirectionDrift(Diagnostic):
 def class_mix(report: Report) -> str:
     """What is odd about the classes of the evaluation batches; nothing where they are balanced."""
     present, share, classes = report.eval_classes, report.eval_class_share, report.classes
-    if report.task != "classes":
-        return ""
+    present = present if report.task == "classes" else None
     if present and classes and 2 * present < classes:
         return (
             f"the evaluation batches hold {present} of {classes} classes: (c) covers no others; "

@@ -73,7 +73,11 @@ class FrozenMargin(Diagnostic):
             " (n_test in the log's config)" if report.log else "",
         )
         lines = (
-            (f"95 % CI {bounds.kind}" if bounds else f"no CI: test-set size unknown{hint}")
+            (
+                f"95 % CI {bounds.kind.replace('image', report.unit)}"
+                if bounds
+                else f"no CI: test-set size unknown{hint}"
+            )
             if value is not None
             else "",
             f"chance is taken as 1/{report.classes}: classes among the labels were not counted"

@@ -38,24 +38,19 @@ class LinearFloor(Diagnostic):
         unsure = "" if span[0] > 0 else ": no evidence that the network beats a linear readout"
         return self.finding(report, Status.PASS, value, number + unsure, interval=floor.interval)
 
-    def table(self, report: Report) -> list[str]:
-        floor, balanced = report.floor, "class-balanced " * (report.task == "classes")
-        if floor is None or floor.readout is None or floor.network is None:
-            return []
-        first, ours = fraction(floor.readout, 3), fraction(floor.network, 3)
-        return [f"{balanced}{report.score_name}: linear readout {first}, network {ours}"]
-
     def lines(self, report: Report) -> list[str]:
         floor = report.floor
-        if floor is None or floor.readout is None:
+        if floor is None or floor.readout is None or floor.network is None:
             return []
         reduced = f", {floor.reduced}" if floor.reduced else ""
         lines = (
-            f"fitted on {plural(floor.fitted, f'test {report.unit}')}, evaluated on "
+            f"{report.probe_score}: linear readout {fraction(floor.readout, 3)}, network "
+            f"{fraction(floor.network, 3)}",
+            f"fitted on {plural(floor.fitted, f'test {report.probe_unit}')}, evaluated on "
             f"{floor.read:,}; "
             f"{plural(floor.features, 'value')} per input{reduced}"
             + (f", λ/n {sig(floor.ridge)}" if floor.ridge is not None else ""),
-            left_out(floor.left_out, report.unit),
+            left_out(floor.left_out, report.probe_unit),
         )
         return list(filter(None, lines))
 
