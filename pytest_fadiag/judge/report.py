@@ -165,7 +165,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if self.stream_problem and not STREAMLESS.issuperset(diagnostic.needs):
             why = f"no stream: {self.stream_problem}"
         if why:
-            return diagnostic.finding(self, Status.NOT_MEASURED, headline=why, error=why)
+            return diagnostic.unmeasured(self, why, why)
         finding, twin = diagnostic.judge(self), self.twin
         gains = {} if twin is None else {"d": twin.margin_pp, "e": twin.utility_pp}
         if not finding.fired or finding.key not in gains or CERTAIN & {*finding.causes}:
@@ -245,8 +245,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         """The finding of a diagnostic, by key or name; not measured if it was not asked for."""
         diagnostic = select([key])[0]
         asked = [finding for finding in self.findings if finding.key == diagnostic.key]
-        unasked = diagnostic.finding(self, Status.NOT_MEASURED, headline="was not asked for")
-        return asked[0] if asked else unasked
+        return asked[0] if asked else diagnostic.unmeasured(self, "was not asked for")
 
     def state(self, finding: Finding) -> str:
         """What keeps a finding that did not fire from deciding; empty where it decides."""

@@ -145,6 +145,10 @@ class Diagnostic(ABC):
         own = getattr(report.thresholds, self.threshold, self.default)
         return float(report.thresholds.others.get(self.threshold, own))  # type: ignore[arg-type]
 
+    def unmeasured(self, report: Report, why: str, error: str = "") -> Finding:
+        """A finding that there is no number, and why."""
+        return self.finding(report, Status.NOT_MEASURED, headline=why, error=error)
+
     def finding(
         self,
         report: Report,

@@ -46,7 +46,7 @@ class CreditAlignment(Diagnostic):
         credit, minimum = report.credit, self.limit(report)
         if credit is None or credit.problem:
             why = credit.problem if credit else "the method's credit was not measured"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         count, share = len(credit.blocks), credit.aligned / len(credit.blocks)
         causes = ("reference below the floor",) if report.at_floor else ()
         headline = f"aligned at {credit.aligned} of {plural(count, 'block')}"

@@ -41,7 +41,7 @@ class DepthUtility(Diagnostic):
         depth, minimum = report.depth, self.limit(report)
         if depth is None or depth.problem:
             why = depth.problem if depth else "no probe was fitted"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         bound, span = depth.utility_pp is None, depth.interval
         value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
         low, high = span or (value, value)

@@ -35,7 +35,7 @@ class DirectionDrift(Diagnostic):
         if value is None:
             missing = "the log has no cross-batch cosine: log with pytest_fadiag.Recorder"
             why = missing if report.partial else "the cross-batch cosine was not measured"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         layers = enumerate(report.nonfinite_gradients)
         lost = sum(number for at, number in layers if at == report.stability_layer)
         if lost or not math.isfinite(value):
@@ -50,7 +50,7 @@ class DirectionDrift(Diagnostic):
             )
         if report.eval_classes == 1:
             why = f"all evaluation batches hold one class, whose gradients agree anyway: {SORTED}"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         batch = report.log.gradient_batch if report.log else None
         size = f"batches of {batch or 'unknown size'}, not {BATCH}"  # means over more agree more
         doubts = [size] if report.partial and batch != BATCH else []

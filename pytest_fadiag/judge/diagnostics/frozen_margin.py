@@ -40,7 +40,7 @@ class FrozenMargin(Diagnostic):
             why = void(report.doubts) or problem or "no frozen-random control was supplied"
             if report.headline_acc is None:
                 why = "no accuracy is known: log final_test_acc, or acc_eval in each epoch"
-            return self.finding(report, Status.NOT_MEASURED, headline=why, error=problem)
+            return self.unmeasured(report, why, problem)
         unsure = "threshold inside the 95 % CI" if bounds and minimum in bounds else ""
         if bounds and 0 in bounds and value >= minimum:
             unsure = "95 % CI includes 0"

@@ -44,7 +44,7 @@ class GradientFloor(Diagnostic):
         if judged is None or not math.isfinite(judged):
             missing = "no ‖g_l‖ was logged: add g_L_norm, or bp_grad_norms of every layer"
             why = f"{unit}, and it is not defined" if unit else missing
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         symbol = "‖g_L‖" if layer + 1 == len(norms) else f"‖g_{layer}‖"
         assumed = (report.log.assumed_batch if report.log else None) or BATCH
         proxy = f"{symbol} as a proxy for ‖g_L‖" if symbol != "‖g_L‖" else ""

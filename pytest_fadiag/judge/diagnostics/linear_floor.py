@@ -27,7 +27,7 @@ class LinearFloor(Diagnostic):
         value = floor.difference_pp if floor and not floor.problem else None
         if floor is None or value is None:
             why = floor.problem if floor else "no linear readout of the inputs was fitted"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         span = floor.interval or (value, value)
         number = f"network − readout {distinct(pp, value, 0.0)} pp, {interval(*span)}"
         if span[1] < 0:
