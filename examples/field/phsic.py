@@ -46,4 +46,6 @@ def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """The network as it is; where there is a backward of its own, it is the credit."""
     own = hasattr(trained.softmax_layer, "weight_backward")
-    return diagnose(trained, data.test(mean=0.5, std=0.5), credit="own" if own else None, method_name=rule)
+    return diagnose(
+        trained, data.test(mean=0.5, std=0.5), credit="own" if own else None, method_name=rule
+    )
