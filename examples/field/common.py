@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -257,7 +258,10 @@ class Row:
             finding.key: finding.error or finding.headline for finding in report.findings
         }
         if report.credit is not None and not report.credit.problem:
-            self.gamma = dict(zip(report.credit.sites, report.credit.gamma, strict=True))
+            pairs = zip(report.credit.sites, report.credit.gamma, strict=True)
+            self.gamma = {
+                site: own if own is not None and isfinite(own) else None for site, own in pairs
+            }
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

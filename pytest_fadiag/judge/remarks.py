@@ -110,8 +110,8 @@ def _on_inputs(report: Report) -> list[str]:
         if claimed is not None and abs(claimed - accuracy) > CLAIM_SLACK_PP / 100
         else "",
         f"{report.probe_score} {fraction(network)} is far below a linear probe of h_L "
-        f"({fraction(probes[-1])}): the inputs are probably not as in training; check "
-        "--fa-normalize"
+        f"({fraction(probes[-1])}): the inputs are not as in training (check --fa-normalize), or "
+        "the head is undertrained"
         if network is not None and probes and 100 * (probes[-1] - network) >= FAR_BELOW_PP
         else "",
         f"the control was evaluated on other inputs: {theirs} (normalisation: "

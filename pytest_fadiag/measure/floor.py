@@ -94,7 +94,7 @@ class Floor:
             x = functional.adaptive_avg_pool2d(x, max(side, 1))
         x = x.flatten(1)
         if x.shape[1] > WIDEST:
-            self.reduced = ", ".join(filter(None, [self.reduced, f"projected to {WIDEST:,}"]))
+            self.reduced = f"projected to {WIDEST:,}"
             x = x @ projection(x.shape[1], x.dtype, x.device)
         return x
 

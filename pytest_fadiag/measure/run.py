@@ -43,6 +43,8 @@ LOOK = 16
 """How many samples are looked at to find the stream."""
 EVERY_BATCH = frozenset({"outputs", "features"})
 """What metrics need of all batches; the rest is taken on the evaluation batches."""
+CONSTANT = 1e-3
+"""Outputs that differ by less between samples are those of a dead network."""
 REFERENCE = frozenset({"gradients", "reference"})
 """What rests on a proven reference."""
 
@@ -310,7 +312,9 @@ def measure(
             samples, batches = samples + len(batch.y), batches + batch.evaluation
             if batch.outputs is not None and all(probabilities):
                 low, high = batch.outputs.amin(0), batch.outputs.amax(0)
-                varied = bool((low < high).any())  # a dead network is audited, and fires
+                varied = (
+                    float((high - low).max()) > CONSTANT
+                )  # a dead network is audited, and fires
                 probabilities.append(varied and float(low.min()) >= 0 and float(high.max()) <= 1)
             if progress is not None:
                 progress(samples, len(source.labels))

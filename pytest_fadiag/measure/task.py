@@ -290,8 +290,8 @@ class Task:
         logits = self.kind in (None, "classes") and (self.assumed or self.loss == "bce")
         if logits and inside and all(inside):
             raise AuditError(
-                "these are probabilities: every output lies in [0, 1], and cross-entropy takes "
-                "logits; say the loss by --fa-loss (or loss=), as mse or package.module:function"
+                "these are probabilities: every output lies in [0, 1], and ce and bce take logits; "
+                "give --fa-loss (or loss=) as mse, or as a function of these outputs"
             )
 
 

@@ -386,7 +386,9 @@ def test_blocks_without_a_part_in_the_gain_are_named() -> None:
     made = made.replace(depth=msgspec.structs.replace(made.depth, step_intervals=steps))  # type: ignore[type-var]
     assert "a.1, a.2, a.3: no measurable gain for a linear probe" in made.remarks
     assert "no measurable gain over re-initialised blocks (95 % CI): a.1, a.3" in made.lines("e")
-    assert "a.2 loses" in made.lines("e")
+    assert "a.2 adds less than a re-initialised block" in made.lines("e")
+    down = msgspec.structs.replace(made.depth, probes=(0.6, 0.7, 0.75, 0.7, 0.8))  # type: ignore[type-var]
+    assert "a.2 loses 5.0 pp" in made.replace(depth=down).lines("e")
     wide = made.replace(depth=msgspec.structs.replace(made.depth, interval=(-1.0, 37.0)))  # type: ignore[type-var]
     one = probed(healthy(), 0.7, 0.8, null=0.7)
     one = one.replace(depth=msgspec.structs.replace(one.depth, step_intervals=((-1.0, 1.0),)))  # type: ignore[type-var]

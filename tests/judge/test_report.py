@@ -457,7 +457,7 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
         ),
         (
             measured_as(0.318, 0.7, 0.807),
-            "0.3180 is far below a linear probe of h_L (0.8070): the inputs are probably not",
+            "0.3180 is far below a linear probe of h_L (0.8070): the inputs are not as in training",
         ),
         (
             healthy(

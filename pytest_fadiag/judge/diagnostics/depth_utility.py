@@ -126,8 +126,14 @@ class DepthUtility(Diagnostic):
             f"still at initialisation: {report.blocks(*depth.as_initialised)}"
             if depth.as_initialised
             else "",
-            ", ".join(f"{report.blocks(at)} loses {-depth.steps_pp[at]:.1f} pp" for at in losses),
-            f"no measurable gain over re-initialised blocks (95 % CI): {report.blocks(*idle)}"
+            ", ".join(
+                f"{report.blocks(at)} loses {-depth.steps_pp[at]:.1f} pp"
+                if depth.steps_pp[at] < 0
+                else f"{report.blocks(at)} adds less than a re-initialised block"
+                for at in losses
+            ),
+            f"no measurable gain{' over re-initialised blocks' * bool(depth.null)} (95 % CI): "
+            f"{report.blocks(*idle)}"
             if idle
             else "",
             twin.line("depth utility", twin.utility_pp, report.utility_share) if twin else "",
