@@ -151,7 +151,7 @@ def audit(
     >>> audit("runs/dfa_s42.pt", data="cifar10:data", frozen="runs/frozen_dfa_s42.pt").verdict
 
     ``frozen`` is the control: an accuracy, a mapping by method, a control checkpoint or a JSON
-    file. What else can be given, :class:`Setup` lists: model, stream, credit, loss, task, forward,
+    file. What else can be given, ``Setup`` lists: model, stream, credit, loss, task, forward,
     normalize, device, …
     """
     control = frozen if isinstance(frozen, Control) else Controls.of(frozen) or None
