@@ -274,7 +274,7 @@ class Auditor:
             return known
         key = self._key(digest)
         with self.cache.locked(key) if key else nullcontext():
-            held = known or (self._kept(key) if key else None)
+            held = (self._kept(key) if key else None) or known  # another worker may know more
             lacking = _lacking(held, metrics)
             if lacking:
                 try:

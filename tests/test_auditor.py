@@ -84,6 +84,15 @@ def test_what_is_missing_is_added_and_the_rest_is_not_measured_again(
     assert report(repo, "abe").depth is not None and len(passes) == 2
 
 
+def test_what_another_worker_added_is_not_measured_again(
+    repo: Path, passes: list[list[str]]
+) -> None:
+    ours, theirs = auditor(repo), auditor(repo)
+    report(repo, "ab", by=ours)
+    report(repo, "abe", by=theirs)
+    assert report(repo, "abe", by=ours).depth is not None and len(passes) == 2
+
+
 @pytest.mark.parametrize("changed", ["weights", "data", "code", "setting"])
 def test_what_the_numbers_depend_on_makes_them_be_measured_again(
     repo: Path, passes: list[list[str]], changed: str, monkeypatch: pytest.MonkeyPatch
