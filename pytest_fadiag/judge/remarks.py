@@ -32,7 +32,7 @@ def remarks_on(report: Report) -> list[str]:
         how
         for guess, how in guesses(report)
         if accuracy is not None
-        and (min(accuracy - guess, 0.0) if report.task == "regression" else abs(accuracy - guess))
+        and (accuracy - guess if report.task == "regression" else abs(accuracy - guess))
         <= slack(guess, images)
     ]
     loss, bias = min(report.loss_bias.items(), key=lambda item: item[1], default=("", 1.0))

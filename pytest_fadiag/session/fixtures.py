@@ -349,8 +349,9 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
     found = None if isinstance(report, str) else report.margin.verdict.value
     if run.settings.update_expect:
         record = found
-    headline, text = (report, report) if isinstance(report, str) else (report.headline, str(report))
+    headline = text = report if isinstance(report, str) else report.headline
     if not isinstance(report, str):
+        text = str(report).partition("\n")[2]  # the heading of the test is its title
         margin = report.margin
         node.stash[MARGIN] = msgspec.structs.replace(
             row, method=report.method, margin=margin, expected=record
