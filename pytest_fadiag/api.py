@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from .auditor import CONTROL_METRICS, Auditor, finite_score, needed, questioned
-from .hooks import installed
 from .judge.control import Control
 from .judge.diagnostics import default_diagnostics, get
 from .judge.errors import AuditError
@@ -152,21 +151,21 @@ def audit(
     >>> audit("runs/dfa_s42.pt", data="cifar10:data", frozen="runs/frozen_dfa_s42.pt").verdict
 
     ``frozen`` is the control: an accuracy, a mapping by method, a control checkpoint or a JSON
-    file. What else can be given, :class:`Setup` lists: model, stream, credit, loss, task, forward,
+    file. What else can be given, ``Setup`` lists: model, stream, credit, loss, task, forward,
     normalize, device, …
     """
-    controls = Controls.of(frozen)
+    control = frozen if isinstance(frozen, Control) else Controls.of(frozen) or None
     told = _line(progress)
-    auditor = Auditor(Setup(data=data, **setup), registry=installed(), progress=lambda name: told)
+    auditor = Auditor(Setup(data=data, **setup), progress=lambda name: told)
     held = fields_of(Path(path)) if is_trace(Path(path)) else {}
     asked = default_diagnostics(
-        control=frozen is not None or "control_outputs" in held,
+        control=control is not None or "control_outputs" in held,
         credit=auditor.setup.credit is not None or "a_1" in held,
     )
     report = auditor.report(
         Path(path),
         diagnostics=asked,
-        control=frozen if isinstance(frozen, Control) else controls if frozen is not None else None,
+        control=control,
         thresholds=_thresholds(thresholds),
     )
     problem = report.control_problem or (report.credit.problem if report.credit is not None else "")
@@ -206,16 +205,12 @@ def save_trace(
 
 def residual_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
     """The median ‖h_l‖ of every state, h_0 first."""
-    return [
-        float(norm) for norm in _measured(model, eval_batches, "states", options).residual_norms
-    ]
+    return [*map(float, _measured(model, eval_batches, "states", options).residual_norms)]
 
 
 def bp_grad_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
     """The median ‖g_l‖ of every state, as for a mean loss over batches of 128."""
-    return [
-        float(norm) for norm in _measured(model, eval_batches, "gradients", options).bp_grad_norms
-    ]
+    return [*map(float, _measured(model, eval_batches, "gradients", options).bp_grad_norms)]
 
 
 def cross_batch_direction_stability(

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from . import __version__
 from .cache import Cache, key_of
 from .files import write_atomically
+from .hooks import Registry, installed
 from .judge.control import Control, ControlKind, Fingerprint
 from .judge.diagnostics import get, select
 from .judge.diagnostics.base import Diagnostic
@@ -25,7 +27,7 @@ from .judge.remarks import activation_assumed, tensors_aside
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import ControlFile, Controls
-from .load.names import code_digest, file_digest, identify
+from .load.names import code_digest, file_digest, identify, plain_config
 from .load.setup import Setup, loss_of
 from .load.sources import KINDS, data_digest
 from .load.specs import import_object, is_factory
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from .hooks import Registry
     from .load.checkpoint import Checkpoint
     from .load.data import DataSet
     from .measure.types import Progress
@@ -45,9 +46,11 @@ CONTROL_METRICS = ("accuracy", "control-readout")
 """What is measured of a control."""
 
 
-@dataclass(frozen=True)
-class Overrides:
-    """What fixtures give instead of what the setup would load; its numbers are never stored."""
+class Overrides(NamedTuple):
+    """What fixtures give instead of what the setup would load; its numbers are never stored.
+
+    The same objects give the same numbers.
+    """
 
     network: nn.Module | None = None
     batches: Iterable[Any] | None = None
@@ -55,13 +58,8 @@ class Overrides:
     device: str | None = None
     credit: Callable[..., Any] | None = None
 
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """All of them; the same objects give the same numbers."""
-        return (self.network, self.batches, self.data, self.device, self.credit)
-
     def __bool__(self) -> bool:
-        return any(value is not None for value in self.values)
+        return any(value is not None for value in self)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,11 +67,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     seed: int | None
-    claimed_acc: float | None
+    claimed_acc: float | None = None
     notes: str
-    caveats: tuple[str, ...]
-    config: dict[str, Any]
-    untrained: bool
+    caveats: tuple[str, ...] = ()
+    config: dict[str, Any] = {}
+    untrained: bool = False
     fingerprint: Fingerprint
     control: Score | None = None
     """What a trace's own control scores on the same samples."""
@@ -114,12 +112,12 @@ class Auditor:
         registry: Registry | None = None,
         progress: Callable[[str], Progress | None] | None = None,
     ) -> None:
-        self.setup, self.cache, self.registry = setup, cache or Cache(), registry
+        self.setup, self.cache, self.registry = setup, cache or Cache(), registry or installed()
         self.progress = progress or (lambda name: None)
         self.kept: set[Path] = set()
         """The files whose numbers came from the cache."""
         self._records: dict[tuple[Path, str], Record | AuditError] = {}
-        self._overridden: tuple[object, tuple[Any, ...], Record] | None = None
+        self._overridden: tuple[object, Overrides, Record] | None = None
 
     def report(
         self,
@@ -245,13 +243,14 @@ class Auditor:
             return chosen
         file = chosen.path
         assert file is not None  # else its accuracy is known, and it is a Control
-        own = (
-            overrides
-            if overrides is None or overrides.network is None
-            else _filled(overrides, self, file)
-        )
+        if overrides and overrides.network is not None:  # a copy, with the control's tensors
+            from .load.network import load_into
+
+            filled = copy.deepcopy(overrides.network)
+            load_into(filled, self.checkpoint(file))
+            overrides = overrides._replace(network=filled)
         with _named(f"control {file.name}"):
-            record = self.record(file, CONTROL_METRICS, own)
+            record = self.record(file, CONTROL_METRICS, overrides)
         facts, score = record.facts, finite_score(record.measurement, f"control {file.name}")
         made = chosen.measured(score, facts.config, untrained=facts.untrained)
         return questioned(made, record.measurement, facts.fingerprint, network)
@@ -261,11 +260,11 @@ class Auditor:
     ) -> Record:
         """The numbers of a file, from memory or the cache; what is missing is measured."""
         if overrides:
-            last, values = self._overridden, overrides.values
-            same = last is not None and all(a is b for a, b in zip(last[1], values, strict=True))
-            if last is None or not same or last[0] != (path, tuple(metrics)):
+            last, asked = self._overridden, (path, *metrics)
+            same = last is not None and all(map(operator.is_, last[1], overrides))
+            if last is None or not same or last[0] != asked:
                 made = self._measure(path, file_digest(path), metrics, overrides)
-                self._overridden = last = (path, tuple(metrics)), values, made
+                self._overridden = last = asked, overrides, made
             return last[2]
         digest = file_digest(path)
         known = self._records.get((path, digest))
@@ -320,11 +319,7 @@ class Auditor:
         found = [(name, spec.partition(":")[0]) for name, spec in pairs]
         modules = [module for name, module in found if module not in builtin.get(name, ())]
         own = code_digest(Path(__file__).parent, ())
-        user = (
-            code_digest(self.setup.base, modules)
-            if modules or self.setup.unsafe or self.registry
-            else ""
-        )
+        user = code_digest(self.setup.base, modules)
         return " ".join([__version__, version("torch"), own, user])
 
     def _kept(self, key: str) -> Record | None:
@@ -360,6 +355,7 @@ class Auditor:
                 self.batches(checkpoint, network, data) if given.batches is None else given.batches
             )
             own_data = given.batches is not None or given.data is not None
+            n_train = checkpoint.config.get("n_train")
             loss, said = loss_of(self.setup.loss, checkpoint.config.get("loss"))
             caveats += [said] if said else []
             loss = self.function("loss") if is_factory(str(loss)) else loss
@@ -372,12 +368,11 @@ class Auditor:
                 credit=self._credit(checkpoint, given) if "credit" in metrics else None,
                 batch_size=self.setup.batch_size,
                 data_digest=None if own_data else self._data_digest,
-                n_train=_whole(checkpoint.config.get("n_train")),
+                n_train=n_train if isinstance(n_train, int) and n_train > 0 else None,
             )
-            extra = {} if self.registry is None else self.registry.metrics()
+            told, extra = self.progress(path.name), self.registry.metrics()
             try:
                 with threads(self.setup.threads):
-                    told = self.progress(path.name)
                     numbers = measure(source, metrics, progress=told, extra=extra)
             except NetworkError as error:
                 raise AuditError(f"{other_shape(network, source.data)}{error}") from error
@@ -410,7 +405,7 @@ class Auditor:
                 )
             ),
             caveats=tuple(caveats),
-            config=checkpoint.plain_config,
+            config=plain_config(checkpoint.config),
             untrained=checkpoint.content.get("untrained") is True,
             fingerprint=tensors,
         )
@@ -426,24 +421,16 @@ class Auditor:
         from .measure.copies import threads
         from .measure.traces import measure_trace
 
-        extra = {} if self.registry is None else self.registry.metrics()
+        told, extra = self.progress(path.name), self.registry.metrics()
         with _named(str(path)), threads(self.setup.threads):
             arrays = read_trace(path)
-            numbers, control = measure_trace(arrays, metrics, self.progress(path.name), extra)
+            numbers, control = measure_trace(arrays, metrics, told, extra)
         shapes = {name: own.shape[1:] for name, own in arrays.items() if name.startswith("h_")}
         held = hashlib.sha256(arrays["outputs"].tobytes()).hexdigest()
         print_ = Fingerprint(shapes, {"outputs": held})
         method, seed = identify(path, arrays)
         facts = Facts(
-            method=method,
-            seed=seed,
-            claimed_acc=None,
-            notes=path.name,
-            caveats=(),
-            config={},
-            untrained=False,
-            fingerprint=print_,
-            control=control,
+            method=method, seed=seed, notes=path.name, fingerprint=print_, control=control
         )
         environment = {
             **numbers.environment,
@@ -465,7 +452,7 @@ class Auditor:
             )
         if isinstance(spec, DataSet):
             return spec
-        made = None if self.registry is None else self.registry.load_data(spec, self.setup.base)
+        made = self.registry.load_data(spec, self.setup.base)
         return load_data(spec, base=self.setup.base) if made is None else as_data_set(made, spec)
 
     @cached_property
@@ -485,14 +472,10 @@ class Auditor:
         from .load.checkpoint import checkpoint_of, load_checkpoint
 
         unsafe = self.setup.unsafe
-        content = (
-            None if self.registry is None else self.registry.load_checkpoint(path, unsafe=unsafe)
-        )
-        return (
-            load_checkpoint(path, unsafe=unsafe)
-            if content is None
-            else checkpoint_of(content, path)
-        )
+        content = self.registry.load_checkpoint(path, unsafe=unsafe)
+        if content is None:
+            return load_checkpoint(path, unsafe=unsafe)
+        return checkpoint_of(content, path)
 
     def network(self, checkpoint: Checkpoint) -> nn.Module:
         """The network of a checkpoint, its tensors loaded."""
@@ -586,23 +569,6 @@ def questioned(
         balanced=None if depth is None else depth.network,
         doubts=(*made.doubts, *doubts),
     )
-
-
-def _filled(overrides: Overrides, auditor: Auditor, path: Path) -> Overrides:
-    """The overrides with a copy of their network that holds the tensors of a control."""
-    import copy
-    from dataclasses import replace
-
-    from .load.network import load_into
-
-    network = copy.deepcopy(overrides.network)
-    assert network is not None
-    load_into(network, auditor.checkpoint(path))
-    return replace(overrides, network=network)
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
 
 
 def _lacking(held: Record | None, metrics: Sequence[str]) -> list[str]:

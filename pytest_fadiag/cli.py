@@ -49,18 +49,8 @@ class _Parser(argparse.ArgumentParser):
     def add(self, names: Sequence[str]) -> None:
         """Declare options of the audit without their prefix."""
         for option in OPTIONS:
-            if option.name in names and option.flag:
-                self.add_argument(f"--{option.name}", action="store_true", help=option.help)
-            elif option.name in names:
-                action = "append" if option.many else "store"
-                shown = option.help.replace("%", "%%")
-                self.add_argument(
-                    f"--{option.name}",
-                    action=action,
-                    type=option.check,
-                    metavar=option.metavar,
-                    help=shown,
-                )
+            if option.name in names:
+                self.add_argument(f"--{option.name}", **option.arguments)
 
 
 def make_parser() -> _Parser:
@@ -129,9 +119,8 @@ def make_parser() -> _Parser:
     made = command(
         control,
         "runs/dfa_s42.pt --model mylab.models:build",
-        "Create an untrained frozen-random control for a checkpoint: re-initialised weights "
-        "plus the list of block "
-        "parameters to keep frozen.",
+        "Create an untrained frozen-random control for a checkpoint: re-initialised weights plus "
+        "the list of block parameters to keep frozen.",
     )
     made.add_argument("checkpoint", type=Path)
     made.add_argument(
@@ -269,7 +258,7 @@ def verify(options: argparse.Namespace) -> int:
     """Measure a certificate again."""
     from .verify import verify as check
 
-    typed = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name in VERIFIED}
+    typed = {name: getattr(options, name) for name in (n.replace("-", "_") for n in VERIFIED)}
     return check(options.certificate, options.root, **{**typed, "frozen": options.frozen or ()})
 
 
@@ -283,18 +272,11 @@ def lint(options: argparse.Namespace) -> int:
 def control(options: argparse.Namespace) -> int:
     """Write the network to train for a control."""
     from .auditor import Auditor
-    from .hooks import installed
     from .load.setup import Setup
 
     path: Path = options.checkpoint
     out = options.out or path.with_name(f"frozen_{path.with_suffix('.pt').name}")
-    setup = Setup(
-        data=options.data,
-        model=options.model,
-        stream=options.stream,
-        forward=options.forward,
-        unsafe=options.unsafe_load,
-        device="cpu",
-    )
-    print(Auditor(setup, registry=installed()).write_control(path, out, options.seed))
+    unsafe = bool(options.unsafe_load)
+    setup = Setup.of(vars(options), data=options.data, unsafe=unsafe, device="cpu")
+    print(Auditor(setup).write_control(path, out, options.seed))
     return 0

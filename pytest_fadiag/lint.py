@@ -36,21 +36,7 @@ def words(text: str) -> frozenset[str]:
 
 CARRIES = re.compile(r"(torch|numpy)\.(?!nn\.(?!functional\.normalize|utils)|gradient$).*")
 """Functions that pass on what they are given; modules and losses do not."""
-BUILTINS = {
-    "list",
-    "tuple",
-    "sorted",
-    "reversed",
-    "enumerate",
-    "zip",
-    "dict",
-    "map",
-    "filter",
-    "iter",
-    "next",
-    "float",
-    "sum",
-}
+BUILTINS = words("list tuple sorted reversed enumerate zip dict map filter iter next float sum")
 NORMS = re.compile(
     r"torch(\.functional|\.Tensor)?\.norm|(torch|numpy|jax\.numpy)\.linalg\.(vector_)?norm|torch\.nn\.functional\.normalize"
 )
@@ -204,11 +190,8 @@ class Code:
         """The expressions whose numbers pass into this one."""
         if isinstance(node, ast.Call):
             passes = CARRIES.fullmatch(self.dotted(node.func)) or called(node) in BUILTINS
-            return (
-                self.operands(node)
-                if passes
-                else self.operands(node)[: len(self.operands(node)) - len(node.args)]
-            )
+            operands = self.operands(node)
+            return operands if passes else operands[: len(operands) - len(node.args)]
         if isinstance(node, ast.BinOp):  # weight - rate * gradient is a weight
             return [
                 node.left,
@@ -237,14 +220,8 @@ class Code:
         """The call that sets torch's eps: the cosine, or its ``nn.CosineSimilarity(…)``."""
         func = getattr(node, "func", None)
         makers = [node, func, *(value for _, value in self.put(func))]
-        return next(
-            (
-                maker
-                for maker in makers
-                if isinstance(maker, ast.Call) and self.dotted(maker.func) in CLAMPS
-            ),
-            None,
-        )
+        calls = (maker for maker in makers if isinstance(maker, ast.Call))
+        return next((call for call in calls if self.dotted(call.func) in CLAMPS), None)
 
     def compared(self, node: ast.AST) -> list[ast.expr]:
         """What a cosine compares: torch's, a helper's, or dot / (norm * norm); else nothing."""
@@ -253,16 +230,9 @@ class Code:
                 [value for _, value in self.put(side)][-1:] or [side]
                 for side in (node.left, node.right)
             )
-            norms = [
-                part
-                for part in ast.walk(below[0])
-                if words(called(part) or getattr(part, "id", "")) & NORM
-            ]
-            return (
-                [part for part in ast.walk(dot[0]) if isinstance(part, ast.Name)]
-                if len(norms) > 1
-                else []
-            )
+            names = (called(part) or getattr(part, "id", "") for part in ast.walk(below[0]))
+            several = sum(bool(words(name) & NORM) for name in names) > 1
+            return [part for part in ast.walk(dot[0]) if several and isinstance(part, ast.Name)]
         helper = words(called(node)) & COSINE and not self.dotted(node.func)  # type: ignore[attr-defined]
         return node.args[:2] if helper or self.clamps(node) is not None else []  # type: ignore[attr-defined]
 
@@ -321,22 +291,16 @@ def cosine_guard(code: Code, node: ast.AST) -> bool:
     if maker is None or not any(map(code.is_gradient, code.compared(node))):
         return False
     eps = next(iter(keywords(maker, "eps")), ast.Constant(1e-8))
-    if (
-        not isinstance(eps, ast.Constant)
-        or not isinstance(eps.value, (int, float))
-        or eps.value < 1e-8
-    ):
+    value = getattr(eps, "value", None)
+    if not isinstance(value, (int, float)) or value < 1e-8:
         return False
     around = list(ast.walk(code.scope(node)))
-    quotients = [part for part in around if isinstance(getattr(part, "op", None), ast.Div)]
-    sizes = [
-        each
-        for part in quotients
-        for each in code.sources(getattr(part, "right", getattr(part, "value", part)))
-    ]
-    sizes += [
-        part for compare in around if isinstance(compare, ast.Compare) for part in ast.walk(compare)
-    ]
+    sizes: list[ast.AST] = []
+    for part in around:
+        if isinstance(getattr(part, "op", None), ast.Div):
+            sizes += code.sources(getattr(part, "right", getattr(part, "value", part)))
+        elif isinstance(part, ast.Compare):
+            sizes += ast.walk(part)
     normalises = any(words(called(part)) & UNIT for part in around)
     return not normalises and not any(words(label(part)) & NORM for part in sizes)
 
@@ -416,10 +380,8 @@ def concatenation(code: Code, node: ast.AST) -> bool:
             name, joined = "cat", code.operands(joined)[0]
         several = any(over for _, over in code.elements(joined or part))
         if isinstance(joined, ast.List):
-            several = (
-                len(set(re.findall(r"([\w.]+?)(?:\.weight|\.bias)?\.grad\b", ast.unparse(joined))))
-                > 1
-            )
+            owners = re.findall(r"([\w.]+?)(?:\.weight|\.bias)?\.grad\b", ast.unparse(joined))
+            several = len(set(owners)) > 1
         joins = name in ("cat", "concat", "concatenate", "hstack") and several
         if (joins or name == "parameters_to_vector") and any(map(code.is_gradient, sides)):
             return True

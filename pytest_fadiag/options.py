@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pytest
@@ -37,17 +37,21 @@ class Option(NamedTuple):
     @property
     def key(self) -> str:
         """The name of the ini twin and of the parsed attribute."""
-        return f"fa_{self.field}"
-
-    @property
-    def field(self) -> str:
-        """The name among the settings."""
-        return self.name.replace("-", "_")
+        return f"fa_{self.name.replace('-', '_')}"
 
     @property
     def flag(self) -> bool:
         """Whether it takes no value."""
         return not self.metavar
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """How argparse and pytest take it."""
+        shown = self.help.replace("%", "%%")
+        if self.flag:
+            return {"action": "store_true", "default": None, "help": shown}
+        action = "append" if self.many else "store"
+        return {"action": action, "type": self.check, "metavar": self.metavar, "help": shown}
 
     def check(self, text: str) -> str:
         """The value as it was given, if it is a good one.
@@ -65,8 +69,7 @@ OPTIONS = (
         "names",
         "PATH|GLOB|DIR",
         "Audit this checkpoint: a file, a glob, or a folder of checkpoints or as Hugging Face "
-        "writes one "
-        "(repeatable). Every seed of --fa-seeds replaces {seed}. Write it with '=': "
+        "writes one (repeatable). Every seed of --fa-seeds replaces {seed}. Write it with '=': "
         "--fa-checkpoint='runs/*.pt'",
         many=True,
     ),
@@ -74,9 +77,8 @@ OPTIONS = (
         "log",
         "names",
         "PATH|GLOB|DIR",
-        "Partial audit of a training log: a .json, .jsonl or .csv file, TensorBoard's event "
-        "file, a glob or a "
-        "folder (repeatable)",
+        "Partial audit of a training log: a .json, .jsonl or .csv file, TensorBoard's event file, "
+        "a glob or a folder (repeatable)",
         many=True,
     ),
     Option(
@@ -120,25 +122,22 @@ OPTIONS = (
         "model",
         "measures",
         "SPEC",
-        "The network of the checkpoints: package.module:factory or torchvision:NAME (default: "
-        "the reference "
-        "ResidualMLP, rebuilt from the tensor shapes)",
+        "The network of the checkpoints: package.module:factory or torchvision:NAME (default: the "
+        "reference ResidualMLP, rebuilt from the tensor shapes)",
     ),
     Option(
         "stream",
         "measures",
         "SPEC",
-        "The residual stream: 'blocks.* -> out_ln', the blocks and the module after them; a "
-        "comma joins lists, * "
-        "matches inside a name (default: detected)",
+        "The residual stream: 'blocks.* -> out_ln', the blocks and the module after them; a comma "
+        "joins lists, * matches inside a name (default: detected)",
     ),
     Option(
         "data",
         "measures",
         "SPEC",
-        "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or "
-        ".safetensors file with x, y "
-        "(or input_ids, …, labels) and optional groups, or package.module:factory",
+        "The test data: fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, a .npz, .pt or .safetensors "
+        "file with x, y (or input_ids, …, labels) and optional groups, or package.module:factory",
     ),
     Option(
         "loss",
@@ -170,9 +169,8 @@ OPTIONS = (
         "measures",
         "data|none|MEAN/STD",
         "How inputs are normalised: data (its usual constants), none, or MEAN/STD with commas "
-        "between channels "
-        "(default: images by the mean and std of each checkpoint's config, else by the usual "
-        "constants, with a note)",
+        "between channels (default: images by the mean and std of each checkpoint's config, else "
+        "by the usual constants, with a note)",
     ),
     Option(
         "batch-size",
@@ -186,10 +184,9 @@ OPTIONS = (
         "frozen",
         "measures",
         "VALUE",
-        "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint "
-        "or glob, matched by "
-        "method and seed, or a JSON file (repeatable). Without it, depth-utility runs instead "
-        "of frozen-margin",
+        "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or "
+        "glob, matched by method and seed, or a JSON file (repeatable). Without it, depth-utility "
+        "runs instead of frozen-margin",
         many=True,
     ),
     Option(
@@ -204,10 +201,9 @@ OPTIONS = (
         "credit",
         "measures",
         "package.module:function",
-        "The method's credit at each block output, for credit-alignment: a function called "
-        "with (model, x, y, "
-        "checkpoint) that returns a list of tensors (default: none, so credit-alignment runs "
-        "only if asked for)",
+        "The method's credit at each block output, for credit-alignment: a function called with "
+        "(model, x, y, checkpoint) that returns a list of tensors (default: none, so "
+        "credit-alignment runs only if asked for)",
         FUNCTION,
     ),
     Option(
@@ -231,9 +227,8 @@ OPTIONS = (
         "log-batch",
         "measures",
         "N",
-        "The batch size at which the gradients of logs were taken (default: grad_batch_size of "
-        "the log's config, "
-        "else assumed and said)",
+        "The batch size at which the gradients of logs were taken (default: grad_batch_size of the "
+        "log's config, else assumed and said)",
         COUNT,
     ),
     Option(
@@ -259,20 +254,18 @@ OPTIONS = (
         "diagnostics",
         "judges",
         "KEYS",
-        "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all that "
-        "can be measured "
-        "(default: abcdg; e without --fa-frozen; f with --fa-credit). a residual-growth, b "
-        "gradient-floor, "
-        "c direction-drift, d frozen-margin, e depth-utility, f credit-alignment, g linear-floor",
+        "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all that can "
+        "be measured (default: abcdg; e without --fa-frozen; f with --fa-credit). a "
+        "residual-growth, b gradient-floor, c direction-drift, d frozen-margin, e depth-utility, f "
+        "credit-alignment, g linear-floor",
     ),
     Option(
         "protocol",
         "judges",
         "three|four",
         "Judge by a published form: three (D1 residual-growth, D2 gradient-floor, D3 "
-        "frozen-margin, confounds "
-        "flagged, no margin over seeds) or four (residual-growth to frozen-margin) (default: "
-        "neither)",
+        "frozen-margin, confounds flagged, no margin over seeds) or four (residual-growth to "
+        "frozen-margin) (default: neither)",
         "three|four",
     ),
     Option(
@@ -281,12 +274,9 @@ OPTIONS = (
         "NAME=VALUE",
         "Change a threshold (repeatable, on top of the ini file's): g_norm_floor (default: 1e-07), "
         "h_norm_explosion_ratio (default: 50.0), stability_drift_ceiling (default: 0.3), "
-        "frozen_acc_margin_pp or "
-        "margin_pp (default: 2.0), sample_invariance_minimum (default: 0.1), "
-        "depth_utility_minimum_pp (default: "
-        "3.0), credit_aligned_share (default: 0.5), growth (default: per_block, else "
-        "cumulative), confounds "
-        "(default: excuse, else flag)",
+        "frozen_acc_margin_pp or margin_pp (default: 2.0), sample_invariance_minimum (default: "
+        "0.1), depth_utility_minimum_pp (default: 3.0), credit_aligned_share (default: 0.5), "
+        "growth (default: per_block, else cumulative), confounds (default: excuse, else flag)",
         r"\s*[^=\s]+\s*=\s*\S+\s*",
         many=True,
     ),
@@ -322,14 +312,10 @@ def declare(parser: pytest.Parser, prefix: str = "--fa-") -> None:
     title = "audit of networks trained without backpropagation (pytest-fadiag)"
     group = parser.getgroup("fadiag", title)
     for option in OPTIONS:
-        flag, shown = f"{prefix}{option.name}", option.help.replace("%", "%%")
+        flag = f"{prefix}{option.name}"
         if flag == "--trace":  # pytest has an option of this name; the command translates it
             continue
-        if option.flag:
-            group.addoption(flag, dest=option.key, action="store_true", default=None, help=shown)
-        else:
-            values = {"action": "append" if option.many else "store", "metavar": option.metavar}
-            group.addoption(flag, dest=option.key, type=option.check, help=shown, **values)
+        group.addoption(flag, dest=option.key, **option.arguments)
         if option.ini and prefix == "--fa-":
             kind = "bool" if option.flag else "linelist" if option.many else "string"
             parser.addini(option.key, f"As {flag}", type=kind, default=None)  # type: ignore[arg-type]

@@ -42,9 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "fa_protocol(margin_pp=2.0, growth='per_block', …, checkpoint=PATH, seeds=[…], "
-        "diagnostics='abcd', expect='a'): "
-        "thresholds and checkpoints of a test that asks for fa_report or another fa_ fixture; "
-        "also on generated tests",
+        "diagnostics='abcd', expect='a'): thresholds and checkpoints of a test that asks for "
+        "fa_report or another fa_ fixture; also on generated tests",
     )
     if is_asked_for(config):
         _audit(config)

@@ -57,7 +57,7 @@ class Recorder:
     ``config``, ``method`` and ``seed`` say in the first line what is trained. A path with the log
     of an interrupted run goes on with it. With ``credit``, a function of ``(model, x, y)`` that
     returns the method's credit at each block output, Γ is logged too. ``loss``, ``task`` and
-    ``forward`` are those of :func:`diagnose`. ``digits`` rounds numbers.
+    ``forward`` are those of ``diagnose``. ``digits`` rounds numbers.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class Guard:
         images: int | None = None,
         **extra: object,
     ) -> Measurement | None:
-        """What :meth:`Recorder.record` does; then training stops if this ends a streak."""
+        """What ``Recorder.record`` does; then training stops if this ends a streak."""
         if self.recorder.written < 0 and any(earlier < epoch for earlier in self.recorder.lines):
             log = read_log(self.recorder.path)
             logged = log.report(self.control, self.thresholds, self.diagnostics)

@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 
 from .auditor import Auditor
-from .hooks import installed
 from .judge.diagnostics import select
 from .judge.errors import AuditError
 from .judge.report import Report
@@ -70,22 +69,11 @@ def verify(
         and (_runs_code(name, text) or name in ("stream", "normalize", "loss", "task"))
     ]
     folders = [root.resolve() for root in (*roots, Path.cwd())]
-    used = {**recorded, **given}
-    setup = Setup(
-        data=given.get("data") or _data(recorded.get("data"), reports, folders),
-        model=used.get("model"),
-        stream=used.get("stream"),
-        credit=used.get("credit"),
-        loss=used.get("loss"),
-        task=used.get("task"),
-        forward=used.get("forward"),
-        normalize=used.get("normalize"),
-        batch_size=int(given.get("batch_size", 512)),
-        device=given.get("device", "auto"),
-        threads=int(given.get("threads", 1)),
-        unsafe=unsafe_load,
-    )
-    files, auditor = Files(audit.origin, folders), Auditor(setup, registry=installed())
+    machine = ("batch-size", "device", "threads")  # this one's, not the recorded one's
+    used = {name: text for name, text in recorded.items() if name not in machine}
+    data = given.get("data") or _data(recorded.get("data"), reports, folders)
+    setup = Setup.of({**used, **given}, data=data, unsafe=bool(unsafe_load))
+    files, auditor = Files(audit.origin, folders), Auditor(setup)
     control, good = files.controls(audit.rows, frozen), 0
     for row, report in zip(rows, reports, strict=True):
         problems = list(_problems(row, report, files, auditor, control))

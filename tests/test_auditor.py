@@ -165,7 +165,7 @@ def test_loss_task_and_forward_are_part_of_what_is_kept(
     assert len(passes) == 2
     (repo / "losses.py").write_text(LOSSES + "# changed", "utf-8")
     report(repo, "b", by=auditor(repo, **setup))
-    assert len(passes) == (3 if "losses:" in str(setup) else 2)
+    assert len(passes) == 3
 
 
 def test_data_of_another_shape_is_refused_in_words(repo: Path) -> None:

@@ -56,7 +56,7 @@ def test_options_and_commands_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     known = {option.name for option in OPTIONS}
     assert set(re.findall(r"--fa-([a-z-]*[a-z])", text)) <= known
-    assert set(re.findall(r"\bfa_([a-z_]+) =", text)) <= {option.field for option in OPTIONS}
+    assert set(re.findall(r"\b(fa_[a-z_]+) =", text)) <= {option.key for option in OPTIONS}
     plain = set(re.findall(r"(?<![\w-])--(?!fa-)([a-z][a-z-]+)", text))
     if page.parent == DOCS:
         assert plain <= known | set(PYTEST.split())

@@ -159,7 +159,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
             if where
             else None,
         )
-        return tuple(doubt for doubt in found if doubt)
+        return tuple(filter(None, found))
 
 
 def doubts_about(report: Report) -> tuple[Doubt, ...]:
@@ -229,7 +229,7 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
         if None not in (seed, report.seed) and seed != report.seed
         else None,
     )
-    return tuple(doubt for doubt in found if doubt)
+    return tuple(filter(None, found))
 
 
 def unlike(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:

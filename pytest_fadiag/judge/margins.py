@@ -11,7 +11,7 @@ import msgspec
 
 from .errors import AuditError
 from .records import Score
-from .words import plural
+from .words import grouped, plural
 
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
@@ -110,9 +110,7 @@ def balanced_interval(differences: Sequence[float], labels: Sequence[int]) -> tu
 
     As above, two images are added, a part of them to each class.
     """
-    groups: dict[int, list[float]] = {}
-    for difference, label in zip(differences, labels, strict=True):
-        groups.setdefault(label, []).append(difference)
+    groups = grouped(zip(labels, differences, strict=True))
     added, mean, variance = 2 / len(groups), 0.0, 0.0
     for own in groups.values():
         centre, n = sum(own) / len(own), len(own) + added

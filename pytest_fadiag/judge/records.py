@@ -85,6 +85,8 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """``--fa-stream``, where the user named the blocks."""
     alternatives: tuple[str, ...] = ()
     """Modules that could each have been one block, and whose parts were taken instead."""
+    covered: float | None = None
+    """The share of the weights between embedding and head, where named blocks hold few of them."""
 
     def __str__(self) -> str:
         several = f"{self.blocks[0]} … {self.blocks[-1]}"
@@ -295,9 +297,14 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.null_gains_pp) / len(self.null) if self.null else None
 
     @property
+    def random_pp(self) -> float:
+        """max(null, 0): what random blocks gain; 0 where they lose, or were not measured."""
+        return max(self.null_pp or 0.0, 0.0)
+
+    @property
     def utility_pp(self) -> float | None:
         """gain − max(null, 0); ``None`` without a null."""
-        return None if self.null_pp is None else round(self.gain_pp - max(self.null_pp, 0.0), 9)
+        return round(self.gain_pp - self.random_pp, 9) if self.null else None
 
     @property
     def draw_spread_pp(self) -> float:
@@ -381,9 +388,9 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
             source=", ".join(str(report.checkpoint or report.method_name) for report in reports),
             margin_pp=_mean(report.margin_pp for report in reports),
             utility_pp=_mean(report.depth_utility_pp for report in reports),
-            healthy=all(finding.exact and not finding.fired for finding in shown),
+            healthy=all(finding.exact and finding.passed for finding in shown),
             needs_depth=not any(finding.measured for finding in depth)
-            or any(finding.measured and not finding.fired for finding in depth),
+            or any(finding.passed for finding in depth),
         )
 
     def line(self, what: str, theirs: float | None, share: float | None) -> str:
@@ -577,7 +584,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Where it is not, the last norms are those of h_L and g_L, the others of numbered layers."""
 
 
-def check_accuracy(value: Any, what: str, task: str = "classes") -> float:
+def check_accuracy(value: Any, what: str, task: str) -> float:
     """The accuracy as a float in [0, 1], or an error that says what is wrong with it.
 
     An R² may be negative.

@@ -59,6 +59,10 @@ def remarks_on(report: Report) -> list[str]:
         f"their parts were taken, {plural(len(stream.blocks), 'block')} in all"
         if stream and stream.alternatives
         else "",
+        f"the named blocks hold {100 * stream.covered:.2g} % of the weights between embedding and "
+        "head; check that --fa-stream names all of them"
+        if stream and stream.covered is not None
+        else "",
         *_on_inputs(report),
         *(doubt.text for doubt in report.doubts if "frozen-margin" in asked),
     )
@@ -120,7 +124,7 @@ def _on_inputs(report: Report) -> list[str]:
 def _on_depth(report: Report) -> str:
     """Blocks without a part in a gain that passes."""
     depth, finding = report.depth, report.finding("e")
-    if depth is None or finding.fired or not finding.measured or len(depth.steps_pp) == 1:
+    if depth is None or not finding.passed or len(depth.steps_pp) == 1:
         return ""
     idle = 2 * len(depth.idle) >= len(depth.steps_pp)
     return f"{report.blocks(*depth.idle)}: no measurable gain for a linear probe" if idle else ""
@@ -129,8 +133,8 @@ def _on_depth(report: Report) -> str:
 def _on_scale(report: Report) -> str:
     """What the size of stream and parameters alone explains."""
     norms, most = compared(report), report.thresholds.h_norm_explosion_ratio
-    grown, error = report.finding("a"), report.gradient_per_unit_error
-    if not norms or not grown.measured or grown.fired:
+    error = report.gradient_per_unit_error
+    if not norms or not report.finding("a").passed:
         return ""
     total, size = largest_growth(norms, "cumulative"), report.residual_norms[-1]
     if growth(report) is not None and total > max(most * most, 1.0):

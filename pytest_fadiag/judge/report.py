@@ -165,7 +165,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if self.stream_problem and not STREAMLESS.issuperset(diagnostic.needs):
             why = f"no stream: {self.stream_problem}"
         if why:
-            return diagnostic.finding(self, Status.NOT_MEASURED, headline=why, error=why)
+            return diagnostic.unmeasured(self, why, why)
         finding, twin = diagnostic.judge(self), self.twin
         gains = {} if twin is None else {"d": twin.margin_pp, "e": twin.utility_pp}
         if not finding.fired or finding.key not in gains or CERTAIN & {*finding.causes}:
@@ -191,15 +191,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     @cached_property
     def verdict(self) -> str:
         """«needs walk-back: …» with what fired, «incomplete: …» or «trustworthy»."""
-        likely = [
-            finding.key for finding in self.findings if finding.measured and not finding.exact
-        ]
-        return sentence(
-            self.fired,
-            likely,
-            left_open({finding.key: self.state(finding) for finding in self.findings}),
-            AS_GIVEN if self.trace else TRUSTWORTHY,
-        )
+        likely = [f.key for f in self.findings if f.measured and not f.exact]
+        undecided = left_open({f.key: self.state(f) for f in self.findings})
+        return sentence(self.fired, likely, undecided, AS_GIVEN if self.trace else TRUSTWORTHY)
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
@@ -251,8 +245,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         """The finding of a diagnostic, by key or name; not measured if it was not asked for."""
         diagnostic = select([key])[0]
         asked = [finding for finding in self.findings if finding.key == diagnostic.key]
-        unasked = diagnostic.finding(self, Status.NOT_MEASURED, headline="was not asked for")
-        return asked[0] if asked else unasked
+        return asked[0] if asked else diagnostic.unmeasured(self, "was not asked for")
 
     def state(self, finding: Finding) -> str:
         """What keeps a finding that did not fire from deciding; empty where it decides."""
@@ -430,7 +423,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         shown = finding.outcome if finding.name in self.diagnostics else "shown, not judged"
         lines = [f"{diagnostic.label}: {one_line(shown)}"]
         said = [] if finding.fired or finding.name not in self.diagnostics else [finding.headline]
-        numbers = [*diagnostic.table(self), *diagnostic.lines(self)]
+        numbers = [*diagnostic.table(self), *filter(None, diagnostic.lines(self))]
         lines += fold("    ", [finding.error] if finding.error else [*said, *numbers], width)
         if finding.fired:  # one line, however long: grep shows number, threshold and meaning
             lines.append(f"    FLAG: {one_line(f'{finding.headline}. {finding.explanation}')}")
@@ -498,7 +491,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], what: str = "report") -> Self:
-        """The report that :meth:`to_dict` wrote, judged again; unknown keys are ignored."""
+        """The report that ``to_dict`` wrote, judged again; unknown keys are ignored."""
         try:
             return msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:

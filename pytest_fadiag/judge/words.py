@@ -6,7 +6,10 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 WIDTH = 100
 """Where the text of a report is wrapped."""
 SIDE_BY_SIDE = 8
@@ -75,6 +78,14 @@ def join_and(parts: Iterable[str]) -> str:
 def and_more(names: Sequence[str], most: int = 3) -> str:
     """The first names of many: a, b, c and 4 more."""
     return join_and([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The values of each key, in the order in which they come."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def fold(prefix: str, lines: Iterable[str], width: int = WIDTH) -> list[str]:

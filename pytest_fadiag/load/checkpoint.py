@@ -19,7 +19,7 @@ from ..files import read_json
 from ..judge.errors import AuditError
 from ..judge.records import check_accuracy
 from ..judge.words import one_line
-from .names import convert, files_of, identify, parts_of, plain_config
+from .names import convert, files_of, identify, parts_of
 from .specs import look_here
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model", "net", "network")
@@ -34,14 +34,8 @@ RATIO = 100
 PLAIN: list[Any] = [argparse.Namespace, PosixPath]
 """Classes of plain values, which people save as their options."""
 DTYPES = {
-    *(
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.complex64,
-        torch.complex128,
-    ),
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.complex64, torch.complex128),
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
 }
 """Those that torch computes in."""
@@ -66,11 +60,6 @@ class Checkpoint:
     def feedback(self) -> object:
         """``Bs``, the feedback matrices that were used, or ``None`` where none were saved."""
         return self.content.get("Bs")
-
-    @property
-    def plain_config(self) -> dict[str, Any]:
-        """The config as a report and a JSON file can hold it."""
-        return plain_config(self.config)
 
 
 def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:

@@ -147,7 +147,7 @@ def parse_columns(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and column for name, _, column in pairs):
         raise AuditError(f"expected NAME=COLUMN,…, not {text!r}")
-    return {name: column for name, _, column in pairs}
+    return {name.strip(): column.strip() for name, _, column in pairs}
 
 
 def records_credit(path: Path) -> bool:
@@ -281,9 +281,8 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
     last, own = entries[-1], entries[-1].headline_acc
     final = real.get("final_acc", own)
     images = (last.images if final == own else None) or whole.get("images")
-    epochs = ({name: getattr(entry, name) for name in Epoch.__struct_fields__} for entry in entries)
     log = Log(
-        epochs=tuple(Epoch(**values) for values in epochs),
+        epochs=tuple(msgspec.convert(entry, Epoch, from_attributes=True) for entry in entries),
         gradient_batch=batch,
         assumed_batch=assumed,
         depth_known=bool(sizes),

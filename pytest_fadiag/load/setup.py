@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..judge.remarks import loss_differs, loss_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import nn
 
@@ -55,6 +55,15 @@ class Setup:
     """Whether a checkpoint's pickle may run code."""
     base: Path = field(default_factory=Path.cwd)
     """The folder at which relative paths and the digest of the user's code start."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], **others: Any) -> Setup:
+        """The setup that options say by their names; what they leave out keeps its default."""
+        given = {name.replace("-", "_"): own for name, own in options.items() if own is not None}
+        texts = (*FACTORIES, "stream", "task", "normalize", "device")
+        known = {name: given[name] for name in texts if name in given}
+        known |= {name: int(given[name]) for name in ("batch_size", "threads") if name in given}
+        return cls(**known, **others)
 
     @property
     def identity(self) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..judge.errors import AuditError
-from ..judge.records import Normalisation
 from .names import file_digest, joined, walk
 from .specs import is_factory
 
@@ -25,7 +24,6 @@ ACCEPTED = (
     "fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, "
     f"a file with x and y ({', '.join(FILES)}), package.module:factory"
 )
-parse_normalize = Normalisation.parse
 
 
 def parse_data(spec: str, base: Path | None = None) -> tuple[str, Path]:

@@ -309,7 +309,9 @@ def measure(
                     metric.update(batch)
             samples, batches = samples + len(batch.y), batches + batch.evaluation
             if batch.outputs is not None and all(probabilities):
-                probabilities.append(bool(((batch.outputs >= 0) & (batch.outputs <= 1)).all()))
+                low, high = batch.outputs.amin(0), batch.outputs.amax(0)
+                varied = bool((low < high).any())  # a dead network is audited, and fires
+                probabilities.append(varied and float(low.min()) >= 0 and float(high.max()) <= 1)
             if progress is not None:
                 progress(samples, len(source.labels))
             del batch  # before the next one is made

@@ -39,7 +39,7 @@ class Batch:
 
 
 class Metric(Protocol):
-    """Takes in batches and computes fields of a :class:`Measurement`."""
+    """Takes in batches and computes fields of a ``Measurement``."""
 
     @property
     def needs(self) -> frozenset[str]:

@@ -126,17 +126,8 @@ def as_job(run: Run, value: object) -> Job:
     if isinstance(value, CheckpointUnderTest):
         return value.job
     if isinstance(value, (str, os.PathLike)):
-        value = next(
-            iter(
-                make_jobs(
-                    run.settings,
-                    [os.fspath(value)],
-                    run.settings.root,
-                    "fa_checkpoint",
-                    known=run.plan.named,
-                )
-            )
-        )
+        settings, paths = run.settings, [os.fspath(value)]
+        return make_jobs(settings, paths, settings.root, "fa_checkpoint", known=run.plan.named)[0]
     if not isinstance(value, Job):
         raise AuditError(
             f"the fixture fa_checkpoint gave a {type(value).__name__}; expected the path of a "
@@ -305,22 +296,26 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
             said = f"(e) {depth.name} with (d): {depth.headline}; {finding.headline}"
             finding = msgspec.structs.replace(depth, headline=said)
     node.stash[KEYS] = keys
-    values = {
-        "method": report.method_name,
-        "seed": report.seed,
-        "status": finding.outcome,
-        "value": finding.value,
-        "threshold": finding.threshold,
-    }
-    node.user_properties += [
-        (f"fa_{name}", value) for name, value in values.items() if value is not None
-    ]
+    _tell(
+        node,
+        method=report.method_name,
+        seed=report.seed,
+        status=finding.outcome,
+        value=finding.value,
+        threshold=finding.threshold,
+    )
     by_marker = marked(node).get("diagnostics")
     needed = node.stash[JOB].required if by_marker is None else required(by_marker)
     outcome = judge(finding, keys, node.stash[EXPECTED], needed)
     if outcome is Outcome.ERROR:
         raise AuditError(f"{finding.name} cannot be judged: {finding.error or finding.headline}")
     return DiagnosticUnderTest(node, report, finding, outcome)
+
+
+def _tell(node: pytest.Item, **values: object) -> None:
+    """Give the numbers of a test to JUnit's file and to other plugins."""
+    known = {name: value for name, value in values.items() if value is not None}
+    node.user_properties += [(f"fa_{name}", value) for name, value in known.items()]
 
 
 def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
@@ -345,26 +340,18 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
             "measure: run them all before "
             f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
         )
-    report = run.over_seeds(group, reports)
-    found = None if isinstance(report, str) else report.margin.verdict.value
-    if run.settings.update_expect:
-        record = found
-    headline = text = report if isinstance(report, str) else report.headline
+    report, found = run.over_seeds(group, reports), None
+    headline = str(report)
     if not isinstance(report, str):
-        text = str(report).partition("\n")[2]  # the heading of the test is its title
-        margin = report.margin
+        method, margin, found = report.method, report.margin, report.margin.verdict.value
+        record = found if run.settings.update_expect else record
         node.stash[MARGIN] = msgspec.structs.replace(
-            row, method=report.method, margin=margin, expected=record
+            row, method=method, margin=margin, expected=record
         )
-        values = {
-            "method": report.method,
-            "status": found,
-            "value": margin.margin,
-            "threshold": margin.minimum,
-        }
-        node.user_properties += [
-            (f"fa_{name}", value) for name, value in {**values, "seeds": margin.seeds}.items()
-        ]
-        headline += f"; {margin.needed}" if margin.needed else ""
+        value, threshold, seeds = margin.margin, margin.minimum, margin.seeds
+        _tell(node, method=method, status=found, value=value, threshold=threshold, seeds=seeds)
+        headline = "; ".join(filter(None, [report.headline, margin.needed]))
     outcome = decide(found, record)
-    settle(node, outcome, text, headline, record if record and outcome is Outcome.FAILED else "")
+    changed = record if record and outcome is Outcome.FAILED else ""
+    text = str(report).partition("\n")[2] or str(report)  # a heading is its title already
+    settle(node, outcome, text, headline, changed)

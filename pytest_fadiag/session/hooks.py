@@ -89,8 +89,7 @@ class AuditHooks:
         if set(FIXTURES).isdisjoint(metafunc.fixturenames):
             raise pytest.Collector.CollectError(
                 f"{node.nodeid}: @pytest.mark.{MARKER} on a test without a fixture such as "
-                "fa_report: add one, or "
-                "move the marker to the tests that have one"
+                "fa_report: add one, or move the marker to the tests that have one"
             )
         try:
             if _takes(metafunc, "fa_checkpoint"):

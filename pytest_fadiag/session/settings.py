@@ -17,9 +17,11 @@ import pytest
 from ..judge.diagnostics import select
 from ..judge.errors import AuditError
 from ..judge.protocol import PROTOCOLS
+from ..judge.records import Normalisation
 from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds
+from ..load.logs import parse_columns
 from ..load.setup import Setup
-from ..load.sources import parse_data, parse_normalize
+from ..load.sources import parse_data
 from ..load.specs import check_factory
 from ..options import OPTIONS, Option
 
@@ -77,13 +79,14 @@ class Settings:
         if part > parts:
             raise AuditError(f"--fa-shard={one['shard']}: expected a part of at most {parts}")
         rules = {**PROTOCOLS[one["protocol"]].rules} if one["protocol"] else {}
-        rules |= dict(_pair(text) for text in texts["threshold"])
+        pairs = [text.partition("=") for text in texts["threshold"]]
+        rules |= {name.strip(): value.strip() for name, _, value in pairs}
         root, cwd = config.rootpath, config.invocation_params.dir
         base = {name: cwd if name in typed else root for name in texts}
         with _said_of("diagnostics", typed):
             select(one["diagnostics"] or "all")
         with _said_of("normalize", typed):
-            parse_normalize(one["normalize"] or "none")
+            Normalisation.parse(one["normalize"] or "none")
         with _said_of("threshold", typed):
             thresholds = DiagnosticThresholds().replace(**rules)
         with _said_of("data", typed):
@@ -97,25 +100,9 @@ class Settings:
             missing=str(one["missing"]),
             shard=(part, parts) if one["shard"] else None,
             only=bool(one["only"]),
-            setup=Setup(
-                data=data,
-                model=one["model"],
-                stream=one["stream"],
-                credit=one["credit"],
-                loss=one["loss"],
-                task=one["task"],
-                forward=one["forward"],
-                normalize=one["normalize"],
-                batch_size=int(str(one["batch-size"])),
-                device=str(one["device"]),
-                threads=int(str(one["threads"])),
-                unsafe=bool(one["unsafe-load"]),
-                base=root,
-            ),
+            setup=Setup.of(one, data=data, unsafe=bool(one["unsafe-load"]), base=root),
             log_batch=int(one["log-batch"]) if one["log-batch"] else None,
-            log_columns=dict(map(_pair, one["log-columns"].split(",")))
-            if one["log-columns"]
-            else None,
+            log_columns=parse_columns(one["log-columns"]) if one["log-columns"] else None,
             no_cache=bool(one["no-cache"]),
             diagnostics=one["diagnostics"],
             protocol=one["protocol"],
@@ -178,11 +165,6 @@ def _data(config: pytest.Config, spec: str, base: Path) -> str:
         return spec
     path = os.path.abspath(place)
     return path if kind == "file" else f"{kind}:{path}"
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name.strip(), value.strip()
 
 
 def marked(node: pytest.Item | pytest.Collector) -> dict[str, Any]:

@@ -197,7 +197,7 @@ class Summary:
 
 
 def progress(config: pytest.Config, name: str) -> Callable[[int, int], None]:
-    """Tell how far a measurement is: a line after 5 s, then each time after twice as long."""
+    """Tell how far a measurement is, on its own line: after 5 s, then each time twice as late."""
     began, due = time.monotonic(), PATIENCE
 
     def tell(done: int, total: int) -> None:

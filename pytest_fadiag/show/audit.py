@@ -144,7 +144,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         if report is None or not judged:
             return RowStatus(errors=errors, not_run=not_run, reason=self.reason)
         fired = tuple(f.key for f in judged if f.fired)
-        passed = tuple(f.key for f in judged if f.measured and not f.fired)
+        passed = tuple(f.key for f in judged if f.passed)
         states = {f.key: report.state(f) for f in judged if not f.fired}
         states |= dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
         undecided = {} if fired else left_open(states)
@@ -188,7 +188,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
                 {**self.outcomes, **other.outcomes}, key=lambda key: (len(key) > 1, key)
             )
         }
-        reports = [row.report for row in (self, other) if row.report is not None]
+        reports = reports_of((self, other))
         reports.sort(key=lambda report: (len(report.fired), len(report.findings)), reverse=True)
         report = reports[0] if reports else None
         if report is not None and set(reports[-1].diagnostics) - set(report.diagnostics):
@@ -220,6 +220,11 @@ class Margin(msgspec.Struct, frozen=True):
     reason: str = ""
     expected: str | None = None
     """PASS, FIRE or INCONCLUSIVE, where recorded."""
+
+    @property
+    def verdict(self) -> str | None:
+        """One of these; ``None`` where no margin was computed."""
+        return self.margin.verdict.value if self.margin else None
 
     @property
     def as_expected(self) -> bool | None:
@@ -258,7 +263,7 @@ class Audit(msgspec.Struct, frozen=True, dict=True):
     @property
     def reports(self) -> list[Report]:
         """The reports of all rows that have one."""
-        return [row.report for row in self.rows if row.report is not None]
+        return reports_of(self.rows)
 
     @cached_property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -277,6 +282,11 @@ class Audit(msgspec.Struct, frozen=True, dict=True):
             return 5
         bad = {Outcome.FAILED, Outcome.ERROR, Outcome.NOT_RUN}
         return int(not bad.isdisjoint(outcomes))
+
+
+def reports_of(rows: Iterable[Row]) -> list[Report]:
+    """The reports of all rows that have one."""
+    return [row.report for row in rows if row.report is not None]
 
 
 def united(rows: Iterable[Row]) -> tuple[Row, ...]:

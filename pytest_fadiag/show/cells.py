@@ -11,8 +11,8 @@ import msgspec
 
 from ..judge.diagnostics import Column, columns
 from ..judge.margins import SeedVerdict
-from ..judge.words import fraction, one_line
-from .audit import Audit, Margin, Outcome, Row
+from ..judge.words import fraction, grouped, one_line
+from .audit import Audit, Margin, Outcome, Row, reports_of
 from .words import margin_words, rule, score_name, tone, words
 
 NONE, FIRED, EXEMPTED = "–", "✗", "^"
@@ -56,12 +56,11 @@ class Table(msgspec.Struct, frozen=True):
 def table_of(audit: Audit) -> Table:
     """Each method's rows, then its mean over seeds with the verdict on its margin."""
     asked = {diagnostic.key: diagnostic for diagnostic in audit.diagnostics}
-    score = Column(score_name(audit.reports), lambda report: report.headline_acc, fraction, 0)
+    title = score_name(audit.reports).replace("accuracy", "acc")
+    score = Column(title, lambda report: report.headline_acc, fraction, 0)
     shown = (score, *(column for column in columns() if column.key in asked))
     alike = Counter((row.method, row.seed, row.partial) for row in audit.rows)
-    groups: dict[str, list[Row]] = {}
-    for row in audit.rows:
-        groups.setdefault(row.group or _name(row.method, row.partial), []).append(row)
+    groups = grouped((row.group or _name(row.method, row.partial), row) for row in audit.rows)
     margins = {margin.name: margin for margin in audit.margins}
     lines: list[Line] = []
     for group in dict.fromkeys([*groups, *margins]):
@@ -129,7 +128,7 @@ def _over_seeds(
     shown: tuple[Column, ...], name: str, rows: list[Row], margin: Margin | None
 ) -> list[Line]:
     """The mean of several seeds and their margin; two runs of one seed have no mean over seeds."""
-    reports = [row.report for row in rows if row.report is not None]
+    reports = reports_of(rows)
     seeds = {row.seed for row in rows if row.report is not None} - {None}
     means = len(reports) > 1 and len(seeds) == len(reports)
     if not means and margin is None:

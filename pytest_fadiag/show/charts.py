@@ -13,8 +13,8 @@ import msgspec
 from ..judge.diagnostics import Diagnostic
 from ..judge.records import Credit, Epoch, SiteState
 from ..judge.report import Report
-from ..judge.words import limit, one_line
-from .audit import Row
+from ..judge.words import grouped, limit, one_line
+from .audit import Row, reports_of
 from .words import score_name
 
 COLOURS = ("#2a78c2", "#b5821d", "#1a9873", "#b864a0", "#4aa8d8", "#8a63d2", "#7d8b1f", "#a0705a")
@@ -88,7 +88,7 @@ def norms(rows: Sequence[Row]) -> Chart:
 
     series, limits = _overlay(rows, curve, "a"), []
     if len(series) == 1:
-        (report,) = [row.report for row in rows if row.report]
+        (report,) = reports_of(rows)
         ratio, own = report.thresholds.h_norm_explosion_ratio, report.residual_norms
         first = report.thresholds.growth == "cumulative"
         most = [None if norm is None else ratio * norm for norm in own[:-1]]
@@ -102,7 +102,7 @@ def norms(rows: Sequence[Row]) -> Chart:
 def gradients(rows: Sequence[Row]) -> Chart:
     """(b): median ‖g_l‖ with the floor of the deepest."""
     series = _overlay(rows, lambda report: _curve(report.bp_grad_norms), "b")
-    floors = {row.report.thresholds.g_norm_floor for row in rows if row.report}
+    floors = {report.thresholds.g_norm_floor for report in reports_of(rows)}
     limits = [_level(f"floor {limit(floor)}", floor, series) for floor in floors if floor > 0]
     return Chart("(b) median ‖g_l‖", series, tuple(limits), log=True)
 
@@ -113,16 +113,14 @@ def probes(rows: Sequence[Row]) -> Chart:
     series += _overlay(
         rows, lambda r: _curve(r.depth.null_probes, role="null") if r.depth else None
     )
-    return Chart(f"(e) linear probe {_score(rows)}", series)
+    return Chart(f"(e) linear probe {score_name(reports_of(rows))}", series)
 
 
 def gamma(rows: Sequence[Row]) -> Chart:
     """(f): Γ at every site with the band of its null."""
 
-    def curve(report: Report) -> Series | None:
-        credit = report.credit
-        if credit is None:
-            return None
+    def curve(report: Report) -> Series:
+        credit = report.credit or Credit()
         return _credit(credit, credit.gamma, low=credit.null_low, high=credit.null_high)
 
     return Chart("(f) Γ and its permutation null", _overlay(rows, curve, "f"))
@@ -193,7 +191,7 @@ def against_score(rows: Sequence[Row]) -> Chart:
         ys = [g for site, g in zip(credit.sites, credit.gamma, strict=True) if site != "h_0"]
         return _curve(ys, xs=(score,) * len(ys))
 
-    return Chart("Γ at each block", _overlay(rows, curve), x=_score(rows))
+    return Chart("Γ at each block", _overlay(rows, curve), x=score_name(reports_of(rows)))
 
 
 def trained_and_frozen(rows: Sequence[Row]) -> Chart:
@@ -204,12 +202,7 @@ def trained_and_frozen(rows: Sequence[Row]) -> Chart:
         return _curve((report.frozen_baseline_acc, report.headline_acc)) if known else None
 
     ticks = ("frozen random blocks", "trained blocks")
-    return Chart(_score(rows), _overlay(rows, curve), x="", ticks=ticks)
-
-
-def _score(rows: Sequence[Row]) -> str:
-    name = score_name([row.report for row in rows if row.report])
-    return name.replace("acc", "accuracy")
+    return Chart(score_name(reports_of(rows)), _overlay(rows, curve), x="", ticks=ticks)
 
 
 def training(rows: Sequence[Row]) -> list[Chart]:
@@ -217,22 +210,23 @@ def training(rows: Sequence[Row]) -> list[Chart]:
 
     With the score: the mean control of each method, and that of BP where no log has it.
     """
-    reports = [row.report for row in rows if row.report and row.report.log]
+    reports = [report for report in reports_of(rows) if report.log]
     floors = {report.thresholds.g_norm_floor: "floor" for report in reports}
     ceilings = {report.thresholds.stability_drift_ceiling: "ceiling" for report in reports}
-    controls: dict[str, list[float]] = {}
-    for report in reports:
-        if report.frozen_baseline_acc is not None:
-            controls.setdefault(report.method_name, []).append(report.frozen_baseline_acc)
+    controls = grouped(
+        (report.method_name, report.frozen_baseline_acc)
+        for report in reports
+        if report.frozen_baseline_acc is not None
+    )
     means = {round(fmean(known), 3): f"control of {name}" for name, known in controls.items()}
-    bp = [row.report for row in rows if row.report and row.method == "bp"]
+    bp = reports_of(row for row in rows if row.method == "bp")
     best = [report.headline_acc for report in bp if report.headline_acc is not None]
     if best and not any(report.log for report in bp):
         means[round(fmean(best), 3)] = "BP"
     wanted: list[tuple[str, Callable[[Epoch], Sequence[float | None]], bool, dict[float, str]]] = [
         ("‖h_L‖", lambda epoch: epoch.residual_norms, True, {}),
         ("‖g‖, deepest layer", lambda epoch: epoch.bp_grad_norms, True, floors),
-        (_score(rows), lambda epoch: (epoch.headline_acc,), False, means),
+        (score_name(reports_of(rows)), lambda epoch: (epoch.headline_acc,), False, means),
         ("(c) cosine", lambda epoch: (epoch.cross_batch_stability,), False, ceilings),
     ]
     charts = []

@@ -9,8 +9,8 @@ import msgspec
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.seeds import SeedReport
-from ..judge.words import and_more
-from .audit import Audit, Keys, Margin, Outcome, Row, decide, united
+from ..judge.words import and_more, grouped
+from .audit import Audit, Keys, Margin, Outcome, Row, decide, reports_of, united
 from .compare import compare
 
 SAME_OPTIONS = (
@@ -137,13 +137,10 @@ def _outcome(report: Report, key: str, expected: Keys | None) -> Outcome:
 
 def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin, ...]:
     """The margin of each group of seeds, computed from its rows."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.group and row.report is not None:
-            groups.setdefault(row.group, []).append(row)
+    groups = grouped((row.group, row) for row in rows if row.group and row.report is not None)
     margins = []
     for name, seeds in groups.items():
-        reports = [row.report for row in seeds if row.report is not None]
+        reports = reports_of(seeds)
         margin, expected = Margin(name, seeds[0].method, seeds[0].partial), recorded.get(name)
         judged = (report.replace(diagnostics=("frozen-margin",)).finding("d") for report in reports)
         without = next((finding for finding in judged if not finding.measured), None)

@@ -11,7 +11,7 @@ import msgspec
 from ..judge.records import plain
 from ..judge.report import Report
 from ..judge.words import and_more
-from .audit import Audit, Row
+from .audit import Audit
 from .words import words
 
 
@@ -80,7 +80,7 @@ def compare(before: Report, now: Report) -> Comparison:
     """
     pairs = {name: (before.environment.get(name), now.environment.get(name)) for name in SETTING}
     elsewhere = [f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two]
-    found = sorted(_differences(_numbers(before), _numbers(now), bool(elsewhere)), reverse=True)
+    found = sorted(_differences(plain(before), plain(now), bool(elsewhere)), reverse=True)
     facts: dict[str, tuple[object, object]] = {
         "method": (before.method_name, now.method_name),
         "seed": (before.seed, now.seed),
@@ -116,31 +116,20 @@ def diff(old: Audit, new: Audit) -> list[str]:
         other = now.get(name)
         if other is None:
             lines.append(f"{name}: gone, was {words(row.status)}")
-        else:
-            lines += [f"{name}: {text}" for text in _changes(row, other)]
-    verdicts = {
-        margin.name: margin.margin and margin.margin.verdict.value for margin in old.margins
-    }
+            continue
+        if words(row.status) != words(other.status):
+            lines.append(f"{name}: {words(row.status)} → {words(other.status)}")
+        if row.report is not None and other.report is not None:
+            result = compare(row.report, other.report)
+            lines += [f"{name}: {problem}" for problem in result.problems]
+            if result.problems and result.elsewhere:
+                lines.append(f"{name}: measured elsewhere: {', '.join(result.elsewhere)}")
+    verdicts = {margin.name: margin.verdict for margin in old.margins}
     for margin in new.margins:
-        verdict = margin.margin and margin.margin.verdict.value
-        if verdicts.get(margin.name, verdict) != verdict:
-            lines.append(f"{margin.name}::seed-margin: {verdicts[margin.name]} → {verdict}")
+        was = verdicts.get(margin.name, margin.verdict)
+        if was != margin.verdict:
+            lines.append(f"{margin.name}::seed-margin: {was} → {margin.verdict}")
     return lines
-
-
-def _changes(row: Row, other: Row) -> Iterator[str]:
-    if words(row.status) != words(other.status):
-        yield f"{words(row.status)} → {words(other.status)}"
-    if row.report is not None and other.report is not None:
-        result = compare(row.report, other.report)
-        yield from result.problems
-        if result.problems and result.elsewhere:
-            yield f"measured elsewhere: {', '.join(result.elsewhere)}"
-
-
-def _numbers(report: Report) -> dict[str, Any]:
-    names = [name for name in report.__struct_fields__ if name not in NOT_COMPARED]
-    return {name: plain(getattr(report, name)) for name in names}
 
 
 def _differences(

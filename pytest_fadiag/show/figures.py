@@ -14,7 +14,7 @@ import msgspec
 from ..files import write_atomically
 from ..judge.diagnostics import DIAGNOSTICS
 from ..judge.errors import AuditError
-from ..judge.words import one_line
+from ..judge.words import grouped, one_line
 from .audit import Audit, Row
 from .charts import (
     COLOURS,
@@ -68,9 +68,8 @@ def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
     ``hero`` has Γ against accuracy and the score with frozen blocks, ``audit`` all diagnostics,
     ``rescue`` the curves over epochs; ``depth`` (e) and ``credit`` (f) have a panel per method.
     """
-    rows, methods = [row for row in audit.rows if row.report is not None], dict[str, list[Row]]()
-    for row in rows:
-        methods.setdefault(one_line(row.method), []).append(row)
+    rows = [row for row in audit.rows if row.report is not None]
+    methods = grouped((one_line(row.method), row) for row in rows)
     numbers = [findings(rows, own) for own in DIAGNOSTICS if own.key in "cdeg"]
 
     def panels(draw: Callable[[Sequence[Row]], Chart]) -> list[Chart]:

@@ -17,7 +17,7 @@ from .. import __version__
 from ..files import read_bytes
 from ..judge.errors import AuditError
 from ..judge.records import plain
-from .audit import Audit, Margin, Outcome, Row
+from .audit import Audit, Outcome, Row
 from .words import words
 
 FORMAT = "pytest-fadiag audit"
@@ -28,8 +28,8 @@ JUDGED = {Outcome.PASSED, Outcome.FAILED, Outcome.XFAILED}
 def document(audit: Audit) -> dict[str, Any]:
     """The structs as plain JSON values; what follows from a row is added, and not read back."""
     head = {"format": FORMAT, "version": VERSION, "pytest_fadiag": __version__}
-    rows, margins = map(_row, audit.rows), map(_margin, audit.margins)
-    return {**head, **_fields(audit), "rows": list(rows), "margins": list(margins)}
+    margins = [{**plain(row), "verdict": row.verdict} for row in audit.margins]
+    return {**head, **plain(audit), "rows": [*map(_row, audit.rows)], "margins": margins}
 
 
 def json_text(audit: Audit) -> str:
@@ -79,10 +79,6 @@ def audit_of(values: Any) -> Audit:
     return audit
 
 
-def _fields(struct: msgspec.Struct) -> dict[str, Any]:
-    return {name: plain(getattr(struct, name)) for name in struct.__struct_fields__}
-
-
 def _row(row: Row) -> dict[str, Any]:
     status = row.status
     derived = {
@@ -91,11 +87,7 @@ def _row(row: Row) -> dict[str, Any]:
         "fired": status.fired,
         "published": status.published,
     }
-    return {**_fields(row), **plain(derived), "report": row.report and row.report.to_dict()}
-
-
-def _margin(row: Margin) -> dict[str, Any]:
-    return {**_fields(row), "verdict": row.margin and row.margin.verdict.value}
+    return {**plain(row), **plain(derived), "report": row.report and row.report.to_dict()}
 
 
 if __name__ == "__main__":

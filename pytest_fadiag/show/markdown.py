@@ -12,6 +12,7 @@ from ..judge.report import Report
 from ..judge.words import and_more, one_line, printable, sig
 from .audit import Audit
 from .cells import Cell, Table, table_of
+from .page import templates
 from .words import headline, legend, margin_words, notes, setting, words
 
 RUNS_CODE = ("model", "credit", "forward", "loss", "unsafe-load")
@@ -69,7 +70,6 @@ def readme(audit: Audit) -> str:
 
 def _rendered(template: str, audit: Audit, **values: Any) -> str:
     """A template of Markdown; every value in it is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     def each(reports: Sequence[Report], name: str) -> str:
         said = dict.fromkeys(str(getattr(report, name)) for report in reports)
@@ -81,24 +81,13 @@ def _rendered(template: str, audit: Audit, **values: Any) -> str:
     def shown(value: Any) -> str:
         return "\n".join(value) if isinstance(value, list) else code(str(value), cell=True)
 
-    environment = Environment(
-        loader=PackageLoader(__package__),
-        undefined=StrictUndefined,
-        finalize=shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"each": each, "numbers": numbers, "pairs": pairs}
+    environment = templates(shown, escape=False)
+    environment.filters |= {"each": each, "numbers": numbers}
     environment.filters |= {"and_more": and_more, "margin": margin_words}
     text = environment.get_template(template).render(
         audit=audit, headline=headline(audit), version=__version__, **values
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
-
-
-def pairs(held: Mapping[str, object]) -> str:
-    """A mapping in words: «lr 0.001, epochs 30»."""
-    return ", ".join(f"{name} {value}" for name, value in held.items())
 
 
 def code(text: str, *, cell: bool = False) -> str:

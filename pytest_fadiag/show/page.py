@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..judge.words import one_line, printable
 from .audit import Audit, Row
@@ -24,7 +25,8 @@ def page(audit: Audit) -> str:
     """The page; by their digests only its own style and script run, whatever a name holds."""
     from markupsafe import Markup
 
-    style, script = (_file(f"page.{kind}") for kind in ("css", "js"))
+    folder = files(__package__).joinpath("templates")
+    style, script = (folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -58,16 +60,30 @@ def page(audit: Audit) -> str:
 
 def cell(row: Row) -> str:
     """One network as a notebook shows it: no style or script of its own."""
-    return (
-        _environment()
-        .get_template("network.html")
-        .render(line=table_of(Audit((row,))).lines[0], one=None)
+    template = _environment().get_template("network.html")
+    return template.render(line=table_of(Audit((row,))).lines[0], one=None)
+
+
+def templates(finalize: Callable[[Any], object], *, escape: bool) -> Environment:
+    """The templates of this package: what they write goes through ``finalize`` first."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=escape,
+        undefined=StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
+    environment.filters["pairs"] = lambda held: ", ".join(
+        f"{key} {value}" for key, value in held.items()
+    )
+    return environment
 
 
 def _environment() -> Environment:
     """Templates that escape whatever they are given, invisible characters too."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup, escape
 
     def spelled(value: object) -> object:
@@ -78,24 +94,10 @@ def _environment() -> Environment:
         own = [chart for one in asked for chart in charts_for([row], one, points=False)]
         return [Markup(svg(chart)) for chart in (*own, *training([row]))]
 
-    environment = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=spelled,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["pairs"] = lambda held: ", ".join(
-        f"{key} {value}" for key, value in held.items()
-    )
+    environment = templates(spelled, escape=True)
     environment.filters["block"] = lambda value: escape(printable(str(value)))
     environment.globals["charts"] = charts
     return environment
-
-
-def _file(name: str) -> str:
-    return files(__package__).joinpath("templates", name).read_text("utf-8")
 
 
 def _digest(content: str) -> str:

@@ -51,9 +51,9 @@ class DiagnosticReport(Report, frozen=True, kw_only=True, dict=True):
 
     @property
     def _audit(self) -> Audit:
-        found = {
-            f.key: "FIRE" if f.fired else "PASS" if f.measured else None for f in self.findings
+        outcomes = {
+            f.key: decide("FIRE" if f.fired else "PASS" if f.measured else None, None)
+            for f in self.findings
         }
-        outcomes = {key: decide(one, None) for key, one in found.items()}
         name = self.checkpoint or self.method_name
         return Audit((Row(name, self.method_name, self.seed, self, outcomes),))

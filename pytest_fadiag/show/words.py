@@ -10,17 +10,13 @@ from ..judge.diagnostics import Diagnostic
 from ..judge.margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
-from ..judge.words import and_more, limit, one_line, plural
-from .audit import Audit, Margin, Outcome, Row, RowStatus, Verdict
+from ..judge.words import and_more, grouped, limit, one_line, plural
+from .audit import Audit, Margin, Outcome, RowStatus, Verdict
 
 TONES = {
     Verdict.WALK_BACK: "red",
-    Verdict.TRUSTWORTHY: "green",
-    Verdict.AS_GIVEN: "green",
     Verdict.INCOMPLETE: "yellow",
 }
-SCORES = {"classes": "acc", "regression": "R²", "tokens": "token acc"}
-"""What a task calls its score."""
 FAILS = {
     "a": "growth > {}×",
     "b": "‖g_L‖ < {}, also per unit of output error",
@@ -32,7 +28,7 @@ FAILS = {
 }
 """When a diagnostic fires."""
 DECIMAL = re.compile(r"(?<![\w.])[+−]?\d+\.\d+(?:e-?\d+)?(?!\w)")
-SHORT_STATES = ("not measured", "not resolved", "not asked for", "likely", "error", "not run")
+SHORT_STATES = ("not measured", "not resolved", "likely", "error", "not run")
 """States of a diagnostic that a table says in full; any other is «in doubt»."""
 FAILED = "✗ fails its threshold"
 EXEMPTED = "^ exceeds its threshold; exempted (reason in the report)"
@@ -58,9 +54,9 @@ def words(status: RowStatus) -> str:
         return error if status.errors else "not run" if status.not_run else "skipped"
     states = status.unmeasured | status.undecided
     states |= dict.fromkeys(status.not_run, "not run") | dict.fromkeys(status.errors, "error")
-    by_state: dict[str, list[str]] = {}
-    for key, state in states.items():
-        by_state.setdefault(state if state in SHORT_STATES else "in doubt", []).append(key)
+    by_state = grouped(
+        (state if state in SHORT_STATES else "in doubt", key) for key, state in states.items()
+    )
     fired = " ".join(f"{key}?" if key in status.likely else key for key in status.fired)
     details = [fired, *(f"{' '.join(keys)} {state}" for state, keys in by_state.items())]
     text = "; ".join(filter(None, details))
@@ -76,7 +72,7 @@ def tone(status: RowStatus) -> str:
     """The colour of these words: red, green, yellow, or none for a row that was skipped."""
     if status.verdict is None:
         return "red" if status.errors or status.not_run else ""
-    return TONES.get(status.verdict, "yellow")
+    return TONES.get(status.verdict, "green")
 
 
 def margin_words(row: Margin, *, bounds: bool = True) -> str:
@@ -156,10 +152,11 @@ def legend(audit: Audit) -> list[str]:
 
 def notes(audit: Audit) -> list[str]:
     """Remarks on rows, one for all that differ in numbers alone, and on the audit as a whole."""
-    alike: dict[str, list[tuple[Row, str]]] = {}
-    for row in audit.rows:
-        for remark in row.report.remarks if row.report else ():
-            alike.setdefault(DECIMAL.sub("\0", remark), []).append((row, remark))
+    alike = grouped(
+        (DECIMAL.sub("\0", remark), (row, remark))
+        for row in audit.rows
+        for remark in (row.report.remarks if row.report else ())
+    )
     said = []
     for form, held in alike.items():
         numbers = zip(*(DECIMAL.findall(remark) for _, remark in held), strict=True)
@@ -192,8 +189,8 @@ def rule(diagnostic: Diagnostic, audit: Audit) -> str:
 
 def score_name(reports: Sequence[Report]) -> str:
     """What the tasks of these reports call their score; «score» where they differ."""
-    tasks = {report.task for report in reports} or {"classes"}
-    return SCORES.get(tasks.pop(), "score") if len(tasks) == 1 else "score"
+    names = {report.score_name for report in reports} or {"accuracy"}
+    return names.pop() if len(names) == 1 else "score"
 
 
 def made(audit: Audit) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_fadiag import read_audit
 
+pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

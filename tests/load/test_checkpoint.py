@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.load.checkpoint import load_checkpoint
+from pytest_fadiag.load.names import plain_config
 from pytest_fadiag.load.network import build_network
 
 Save = Callable[..., Path]
@@ -55,7 +56,7 @@ def test_everything_that_the_protocol_stores_is_read(save: Save) -> None:
     path = save(Bs=[torch.ones(2)], config=config, test_acc=torch.tensor(0.5))
     checkpoint = load_checkpoint(path)
     assert (checkpoint.method, checkpoint.seed, checkpoint.test_acc) == ("dfa-lam", 123, 0.5)
-    assert checkpoint.plain_config == config
+    assert plain_config(checkpoint.config) == config
     assert checkpoint.feedback is not None and load_checkpoint(save()).feedback is None
     with pytest.raises(AuditError, match=r"dfa_s42.pt: test_acc .*34.9.*percentage"):
         load_checkpoint(save(test_acc=34.9))

@@ -296,7 +296,10 @@ def test_a_stream_with_few_of_the_weights_is_taken_only_if_it_is_named() -> None
     refused(net, r"hold 10 % of the weights .* not the whole stream\. .*--fa-stream='5, 6'")
     stream = find_stream(net, X, "5, 6")
     assert stream.blocks == ("5", "6") and "outside the blocks, named by" in str(stream.info)
+    assert stream.info.covered == pytest.approx(176 / 1714, abs=0.01)
     narrow = [nn.Linear(D, 20), nn.ReLU(), nn.Linear(20, D), nn.ReLU()]
+    named = find_stream(stacked(*narrow, Whole(), Whole()), X, "5, 6")
+    assert named.blocks == ("5", "6") and named.info.covered is None
     assert find_stream(stacked(*narrow, Whole(), Whole()), X).blocks == ("5", "6")
     net[0], net[-1] = nn.Linear(20, D), nn.Linear(D, 5000)  # the last layer is head, of any size
     assert find_stream(nn.Sequential(net[0], *net[5:]).eval(), X).blocks == ("1", "2")

@@ -317,6 +317,11 @@ def test_probabilities_are_refused_where_logits_are_expected(loss: Any) -> None:
         measure(NetworkSource(net, [(X, CLASSES)], task=Task(loss=loss)), ["accuracy"])
     taken = measure(NetworkSource(net, [(X, CLASSES)], task=Task(loss="mse")), ["accuracy"])
     assert taken.score is not None
+    dead = Net(3).eval()
+    with torch.no_grad():
+        for parameter in dead.parameters():
+            parameter.zero_()
+    assert measure(NetworkSource(dead, [(X, CLASSES)], task=Task(loss=loss)), ["accuracy"]).score
 
 
 def test_the_bias_of_the_errors_is_near_0_under_the_loss_of_training() -> None:

@@ -64,6 +64,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return self.status not in (Status.NOT_MEASURED, Status.NOT_RESOLVED)
 
     @property
+    def passed(self) -> bool:
+        """Whether these numbers pass."""
+        return self.measured and not self.fired
+
+    @property
     def exact(self) -> bool:
         """Whether the numbers decide, rather than a bound or a proxy."""
         return self.status in (Status.PASS, Status.FIRE)
@@ -101,7 +106,7 @@ class Diagnostic(ABC):
     threshold: ClassVar[str]
     """The name of the threshold that decides."""
     default: ClassVar[float | None] = None
-    """The value of that threshold, where it is no field of :class:`DiagnosticThresholds`."""
+    """The value of that threshold, where it is no field of ``DiagnosticThresholds``."""
     needs: ClassVar[tuple[str, ...]]
     """The metrics that measure what it judges, by name."""
     walk_back: ClassVar[str]
@@ -133,12 +138,16 @@ class Diagnostic(ABC):
 
     @abstractmethod
     def lines(self, report: Report) -> list[str]:
-        """The other measured numbers as lines of the report."""
+        """The other measured numbers as lines of the report; empty ones are left out."""
 
     def limit(self, report: Report) -> float:
         """The threshold that decides, as this report has it."""
         own = getattr(report.thresholds, self.threshold, self.default)
         return float(report.thresholds.others.get(self.threshold, own))  # type: ignore[arg-type]
+
+    def unmeasured(self, report: Report, why: str, error: str = "") -> Finding:
+        """A finding that there is no number, and why."""
+        return self.finding(report, Status.NOT_MEASURED, headline=why, error=error)
 
     def finding(
         self,

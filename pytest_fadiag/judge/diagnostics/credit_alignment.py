@@ -46,7 +46,7 @@ class CreditAlignment(Diagnostic):
         credit, minimum = report.credit, self.limit(report)
         if credit is None or credit.problem:
             why = credit.problem if credit else "the method's credit was not measured"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         count, share = len(credit.blocks), credit.aligned / len(credit.blocks)
         causes = ("reference below the floor",) if report.at_floor else ()
         headline = f"aligned at {credit.aligned} of {plural(count, 'block')}"
@@ -99,7 +99,9 @@ class CreditAlignment(Diagnostic):
         blocks = [at for at, site in enumerate(credit.sites) if site != "h_0"]
         sizes = [credit.magnitude[at] for at in blocks]
         right = all(credit.gamma[at] >= RIGHT for at in blocks)
-        notes = (
+        return [
+            f"source of the credit: {credit.source}; {plural(credit.samples, 'sample')}",
+            "; ".join(map(report.site, credit.sites)) if report.stream else "",
             f"samples whose credit or gradient is zero or not finite: {', '.join(lost)}"
             if lost
             else "",
@@ -118,10 +120,7 @@ class CreditAlignment(Diagnostic):
             f"{sig(max(sizes))}, typical of an EP nudge that has not settled"
             if right and min(sizes) * SETTLED <= max(sizes)
             else "",
-        )
-        source = f"source of the credit: {credit.source}; {plural(credit.samples, 'sample')}"
-        named = "; ".join(map(report.site, credit.sites)) if report.stream else ""
-        return [source, *filter(None, (named, *notes))]
+        ]
 
 
 def _meaning(credit: Credit) -> str:

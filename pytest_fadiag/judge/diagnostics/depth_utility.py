@@ -41,7 +41,7 @@ class DepthUtility(Diagnostic):
         depth, minimum = report.depth, self.limit(report)
         if depth is None or depth.problem:
             why = depth.problem if depth else "no probe was fitted"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         bound, span = depth.utility_pp is None, depth.interval
         value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
         low, high = span or (value, value)
@@ -72,7 +72,14 @@ class DepthUtility(Diagnostic):
         if why := _unresolved(depth, value, minimum):
             return self.finding(report, Status.NOT_RESOLVED, value, why, interval=span)
         if high < max(minimum, 0.0):
-            claim, meaning = _shortfall(depth, value, minimum)
+            claim = "no measurable gain with depth"
+            meaning = "Accuracy does not show that the blocks learned."
+            if high < 0:
+                claim = "deep blocks reduce linear readability"
+            if low > 0:
+                claim = f"gain with depth below {limit(minimum)} pp"
+                over = "re-initialised blocks" if depth.random_pp else "h_0"
+                meaning = f"The blocks gain only {value:.2f} pp over {over}."
             sign = "<" if value < minimum else "≥"
             headline = f"{number} {sign} {limit(minimum)} pp, {interval(low, high)}"
             return self.finding(
@@ -98,7 +105,7 @@ class DepthUtility(Diagnostic):
         losses = [at for at, (_, high) in enumerate(depth.step_intervals) if several and high < 0]
         idle = [at for at in depth.idle if several and at not in losses]
         halves = "halves by a fixed shuffle" if depth.shuffled else "the other half"
-        lines = (
+        return [
             f"fitted on {plural(depth.fitted, f'test {report.probe_unit}')}, evaluated on "
             f"{depth.read:,} ({halves})",
             f"{report.probe_score}: linear probe of {_embedding(depth)} "
@@ -124,8 +131,7 @@ class DepthUtility(Diagnostic):
             if idle
             else "",
             twin.line("depth utility", twin.utility_pp, report.utility_share) if twin else "",
-        )
-        return list(filter(None, lines))
+        ]
 
 
 def below_embedding(report: Report) -> bool:
@@ -143,13 +149,12 @@ def below_embedding(report: Report) -> bool:
 def _unresolved(depth: Depth, value: float, minimum: float) -> str:
     """Why these probes decide nothing: no room to gain, no usable null, a wide interval."""
     low, high = depth.interval or (value, value)
-    null = max(depth.null_pp or 0.0, 0.0)
-    room = round(100 - 100 * depth.probes[0] - null, 9)
+    room = round(100 - 100 * depth.probes[0] - depth.random_pp, 9)
     number = f"{'depth utility' if depth.null else 'gain'} {pp(value)} pp, {interval(low, high)}"
     if high < 0:
         return ""
     if room < 2 * minimum:
-        random = f", re-initialised blocks gain {pp(null)} pp" if null else ""
+        random = f", re-initialised blocks gain {pp(depth.random_pp)} pp" if depth.random_pp else ""
         first = f"a linear probe of {_embedding(depth)} reaches {100 * depth.probes[0]:.1f} %"
         return f"{first}{random}: {room:.1f} pp are left, {limit(2 * minimum)} are needed"
     if not depth.null and not high < minimum:
@@ -159,21 +164,6 @@ def _unresolved(depth: Depth, value: float, minimum: float) -> str:
         return f"re-initialised blocks gain {gains} pp, more than {limit(minimum)} pp apart"
     decides = high < minimum or (value >= minimum and low > 0)
     return "" if decides else f"{number}: undecided at {limit(minimum)} pp"
-
-
-def _shortfall(depth: Depth, value: float, minimum: float) -> tuple[str, str]:
-    """What a utility below the minimum is called and means: no more than its interval says."""
-    low, high = depth.interval or (value, value)
-    if low > 0:
-        gain = f"The blocks gain only {value:.2f} pp over {_baseline(depth)}."
-        return f"gain with depth below {limit(minimum)} pp", gain
-    claim = "deep blocks reduce linear readability" if high < 0 else "no measurable gain with depth"
-    return claim, "Accuracy does not show that the blocks learned."
-
-
-def _baseline(depth: Depth) -> str:
-    """What the utility is over: random blocks where these gain something, else h_0."""
-    return "re-initialised blocks" if depth.null_pp is not None and depth.null_pp > 0 else "h_0"
 
 
 def _embedding(depth: Depth) -> str:

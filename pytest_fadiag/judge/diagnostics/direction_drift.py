@@ -30,11 +30,12 @@ class DirectionDrift(Diagnostic):
     columns = (Column("drift", lambda report: report.cross_batch_stability, cosine, 5),)
 
     def judge(self, report: Report) -> Finding:
-        ceiling, value, layer = self.limit(report), report.cross_batch_stability, _layer(report)
+        ceiling, value = self.limit(report), report.cross_batch_stability
+        layer = "L//2" if report.stability_layer is None else report.stability_layer
         if value is None:
             missing = "the log has no cross-batch cosine: log with pytest_fadiag.Recorder"
             why = missing if report.partial else "the cross-batch cosine was not measured"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         layers = enumerate(report.nonfinite_gradients)
         lost = sum(number for at, number in layers if at == report.stability_layer)
         if lost or not math.isfinite(value):
@@ -49,7 +50,7 @@ class DirectionDrift(Diagnostic):
             )
         if report.eval_classes == 1:
             why = f"all evaluation batches hold one class, whose gradients agree anyway: {SORTED}"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         batch = report.log.gradient_batch if report.log else None
         size = f"batches of {batch or 'unknown size'}, not {BATCH}"  # means over more agree more
         doubts = [size] if report.partial and batch != BATCH else []
@@ -80,15 +81,11 @@ class DirectionDrift(Diagnostic):
         )
 
     def lines(self, report: Report) -> list[str]:
-        agreement = report.sample_invariance
-        error, batches, zero = (
-            report.output_error_drift,
-            report.batches,
-            report.zero_gradient_samples,
-        )
+        agreement, error = report.sample_invariance, report.output_error_drift
+        batches, zero = report.batches, report.zero_gradient_samples
         share, rank = report.predicted_class_share, report.effective_rank
         one = "" if share is None else f" ({share:.1%} of predictions are one class)"
-        lines = (
+        return [
             f"gradient agreement between {GROUPS[report.task]}: {cosine(agreement)}"
             f"{one if math.isnan(agreement) else ''}"
             if agreement is not None
@@ -101,8 +98,7 @@ class DirectionDrift(Diagnostic):
             f"only {batches} batches of {BATCH}: fewer than {ENOUGH_BATCHES} make it uncertain"
             if batches is not None and batches < ENOUGH_BATCHES
             else "",
-        )
-        return list(filter(None, lines))
+        ]
 
 
 def class_mix(report: Report) -> str:
@@ -120,10 +116,6 @@ def class_mix(report: Report) -> str:
             "are biased, so (c) is judged by the agreement between classes"
         )
     return ""
-
-
-def _layer(report: Report) -> str:
-    return "L//2" if report.stability_layer is None else str(report.stability_layer)
 
 
 def _exemption(report: Report) -> tuple[str, str]:

@@ -40,7 +40,7 @@ class FrozenMargin(Diagnostic):
             why = void(report.doubts) or problem or "no frozen-random control was supplied"
             if report.headline_acc is None:
                 why = "no accuracy is known: log final_test_acc, or acc_eval in each epoch"
-            return self.finding(report, Status.NOT_MEASURED, headline=why, error=problem)
+            return self.unmeasured(report, why, problem)
         unsure = "threshold inside the 95 % CI" if bounds and minimum in bounds else ""
         if bounds and 0 in bounds and value >= minimum:
             unsure = "95 % CI includes 0"
@@ -68,11 +68,8 @@ class FrozenMargin(Diagnostic):
 
     def lines(self, report: Report) -> list[str]:
         bounds, value = report.margin_interval, report.margin_pp
-        finding, hint = (
-            report.finding(self.key),
-            " (n_test in the log's config)" if report.log else "",
-        )
-        lines = (
+        hint = " (n_test in the log's config)" if report.log else ""
+        return [
             (
                 f"95 % CI {bounds.kind.replace('image', report.unit)}"
                 if bounds
@@ -84,17 +81,16 @@ class FrozenMargin(Diagnostic):
             if report.classes and not report.label_classes and report.task == "classes"
             else "",
             "the 95 % CI includes 0: no evidence that the blocks help"
-            if bounds and 0 in bounds and not finding.fired
+            if bounds and 0 in bounds and not report.finding(self.key).fired
             else "",
             report.twin.line("margin", report.twin.margin_pp, report.margin_share)
             if report.twin
             else "",
-        )
-        return list(filter(None, lines))
+        ]
 
 
 def margin_in_words(
-    value: float, bounds: Interval | None, minimum: float, blocks: str, other: str = ""
+    value: float, bounds: Interval | None, minimum: float, blocks: str, other: str
 ) -> tuple[str, str]:
     """What a margin below the minimum is called, and what it means: no more than its interval says.
 

@@ -44,7 +44,7 @@ class GradientFloor(Diagnostic):
         if judged is None or not math.isfinite(judged):
             missing = "no ‖g_l‖ was logged: add g_L_norm, or bp_grad_norms of every layer"
             why = f"{unit}, and it is not defined" if unit else missing
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         symbol = "‖g_L‖" if layer + 1 == len(norms) else f"‖g_{layer}‖"
         assumed = (report.log.assumed_batch if report.log else None) or BATCH
         proxy = f"{symbol} as a proxy for ‖g_L‖" if symbol != "‖g_L‖" else ""
@@ -101,7 +101,7 @@ class GradientFloor(Diagnostic):
     def lines(self, report: Report) -> list[str]:
         known, batch, bare = self.table(report), _batch(report), report.tokens_without_gradient
         per_error, error = report.gradient_per_unit_error, report.output_error_norm
-        lines = (
+        return [
             f"gradient per unit of output error (median ‖g_L‖/‖e‖) {sig(per_error)}"
             if per_error is not None
             else "",
@@ -124,8 +124,7 @@ class GradientFloor(Diagnostic):
             "in the log's config (N = 1024 reads 8 times lower than 128)"
             if report.partial and known and batch is None
             else "",
-        )
-        return list(filter(None, lines))
+        ]
 
 
 def by_unit_error(report: Report) -> str:

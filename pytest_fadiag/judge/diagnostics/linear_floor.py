@@ -27,7 +27,7 @@ class LinearFloor(Diagnostic):
         value = floor.difference_pp if floor and not floor.problem else None
         if floor is None or value is None:
             why = floor.problem if floor else "no linear readout of the inputs was fitted"
-            return self.finding(report, Status.NOT_MEASURED, None, why)
+            return self.unmeasured(report, why)
         span = floor.interval or (value, value)
         number = f"network − readout {distinct(pp, value, 0.0)} pp, {interval(*span)}"
         if span[1] < 0:
@@ -43,7 +43,7 @@ class LinearFloor(Diagnostic):
         if floor is None or floor.readout is None or floor.network is None:
             return []
         reduced = f", {floor.reduced}" if floor.reduced else ""
-        lines = (
+        return [
             f"{report.probe_score}: linear readout {fraction(floor.readout, 3)}, network "
             f"{fraction(floor.network, 3)}",
             f"fitted on {plural(floor.fitted, f'test {report.probe_unit}')}, evaluated on "
@@ -51,8 +51,7 @@ class LinearFloor(Diagnostic):
             f"{plural(floor.features, 'value')} per input{reduced}"
             + (f", λ/n {sig(floor.ridge)}" if floor.ridge is not None else ""),
             left_out(floor.left_out, report.probe_unit),
-        )
-        return list(filter(None, lines))
+        ]
 
 
 def left_out(classes: tuple[int, ...], unit: str) -> str:

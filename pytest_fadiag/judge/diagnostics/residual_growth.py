@@ -90,13 +90,13 @@ class ResidualGrowth(Diagnostic):
             if not norms or norms[0] is None or norms[-1] is None or any(norms[1:-1]):
                 lacking = [f"h_{report.layer(at)}" for at, norm in enumerate(norms) if norm is None]
                 why = f"‖h_l‖ not known ({', '.join(lacking)}): log every layer, or h_0 and h_L"
-                return self.finding(report, Status.NOT_MEASURED, None, why)
+                return self.unmeasured(report, why)
             quotient, blocks = norms[-1] / norms[0], len(norms) - 1
             if not report.depth_known and not cumulative and max(quotient, 1.0) > most:
                 why = (
                     f"‖h_L‖/‖h_0‖ is {sig(quotient)} over an unknown number of blocks: log n_blocks"
                 )
-                return self.finding(report, Status.NOT_MEASURED, None, why)
+                return self.unmeasured(report, why)
             root = quotient ** (1 / blocks) if report.depth_known else quotient
             value = max(quotient, 1.0) if cumulative else root
             value = value if value > most * (1 + SLACK) else min(value, most)

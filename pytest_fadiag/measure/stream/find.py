@@ -27,10 +27,12 @@ from ..inputs import (
 from ..pooling import Layout
 from ..types import ModelInput
 from .choose import (
+    LEAST_COVERED,
     AmbiguousSamples,
     Choice,
     State,
     check_coverage,
+    covered,
     find_blocks,
     find_states,
     named_blocks,
@@ -189,6 +191,7 @@ class _Trial:
             del shape[site.batch_dim]
         tokens = tuple(map(Layout(self.network, inside - outside).are_tokens, shapes))
         last, useful = states[-1][0].index, {*graph.useful}
+        share = covered(graph, choice.blocks)
         info = StreamInfo(
             blocks=tuple(block.name for block in choice.blocks),
             residual=graph.residual,
@@ -207,6 +210,7 @@ class _Trial:
             ),
             spec=spec,
             alternatives=choice.alternatives,
+            covered=share if spec and share < LEAST_COVERED else None,
         )
         return Stream(sites, info, tuple(parameters), outside, tokens, self.outputs)
 

@@ -1,0 +1,1 @@
+"""Public repositories that train without backpropagation: cloned, trained by their own code, audited."""

@@ -1,0 +1,41 @@
+"""FA, DFA and uniform sign-concordant feedback: the library's LeNet, its own training loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pytest_fadiag import DiagnosticReport, diagnose
+
+from .common import Data, Repository
+
+HERE = Repository(
+    "jsalbert/biotorch",
+    commit="74fad0dd32529e754e4bba8298d4e0fd0a06a886",
+    rules=("fa", "dfa", "usf"),
+    network="LeNet, 3 convolutions and 2 linear layers",
+    data="Fashion-MNIST for MNIST, 10,000 images, 6 epochs, Adam lr 1e-3",
+)
+IMAGES = {"shape": (1, 32, 32), "pad": 2}
+
+
+def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
+    """Their loop and batch size; one optimiser for all, with a learning rate for few epochs."""
+    from biotorch import models
+    from biotorch.training.functions import train as epoch
+
+    model = getattr(models, rule).le_net_mnist(layer_config={"type": rule})
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
+    batches = data.loader(128, **IMAGES)
+    for number in range(6):
+        epoch(
+            model, rule, torch.nn.functional.cross_entropy, optimizer, batches, "cpu", number, False
+        )
+    return model
+
+
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
+    """The network as it is; its own backward is the credit."""
+    return diagnose(trained, data.test(**IMAGES), credit="own", method_name=rule)

@@ -1,0 +1,63 @@
+"""Direct random target projection, DFA and FA: sigmoid outputs, binary cross-entropy, labels in the forward."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import binary_cross_entropy, one_hot
+
+from pytest_fadiag import DiagnosticReport, diagnose
+
+from .common import Data, Repository, load, missing
+
+HERE = Repository(
+    "ChFrenkel/DirectRandomTargetProjection",
+    commit="b84e3fe965bf98b8531f3036604cbe16424a5cc6",
+    rules=("DRTP", "DFA", "FA"),
+    network="3 hidden layers of 500, tanh, sigmoid outputs",
+    data="Fashion-MNIST for MNIST, 10,000 images, 10 epochs, lr 1e-3 (DRTP), 5e-3 (DFA), 0.1 (FA)",
+    changes="saved_variables is called saved_tensors today",
+)
+RATES = {"DRTP": 1e-3, "DFA": 5e-3, "FA": 0.1}  # theirs is 1e-4, for sixty times the steps
+
+
+def setup(source: Path) -> None:
+    """Their module, as a present torch takes it."""
+    missing("tqdm")
+    load(source / "function.py", {"saved_variables": "saved_tensors"})
+
+
+def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
+    """Their epoch function; their own train() keeps the network to itself."""
+    theirs = load(source / "train.py", {"tqdm(train_loader)": "train_loader"})
+    model = theirs.models.NetworkBuilder(
+        "FC_500_FC_500_FC_500_FC_10", 28, 1, 10, 100, rule, 0, "tanh", "tanh", "sigmoid", False, "BCE", "cpu"
+    )  # fmt: skip
+    args = argparse.Namespace(freeze_conv_layers=False, regression=False, label_features=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATES[rule], momentum=0.9, nesterov=True)
+    batches = data.loader(100)
+    for _ in range(10):
+        theirs.train_epoch(
+            args, model, "cpu", batches, optimizer, (binary_cross_entropy, lambda y: y)
+        )
+    model.y = None  # the outputs of the last batch, of a fixed size
+    return model
+
+
+def loss(outputs: Any, y: Any) -> Any:
+    """Their loss of each sample: the outputs are sigmoids, so the audit's own "bce" does not fit."""
+    return binary_cross_entropy(outputs, one_hot(y, 10).to(outputs), reduction="none").sum(1)
+
+
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
+    """Outputs without labels; FA is the network's own backward, the others project to each layer."""
+
+    def credit(model: Any, x: Any, y: Any) -> Any:
+        e = one_hot(y, 10).float() if rule == "DRTP" else model(x, None) - one_hot(y, 10)
+        return [e @ layer.hook.fixed_fb_weights for layer in model.layers[:-1]]
+
+    options = {"loss": loss, "credit": "own" if rule == "FA" else credit, "method_name": rule}
+    return diagnose(trained, data.test(), forward=lambda model, x, y: model(x, None), **options)

@@ -1,0 +1,53 @@
+"""Feedback alignment in one autograd function: the script's network of two linear layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pytest_fadiag import DiagnosticReport, diagnose
+
+from .common import Data, Repository, load
+
+HERE = Repository(
+    "L0SG/feedback-alignment-pytorch",
+    commit="f9c6a2d76e4a01472ea3690bd37f33f129cfdc71",
+    rules=("FA",),
+    network="1 hidden layer of 1,000, linear",
+    data="Fashion-MNIST for MNIST, 10,000 images, 10 epochs",
+    changes="saved_variables is called saved_tensors today, init functions end in _",
+)
+IMAGES = {"mean": 0.1307, "std": 0.3081, "shape": (784,)}
+
+
+def setup(source: Path) -> None:
+    """Their module, as a present torch takes it."""
+    renamed = {
+        "saved_variables": "saved_tensors",
+        "kaiming_uniform(": "kaiming_uniform_(",
+        "init.constant(": "init.constant_(",
+    }
+    load(source / "lib" / "fa_linear.py", renamed)
+
+
+def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
+    """Batches of 32, SGD with momentum and weight decay, as in the script."""
+    from fa_linear import LinearFANetwork
+
+    model = LinearFANetwork(in_features=784, num_layers=2, num_hidden_list=[1000, 10])
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=1e-4, momentum=0.9, weight_decay=0.001, nesterov=True
+    )
+    for _ in range(10):
+        for x, y in data.loader(32, **IMAGES):
+            model.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return model
+
+
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
+    """The network as it is; its own backward is the credit."""
+    return diagnose(trained, data.test(**IMAGES), credit="own", method_name=rule)

@@ -1,0 +1,82 @@
+"""Forward gradients: one random direction a step, and the loss's derivative along it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from pytest_fadiag import DiagnosticReport, diagnose
+
+from .common import Data, Repository, load, missing
+
+HERE = Repository(
+    name="orobix/fwdgrad",
+    commit="300af55420592916637a3e131a12a2a685ae8433",
+    rules=("forward gradient",),
+    network="MLP 784-1024-1024-10, ReLU",
+    data="Fashion-MNIST for MNIST, 10,000 images; 5 of 200 epochs",
+    changes="its configuration is given as values instead of by hydra",
+)
+NORMAL = {"mean": 0.1307, "std": 0.3081, "shape": (784,)}
+
+
+def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
+    """``mnist_fwdgrad.py`` with its default configuration."""
+    missing("hydra", "omegaconf", "tensorboard")
+    import torch.utils
+    from fwdgrad.model import NeuralNet
+    from fwdgrad.utils import exponential_lr_decay
+
+    torch.utils.tensorboard = SimpleNamespace(
+        writer=SimpleNamespace(SummaryWriter=lambda _: SimpleNamespace(add_scalar=lambda *_: None))
+    )
+
+    def instantiate(make: Any, **values: Any) -> Any:
+        return make(**values)
+
+    module = load(
+        source / "mnist_fwdgrad.py",
+        {
+            "import hydra\n": "",
+            "from omegaconf import DictConfig, OmegaConf\n": "",
+            'OmegaConf.register_new_resolver("get_method", hydra.utils.get_method)': "",
+            '@hydra.main(config_path="./configs/", config_name="config.yaml")': "",
+            "(cfg: DictConfig)": "(cfg)",
+            "hydra.utils.instantiate": "instantiate",
+            '"NeuralNet" in cfg.model._target_': "True",
+            'writer.add_scalar("Test/accuracy", acc / len(mnist_test), steps)': "return model",
+        },
+    )
+    vars(module)["instantiate"] = instantiate
+    training: torch.nn.Module = module.train_model(
+        SimpleNamespace(
+            epochs=5,
+            device_id=0,
+            grad_clipping=0.0,
+            dataset=Batches,
+            model=lambda **sizes: NeuralNet(hidden_sizes=[1024, 1024], **sizes),
+            optimizer=lambda params: torch.optim.SGD(params, lr=2e-4),
+            scheduler=lambda optimizer: torch.optim.lr_scheduler.LambdaLR(
+                optimizer, lambda step: exponential_lr_decay(step, k=1e-4)
+            ),
+        )
+    )
+    return training
+
+
+class Batches:
+    """Shuffled batches of 64, read from memory."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.x, self.y = (dataset.data.float().flatten(1) / 255 - 0.1307) / 0.3081, dataset.targets
+
+    def __iter__(self) -> Any:
+        return ((self.x[one], self.y[one]) for one in torch.randperm(len(self.y)).split(64))
+
+
+def audit(rule: str, model: torch.nn.Module, data: Data) -> DiagnosticReport:
+    """The network as it is; the rule has no credit at hidden states."""
+    return diagnose(model, data.test(**NORMAL), method_name="forward gradient")

@@ -1,0 +1,44 @@
+"""Local losses (similarity and prediction) of every layer: labels go into the forward, a tuple comes out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from torch.nn.functional import one_hot
+
+from pytest_fadiag import DiagnosticReport, diagnose
+
+from .common import Data, Repository, load
+
+HERE = Repository(
+    "anokland/local-loss",
+    commit="7b3b40b941b2db305c59b56888a1165aefbfc178",
+    rules=("predsim",),
+    network="MLP, 3 hidden layers of 512",
+    data="Fashion-MNIST, 10,000 images, 5 epochs",
+    changes="no checkpoint of every epoch",
+)
+WORDS = "--model mlp --dataset FashionMNIST --num-layers 3 --num-hidden 512 --no-print-stats --no-cuda --save-dir "
+
+
+def setup(source: Path, epochs: int = 0) -> Any:
+    """Their script trains while it is imported, so many epochs as its options say."""
+    sys.argv = ["train.py", *WORDS.split(), "", "--epochs", str(epochs)]
+    return load(source / "train.py", name="local_loss_script")
+
+
+def train(rule: str, source: Path, data: Data) -> Any:
+    """Their script, by its own options."""
+    return setup(source, epochs=5).model
+
+
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
+    """Labels in, the first of a tuple out."""
+    return diagnose(
+        trained,
+        data.test(mean=0.286, std=0.353),
+        forward=lambda m, x, y: m(x, y, one_hot(y, 10))[0],
+        method_name=rule,
+    )
