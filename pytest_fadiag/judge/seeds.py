@@ -77,10 +77,11 @@ class SeedReport:
         ]
         kind = result.interval.kind.replace("image", reports[0].unit)
         header = ["seed", reports[0].score_name, "control", "margin/pp", "source of the control"]
+        fires = result.verdict is SeedVerdict.FIRE  # what differs about the control is in the flag
         doubts = [doubt for report in reports for doubt in report.doubts]
         controls = [report.control for report in reports if report.control]
         notes = (
-            *dict.fromkeys(doubt.text for doubt in doubts),
+            *dict.fromkeys(doubt.text for doubt in doubts if not (fires and doubt.other)),
             "several seeds share one control, whose own spread over seeds is not seen"
             if any(controls.count(control) > 1 for control in controls)
             else "",
@@ -90,18 +91,18 @@ class SeedReport:
             else "",
         )
         flag = f"seed-margin is inconclusive: {self.headline}. To decide: {result.needed}"
-        if result.verdict is SeedVerdict.FIRE:
+        if fires:
             other = "; ".join(dict.fromkeys(doubt.text for doubt in doubts if doubt.other))
             _, meaning = margin_in_words(
                 result.margin, result.interval, result.minimum, controls[0].blocks, other
             )
             flag = f"seed-margin fails: {self.headline}. {meaning}"
         lines = [
-            f"FA seed margin: {one_line(self.method)}, {plural(result.seeds, 'seed')}",
+            f"FA seed margin: {one_line(self.method)}, {plural(result.seeds, 'seed')}: "
+            f"{result.verdict.value}",
             *(f"    {line}" for line in table([header, *rows])),
             *(f"    note: {note}" for note in notes if note),
             f"    sample sd {result.seed_sd:.2f} pp; {kind}",
             f"    {self.headline if result.verdict is SeedVerdict.PASS else f'FLAG: {flag}'}",
-            f"VERDICT: {result.verdict.value}",
         ]
         return printable("\n".join(lines))

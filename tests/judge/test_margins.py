@@ -220,7 +220,7 @@ def test_a_report_over_seeds_shows_each_and_says_what_follows() -> None:
     assert [one.seed for one in made.reports] == [1, 2, 3] and made.margin.margin == -10.7
     text = str(made)
     assert "FLAG: seed-margin fails: mean margin −10.70 pp, 95 % CI [" in text
-    assert "Training the blocks with this rule hurts." in text and text.endswith("VERDICT: FIRE")
+    assert "Training the blocks with this rule hurts." in text and ": FIRE\n" in text
     assert "several seeds share one control" not in text
     fine = SeedReport.of("bp", [healthy(seed=1), healthy(seed=2)], 2.0)
     assert "FLAG" not in str(fine) and "two seeds rarely decide" in str(fine)

@@ -117,23 +117,25 @@ class ResidualGrowth(Diagnostic):
         return self.finding(report, Status.PASS, value, headline, doubts=doubts)
 
     def table(self, report: Report) -> list[str]:
-        norms, exact = compared(report), growth(report) is not None
+        norms = compared(report)
         known = [index for index, norm in enumerate(norms) if norm is not None]
         rms = [sig(norms[index] or 0.0) for index in known]
         rows = {
             "‖h_l‖": [sig(report.residual_norms[index] or 0.0) for index in known],
             "root mean square": rms if norms != report.residual_norms else [],
-            "growth": ["", *map(sig, steps(norms))] if exact else [],
         }
         return by_state([f"h_{report.layer(index)}" for index in known], rows)
 
     def lines(self, report: Report) -> list[str]:
-        forms = ("per_block", "cumulative")
-        per_block, total = (sig(largest_growth(compared(report), form)) for form in forms)
+        norms, forms = compared(report), ("per_block", "cumulative")
+        if growth(report) is None:
+            return [
+                "to make it exact: log hidden_norms of every layer, or use pytest_fadiag.Recorder"
+            ]
+        per_block, total = (sig(largest_growth(norms, form)) for form in forms)
         return [
-            "to make it exact: log hidden_norms of every layer, or use pytest_fadiag.Recorder"
-            if growth(report) is None
-            else f"per-block growth {per_block}, cumulative growth {total} (largest ‖h_l‖/‖h_0‖)"
+            f"growth of each block: {', '.join(map(sig, steps(norms)))}",
+            f"per-block growth {per_block}, cumulative growth {total} (largest ‖h_l‖/‖h_0‖)",
         ]
 
 
