@@ -1,4 +1,4 @@
-"""FA, DFA and uniform sign-concordant feedback: the library's LeNet, its own training loop."""
+"""BP, FA, DFA and uniform sign-concordant feedback: the library's LeNet, its own training loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .common import Data, Repository
 HERE = Repository(
     "jsalbert/biotorch",
     commit="74fad0dd32529e754e4bba8298d4e0fd0a06a886",
-    rules=("fa", "dfa", "usf"),
+    rules=("backpropagation", "fa", "dfa", "usf"),
     network="LeNet, 3 convolutions and 2 linear layers",
     data="Fashion-MNIST for MNIST, 10,000 images, 6 epochs, Adam lr 1e-3",
 )
