@@ -232,13 +232,15 @@ def _measured(
 
 
 def _line(progress: Progress | bool | None) -> Progress | None:
-    """What tells how far a measurement is: the caller's own, or a line on stderr."""
-    start = time.monotonic()
+    """What tells how far a measurement is: the caller's own, or lines on stderr, ever fewer."""
+    start, due = time.monotonic(), 0.0 if progress else PATIENCE
 
     def line(done: int, total: int) -> None:
-        if progress or time.monotonic() - start > PATIENCE:
-            end = "\n" if done >= total else ""
-            print(f"\rfadiag: {done:,} of {total:,} samples", end=end, file=sys.stderr, flush=True)
+        nonlocal due
+        taken = time.monotonic() - start
+        if taken >= due:
+            due = max(2 * taken, 0.5)
+            print(f"fadiag: {done:,} of {total:,} samples, {taken:.0f} s", file=sys.stderr)
 
     return line if progress is None or progress is True else progress or None
 
