@@ -1,7 +1,7 @@
 """Clone, train and audit the repositories of this folder, and write a table.
 
 python -m examples.field --folder runs/field --data /path/to/fashion-mnist
-python -m examples.field drtp torch2pc --folder runs/field --data /path/to/fashion-mnist --mirror clones
+python -m examples.field drtp jpc --folder runs/field --data /path/to/fashion-mnist --mirror clones
 """
 
 from __future__ import annotations

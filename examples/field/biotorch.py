@@ -37,5 +37,6 @@ def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
 
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
-    """The network as it is; its own backward is the credit."""
-    return diagnose(trained, data.test(**IMAGES), credit="own", method_name=rule)
+    """The network as it is; its own backward is the credit, where it has one."""
+    credit = None if rule == "backpropagation" else "own"
+    return diagnose(trained, data.test(**IMAGES), credit=credit, method_name=rule)
