@@ -147,7 +147,7 @@ class Auditor:
         try:
             if facts.control is not None:
                 chosen = Control(facts.control, "control_outputs of the trace")
-            else:
+            elif {one.key for one in diagnostics} - {*"abcefg"}:  # (d), or another package's
                 print_ = None if record.measurement.trace else facts.fingerprint
                 chosen = self.control(control, facts.method, seed, print_, overrides)
         except AuditError as error:
