@@ -231,6 +231,15 @@ def test_a_control_file_is_evaluated_on_the_same_images_and_paired(repo: Path) -
     assert made.control.score.order == made.score.order and made.control.score.correct
 
 
+def test_a_control_is_evaluated_only_where_its_margin_is_asked_for(
+    repo: Path, passes: list[list[str]]
+) -> None:
+    controls = parse_controls([f"{repo}/frozen_bp_s1.pt"])
+    auditor = Auditor(Setup(data=f"{repo}/data.npz"))
+    report = auditor.report(repo / "bp_s1.pt", diagnostics=select("abc"), control=controls)
+    assert len(passes) == 1 and report.control is None and report.depth is None
+
+
 def test_without_a_usable_control_depth_utility_stands_in(repo: Path) -> None:
     at_chance = Control(Score(1 / 3, 1400))
     assert "depth-utility" in report(repo, "abcd", control=at_chance).diagnostics

@@ -116,7 +116,7 @@ class TrainingLog:
             diagnostics=tuple(diagnostic.name for diagnostic in asked),
         )
         if not any(finding.measured for finding in report.findings):
-            said = "the last epoch has no number that a diagnostic needs, or there is no control"
+            said = "the last epoch has no number that a diagnostic needs, or the control is missing"
             raise AuditError(f"training log: {said}\n  {self.path}")
         return report
 
