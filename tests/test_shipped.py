@@ -27,6 +27,10 @@ GOLDEN: dict[str, dict[str, Any]] = json.loads(
 )
 """Recorded on Linux with torch 2.13, seed 42 of each method; probes by tests/depth_oracle.py."""
 SHORT = ("dfa", "fa")
+COSINES = ("cross_batch_stability", "sample_invariance", "gamma", "null_high", "nudge")
+"""They are compared absolutely: one near 0 has no digits to spare."""
+SAME = {"rel": 2e-5, "abs": 1e-9}
+"""Gradients of float32 passes differ by 6e-6 between an Intel and an AMD processor."""
 
 
 @pytest.mark.parametrize(
@@ -53,7 +57,7 @@ def test_a_shipped_checkpoint_gives_the_recorded_numbers(method: str) -> None:
         if isinstance(recorded, str):
             assert value == recorded
         else:
-            near = pytest.approx(recorded, rel=1e-6, abs=1e-9)
+            near = pytest.approx(recorded, **({"abs": 1e-6} if name in COSINES else SAME))
             assert (list(value) if isinstance(recorded, list) else value) == near, name
 
 
