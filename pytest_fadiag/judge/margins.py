@@ -78,21 +78,19 @@ def margin_interval(ours: Score, theirs: Score) -> Interval | None:
     """
     if not ours.images:
         return None
-    pair = _on_the_same_images(ours, theirs)
+    paired = _on_the_same_images(ours, theirs)
     if ours.parts:
         unit = f"{ours.images:,} samples, "
-        if pair is not None:
-            differences = [one - other for one, other in zip(*pair, strict=True)]
+        if paired:
+            differences = [one - other for one, other in zip(ours.parts, theirs.parts, strict=True)]
             return Interval(*mean_interval(differences), f"{unit}paired")
         noise = sum(_noise(score.parts or ours.parts) for score in (ours, theirs))
         margin, half = 100 * (ours.value - theirs.value), 100 * Z95 * math.sqrt(noise)
         return Interval(margin - half, margin + half, f"{unit}unpaired")
-    if pair is not None:
+    if paired:
         n = ours.images + 2
-        a, b = (
-            sum(x > y for x, y in zip(one, other, strict=True)) + 1
-            for one, other in (pair, pair[::-1])
-        )
+        one, other = (int(score.correct or "", 16) for score in (ours, theirs))
+        a, b = (one & ~other).bit_count() + 1, (other & ~one).bit_count() + 1
         variance = ((a + b) / n - ((a - b) / n) ** 2) / n
         centre, kind = (a - b) / n, f"paired over {ours.images:,} images"
     else:
@@ -212,7 +210,7 @@ class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
 
 def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) -> SeedMargin:
     """The mean margin of networks over their controls, paired where known image by image."""
-    seeds, outcomes = len(ours), _on_the_same_images(*ours, *theirs)
+    seeds = len(ours)
     n, m = (min((s.images for s in side if s.images), default=0) for side in (ours, theirs))
     assumed, images = not (n or m), min(n or m or ASSUMED_IMAGES, m or n or ASSUMED_IMAGES)
     if seeds < 2 or seeds != len(theirs) or images < 2:
@@ -220,8 +218,9 @@ def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) 
             "a margin over seeds needs two or more networks, each with a control; got "
             f"{seeds} and {len(theirs)} over {plural(images, 'image')}"
         )
-    if outcomes is not None:
-        margin, spread = _paired(outcomes[:seeds], outcomes[seeds:], images)
+    if _on_the_same_images(*ours, *theirs):
+        per_image = [[score.outcomes or () for score in side] for side in (ours, theirs)]
+        margin, spread = _paired(*per_image, images)
         kind, caveat = "images, paired", ""
     else:
         margins = [100 * (a.value - b.value) for a, b in zip(ours, theirs, strict=True)]
@@ -288,8 +287,7 @@ def _around(centre: float, half: float) -> tuple[float, float]:
     return max(centre - half, -100.0), min(centre + half, 100.0)
 
 
-def _on_the_same_images(*scores: Score) -> list[Sequence[float]] | None:
-    """The outcome of each at every image; ``None`` where unknown or on other images."""
-    outcomes = [own for score in scores if (own := score.outcomes) is not None]
-    same = len({(score.images, score.order, score.data) for score in scores}) == 1
-    return outcomes if same and len(outcomes) == len(scores) else None
+def _on_the_same_images(*scores: Score) -> bool:
+    """Whether the outcome of each is known at the same images."""
+    images = {(score.images, score.order, score.data, bool(score.parts)) for score in scores}
+    return len(images) == 1 and all(score.parts or score.correct for score in scores)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +18,7 @@ from .vectors import wide_dtype
 if TYPE_CHECKING:
     from .run import NetworkSource
 
-_KNOWN: dict[bytes, tuple[Tensor, float]] = {}
+_KNOWN: dict[object, tuple[Tensor, float]] = {}
 LAST = 8
 """How many tokens before a target the readout sees."""
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -111,13 +110,13 @@ class Floor:
         fit, read = (own[chosen].nonzero().flatten() for own in (units.fit, units.read))
         fit = fit[: self.source.n_train] if units.per == 1 else fit
         y, weights = units.targets[chosen], units.weights[chosen]
-        # The readout is the same for every network on these data.
-        key = hashlib.blake2b(x.numpy().tobytes())
-        key.update(y.numpy().tobytes() + len(fit).to_bytes(8, "big"))
-        if key.digest() not in _KNOWN:
+        # The readout is the same for every network on these data, normalised alike.
+        ends = tuple(x[[0, -1]].flatten().tolist())
+        key = (self.source.data_digest, units.task.kind, len(fit), self.reduced, ends)
+        if self.source.data_digest is None or key not in _KNOWN:
             _KNOWN.clear()
-            _KNOWN[key.digest()] = readout(x, units.goals(y[fit]), fit, read, weights[fit])
-        predicted, ridge = _KNOWN[key.digest()]
+            _KNOWN[key] = readout(x, units.goals(y[fit]), fit, read, weights[fit])
+        predicted, ridge = _KNOWN[key]
         right, network = units.outcomes(predicted, units.own), units.scores(torch.cat(self.scores))
         return {
             "floor": records.Floor(

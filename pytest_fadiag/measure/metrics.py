@@ -303,7 +303,9 @@ class GradientPrecision(_Collected):
         task, stream, own = self.source.task, self.source.stream, not self.source.proof.undoes
 
         def gradient(dtype: torch.dtype) -> Tensor:
-            network = copy_of(self.source.network, dtype)
+            network = self.source.network
+            if any(own.dtype is not dtype for own in network.parameters()):
+                network = copy_of(network, dtype)
             seen = passed(
                 network,
                 stream,
