@@ -129,11 +129,13 @@ class Auditor:
         overrides: Overrides | None = None,
         seed: int | None = None,
         protocol: str | None = None,
+        literal: bool = False,
         twins: Sequence[Path] | None = (),
     ) -> Report:
         """The report of a checkpoint; (e) is added where the supplied control is questioned.
 
-        ``twins`` are BP networks to compare with; ``None`` compares with none.
+        Not where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
+        to compare with; ``None`` compares with none.
         """
         record = self.record(path, needed(diagnostics), overrides)
         facts = record.facts
@@ -142,7 +144,7 @@ class Auditor:
         # A network of a fixture has no twin on disk.
         compares = protocol is None and twins is not None and not overrides
         if compares and twins and {"d", "e"} & {one.key for one in diagnostics}:
-            twin = self._twin(twins, facts, diagnostics, control, thresholds)
+            twin = self._twin(twins, facts, diagnostics, control, thresholds, literal)
         chosen, problem = None, ""
         try:
             if facts.control is not None:
@@ -176,18 +178,13 @@ class Auditor:
             )
 
         report = judged(record, diagnostics)
-        depth = None if report.stream_problem else get("e")
-        if (
-            protocol is None
-            and depth is not None
-            and depth not in diagnostics
-            and report.questions_control
-        ):
+        depth = None if report.stream_problem or literal else get("e")
+        if depth is not None and depth not in diagnostics and report.questions_control:
             diagnostics = [*diagnostics, depth]
             record = self.record(path, needed(diagnostics), overrides)
             report = judged(record, diagnostics)
         if compares and not twins and facts.method == "bp" and {"d", "e"} & {*report.fired}:
-            twin = self._twin([path], facts, diagnostics, control, thresholds)  # its own
+            twin = self._twin([path], facts, diagnostics, control, thresholds, literal)  # its own
             report = judged(record, diagnostics)
         return report
 
@@ -198,6 +195,7 @@ class Auditor:
         diagnostics: Sequence[Diagnostic],
         control: Controls | Control | float | None,
         thresholds: DiagnosticThresholds | None,
+        literal: bool,
     ) -> Twin | None:
         """The BP networks of the same shapes, each asked for all that tells whether it is healthy.
 
@@ -215,6 +213,7 @@ class Auditor:
                             diagnostics=asked,
                             control=control,
                             thresholds=thresholds,
+                            literal=literal,
                             twins=None,
                         )
                     )

@@ -213,4 +213,5 @@ def _measured(
         thresholds=limits,
         seed=row.seed,
         protocol=then.protocol,
+        literal=True,
     )

@@ -269,11 +269,13 @@ def report(
         str(limits),
         names,
     )
-    judged = run.reports.get(key) or run.report(job, diagnostics, limits, control, overrides)
-    if given or own_control:
-        run.reports[key] = judged
-        if generated:
-            run.reports[job.id] = judged
+    listed = marked(node).get("diagnostics") or run.settings.diagnostics or run.settings.protocol
+    judged = run.reports.get(key) or run.report(
+        job, diagnostics, limits, control, overrides, literal=bool(listed)
+    )
+    run.reports[key] = judged
+    if generated and (given or own_control):
+        run.reports[job.id] = judged
     expect = marked(node).get("expect", run.expected(job, judged))
     node.stash[EXPECTED] = None if expect is None else tuple(expect)
     node.stash[REPORT], node.stash[CACHED] = judged, Path(job.path) in run.auditor.kept

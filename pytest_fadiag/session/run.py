@@ -107,8 +107,10 @@ class Run:
         thresholds: DiagnosticThresholds,
         control: Controls | Control | float | None,
         overrides: Overrides | None = None,
+        *,
+        literal: bool = True,
     ) -> Report:
-        """The report of a checkpoint or log."""
+        """The report of a checkpoint or log; ``literal`` where the diagnostics were listed."""
         path, protocol = Path(job.path), self.settings.protocol
         if job.kind != "log":
             twins = [(path, seed) for path, seed, kind in self.twins if kind == job.kind]
@@ -120,6 +122,7 @@ class Run:
                 overrides=overrides,
                 seed=job.seed,
                 protocol=protocol,
+                literal=literal,
                 twins=[path for path, seed in twins if seed == job.seed]
                 or [path for path, _ in twins],
             )

@@ -247,3 +247,12 @@ def test_switched_off_the_plugin_is_not_there(repo: Repo) -> None:
     result = repo.pytester.runpytest_inprocess("-p", "no:fadiag", BP)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*unrecognized arguments: --fa-checkpoint=*"])
+
+
+def test_a_list_is_taken_literally_also_with_a_questioned_control(repo: Repo) -> None:
+    repo.ini(fa_data="data.npz", fa_checkpoint="runs/bp_s123.pt", fa_frozen="controls/*.pt")
+    (default,) = repo.audit()["rows"]  # its control is that of seed 42
+    assert set(default["outcomes"]) == {*"abcdeg"}
+    (listed,) = repo.audit("--fa-diagnostics=abcd")["rows"]
+    assert listed["outcomes"] == dict.fromkeys("abcd", "passed")
+    assert listed["report"]["verdict"].endswith("measured against a questioned control")
