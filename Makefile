@@ -44,7 +44,7 @@ zoo: $(VENV)-zoo/.ready ## stream detection on 247 architectures, about 12 minut
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
 	$(BIN)/python -m benchmarks.truth
 
-tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen blocks, two minutes; needs dataset-fashion-mnist
+tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen blocks, seven minutes; needs dataset-fashion-mnist
 	$(BIN)/python benchmarks/tasks.py
 
 fixtures: $(VENV)/.ready ## train the shipped checkpoints again, about an hour

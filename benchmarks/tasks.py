@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pytest_fadiag import DiagnosticReport, ResidualMLP, audit, load_data, read_audit
+from pytest_fadiag import ResidualMLP, audit, load_data, read_audit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import language_model
@@ -36,7 +37,8 @@ ALONE = {"frozen_bp": "frozen BP", "normal_bp": "frozen BP, normal", "frozen_dfa
 """The networks by the names of their files: results with controls, and those without."""
 SAME = {"frozen_dfa": "frozen_dfa-lam"}
 """A penalty on blocks that do not learn changes nothing, so one training gives both controls."""
-COLUMNS = ["task", "network", "score", "growth", "control", "(d)", "(e)", "(g)", "verdict"]
+SEEDS = (0, 1, 2)
+COLUMNS = ("task", "network", "growth", "(d)", "(e)", "(g)", "verdict")
 Split = tuple[Tensor, ...]
 """Inputs and targets to train on, inputs and targets to test on."""
 
@@ -105,42 +107,49 @@ def train(name: str, data: Split, seed: int) -> tuple[nn.Module, list[Tensor], d
     return net, Bs, {**config, "n_train": len(x)}
 
 
-def audited(data: Split, folder: Path, seed: int) -> dict[str, DiagnosticReport]:
+def audited(data: Split, folder: Path) -> dict[str, list[Any]]:
     """Train, save, audit: results by the command with their controls, the others by ``audit``."""
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "test.npz", x=data[2].numpy(), y=data[3].numpy())
-    for name in (*RESULTS, *ALONE):
+    for name, seed in product([*RESULTS, *ALONE], SEEDS):
         net, Bs, config = train(name, data, seed)
         rules.save(folder / f"{name}_s{seed}.pt", net, Bs, **config)
         if name in SAME:
             config |= {"method": "dfa-lam", "lam": LAM}
             rules.save(folder / f"{SAME[name]}_s{seed}.pt", net, Bs, **config)
     model = None if data[1].is_floating_point() else "language_model:build"
-    words = [*(f"{name}_s{seed}.pt" for name in RESULTS), "--diagnostics abcdeg"]
-    if rules.audit(folder, " ".join([*words, *([f"--model {model}"] if model else [])])):
+    files = [f"{name}_s{seed}.pt" for name, seed in product(RESULTS, SEEDS)]
+    words = [*files, "--diagnostics abcdeg", *([f"--model {model}"] if model else [])]
+    if rules.audit(folder, " ".join(words)):
         raise SystemExit("the audit could not run")
-    rows = read_audit(folder / "audit.json").rows
-    found = dict(zip(RESULTS, (row.report for row in rows), strict=True))
-    test = str(folder / "test.npz")
-    return found | {
-        name: audit(folder / f"{name}_s{seed}.pt", data=test, model=model) for name in ALONE
-    }
+    own = {row.checkpoint: row.report for row in read_audit(folder / "audit.json").rows}
+    found = {name: [own[f"{name}_s{seed}.pt"] for seed in SEEDS] for name in RESULTS}
+    for name in ALONE:
+        paths = [folder / f"{name}_s{seed}.pt" for seed in SEEDS]
+        test = str(folder / "test.npz")
+        found[name] = [audit(path, data=test, model=model) for path in paths]
+    return found
 
 
-def line(task: str, name: str, report: Any) -> str:
-    """One row; ✗ marks what fired, ? what is not resolved, and a control in doubt."""
-    found = {own.key: own for own in report.findings}
-    control = "–" if report.control is None else f"{report.control.score.value:.3f}"
-    cells = {"control": control + "?" * bool(report.questions_control)}
-    for key in "adeg":
-        own = found[key]
-        shown = "–" if own.value is None else f"{own.value:{'.3g' if key == 'a' else '+.1f'}}"
-        mark = "✗" if key in report.fired else "?" * (key == "e" and own.status.name != "PASS")
-        cells[key] = shown.replace("-", "−") + mark
-    order = [cells[key] for key in ("a", "control", "d", "e", "g")]
+def number(key: str, report: Any) -> str:
+    """What a diagnostic measured; ✗: it fired, ?: (e) is not resolved or the control of (d) is in doubt."""
+    own = next(finding for finding in report.findings if finding.key == key)
+    if own.value is None:
+        return "–"
+    shown = f"{own.value:{'.3g' if key == 'a' else '+.1f'}}".replace("-", "−")
+    doubt = report.questions_control if key == "d" else key == "e" and not own.measured
+    return shown + ("✗" if key in report.fired else "?" if doubt else "")
+
+
+def verdict(report: Any) -> str:
+    """The verdict in the words of the audit table."""
     fired = f"walk back ({' '.join(report.fired)})"
-    own = fired if report.fired else report.verdict.partition(":")[0]
-    return f"| {' | '.join([task, name, f'{report.headline_acc:.3f}', *order, own])} |"
+    return fired if report.fired else report.verdict.partition(":")[0]
+
+
+def joined(texts: list[str]) -> str:
+    """One text per seed, or the one of all."""
+    return texts[0] if len(set(texts)) == 1 else " · ".join(texts)
 
 
 def main() -> int:
@@ -149,17 +158,19 @@ def main() -> int:
     add = parser.add_argument
     add("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"), metavar="ROOT")
     add("--folder", type=Path, default=Path("build/tasks"), help="where the networks are kept")
-    add("--seed", type=int, default=0)
     options = parser.parse_args()
     if not (options.data / "train-images-idx3-ubyte.gz").exists():
         parser.error(f"no training split of Fashion-MNIST in {options.data}; name it by --data")
     torch.set_num_threads(1)
-    start, lines = time.monotonic(), [f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|"]
+    start = time.monotonic()
+    lines = [f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|"]
     for task, data in TASKS.items():
-        folder = options.folder / data.__name__
-        reports = audited(data(options.data), folder, options.seed)
-        lines += [line(task, {**RESULTS, **ALONE}[name], own) for name, own in reports.items()]
-    print("\n".join(["", *lines, "", f"seed {options.seed}, {time.monotonic() - start:.0f} s"]))
+        found = audited(data(options.data), options.folder / data.__name__)
+        for name, reports in found.items():
+            cells = [joined([number(key, own) for own in reports]) for key in "adeg"]
+            cells += [joined([*map(verdict, reports)])]
+            lines.append(f"| {' | '.join([task, {**RESULTS, **ALONE}[name], *cells])} |")
+    print("\n".join(["", *lines, "", f"{time.monotonic() - start:.0f} s"]))
     return 0
 
 
