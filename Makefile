@@ -4,7 +4,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: test audit lint format test-integrations fuzz bench zoo truth fixtures hero options docs dist clean
+.PHONY: test audit lint format test-integrations fuzz bench zoo truth tasks fixtures hero options docs dist clean
 
 test: $(VENV)/.ready    ## the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 900
@@ -43,6 +43,9 @@ zoo: $(VENV)-zoo/.ready ## stream detection on 247 architectures, about 12 minut
 
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
 	$(BIN)/python -m benchmarks.truth
+
+tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen blocks, seven minutes; needs dataset-fashion-mnist
+	$(BIN)/python benchmarks/tasks.py
 
 fixtures: $(VENV)/.ready ## train the shipped checkpoints again, about an hour
 	$(BIN)/python fixtures/build.py

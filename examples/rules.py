@@ -93,6 +93,6 @@ def audit(folder: Path, words: str) -> int:
     """Audit what was saved by the command; 0 also where a diagnostic fires, as it does for DFA."""
     places = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
-    options = "--data test.npz --frozen frozen_*_s0.pt --report json:audit.json --no-cache"
+    options = "--data test.npz --frozen frozen_*.pt --report json:audit.json --no-cache"
     command = [sys.executable, "-m", "pytest_fadiag", "audit", *words.split(), *options.split()]
     return int(subprocess.call([*command, "--tb=no", "-q"], cwd=folder, env=environment) > 1)
