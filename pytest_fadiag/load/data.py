@@ -161,12 +161,12 @@ def _constants(config: Mapping[str, Any]) -> tuple[Statistics, Statistics] | Non
     mean, std = (given.get(name) for name in ("mean", "std"))
     if mean is None and std is None:
         return None
-    pair, what = [], "the checkpoint's mean and std"
+    what, pair = "the checkpoint's mean and std", list[Statistics]()
     for value in (0.0 if mean is None else mean, 1.0 if std is None else std):
         plain = value.tolist() if hasattr(value, "tolist") else value
         listed = plain if isinstance(plain, (list, tuple)) else [plain]
         pair.append(convert(listed, Statistics, what))
-    check_constants(*pair, what)
+    check_constants(pair[0], pair[1], what)
     return pair[0], pair[1]
 
 

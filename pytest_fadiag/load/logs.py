@@ -209,7 +209,7 @@ def _events(path: Path) -> Iterator[Values]:
 
 def _named(values: Values, names: Mapping[str, str]) -> Values:
     """Values by their canonical names, as far as they are there."""
-    found = {}
+    found: Values = {}
     for name, spelled in names.items():
         held = [values[key] for key in spelled.split() if values.get(key) is not None]
         found |= {name: held[0]} if held else {}
