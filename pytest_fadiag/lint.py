@@ -11,20 +11,21 @@ through a helper function, an attribute, a default or a constant of the module i
 from __future__ import annotations
 
 import ast
-import os
 import re
 import sys
 import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from . import __version__
 from .judge.errors import AuditError
 from .judge.words import one_line
+from .load.names import walk
 
 Finding = tuple[int, int, str]
 """Line and column from 1, as editors count, and a text that begins with the code of the rule."""
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 
 
 def words(text: str) -> frozenset[str]:
@@ -34,17 +35,15 @@ def words(text: str) -> frozenset[str]:
     )
 
 
-CARRIES = re.compile(r"(torch|numpy)\.(?!nn\.(?!functional\.normalize|utils)|gradient$).*")
+CARRIES = re.compile(
+    r"(torch|numpy)\.(?!nn\.(?!functional\.normalize|utils)|gradient$).*"
+    "|list|tuple|sorted|reversed|enumerate|zip|dict|map|filter|iter|next|float|sum"
+)
 """Functions that pass on what they are given; modules and losses do not."""
-BUILTINS = words("list tuple sorted reversed enumerate zip dict map filter iter next float sum")
 NORMS = re.compile(
     r"torch(\.functional|\.Tensor)?\.norm|(torch|numpy|jax\.numpy)\.linalg\.(vector_)?norm|torch\.nn\.functional\.normalize"
 )
-CLAMPS = {
-    "torch.nn.functional.cosine_similarity",
-    "torch.cosine_similarity",
-    "torch.nn.CosineSimilarity",
-}
+CLAMPS = re.compile(r"torch\.((nn\.functional\.)?cosine_similarity|nn\.CosineSimilarity)")
 AUTOCAST = re.compile(r"torch(\.cuda|\.cpu)?(\.amp)?\.autocast")
 WIDE = re.compile(r"dtype=(?!torch\.(float16|half)\b)|\bcpu\b|False")
 """What in the arguments of autocast says that it is not to float16."""
@@ -57,7 +56,6 @@ MATRIX = re.compile(
 """Names of feedback matrices."""
 FEEDBACK = re.compile(r"(?i)feedback|dfa|drtp|(?<![a-z])fa(?![a-z])")
 ONE = ("1", "1.0")
-SKIPPED = re.compile(r"\..+|__pycache__|site-packages|build|dist|node_modules|.+\.egg-info")
 SILENT = re.compile(
     r"#\s*(?:noqa(?P<only>:\s*[A-Z][A-Z0-9, ]+)?\b|fadiag:\s*ok\b[\s:,;.–-]*[^\s#])"
 )
@@ -93,15 +91,20 @@ UNIT = words(
 STATISTIC = re.compile("(vector_)?norm|cosine_similarity|mean|abs|std|var|median|amax|quantile")
 
 
-def called(node: ast.AST | None) -> str:
+def called(node: Any) -> str:
     """The last part of what a call calls, ``norm`` of ``x.norm(2)``; else empty."""
     func = node.func if isinstance(node, ast.Call) else None
     return getattr(func, "attr", "") or getattr(func, "id", "")
 
 
-def label(node: ast.AST) -> str:
+def label(node: Any) -> str:
     """The name of a name, an attribute or a called function."""
     return called(node) or getattr(node, "attr", "") or getattr(node, "id", "")
+
+
+def labels(*nodes: Any) -> frozenset[str]:
+    """The words of all names in some expressions."""
+    return words(" ".join(label(part) for node in nodes for part in ast.walk(node)))
 
 
 def keywords(call: ast.Call, *names: str) -> list[ast.expr]:
@@ -109,301 +112,264 @@ def keywords(call: ast.Call, *names: str) -> list[ast.expr]:
     return [word.value for word in call.keywords if word.arg in names]
 
 
-def over_layers(loop: ast.For | ast.comprehension) -> bool:
-    """Whether a loop runs over layers, blocks or parameters, by the names in it."""
-    found = words(
-        " ".join(label(part) for side in (loop.iter, loop.target) for part in ast.walk(side))
-    )
-    return bool(found & LAYERS) and not found & BATCHES
+def divides(node: Any) -> bool:
+    """Whether a node is ``a / b`` or ``a /= b``."""
+    return isinstance(getattr(node, "op", None), ast.Div)
 
 
-class Code:
-    """One file: its nodes with parents, its imports, and what each function puts into a name."""
+class Reader:
+    """Reads a file in its order, and judges each expression by what flowed into it until there."""
 
     def __init__(self, tree: ast.Module, text: str) -> None:
-        self.text = text
-        self.nodes = list(ast.walk(tree))
-        self.parents = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+        self.text, self.lines = text, text.split("\n")
         self.imports: dict[str, str] = {}
-        self.bound: dict[
-            tuple[ast.AST, str], list[tuple[bool, tuple[int, int], ast.AST, ast.expr]]
-        ] = {}
-        for node in self.nodes:
-            for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
-                module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        self.held: dict[str, list[Any]] = {}
+        """By the names of this function, the expressions that flowed into them."""
+        self.around: list[Any] = []
+        """The nodes around this one, from the outside."""
+        self.aligned: set[Any] = set()
+        """The cosines of gradients."""
+        self.found: set[Finding] = set()
+        self.read(tree)
+
+    def read(self, node: Any) -> None:
+        """Read what is in a node, judge the node, and note what it puts into names."""
+        outside, value = self.held, getattr(node, "value", None)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self.held = {}
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
                 name = alias.asname or alias.name.partition(".")[0]
                 self.imports[name] = module + (alias.name if alias.asname or module else name)
-            for target in getattr(node, "targets", [getattr(node, "target", None)]):
-                self._bind(target, getattr(node, "iter", getattr(node, "value", None)), node)
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and called(node) == "append"
-                and node.args
-            ):
-                self._bind(node.func.value, node.args[0], node)
+        for loop in (node, *getattr(node, "generators", ())):
+            if hasattr(loop, "iter"):
+                self.put(loop.target, self.sources(loop.iter))
+        self.around.append(node)
+        for child in ast.iter_child_nodes(node):
+            self.read(child)
+        self.around.pop()
+        self.held = outside
+        if isinstance(node, (ast.Call, ast.BinOp, ast.IfExp, ast.Assign, ast.AugAssign)):
+            self.judge(node)
+        if called(node) == "append" and node.args:
+            self.put(getattr(node.func, "value", None), self.repeated(node.args[0]), adds=True)
+        for target in getattr(node, "targets", [getattr(node, "target", None)]):
+            if isinstance(node, ast.AugAssign):
+                (first, *rest) = self.repeated(value)
+                self.put(target, [ast.Call(ast.Name("sum"), [first], []), first, *rest], adds=True)
+            elif isinstance(target, ast.Subscript):
+                self.put(target.value, self.repeated(value), adds=True)
+            elif value is not None:
+                self.put(target, self.sources(value))
 
-    def _bind(self, target: ast.expr | None, value: ast.expr | None, node: ast.AST) -> None:
-        """Note what a node assigns, appends or adds to a name, or writes into it."""
-        adds = isinstance(target, ast.Subscript) or isinstance(node, (ast.AugAssign, ast.Call))
-        start: ast.AST = self.parents[node] if isinstance(node, ast.comprehension) else node
-        target = target.value if isinstance(target, ast.Subscript) else target
-        if value is not None and isinstance(target, (ast.Name, ast.Tuple, ast.List)):
-            entry = (adds, (start.lineno, start.col_offset), node, value)  # type: ignore[attr-defined]
-            for name in ast.walk(target):
-                self.bound.setdefault((self.scope(node), label(name)), []).append(entry)
+    def put(self, target: Any, flows: list[Any], *, adds: bool = False) -> None:
+        """Note what flows into the names of a target, in the place of what was there or with it."""
+        if isinstance(target, (ast.Name, ast.Tuple, ast.List)):
+            for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
+                self.held[name] = [*(self.held.get(name, []) if adds else []), *flows]
 
-    def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around a node, from the inside."""
-        while (parent := self.parents.get(node)) is not None:
-            yield parent
-            node = parent
+    def repeated(self, value: Any) -> list[Any]:
+        """What flows from an expression in a loop, as from ``[value for … in …]``."""
+        loops = [node for node in self.around if isinstance(node, ast.For)][-1:]
+        made = [ast.comprehension(loop.target, loop.iter, [], 0) for loop in loops]
+        return [*([ast.ListComp(value, made)] if made else []), *self.sources(value)]
 
-    def scope(self, node: ast.AST) -> ast.AST:
-        """The function around a node, or the module."""
-        return next((above for above in self.above(node) if isinstance(above, SCOPES)), node)
+    @property
+    def scope(self) -> Any:
+        """The function around this node, or the module."""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
+        return [node for node in self.around if isinstance(node, kinds)][-1]
 
-    def dotted(self, node: ast.AST) -> str:
+    def dotted(self, node: Any) -> str:
         """The full name of an import, ``torch.nn.functional.normalize`` of ``F.normalize``."""
         if isinstance(node, ast.Attribute):
             owner = self.dotted(node.value)
             return f"{owner}.{node.attr}" if owner else ""
-        is_import = isinstance(node, ast.Name) and (self.scope(node), node.id) not in self.bound
-        return self.imports.get(label(node), "") if is_import else ""
+        name = getattr(node, "id", "")
+        return "" if name in self.held else self.imports.get(name, "")
 
-    def operands(self, call: ast.AST | None) -> list[ast.expr]:
+    def operands(self, call: Any) -> list[Any]:
         """x, 2 of ``x.norm(2)`` and of ``torch.norm(x, 2)``; nothing of what is not a call."""
-        func = call.func if isinstance(call, ast.Call) else None
+        func = getattr(call, "func", None)
         receiver = [func.value] if isinstance(func, ast.Attribute) and not self.dotted(func) else []
-        return [*receiver, *getattr(call, "args", [])] if func else []
+        return [*receiver, *call.args] if func else []
 
-    def put(self, node: ast.AST | None) -> list[tuple[ast.AST, ast.expr]]:
-        """What its function puts into a name before this use: last assignment, all additions."""
-        entries = (
-            self.bound.get((self.scope(node), node.id), []) if isinstance(node, ast.Name) else []
-        )
-        before = [each for each in entries if each[1] <= (node.lineno, node.col_offset)]  # type: ignore[union-attr]
-        last = max((place for adds, place, *_ in before if not adds), default=None)
-        return [(where, value) for adds, place, where, value in before if adds or place == last]
-
-    def parts(self, node: ast.AST) -> list[ast.expr]:
+    def parts(self, node: Any) -> list[Any]:
         """The expressions whose numbers pass into this one."""
         if isinstance(node, ast.Call):
-            passes = CARRIES.fullmatch(self.dotted(node.func)) or called(node) in BUILTINS
-            operands = self.operands(node)
-            return operands if passes else operands[: len(operands) - len(node.args)]
+            passes = CARRIES.fullmatch(self.dotted(node.func) or getattr(node.func, "id", ""))
+            return [part for part in self.operands(node) if passes or part not in node.args]
         if isinstance(node, ast.BinOp):  # weight - rate * gradient is a weight
-            return [
-                node.left,
-                *([node.right] if isinstance(node.op, (ast.Mult, ast.MatMult)) else []),
-            ]
-        held = [getattr(node, field, None) for field in ("value", "operand", "elt")] + getattr(
-            node, "elts", []
-        )
-        return [value for _, value in self.put(node)] + [
-            part for part in held if isinstance(part, ast.expr)
-        ]
+            both = isinstance(node.op, (ast.Mult, ast.MatMult))
+            return [node.left, node.right] if both else [node.left]
+        held = [getattr(node, field, None) for field in ("value", "operand", "elt")]
+        return [part for part in (*held, *getattr(node, "elts", ())) if isinstance(part, ast.expr)]
 
-    def sources(self, node: ast.AST) -> list[ast.AST]:
+    def sources(self, node: Any) -> list[Any]:
         """An expression, and all that flows into it within its function."""
-        found = [node]
-        for part in found:
-            found += [each for each in self.parts(part) if each not in found]
-        return found
+        flows = self.held.get(getattr(node, "id", ""), [])
+        inner = (each for part in self.parts(node) for each in self.sources(part))
+        return list(dict.fromkeys((node, *flows, *inner)))
 
-    def is_gradient(self, node: ast.AST) -> bool:
+    def is_gradient(self, node: Any) -> bool:
         """Whether an expression is a gradient or another credit signal, or a list of them."""
         known = (words(label(part)) for part in self.sources(node) if called(part) != "gradient")
         return any(each & GRADIENT and not each & NOT_A_GRADIENT for each in known)
 
-    def clamps(self, node: ast.AST) -> ast.Call | None:
+    def clamps(self, node: Any) -> ast.Call | None:
         """The call that sets torch's eps: the cosine, or its ``nn.CosineSimilarity(…)``."""
-        func = getattr(node, "func", None)
-        makers = [node, func, *(value for _, value in self.put(func))]
-        calls = (maker for maker in makers if isinstance(maker, ast.Call))
-        return next((call for call in calls if self.dotted(call.func) in CLAMPS), None)
-
-    def compared(self, node: ast.AST) -> list[ast.expr]:
-        """What a cosine compares: torch's, a helper's, or dot / (norm * norm); else nothing."""
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            dot, below = (
-                [value for _, value in self.put(side)][-1:] or [side]
-                for side in (node.left, node.right)
-            )
-            names = (called(part) or getattr(part, "id", "") for part in ast.walk(below[0]))
-            several = sum(bool(words(name) & NORM) for name in names) > 1
-            return [part for part in ast.walk(dot[0]) if several and isinstance(part, ast.Name)]
-        helper = words(called(node)) & COSINE and not self.dotted(node.func)  # type: ignore[attr-defined]
-        return node.args[:2] if helper or self.clamps(node) is not None else []  # type: ignore[attr-defined]
-
-    def is_alignment(self, node: ast.AST) -> bool:
-        """Whether it is a cosine of gradients, perhaps under a name or after ``.item()``."""
-        return any(
-            self.is_gradient(side) for part in self.sources(node) for side in self.compared(part)
+        calls = [node, *self.sources(node.func)] if isinstance(node, ast.Call) else []
+        return next(
+            (c for c in calls if CLAMPS.fullmatch(self.dotted(getattr(c, "func", c)))), None
         )
 
-    def elements(self, node: ast.AST) -> list[tuple[ast.expr, bool]]:
-        """What a list holds, as far as the function shows, and whether by a loop over layers."""
-        found: list[tuple[ast.expr, bool]] = []
+    def compared(self, node: Any) -> list[Any]:
+        """What a cosine compares: torch's, a helper's, or dot / (norm * norm); else nothing."""
+        if isinstance(node, ast.BinOp) and divides(node):
+            norms = [part for part in self.sources(node.right) if words(called(part)) & NORM]
+            return [node.left] if len(norms) > 1 else []
+        helper = words(called(node)) & COSINE and not self.dotted(node.func)
+        return node.args[:2] if helper or self.clamps(node) else []
+
+    def is_aligned(self, node: Any) -> bool:
+        """Whether it is a cosine of gradients, perhaps under a name or after ``.item()``."""
+        return not self.aligned.isdisjoint(self.sources(node))
+
+    def by_layer(self, node: Any) -> list[Any]:
+        """What the loops over layers, blocks or parameters put into a list, by the names there."""
+        found = []
         for part in self.sources(node):
-            if isinstance(part, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-                found.append((part.elt, any(map(over_layers, part.generators))))
-            for place, value in self.put(part):
-                loops = [above for above in self.above(place) if isinstance(above, ast.For)]
-                found.append((value, any(map(over_layers, loops[:1]))))
+            loops = [labels(loop.iter, loop.target) for loop in getattr(part, "generators", ())]
+            if any(names & LAYERS and not names & BATCHES for names in loops):
+                found.append(getattr(part, "elt", None) or part.value)
         return found
 
-    def is_statistic(self, node: ast.AST) -> bool:
-        """Whether a node is a norm, cosine, mean or the like of gradients; clipping is not one."""
-        name = words(called(node))
-        of_gradients = STATISTIC.fullmatch(called(node)) and any(
-            map(self.is_gradient, self.operands(node))
-        )
-        return "clip" not in name and bool(
-            of_gradients or (name & GRADIENT and name & (NORM | COSINE))
-        )
+    def judge(self, node: Any) -> None:
+        """Add what the rules find in a node."""
+        if any(map(self.is_gradient, self.compared(node))):
+            self.aligned.add(node)
+        before = self.lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="replace")
+        for rule, message in RULES.items():
+            if rule(self, node) and not self.is_silenced(node, message[:3]):
+                self.found.add((node.lineno, len(before) + 1, message))
 
-    def is_silenced(self, node: ast.expr | ast.stmt, rule: str) -> bool:
+    def is_silenced(self, node: Any, rule: str) -> bool:
         """Whether a comment on the statement, or on the head of a block, lets it stand."""
-        statement = next(each for each in (node, *self.above(node)) if isinstance(each, ast.stmt))
+        statement = [each for each in (*self.around, node) if isinstance(each, ast.stmt)][-1]
         last = (node if hasattr(statement, "body") else statement).end_lineno
-        lines = self.text.split("\n")[min(statement.lineno, node.lineno) - 1 : last]
+        lines = self.lines[min(statement.lineno, node.lineno) - 1 : last]
         found = [match["only"] for line in lines for match in SILENT.finditer(line)]
         return any(rule in (only or rule) for only in found)
 
 
-def norm_order(code: Code, node: ast.AST) -> bool:
+def norm_order(code: Reader, node: Any) -> bool:
     """``x.norm(-1)`` and its spellings."""
     if not isinstance(node, ast.Call):
         return False
     full, operands = code.dotted(node.func), [*map(ast.unparse, code.operands(node))]
-    is_method = (
-        not full and isinstance(node.func, ast.Attribute) and operands[0] not in ("self", "cls")
-    )
     named = [] if keywords(node, "dim", "axis") else keywords(node, "p", "ord")  # both named: meant
     slips = "-1" in (*operands[1:2], *map(ast.unparse, named))
-    return slips and bool(NORMS.fullmatch(full) or (is_method and called(node) == "norm"))
+    is_method = not full and isinstance(node.func, ast.Attribute) and called(node) == "norm"
+    own = operands[:1] in (["self"], ["cls"])  # a layer that is called norm
+    return slips and bool(NORMS.fullmatch(full) or (is_method and not own))
 
 
-def cosine_guard(code: Code, node: ast.AST) -> bool:
+def cosine_guard(code: Reader, node: Any) -> bool:
     """A cosine of torch on gradients, in a function that neither normalises nor compares norms."""
-    maker = code.clamps(node)
-    if maker is None or not any(map(code.is_gradient, code.compared(node))):
+    maker = code.clamps(node) if node in code.aligned else None
+    if maker is None:
         return False
-    eps = next(iter(keywords(maker, "eps")), ast.Constant(1e-8))
-    value = getattr(eps, "value", None)
-    if not isinstance(value, (int, float)) or value < 1e-8:
-        return False
-    around = list(ast.walk(code.scope(node)))
-    sizes: list[ast.AST] = []
-    for part in around:
-        if isinstance(getattr(part, "op", None), ast.Div):
-            sizes += code.sources(getattr(part, "right", getattr(part, "value", part)))
-        elif isinstance(part, ast.Compare):
-            sizes += ast.walk(part)
-    normalises = any(words(called(part)) & UNIT for part in around)
-    return not normalises and not any(words(label(part)) & NORM for part in sizes)
+    eps = [getattr(given, "value", None) for given in keywords(maker, "eps")] or [1e-8]
+    guarded = not isinstance(eps[0], (int, float)) or eps[0] < 1e-8
+    for part in ast.walk(code.scope):
+        divisor = getattr(part, "right", getattr(part, "value", None)) if divides(part) else None
+        size = part if isinstance(part, ast.Compare) else divisor
+        guarded |= bool(words(called(part)) & UNIT or (size and labels(size) & NORM))
+    return not guarded
 
 
-def half_precision(code: Code, node: ast.AST) -> bool:
+def half_precision(code: Reader, node: Any) -> bool:
     """A statistic of gradients in float16, by a cast or by autocast, without a scaled loss."""
-    if not code.is_statistic(node):
+    name = words(called(node))
+    known = STATISTIC.fullmatch(called(node)) and any(map(code.is_gradient, code.operands(node)))
+    if "clip" in name or not (known or (name & GRADIENT and name & (NORM | COSINE))):
         return False
-    scope, inside = code.scope(node), [*code.above(node)]
-    casts = [
-        part for part in code.sources(node) if called(part) in ("half", "to", "type", "astype")
-    ]
-    half = any(re.search(r"\b(half|float16)\b", ast.unparse(cast)) for cast in casts)
-    for block in inside + [
-        part for part in ast.walk(scope) if isinstance(part, ast.With) and part not in inside
-    ]:
-        heads = [item.context_expr for item in getattr(block, "items", [])] + getattr(
-            block, "decorator_list", []
-        )
-        casting = [
-            ast.unparse(head)
-            for head in heads
-            if AUTOCAST.fullmatch(code.dotted(getattr(head, "func", head)))
-        ]
-        # what ran in float16 forwards does so backwards
-        if casting and (
-            block in inside
-            or ("loss =" in ast.unparse(block) and "loss.backward(" in ast.unparse(scope))
-        ):
-            half = half or not WIDE.search(casting[0])
-            break
-    return half and "scaler" not in ast.unparse(scope)
+    half = any(
+        called(part) in ("half", "to", "type", "astype")
+        and re.search(r"\b(half|float16)\b", ast.unparse(part))
+        for part in code.sources(node)
+    )
+    # The innermost one around it decides, else one by which the function runs its forward.
+    blocks = [*reversed(code.around), *ast.walk(code.scope)]
+    items = [item.context_expr for block in blocks for item in getattr(block, "items", ())]
+    heads = [*items, *getattr(code.scope, "decorator_list", ())]
+    casts = [head for head in heads if AUTOCAST.fullmatch(code.dotted(getattr(head, "func", head)))]
+    half = half or any(not WIDE.search(ast.unparse(head)) for head in casts[:1])
+    return half and "scaler" not in ast.unparse(code.scope)
 
 
-def missing_credit(code: Code, node: ast.AST) -> bool:
+def missing_credit(code: Reader, node: Any) -> bool:
     """A cosine of a gradient with itself, or 1.0 in the place of a cosine of gradients."""
-    sides, target = [*map(ast.unparse, code.compared(node))], getattr(node, "targets", [None])[0]
-    replaced: list[ast.AST] = []
-    if len(sides) == 2 and sides[0] == sides[1] and "def test" not in ast.unparse(code.scope(node)):
-        replaced = [node]
-    elif isinstance(node, ast.IfExp):
-        replaced = [
-            a
-            for a, b in ((node.body, node.orelse), (node.orelse, node.body))
-            if ast.unparse(b) in ONE
-        ]
+    target = getattr(node, "targets", [None])[0]
+    if isinstance(node, ast.IfExp):
+        pairs = [(node.body, node.orelse), (node.orelse, node.body)]
     elif isinstance(target, ast.Subscript) and any(
         isinstance(part, ast.Compare) for part in ast.walk(target.slice)
     ):
-        replaced = [target.value] if ast.unparse(node.value) in ONE else []  # type: ignore[attr-defined]
-    return any(map(code.is_alignment, replaced))
+        pairs = [(target.value, node.value)]
+    else:
+        sides = [*map(ast.unparse, code.compared(node))]
+        same = len(sides) == 2 and sides[0] == sides[1] and node in code.aligned
+        return same and "def test" not in ast.unparse(code.scope)
+    return any(ast.unparse(other) in ONE and code.is_aligned(one) for one, other in pairs)
 
 
-def lost_feedback(code: Code, node: ast.AST) -> bool:
+def lost_feedback(code: Reader, node: Any) -> bool:
     """A random ``self.B`` that its class neither registers nor saves."""
     name = getattr(getattr(node, "targets", [None])[0], "attr", "")
-    if (
-        not isinstance(node, ast.Assign)
-        or not MATRIX.fullmatch(name)
-        or not FEEDBACK.search(code.text)
-    ):
+    if not MATRIX.fullmatch(name) or not FEEDBACK.search(code.text):
         return False
     drawn = {called(inner) for part in code.sources(node.value) for inner in ast.walk(part)}
-    owner = next(
-        (ast.unparse(above) for above in code.above(node) if isinstance(above, ast.ClassDef)), ""
-    )
-    kept = re.search(rf"(register_buffer|save)\(.*\b{name}\b|self\.{name} = nn\.Parameter", owner)
-    return "Parameter" not in drawn and not kept and any(map(RANDOM.fullmatch, drawn))
+    owners = [ast.unparse(above) for above in code.around if isinstance(above, ast.ClassDef)]
+    kept = rf"(register_buffer|save)\(.*\b{name}\b|self\.{name} = nn\.Parameter"
+    saved = "Parameter" in drawn or any(re.search(kept, owner) for owner in owners)
+    return not saved and any(map(RANDOM.fullmatch, drawn))
 
 
-def concatenation(code: Code, node: ast.AST) -> bool:
+def concatenation(code: Reader, node: Any) -> bool:
     """A cosine of which a side joins the gradients of several layers."""
-    sides = code.compared(node)
+    sides = code.compared(node) if node in code.aligned else []
     for part in (source for side in sides for source in code.sources(side)):
-        name, joined = called(part), [*code.operands(part), None][0]
+        name, joined = called(part), [*code.operands(part), part][0]
         if name in ("flatten", "ravel", "view", "reshape") and called(joined) == "stack":
             name, joined = "cat", code.operands(joined)[0]
-        several = any(over for _, over in code.elements(joined or part))
+        several = bool(code.by_layer(joined))
         if isinstance(joined, ast.List):
             owners = re.findall(r"([\w.]+?)(?:\.weight|\.bias)?\.grad\b", ast.unparse(joined))
             several = len(set(owners)) > 1
         joins = name in ("cat", "concat", "concatenate", "hstack") and several
-        if (joins or name == "parameters_to_vector") and any(map(code.is_gradient, sides)):
+        if joins or name == "parameters_to_vector":
             return True
     return False
 
 
-def layer_average(code: Code, node: ast.AST) -> bool:
+def layer_average(code: Reader, node: Any) -> bool:
     """A mean, or a sum that is divided, over layers of cosines of gradients."""
-    listed: list[ast.expr] = []
-    if isinstance(node, ast.Call) and called(node) in ("mean", "fmean", "nanmean", "average"):
+    listed: list[Any] = []
+    if called(node) in ("mean", "fmean", "nanmean", "average"):
         along = [*code.operands(node)[1:], *keywords(node, "dim", "axis")]
         listed = code.operands(node)[:1] if {"0"} >= set(map(ast.unparse, along)) else []
-    elif isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Div):
-        total = node.left if isinstance(node, ast.BinOp) else node.target
-        is_total = any(isinstance(place, ast.AugAssign) for place, _ in code.put(total))
-        listed = code.operands(total)[:1] if called(total) == "sum" else [total] if is_total else []
-    for each in listed:
-        elements, name = code.elements(each), words(label(each))
-        by_name = isinstance(node, ast.Call) and not elements and name & LAYERS and name & COSINE
-        averages = by_name or any(over and code.is_alignment(element) for element, over in elements)
-        return bool(averages) and not isinstance(each, ast.Subscript)  # cosines[1:] leaves h_0 out
-    return False
+        named = words(label(listed[0])) if listed and label(listed[0]) not in code.held else set()
+        if named & LAYERS and named & COSINE:
+            return True
+    elif divides(node):
+        totals = code.sources(getattr(node, "left", getattr(node, "target", None)))
+        listed = [code.operands(part)[0] for part in totals if called(part) == "sum"]
+    return any(
+        not isinstance(each, ast.Subscript) and any(map(code.is_aligned, code.by_layer(each)))
+        for each in listed  # cosines[1:] leaves h_0 out
+    )
 
 
 RULES = {
@@ -425,21 +391,13 @@ RULES = {
 
 def check(tree: ast.Module, text: str) -> list[Finding]:
     """The mistakes in one parsed file, in the order of its lines."""
-    code, lines, found = Code(tree, text), text.split("\n"), set()
-    for node in code.nodes:
-        if not isinstance(node, (ast.Call, ast.BinOp, ast.IfExp, ast.Assign, ast.AugAssign)):
-            continue
-        before = lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="replace")
-        for rule, message in RULES.items():
-            if rule(code, node) and not code.is_silenced(node, message[:3]):
-                found.add((node.lineno, len(before) + 1, message))
-    return sorted(found)
+    return sorted(Reader(tree, text).found)
 
 
 class Flake8:
     """The same rules as a flake8 plugin: ``flake8 --select FA``."""
 
-    name, version = "pytest-fadiag", "0.1.0"
+    name, version = "pytest-fadiag", __version__
 
     def __init__(self, tree: ast.Module, lines: list[str]) -> None:
         self.found = check(tree, "".join(lines))
@@ -454,26 +412,16 @@ def check_file(path: Path) -> list[Finding]:
     try:
         with tokenize.open(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the escapes and comparisons in the file
-            tree = ast.parse(text := file.read())
+            text = file.read()
+            return check(ast.parse(text), text)
     except (OSError, SyntaxError, ValueError, LookupError, RecursionError, MemoryError) as error:
         return [(getattr(error, "lineno", None) or 1, 1, f"FA0 cannot be read as Python: {error}")]
-    try:
-        return check(tree, text)
-    except RecursionError:
-        return [(1, 1, "FA0 is nested too deeply to check")]
 
 
-def python_files(path: Path) -> Iterator[Path]:
-    """A file, or the Python files in a folder, without linked, hidden and built ones."""
-    if path.is_file():
-        yield path
-    for folder, below, files in os.walk(path):
-        below[:] = [
-            name
-            for name in sorted(below)
-            if not (SKIPPED.fullmatch(name) or Path(folder, name, "pyvenv.cfg").exists())
-        ]
-        yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py"))
+def python_files(path: Path) -> list[Path]:
+    """A file, or the Python files in a folder, without hidden and built ones."""
+    found = [path] if path.is_file() else walk(path, code=True)
+    return [file for file in found if file.suffix == ".py" or file == path]
 
 
 def main(paths: Sequence[str]) -> int:
@@ -483,17 +431,14 @@ def main(paths: Sequence[str]) -> int:
     src/evaluate.py:12:9: FA1 -1 is the order of this norm, not its dimension; write dim=-1
     1
     """
-    files = {given: list(python_files(Path(given))) for given in paths}
+    files = {given: python_files(Path(given)) for given in paths}
     if empty := [given for given in paths if not files[given]]:
         raise AuditError(
             f"expected a Python file, or a folder of them, but got {one_line(empty[0])}"
         )
-    findings = [
-        (path, *found) for below in files.values() for path in below for found in check_file(path)
-    ]
+    checked = [path for below in files.values() for path in below]
+    findings = [(path, *found) for path in checked for found in check_file(path)]
     for path, line, column, text in findings:
         print(one_line(f"{path}:{line}:{column}: {text}"))
-    print(
-        f"{len(findings)} findings in {sum(map(len, files.values()))} Python files", file=sys.stderr
-    )
+    print(f"{len(findings)} findings in {len(checked)} Python files", file=sys.stderr)
     return int(bool(findings))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -77,17 +75,15 @@ class Recorder:
         credit: Callable[..., Any] | None = None,
     ) -> None:
         sampler = getattr(getattr(eval_batches, "batch_sampler", None), "sampler", None)
-        spread = isinstance(sampler, data.DistributedSampler) and sampler.shuffle
-        if spread or isinstance(sampler, SHUFFLES):
+        if isinstance(sampler, SHUFFLES) or getattr(sampler, "shuffle", False):
             raise AuditError(
                 "the evaluation data is a DataLoader that shuffles; expected shuffle=False"
             )
         self.path, self.digits, self.written = Path(path), digits, -1
-        whole: Any = asdict(config) if is_dataclass(config) else config or {}  # type: ignore[arg-type]
-        settings = dict(whole if isinstance(whole, Mapping) else vars(whole))
-        stated = {
-            key: value for key, value in (("method", method), ("seed", seed)) if value is not None
-        }
+        given = {} if config is None else config
+        settings = dict(given if isinstance(given, Mapping) else vars(given))
+        stated: dict[str, object] = {} if method is None else {"method": method}
+        stated |= {} if seed is None else {"seed": seed}
         self.method, self.seed = identify(self.path, {**settings, **stated})
         header = {"recorder": RECORDER, **stated, "batch": BATCH, "config": settings}
         self.header = json.dumps(header, default=str).encode() + b"\n"
@@ -124,41 +120,29 @@ class Recorder:
         own. What a resumed run records again replaces what was recorded before. Without a model,
         as for a control without blocks, ``acc`` is all that is logged.
         """
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < max(0, self.written):
+        if type(epoch) is not int or epoch < max(0, self.written):
             after = "" if self.written < 0 else f" after {self.written}"
             raise AuditError(f"expected epochs that rise from 0 on, got {epoch!r}{after}")
-        taken = [key for key in extra if key in (*NAMES.values(), "acc_eval", "companions")]
-        if taken or (model is None and acc is None):
-            wrong = (
-                f"{taken[0]!r} is a key of the log's own"
-                if taken
-                else "neither a model nor an accuracy"
-            )
-            raise AuditError(f"nothing was recorded: {wrong}")
+        if model is None and acc is None:
+            raise AuditError("nothing was recorded: neither a model nor an accuracy")
+        if taken := {*NAMES.values(), "acc_eval", "companions"} & extra.keys():
+            raise AuditError(f"nothing was recorded: {min(taken)!r} is a key of the log's own")
         measured = None if model is None else self._measured(model, whole=acc is None)
-        score = (
-            Score(check_accuracy(acc, "acc", measured.task if measured else "classes"), images)
-            if acc is not None
-            else measured and measured.score
-        )
+        score = measured and measured.score
+        if acc is not None:
+            task = measured.task if measured else "classes"
+            score = Score(check_accuracy(acc, "acc", task), images)
         entry: dict[str, Any] = {"epoch": epoch}
-        entry |= {
-            key: value.item() if hasattr(value, "item") else value for key, value in extra.items()
-        }
+        for key, value in extra.items():
+            entry[key] = value.item() if hasattr(value, "item") else value
         entry |= {"acc_eval": score.value, "images": score.images} if score else {}
         if measured is not None:
+            credit = None if measured.credit and measured.credit.problem else measured.credit
+            numbers = structs.asdict(structs.replace(measured, credit=credit))
             blank = structs.asdict(Measurement())
-            known = {
-                name: value
-                for name, value in structs.asdict(measured).items()
-                if value != blank[name]
-            }
-            entry |= {NAMES[name]: value for name, value in known.items() if name in NAMES}
-            entry["companions"] = {
-                name: value for name, value in known.items() if name in COMPANIONS
-            }
-            if measured.credit is not None and measured.credit.problem:
-                del entry["credit"]
+            known = {name: value for name, value in numbers.items() if value != blank[name]}
+            entry |= {key: known[name] for name, key in NAMES.items() if name in known}
+            entry["companions"] = {name: own for name, own in known.items() if name in COMPANIONS}
         text = json.dumps(plain({key: value for key, value in entry.items() if value is not None}))
         if self.digits is not None:
             shorter = json.loads(
@@ -187,44 +171,33 @@ class Recorder:
         """The whole lines of an earlier run; a file that no recorder wrote is left alone."""
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
-            head, *lines = content.splitlines(keepends=True) or [b""]
-            earlier = {
-                int(parse_json(line)["epoch"]): line for line in lines if line.endswith(b"\n")
-            }
+            header, *lines = content.splitlines(keepends=True) or [self.header]
+            if parse_json(header)["recorder"] != RECORDER:
+                raise ValueError("a recorder's first line is missing")
+            whole = [line for line in lines if line.endswith(b"\n")]
+            return {int(parse_json(line)["epoch"]): line for line in whole}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise AuditError(
                 f"cannot go on with this log: {error!r:.200}; name another\n  {self.path}"
             ) from error
-        start = f'{{"recorder": "{RECORDER}"'.encode()
-        if not head.startswith(start) and not start.startswith(head):
-            raise AuditError(
-                f"expected a log of a recorder to go on with; name another file\n  {self.path}"
-            )
-        self.found = head
-        return earlier if head.endswith(b"\n") else {}
 
     def _write(self, epoch: int, line: bytes) -> None:
-        """Append a line, or put a whole file in the place of one that goes further, or was cut."""
+        """Append a line; the first one, or one that replaces others, is written with all before."""
         kept = {earlier: text for earlier, text in self.lines.items() if earlier < epoch}
         dropped = sorted(set(self.lines) - set(kept) - {epoch})
-        theirs = read_log(self.path) if kept and self.written < 0 else None
-        if theirs is not None and (theirs.method, theirs.seed) != (self.method, self.seed):
-            whose = f"{theirs.method}, seed {theirs.seed}; this is {self.method}, seed {self.seed}"
-            raise AuditError(f"the log is of {whose}; name another file\n  {self.path}")
+        if kept and self.written < 0:
+            log = read_log(self.path)
+            if (log.method, log.seed) != (self.method, self.seed):
+                whose = f"{log.method}, seed {log.seed}; this is {self.method}, seed {self.seed}"
+                raise AuditError(f"the log is of {whose}; name another file\n  {self.path}")
         try:
-            size = self.path.stat().st_size if self.path.exists() else 0
-            whole = len(self.header) + sum(map(len, self.lines.values()))
-            if self.written >= 0 and size not in (0, whole):
-                raise AuditError(f"the log was changed by another program\n  {self.path}")
-            if size == whole and self.found == self.header and len(kept) == len(self.lines):
-                with self.path.open("ab", buffering=0) as file:
+            if 0 <= self.written < epoch:
+                with self.path.open("ab") as file:
                     file.write(line)
-                    os.fsync(file.fileno())
             else:
                 write_atomically(self.path, b"".join([self.header, *kept.values(), line]))
         except OSError as error:
             raise AuditError(f"the log cannot be written: {error}") from error
-        self.found = self.header
         self.lines, self.written = {**kept, epoch: line}, epoch
         if dropped:
             said = f"epochs {dropped[0]} to {dropped[-1]} of an earlier run were dropped"
@@ -237,16 +210,11 @@ class GuardStopped(RuntimeError):
     def __init__(self, epoch: int, streaks: Mapping[str, Sequence[int]], report: Report) -> None:
         self.epoch, self.keys, self.report = epoch, tuple(streaks), report
         number = plural(min(map(len, streaks.values())), "record")
-        lines = [
-            f"training stopped at epoch {epoch}: {report.method_name} failed {number} in a row"
-        ]
+        text = f"training stopped at epoch {epoch}: {report.method_name} failed {number} in a row"
         for key, epochs in streaks.items():
-            finding = report.finding(key)
-            since = f"epochs {epochs[0]} to {epochs[-1]}"
-            lines.append(
-                f"  ({key}) {finding.name}, {since}: {finding.headline}. {finding.explanation}"
-            )
-        super().__init__("\n".join(lines))
+            found, since = report.finding(key), f"epochs {epochs[0]} to {epochs[-1]}"
+            text += f"\n  ({key}) {found.name}, {since}: {found.headline}. {found.explanation}"
+        super().__init__(text)
 
 
 class Guard:
@@ -268,7 +236,7 @@ class Guard:
         thresholds: DiagnosticThresholds | Mapping[str, float | str] | None = None,
         on_stop: Callable[[GuardStopped], None] | None = None,
     ) -> None:
-        if isinstance(after, bool) or not isinstance(after, int) or after < 1:
+        if after < 1:
             raise AuditError(f"after: expected a number of records from 1, got {after!r}")
         self.recorder, self.after, self.on_stop = recorder, after, on_stop
         self.diagnostics = select(stop)
@@ -280,13 +248,7 @@ class Guard:
         self.streaks: dict[str, list[int]] = {}
 
     def record(
-        self,
-        epoch: int,
-        model: nn.Module,
-        acc: float | None = None,
-        *,
-        images: int | None = None,
-        **extra: object,
+        self, epoch: int, model: nn.Module, acc: float | None = None, **others: Any
     ) -> Measurement | None:
         """What ``Recorder.record`` does; then training stops if this ends a streak."""
         if self.recorder.written < 0 and any(earlier < epoch for earlier in self.recorder.lines):
@@ -295,7 +257,7 @@ class Guard:
             for earlier in logged.log.epochs if logged.log else ():
                 if earlier.epoch < epoch:
                     self._extend(earlier.epoch, logged.at(earlier))
-        measured = self.recorder.record(epoch, model, acc, images=images, **extra)
+        measured = self.recorder.record(epoch, model, acc, **others)
         report = Report.of(
             measured or Measurement(),
             method_name=self.recorder.method,
@@ -305,8 +267,7 @@ class Guard:
             thresholds=self.thresholds,
             diagnostics=tuple(diagnostic.name for diagnostic in self.diagnostics),
         )
-        blind = [finding for finding in report.findings if not finding.measured]
-        if blind:
+        if blind := [finding for finding in report.findings if not finding.measured]:
             raise AuditError(
                 f"a guard cannot stop by ({blind[0].key}) {blind[0].name}: {blind[0].headline}"
             )

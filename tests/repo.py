@@ -72,7 +72,6 @@ def plan(
         args.split(),
         taken,
         expand=expand,
-        credited=lambda path: False,
     )
 
 

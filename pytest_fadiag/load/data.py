@@ -106,11 +106,12 @@ class DataSet:
             x = x.float().div_(255) if self.pixels else x.long()
         if self.mean is None or self.std is None:
             return x
-        shape = (-1,) + (1,) * (x.ndim - 2)
         mean, std = (
-            torch.tensor(values, device=x.device).view(shape) for values in (self.mean, self.std)
+            torch.tensor(self.mean, device=x.device),
+            torch.tensor(self.std, device=x.device),
         )
-        return (x - mean).div_(std)
+        shape = (-1,) + (1,) * (x.ndim - 2)
+        return (x - mean.view(shape)).div_(std.view(shape))
 
     def batches(
         self, size: int = BATCH, *, flatten: bool = False
@@ -118,33 +119,35 @@ class DataSet:
         """The split in its own order, normalised, in batches of at most ``size``."""
         for start in range(0, len(self), size):
             part = slice(start, start + size)
-            x: Any = {name: tensor[part] for name, tensor in self.named.items()}
-            x = self.normalised(x[""]) if isinstance(self.x, Tensor) else x
-            yield (x.flatten(1) if flatten else x), self.y[part]
+            if isinstance(self.x, Tensor):
+                x = self.normalised(self.x[part])
+                yield (x.flatten(1) if flatten else x), self.y[part]
+            else:
+                yield {name: tensor[part] for name, tensor in self.x.items()}, self.y[part]
 
     def for_checkpoint(self, config: Mapping[str, Any], normalize: str | None = None) -> DataSet:
         """The data normalised as the option says, else images as the config does, else as it is."""
         option = None if normalize is None else Normalisation.parse(normalize)
-        pixels = self.pixels
         own, said = _constants(config), config.get("normalize", config.get("normalise"))
         raw = isinstance(said, (bool, str)) and str(said).lower() in ("false", "none")
         by, mean, std = NormalisedBy.USUAL if self.usual else NormalisedBy.DATA, self.mean, self.std
-        if option is None and pixels and (own or raw):
-            by, (mean, std) = NormalisedBy.CHECKPOINT, own or (None, None)
-        elif option is not None and option.mean is not None:
+        if option is None:
+            if self.pixels and (own or raw):
+                by, (mean, std) = NormalisedBy.CHECKPOINT, own or (None, None)
+        elif option.text != "data":
             by, mean, std = NormalisedBy.OPTION, option.mean, option.std
-        elif option is not None and option.text == "data" and mean is None:
+        elif mean is None:
             raise AuditError(
                 f"--fa-normalize=data: {self.name} has no usual constants; give MEAN/STD"
             )
-        elif mean is None or (option is not None and option.text == "none"):
-            by, mean, std = NormalisedBy.NOTHING, None, None
+        if mean is None and by is not NormalisedBy.CHECKPOINT:
+            by = NormalisedBy.NOTHING
         stated = Inputs(
             data=self.name,
             by=by,
             mean=mean,
             std=std,
-            pixels=pixels,
+            pixels=self.pixels,
             option=None if option is None else option.text,
             checkpoint_mean=own and own[0],
             checkpoint_std=own and own[1],
@@ -155,17 +158,16 @@ class DataSet:
 def _constants(config: Mapping[str, Any]) -> tuple[Statistics, Statistics] | None:
     """The ``mean`` and ``std`` of a config, or those under its ``normalize``."""
     given = config["normalize"] if isinstance(config.get("normalize"), Mapping) else config
-    held = {name: given[name] for name in ("mean", "std") if given.get(name) is not None}
-    plain = {
-        name: value.tolist() if hasattr(value, "tolist") else value for name, value in held.items()
-    }
-    what = "the checkpoint's mean and std"
-    mean, std = (
-        convert(value if isinstance(value, (list, tuple)) else [value], Statistics, what)
-        for value in (plain.get("mean", 0.0), plain.get("std", 1.0))
-    )
-    check_constants(mean, std, what)
-    return (mean, std) if held else None
+    mean, std = (given.get(name) for name in ("mean", "std"))
+    if mean is None and std is None:
+        return None
+    what, pair = "the checkpoint's mean and std", list[Statistics]()
+    for value in (0.0 if mean is None else mean, 1.0 if std is None else std):
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        listed = plain if isinstance(plain, (list, tuple)) else [plain]
+        pair.append(convert(listed, Statistics, what))
+    check_constants(pair[0], pair[1], what)
+    return pair[0], pair[1]
 
 
 def load_data(spec: str, split: str = "test", base: Path | None = None) -> DataSet:
@@ -205,53 +207,46 @@ def from_factory(spec: str) -> DataSet:
         elif hasattr(made, "__getitem__") and not isinstance(made, (tuple, list)):
             made = DataLoader(made, len(made), generator=torch.Generator())
         parts = [as_data_set(part, what) for part in made]
-        x = {name: torch.cat([part.named[name] for part in parts]) for name in parts[0].named}
-        y = torch.cat([part.y for part in parts])
-        held = [part.groups for part in parts if part.groups is not None]
-        groups = torch.cat(held) if held else None
+        names = parts[0].tensors
+        held = {name: torch.cat([part.tensors[name] for part in parts]) for name in names}
     except Exception as error:  # the user's own code, and whatever it gives
         raise AuditError(
             f"{what}: expected (x, y), tensors by name with labels, a Dataset of samples of one "
             f"shape, or batches; got {type(made).__name__}: {type(error).__name__}: {error}"
         ) from error
-    whole = x if isinstance(parts[0].x, Mapping) else x[""]
-    name = parts[0].name if parts[0].name != what else spec
-    return replace(parts[0], x=whole, y=y, name=name, groups=groups)
+    first, y, groups = parts[0], held.pop("labels"), held.pop("groups", None)
+    x = held if isinstance(first.x, Mapping) else held[""]
+    return replace(first, x=x, y=y, groups=groups, name=spec if first.name == what else first.name)
 
 
 def as_data_set(given: Any, what: str) -> DataSet:
     """A DataSet, also of a pair (x, y), or of tensors by name with the labels among them."""
     if isinstance(given, DataSet):
         return given
-    given = dict(given) if isinstance(given, Mapping) else given
-    groups = given.pop("groups", None) if isinstance(given, dict) else None
-    x, y = split_labels(given, what)
-    named = x if isinstance(x, Mapping) else {"": x}
-    try:
-        tensors = {str(name): torch.as_tensor(value) for name, value in named.items()}
-        labels = torch.as_tensor(y)
-        groups = None if groups is None else torch.as_tensor(groups)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise AuditError(f"{what}: expected tensors of numbers: {error}") from error
-    labels = labels.squeeze(1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    labels = labels if labels.is_floating_point() else labels.long()
-    inputs = tensors if isinstance(x, Mapping) else tensors[""]
-    return DataSet(inputs, labels, what, groups=groups)
-
-
-def split_labels(given: Any, what: str) -> tuple[Any, Any]:
-    """The inputs and labels of a sample, a batch or a split: of a pair, or of tensors by name."""
-    if isinstance(given, Mapping) and {"x", "y"} <= set(given):
-        return given["x"], given["y"]
-    if isinstance(given, (tuple, list)) and len(given) == 2:
-        return given[0], given[1]
-    names = [name for name in LABEL_NAMES if isinstance(given, Mapping) and name in given]
-    if not names:
-        kind = ", ".join(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
+    named = dict(given) if isinstance(given, Mapping) else {}
+    groups, label = named.pop("groups", None), next((n for n in LABEL_NAMES if n in named), None)
+    if {"x", "y"} <= named.keys():
+        x, y = named["x"], named["y"]
+    elif label is not None:
+        x, y = named, named.pop(label)
+    elif isinstance(given, (tuple, list)) and len(given) == 2:
+        x, y = given
+    else:
+        kind = ", ".join(map(str, named)) or type(given).__name__
         raise AuditError(
             f"{what}: expected a pair (x, y), or tensors by name with labels; got {kind}"
         )
-    return {key: value for key, value in given.items() if key != names[0]}, given[names[0]]
+    try:
+        y = torch.as_tensor(y)
+        groups = None if groups is None else torch.as_tensor(groups)
+        if isinstance(x, Mapping):
+            x = {str(name): torch.as_tensor(value) for name, value in x.items()}
+        else:
+            x = torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise AuditError(f"{what}: expected tensors of numbers: {error}") from error
+    y = y.squeeze(1) if y.ndim == 2 and y.shape[1] == 1 else y
+    return DataSet(x, y if y.is_floating_point() else y.long(), what, groups=groups)
 
 
 class EvalBatches:

@@ -30,40 +30,28 @@ MOST_LAYERS = 10_000
 MOST_EPOCHS = 5_000
 """Of a longer log evenly chosen epochs are judged."""
 ALIASES = {
-    "epoch": ("epoch", "Epoch", "step", "Step", "global_step", "_step"),
-    "residual_norms": ("residual_norms", "hidden_norms"),
-    "bp_grad_norms": ("bp_grad_norms", "bp_grad_norms_per_sample_med"),
-    "cross_batch_stability": ("cross_batch_stability", "drift"),
-    "headline_acc": (
-        *("acc_eval", "headline_acc", "test_acc", "test_accuracy", "test/acc", "test/accuracy"),
-        *(
-            "val_acc",
-            "val_accuracy",
-            "val/acc",
-            "val/accuracy",
-            "eval/acc",
-            "eval/accuracy",
-            "acc",
-            "accuracy",
-        ),
-    ),
-    "stability_layer": ("stability_layer",),
-    "stream": ("stream",),
-    "credit": ("credit",),
-    "companions": ("companions",),
-    "images": ("images", "test_images", "n_test"),
+    "epoch": "epoch Epoch step Step global_step _step",
+    "residual_norms": "residual_norms hidden_norms",
+    "bp_grad_norms": "bp_grad_norms bp_grad_norms_per_sample_med",
+    "cross_batch_stability": "cross_batch_stability drift",
+    "headline_acc": "acc_eval headline_acc test_acc test_accuracy test/acc test/accuracy val_acc "
+    "val_accuracy val/acc val/accuracy eval/acc eval/accuracy acc accuracy",
+    "stability_layer": "stability_layer",
+    "stream": "stream",
+    "credit": "credit",
+    "companions": "companions",
+    "images": "images test_images n_test",
 }
 """The spellings of each value of an epoch; the first that is there counts."""
-WHOLE = {
-    "depth": ("n_blocks", "num_blocks", "blocks", "L", "depth", "n_layers", "num_layers"),
-    "gradient_batch": ("grad_batch_size", "eval_batch_size", "diagnostic_batch_size"),
-    "training_batch": ("batch_size", "batch"),
+ABOUT = {
+    "depth": "n_blocks num_blocks blocks L depth n_layers num_layers",
+    "gradient_batch": "grad_batch_size eval_batch_size diagnostic_batch_size",
+    "training_batch": "batch_size batch",
     "images": ALIASES["images"],
+    "h_0_norm": "h_0_norm",
+    "final_acc": "final_test_acc test_acc",
 }
-"""The same of whole numbers in the config, or next to the epochs."""
-REAL = {"h_0_norm": ("h_0_norm",), "final_acc": ("final_test_acc", "test_acc")}
-BEFORE = {"eval_classes": ("probe_classes",), "nonfinite_outputs": ("nonfinite_logits",)}
-"""What recorded logs called two of the companions before."""
+"""The same of a whole run, in the config or next to the epochs."""
 ACCEPTED = """expected
   {"config": {…}, "final_test_acc": 0.363, "log": [{"epoch": 1, "h_L_norm": 9.1, "acc_eval": 0.31}]}
     with h_<k>_norm and g_<k>_norm, or the lists hidden_norms and bp_grad_norms of all layers;
@@ -84,6 +72,17 @@ class Entry(Measurement, frozen=True, kw_only=True):
     images: int | None = None
     norms: dict[str, float] = msgspec.field(default_factory=dict)
     """Of single layers: h0, hL, g2."""
+
+
+class About(msgspec.Struct):
+    """What holds for all epochs."""
+
+    depth: int | None = None
+    gradient_batch: int | None = None
+    training_batch: int | None = None
+    images: int | None = None
+    h_0_norm: float | None = None
+    final_acc: float | None = None
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,7 @@ def parse_columns(text: str) -> dict[str, str]:
     >>> parse_columns("epoch=step,acc_eval=val/top1")
     {'epoch': 'step', 'acc_eval': 'val/top1'}
     """
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(name and column for name, _, column in pairs):
-        raise AuditError(f"expected NAME=COLUMN,…, not {text!r}")
+    pairs = (part.partition("=") for part in text.split(","))
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
@@ -182,15 +179,15 @@ def _document(path: Path) -> Values:
         method = {"method": logs[0].removesuffix("_log")} if logs[0] != "log" else {}
         config = method | convert(content.get("config") or {}, Values, "config")
         return {**content, "log": content[logs[0]], "config": config}
-    lines = text.split("\n")
     objects: list[Values] = []
+    lines = text.rstrip("\n").split("\n")
     cut = False
     for number, line in enumerate(lines, 1):
         try:
             objects += [convert(parse_json(line), Values, "entry")] if line.strip() else []
         except ValueError as error:
-            cut = number == len(lines) and bool(objects)  # the writer was stopped while it wrote
-            if isinstance(error, AuditError) or not cut:
+            cut = number == len(lines) > 1 and isinstance(error, json.JSONDecodeError)
+            if not cut:  # else the writer was stopped while it wrote
                 raise AuditError(f"line {number}: {error}; {ACCEPTED}") from error
     header = objects.pop(0) if objects and "epoch" not in objects[0] else {}
     identity = {key: header[key] for key in ("method", "seed") if header.get(key) is not None}
@@ -210,36 +207,34 @@ def _events(path: Path) -> Iterator[Values]:
         yield from ({"step": event.step, tag: event.value} for event in events.Scalars(tag))
 
 
-def _named(values: Values, names: Mapping[str, Sequence[str]]) -> Values:
+def _named(values: Values, names: Mapping[str, str]) -> Values:
     """Values by their canonical names, as far as they are there."""
-    found = {
-        name: [key for key in spelled if values.get(key) is not None]
-        for name, spelled in names.items()
-    }
-    return {name: values[keys[0]] for name, keys in found.items() if keys}
+    found: Values = {}
+    for name, spelled in names.items():
+        held = [values[key] for key in spelled.split() if values.get(key) is not None]
+        found |= {name: held[0]} if held else {}
+    return found
 
 
 def _entries(rows: list[Values], columns: Mapping[str, str], table: bool) -> list[Entry]:
     """The epochs of a log; of a table the rows of an epoch as one: tools write one per metric."""
-    absent = set(columns.values()).difference(*rows)
-    if absent:
+    if absent := set(columns.values()).difference(*rows):
         raise AuditError(f"no column {min(absent)!r} (--fa-log-columns)")
     held: dict[Any, Values] = {}
     for number, row in enumerate(rows):
         given = {**row, **{name: row.get(column) for name, column in columns.items()}}
-        singles = (
-            (_NORM.fullmatch(name), value) for name, value in given.items() if value is not None
-        )
+        singles = ((_NORM.fullmatch(name), own) for name, own in given.items() if own is not None)
         norms = {found[1] + found[2]: value for found, value in singles if found}
         entry = _named(given, ALIASES)
         entry |= convert(entry.pop("companions", {}), Values, "companions")
         if not table or ("epoch" in entry and (norms or len(entry) > 1)):
             before = held.setdefault(entry.get("epoch") if table else number, {"norms": {}})
-            before.update(_named(entry, BEFORE) | entry, norms=before["norms"] | norms)
-    entries = sorted(
-        (convert(entry, Entry, f"epoch {entry.get('epoch')!r:.20}") for entry in held.values()),
-        key=lambda entry: entry.epoch if table else 0,
-    )
+            before.update(entry, norms=before["norms"] | norms)
+    entries: list[Entry] = [
+        convert(entry, Entry, f"epoch {entry.get('epoch')!r:.20}") for entry in held.values()
+    ]
+    if table:
+        entries.sort(key=lambda entry: entry.epoch)
     for one, other in pairwise(entries):
         if other.epoch <= one.epoch:
             raise AuditError(
@@ -254,8 +249,7 @@ def _entries(rows: list[Values], columns: Mapping[str, str], table: bool) -> lis
 
 def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, str]) -> TrainingLog:
     config: Values = content.get("config", {})
-    whole = convert(_named({**content, **config}, WHOLE), dict[str, int], "config")
-    real = convert(_named({**content, **config}, REAL), dict[str, float], "config")
+    about: About = convert(_named({**content, **config}, ABOUT), About, "config")
     rows = convert(content["log"], list[Values], "log")
     entries = _entries(rows, columns, EVENTS in path.name or path.suffix == ".csv")
     caveats = ["the last line is cut in the middle and was left out"] if content.get("cut") else []
@@ -263,30 +257,23 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
         caveats.append(f"of {len(entries):,} epochs {MOST_EPOCHS:,} and the last are judged")
         entries = [*entries[: -1 : -(-len(entries) // MOST_EPOCHS)], entries[-1]]
     recorded = "recorder" in content or all(entry.stability_layer is not None for entry in entries)
-    batch = BATCH if recorded else batch or whole.get("gradient_batch")
-    assumed = None if batch else whole.get("training_batch")
+    batch = BATCH if recorded else batch or about.gradient_batch
+    assumed = None if batch else about.training_batch
     lists = (norms for entry in entries for norms in (entry.residual_norms, entry.bp_grad_norms))
     sizes = {len(norms) for norms in lists if norms}
-    sizes |= {whole["depth"] + 1} if "depth" in whole else set()
-    layers = {int(key[1:]) for entry in entries for key in entry.norms if key[1:] != "L"}
-    size = max(sizes or {2 + max(layers, default=0)})
-    if len(sizes) > 1 or size > MOST_LAYERS or max(layers, default=0) >= size:
-        seen = sorted({*sizes, *(layer + 1 for layer in layers)})[-3:]
+    sizes |= set() if about.depth is None else {about.depth + 1}
+    layers = {int(key[1:]) + 1 for entry in entries for key in entry.norms if key[1:] != "L"}
+    size = max(sizes or {1 + max(layers, default=1)})
+    if len(sizes) > 1 or size > MOST_LAYERS or max(layers, default=0) > size:
+        seen = ", ".join(f"{number:,}" for number in sorted(sizes | layers)[-3:])
         raise AuditError(
-            f"norms of {', '.join(f'{number:,}' for number in seen)} layers; expected h_0 … h_L in "
-            f"every epoch, at most {MOST_LAYERS:,}"
+            f"norms of {seen} layers; expected h_0 … h_L in every epoch, at most {MOST_LAYERS:,}"
         )
     scale = (batch or assumed or BATCH) / BATCH
-    entries = [_scaled(entry, size, real.get("h_0_norm"), scale) for entry in entries]
+    entries = [_scaled(entry, size, about.h_0_norm, scale) for entry in entries]
     last, own = entries[-1], entries[-1].headline_acc
-    final = real.get("final_acc", own)
-    images = (last.images if final == own else None) or whole.get("images")
-    log = Log(
-        epochs=tuple(msgspec.convert(entry, Epoch, from_attributes=True) for entry in entries),
-        gradient_batch=batch,
-        assumed_batch=assumed,
-        depth_known=bool(sizes),
-    )
+    final = own if about.final_acc is None else about.final_acc
+    images = (last.images if final == own else None) or about.images
     method, seed = identify(path, config)
     base = Report(
         **{
@@ -300,23 +287,25 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
         checkpoint=path.name,
         caveats=tuple(caveats),
         config=plain_config(config),
-        log=log,
+        log=Log(
+            epochs=tuple(msgspec.convert(entry, Epoch, from_attributes=True) for entry in entries),
+            gradient_batch=batch,
+            assumed_batch=assumed,
+            depth_known=bool(sizes),
+        ),
     )
     return TrainingLog(path, method, seed, base)
 
 
 def _scaled(entry: Entry, size: int, start: float | None, scale: float) -> Entry:
     """An epoch with all its norms in lists, and gradients as for batches of 128."""
+    if entry.headline_acc is not None:
+        check_accuracy(entry.headline_acc, f"epoch {entry.epoch}: accuracy", entry.task)
     single, rows = {"h0": start, **entry.norms}, []
     for symbol, listed in (("h", entry.residual_norms), ("g", entry.bp_grad_norms)):
         known = [single.get(f"{symbol}{layer}") for layer in range(size)]
         known[-1] = single.get(f"{symbol}L", known[-1])
-        row = (
-            one if norm is None else norm for norm, one in zip(listed or known, known, strict=True)
-        )
-        rows.append(check_norms(row, f"epoch {entry.epoch}: norms"))
-    if entry.headline_acc is not None:
-        check_accuracy(entry.headline_acc, f"epoch {entry.epoch}: accuracy", entry.task)
+        rows.append(check_norms(listed or known, f"epoch {entry.epoch}: norms"))
     per_error = entry.gradient_per_unit_error
     return msgspec.structs.replace(
         entry,

@@ -6,6 +6,7 @@ import copy
 import math
 import re
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -40,23 +41,10 @@ _ASIDE = re.compile(
 """Names that say feedback (Bs, B0, weight_backward, fixed_fb_weights), or weights of a loss."""
 
 
-class ResidualBlock(nn.Module):
-    """f_l(h) = fc2(act(fc1(ln(h)))); the residual is added by the network."""
-
-    def __init__(self, d: int, hidden: int, activation: str) -> None:
-        super().__init__()
-        self.ln = nn.LayerNorm(d)
-        self.fc1 = nn.Linear(d, hidden)
-        self.act = ACTIVATIONS[activation]()
-        self.fc2 = nn.Linear(hidden, d)
-
-    def forward(self, h: Tensor) -> Tensor:
-        f: Tensor = self.fc2(self.act(self.fc1(self.ln(h))))
-        return f
-
-
 class ResidualMLP(nn.Module):
     """h_0 = embed(x), h_{l+1} = h_l + f_l(h_l), logits = out_head(out_ln(h_L)); flattens images.
+
+    f_l(h) = fc2(act(fc1(ln(h)))).
 
     >>> ResidualMLP(784, 64, blocks=4, classes=10)(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 10])
@@ -78,9 +66,17 @@ class ResidualMLP(nn.Module):
             raise AuditError(
                 f"activation {activation!r} is unknown; known: {', '.join(ACTIVATIONS)}"
             )
-        self.embed = nn.Linear(d_in, d)
-        hidden = round(mlp_ratio * d)
-        self.blocks = nn.ModuleList(ResidualBlock(d, hidden, activation) for _ in range(blocks))
+        self.embed, self.blocks = nn.Linear(d_in, d), nn.ModuleList()
+        for _ in range(blocks):
+            fc1 = nn.Linear(d, round(mlp_ratio * d))
+            fc2 = nn.Linear(fc1.out_features, d)
+            parts = {
+                "ln": nn.LayerNorm(d),
+                "fc1": fc1,
+                "act": ACTIVATIONS[activation](),
+                "fc2": fc2,
+            }
+            self.blocks.append(nn.Sequential(OrderedDict(parts)))
         self.out_ln = nn.LayerNorm(d) if out_ln else nn.Identity()
         self.out_head = nn.Linear(d, classes)
 
@@ -135,32 +131,21 @@ def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
     state = {
         bare: checkpoint.state_dict[name] for bare, name in _bare(checkpoint.state_dict).items()
     }
-    sizes = {
-        name: tuple(state[name].shape)
-        for name in ("embed.weight", "out_head.weight")
-        if name in state
-    }
-    if len(sizes) < 2 or not all(len(size) == 2 and min(size) > 0 for size in sizes.values()):
+    embed, head = state.get("embed.weight"), state.get("out_head.weight")
+    if embed is None or head is None or {embed.ndim, head.ndim} != {2} or not embed.numel():
         raise AuditError(
             f"{checkpoint.path}: not the reference ResidualMLP: expected matrices embed.weight and "
             f"out_head.weight, got {and_more([f'{name} {_kind(state[name])}' for name in state])}; "
             f"{NAME_IT}"
         )
-    (d, d_in), (classes, _) = sizes["embed.weight"], sizes["out_head.weight"]
+    d, d_in = embed.shape
     blocks = {found[1] for name in state if (found := re.match(r"blocks\.(\d+)\.", name))}
     activation = str(checkpoint.config.get("activation", ASSUMED_ACTIVATION))
     hidden = state.get("blocks.0.fc1.bias", torch.empty(4 * d, device="meta")).numel()
+    out_ln = any(name.startswith("out_ln.") for name in state)
     with torch.device("meta"):  # shapes alone: the file's own tensors take their place
-        out_ln = any(name.startswith("out_ln.") for name in state)
-        return ResidualMLP(
-            d_in,
-            d,
-            len(blocks),
-            classes,
-            mlp_ratio=hidden / d,
-            activation=activation,
-            out_ln=out_ln,
-        )
+        options = {"mlp_ratio": hidden / d, "activation": activation, "out_ln": out_ln}
+        return ResidualMLP(d_in, d, len(blocks), len(head), **options)
 
 
 def _torchvision(name: str, state: Mapping[str, Tensor]) -> nn.Module:
@@ -207,9 +192,9 @@ def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
     kinds = {name: (_kind(given[name]), _kind(own[place])) for place, name in pairs.items()}
     problems = {
         "missing": [
-            f"{name} {_kind(own[name])}"
-            for name in own
-            if name not in pairs and isinstance(own[name], Tensor)
+            f"{name} {_kind(value)}"
+            for name, value in own.items()
+            if name not in pairs and isinstance(value, Tensor)
         ],
         "not in the network": [
             f"{name} {_kind(given[name])}" for name in given if name not in {*kinds, *aside}

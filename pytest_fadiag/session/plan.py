@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -74,26 +73,21 @@ def real_files(path: Path, kind: Kind) -> list[str]:
     matches.
     """
     fits = {"checkpoint": is_checkpoint, "log": is_log, "trace": is_trace}[kind]
-    if path.is_dir():
-        model = model_file(path) if kind == "checkpoint" else None
-        found = [file for file in path.iterdir() if fits(file)] if model is None else [model]
+
+    def network(folder: Path) -> list[Path]:
+        model = model_file(folder) if kind == "checkpoint" else None
+        return [model] if model else []
+
+    if os.path.isdir(path):
+        found = network(path) or list(filter(fits, path.iterdir()))
     elif os.path.lexists(path):  # brackets in the name of a file that exists are not a glob
         found = [path]
     else:
-        matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
-        found = [
-            match
-            for match in matches
-            if match.is_dir() is False and (kind != "checkpoint" or is_checkpoint(match))
-        ]
-        found += [
-            model
-            for match in matches
-            if kind == "checkpoint" and match.is_dir() and (model := model_file(match))
-        ]
-    broken = next((file for file in found if not file.exists()), None)
-    if broken is not None:
-        raise AuditError(f"a link to a file that does not exist\n  {broken}")
+        matches = map(Path, glob.glob(str(path), recursive=True))
+        each = (network(one) if one.is_dir() else filter(fits, [one]) for one in matches)
+        found = [file for some in each for file in some]
+    if broken := [file for file in found if not file.exists()]:
+        raise AuditError(f"a link to a file that does not exist\n  {broken[0]}")
     return sorted({os.path.abspath(file) for file in found})
 
 
@@ -123,7 +117,6 @@ def make_jobs(
     seeds: Sequence[int] | None = None,
     known: Collection[Job] = (),
     expand: Expand = real_files,
-    credited: Callable[[Path], bool] = records_credit,
 ) -> list[Job]:
     """The files behind paths, globs and folders as jobs, sorted by id.
 
@@ -141,20 +134,15 @@ def make_jobs(
             path = base / os.path.expanduser(pattern.replace("{seed}", str(seed)))
             try:
                 files = expand(path, kind)
-            except (
-                AuditError,
-                OSError,
-                ValueError,
-            ) as error:  # of the system: a name that is too long
+            except AuditError as error:
                 raise AuditError(f"{what}: {error}") from None
             if not files and settings.missing == "error":
                 raise AuditError(
                     f"{what}: no {kind} there\n  {path}\nIf it may be absent, add --fa-missing=skip"
                 )
             for file in files or [os.path.abspath(path)]:
-                found.setdefault(
-                    file, (seed, "" if files else f"{kind} does not exist: {one_line(file)}")
-                )
+                skip = "" if files else f"{kind} does not exist: {one_line(file)}"
+                found.setdefault(file, (seed, skip))
     ids = make_ids(found, settings.root, {job.path: job.id for job in known})
     jobs = []
     for file, (seed, skip) in found.items():
@@ -163,7 +151,7 @@ def make_jobs(
         names = diagnostics_for(
             settings,
             kind,
-            credit="a_1" in held or (kind == "log" and not skip and credited(Path(file))),
+            credit="a_1" in held or (kind == "log" and not skip and records_credit(Path(file))),
             control="control_outputs" in held,
         )
         jobs.append(
@@ -223,37 +211,31 @@ def with_groups(jobs: Iterable[Job]) -> list[Job]:
         members: dict[str, list[Job]] = {}
         for job in jobs:
             folder = f"{PurePosixPath(job.id).parent}/" if by_folder else ""
-            name = f"{folder}{job.method}{' (log)' if job.kind == 'log' else ''}".replace(
-                "::", ":\\x3a"
-            )
+            name = f"{folder}{job.method}{' (log)' if job.kind == 'log' else ''}"
             if job.seed is not None and not job.skip and job.path not in names:
-                members.setdefault(name, []).append(job)
+                members.setdefault(name.replace("::", ":\\x3a"), []).append(job)
         for name, group in members.items():
             if len({job.seed for job in group}) == len(group) > 1:
                 names |= {job.path: name for job in group}
     return [msgspec.structs.replace(job, group=names.get(job.path)) for job in jobs]
 
 
-class Typed(msgspec.Struct):
-    """What the typed arguments of pytest name of an audit."""
+def _typed(
+    settings: Settings, args: Sequence[str], named: Sequence[Job], expand: Expand
+) -> tuple[dict[str, set[str]], list[Job], dict[str, str], list[str]]:
+    """What arguments name: tests by path, jobs that no option names, margins over seeds; the rest.
 
+    An argument is a path, or an id as pytest prints it, from the root or the working folder.
+    """
     picked: dict[str, set[str]] = {}
-    """The names of tests, by path."""
     extras: list[Job] = []
-    """What no option names."""
-    margins: dict[str, str] = {}
-    """The arguments that name a margin over seeds, by what may be its name."""
+    over_seeds: dict[str, str] = {}
     rest: list[str] = []
-    """What is left to pytest."""
-
-    def read(self, settings: Settings, argument: str, named: Sequence[Job], expand: Expand) -> None:
-        """One argument: a path, or an id as pytest prints it, from the root folder or seen from the
-        working folder.
-        """
+    for argument in args:
         name, *tests = argument.split("::")
         path = os.path.abspath(settings.cwd / name)
         ids = (name, Path(os.path.relpath(path, settings.root)).as_posix())
-        known = [*named, *self.extras]
+        known = [*named, *extras]
         job = next((job for job in known if job.id in ids or job.path == path), None)
         kind: Kind = "trace" if path.endswith(".npz") else "checkpoint"
         fits = kind == "trace" or is_checkpoint(Path(path))
@@ -261,17 +243,17 @@ class Typed(msgspec.Struct):
             (job,) = make_jobs(
                 settings, [path], settings.cwd, name, kind, known=known, expand=expand
             )
-            self.extras.append(job)
+            extras.append(job)
         if job is not None:
-            unknown = [test for test in tests if get(test) is None]
-            if unknown:
+            if unknown := [test for test in tests if get(test) is None]:
                 names = ", ".join(diagnostic.name for diagnostic in available())
                 raise AuditError(f"{argument}: no diagnostic {unknown[0]!r}; known: {names}")
-            self.picked.setdefault(job.path, set()).update(tests or job.diagnostics)
+            picked.setdefault(job.path, set()).update(tests or job.diagnostics)
         elif tests == [SEED_MARGIN]:
-            self.margins |= dict.fromkeys(ids, argument)
+            over_seeds |= dict.fromkeys(ids, argument)
         else:
-            self.rest.append(argument)
+            rest.append(argument)
+    return picked, extras, over_seeds, rest
 
 
 def make_plan(
@@ -280,14 +262,13 @@ def make_plan(
     controls: Collection[str] = (),
     *,
     expand: Expand = real_files,
-    credited: Callable[[Path], bool] = records_credit,
 ) -> Plan:
     """What the options name, and what typed arguments select among it or add to it.
 
     ``controls`` are the files of --fa-frozen: they are not audited unless an argument names them.
     """
     named: list[Job] = []
-    naming, read = {*KINDS} & settings.typed, Typed()
+    naming = {*KINDS} & settings.typed
     texts = {kind: settings.texts.get(kind, ()) for kind in KINDS}
     if "seeds" in settings.typed and any(texts.values()) and "{seed}" not in str(texts):
         raise AuditError(
@@ -297,43 +278,27 @@ def make_plan(
         what, base = f"ini option fa_{kind}", settings.root
         if kind in naming:
             what, base = f"--fa-{kind}", settings.cwd
-        named += make_jobs(
-            settings, texts[kind], base, what, kind, known=named, expand=expand, credited=credited
-        )
-    for argument in args:
-        read.read(settings, argument, named, expand)
-    picked = read.picked
+        named += make_jobs(settings, texts[kind], base, what, kind, known=named, expand=expand)
+    picked, extras, over_seeds, rest = _typed(settings, args, named, expand)
     every = with_groups(
-        job for job in [*named, *read.extras] if job.path not in controls or job.path in picked
+        job for job in [*named, *extras] if job.path not in controls or job.path in picked
     )
     if named and not every:
         raise AuditError(
             "everything to audit is a control of --fa-frozen: nothing is left to audit"
         )
-    margins: set[str | None] = {job.group for job in every if job.group in read.margins}
-    found = {read.margins[str(name)] for name in margins}
-    rest = [
-        *read.rest,
-        *(text for text in dict.fromkeys(read.margins.values()) if text not in found),
-    ]
+    margins = {job.group for job in every if job.group is not None and job.group in over_seeds}
+    found = {over_seeds[group] for group in margins}
+    rest += [text for text in dict.fromkeys(over_seeds.values()) if text not in found]
     jobs = every
-    if (picked or margins) and not (naming and read.extras):
+    if (picked or margins) and not (naming and extras):
         jobs = [job for job in every if job.path in picked]
-    elif (
-        rest and not naming
-    ):  # what the ini file names belongs to a run of everything, as testpaths do
+    elif rest and not naming:
+        # What the ini file names belongs to a run of everything, as testpaths do.
         folders = [os.path.abspath(settings.cwd / argument.partition("::")[0]) for argument in rest]
-        places = {job: (Path(job.path), settings.root) for job in every}
-        jobs = [
-            job
-            for job in every
-            if any(place.is_relative_to(f) for place in places[job] for f in folders)
-        ]
-    whole = Counter(
-        job.group
-        for job in jobs
-        if {MARGIN, *job.diagnostics} <= picked.get(job.path, {*job.diagnostics})
-    )
+        above = {settings.root, *settings.root.parents}
+        if above.isdisjoint(map(Path, folders)):
+            jobs = [job for job in every if any(map(Path(job.path).is_relative_to, folders))]
     jobs = [_only(job, picked[job.path]) if job.path in picked else job for job in jobs]
     if jobs and all(job.skip for job in jobs):
         raise AuditError(
@@ -352,10 +317,10 @@ def make_plan(
             )
         jobs = sorted(jobs, key=lambda job: job.id)[part - 1 :: parts]
     elif not margins and (settings.protocol is None or PROTOCOLS[settings.protocol].over_seeds):
-        sizes = Counter(job.group for job in every)
-        margins = {group for group in whole if whole[group] == sizes[group]}
-    names = tuple(sorted(name for name in margins if name is not None))
-    return Plan(tuple(jobs), tuple(every), names, tuple(rest) if args else None)
+        whole = {job.path for job in jobs if job in every and MARGIN in job.diagnostics}
+        partly = {job.group for job in every if job.path not in whole}
+        margins = {job.group for job in every if job.group is not None} - partly
+    return Plan(tuple(jobs), tuple(every), tuple(sorted(margins)), tuple(rest) if args else None)
 
 
 def _only(job: Job, names: Collection[str]) -> Job:

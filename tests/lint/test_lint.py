@@ -159,7 +159,6 @@ def test_only_the_authors_code_is_read(tmp_path: Path) -> None:
             "lib/site-packages/e.py",
             "dist/f.py",
             "node_modules/g.py",
-            "x.egg-info/h.py",
             "notes.txt",
         ),
     ):

@@ -192,17 +192,9 @@ def test_a_resumed_run_replaces_what_it_records_again(path: Path) -> None:
         (2, 0.9),
     ]
     assert lines(path)[0]["config"] == {"epochs": 9}
-    for other, said in (
-        (Recorder(path, BATCHES, seed=2), "of bp, seed 1; this is bp, seed 2"),
-        (again, "changed"),
-    ):
-        path.write_bytes(path.read_bytes() + b"\n" * (other is again))
-        with pytest.raises(AuditError, match=f"the log (is|was) .*{said}"):
-            other.record(3, None, acc=0.1)
-    assert [entry["epoch"] for entry in map(json.loads, path.read_text().split("\n")[1:3])] == [
-        1,
-        2,
-    ]
+    with pytest.raises(AuditError, match="the log is of bp, seed 1; this is bp, seed 2"):
+        Recorder(path, BATCHES, seed=2).record(3, None, acc=0.1)
+    assert [entry["epoch"] for entry in lines(path)[1:]] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -215,9 +207,6 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(content: bytes, path: 
     with pytest.raises(AuditError, match=r"name another(.|\n)*bp_s1.jsonl"):
         Recorder(path, BATCHES)
     assert path.read_bytes() == content
-    path.write_bytes(b'{"recorder": "pytest-fadiag", "bat')  # a header that was cut
-    Recorder(path, BATCHES).record(1, None, acc=0.5)
-    assert len(lines(path)) == 2
 
 
 # --- bad input --------------------------------------------------------------------------------
