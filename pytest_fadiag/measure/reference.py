@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..judge.errors import AuditError
 from ..judge.records import Reference
 from ..judge.words import and_more, limit, sig
 from .copies import WIDE, copy_of, redrawn
 from .inputs import NetworkError, copied, joined, like, rows
 from .stream.sites import OnState, Stream
 from .types import ModelInput
-from .undo import Departures, passing_on, undone
+from .undo import Undo, handing_on, undone
 from .vectors import median
 
 SAMPLES, DIRECTIONS = 8, 4
@@ -31,8 +30,7 @@ WIDE_STEP = 0.5
 WAY_OUT = "audit a plain network with the same weights by --fa-model=package.module:factory"
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(NamedTuple):
     """Samples that went through a network and back: outputs, h_l, gradients, samples first."""
 
     outputs: Tensor
@@ -51,7 +49,7 @@ def passed(
     own_backward: bool = False,
     first: int = 0,
     watch: OnState | None = None,
-    departures: Departures | None = None,
+    undo: Undo | None = None,
 ) -> Pass:
     """The states, and at each from ``first`` on the gradient of ``objective(outputs)``.
 
@@ -59,24 +57,28 @@ def passed(
     only hands a state on, its credit for the block before it is what it gives back: taken there.
     """
     states: list[Tensor] = []
+    credited: list[Tensor] = []
+    given: dict[Tensor, Tensor] = {}
 
     def on_state(layer: int, state: Tensor) -> None:
+        own = state
         if layer >= first:
             if not state.requires_grad:
                 state.requires_grad_()  # h_0, where the graph begins, or one that is detached
-            state.retain_grad()  # what arrives there after all hooks
+            while own in given and given[own].requires_grad:
+                own = given[own]
+            own.retain_grad()  # what arrives there after all hooks
         states.append(state)
+        credited.append(own)
         if watch is not None:
             watch(layer, state)
 
-    how: Any = passing_on() if own_backward else undone(network, departures)
     with torch.enable_grad():
-        with how as handed:
+        with handing_on(given) if own_backward else undone(undo or Undo(network)):
             outputs = stream.run(network, copied(x), on_state)
         carried = objective(outputs)
-    held = [_held(state, handed or ()) for state in states]
-    for state in states:
-        state.grad = None  # of a forward that differentiates by itself, as by an energy
+    for own in credited:
+        own.grad = None  # of a forward that differentiates by itself, as by an energy
     if carried.requires_grad:
         try:
             # Reentrant checkpoints refuse torch.autograd.grad; only the first state is a leaf.
@@ -84,31 +86,13 @@ def passed(
         except Exception as error:
             said = f"the network's backward failed: {type(error).__name__}: {error}"
             raise NetworkError(said) from error
-    pairs = list(zip(states, stream.batch_dims, strict=True))
-    arrived = [next(iter(own), state.grad) for own, state in zip(held, states, strict=True)]
-    made = [
-        torch.zeros_like(state) if own is None else own
-        for own, state in zip(arrived, states, strict=True)
-    ]
-    return Pass(
-        outputs.detach(),
-        [state.detach().movedim(dim, 0) for state, dim in pairs],
-        [own.detach().movedim(dim, 0) for own, (_, dim) in zip(made, pairs, strict=True)],
-        bool(handed),
-    )
 
+    def samples_first(tensors: list[Tensor]) -> list[Tensor]:
+        pairs = zip(tensors, stream.batch_dims, strict=True)
+        return [tensor.detach().movedim(dim, 0) for tensor, dim in pairs]
 
-def _held(state: Tensor, handed: Sequence[Any]) -> list[Tensor | None]:
-    """Where what arrives before the functions that handed a state on will be; empty if none did."""
-    node, output, held = cast(Any, state.grad_fn), 0, list[Tensor | None]()
-    while node is not None and any(node is one for one in handed):
-        ((node, output),) = [
-            (function, index) for function, index in node.next_functions if function
-        ]
-    if node is not state.grad_fn:
-        held.append(None)
-        node.register_prehook(lambda gradients: held.insert(0, gradients[output]))
-    return held
+    gradients = [torch.zeros_like(own) if own.grad is None else own.grad for own in credited]
+    return Pass(outputs.detach(), samples_first(states), samples_first(gradients), bool(given))
 
 
 @torch.no_grad()
@@ -137,9 +121,14 @@ def drawn_like(tensor: Tensor, seed: int) -> Tensor:
     return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor)
 
 
-def differ(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> bool:
-    """Whether the gradients of two passes are not the same, wherever both have one."""
-    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
+def projected(outputs: Tensor) -> Tensor:
+    """⟨u, outputs⟩ with one random u per sample."""
+    return (outputs * drawn_like(outputs, 0)).sum()
+
+
+def differ(one: Iterable[Tensor], other: Iterable[Tensor]) -> bool:
+    """Whether the gradients of two passes are not the same."""
+    pairs = zip(one, other, strict=True)
     return any(not float((a - b).norm()) <= SAME * float(a.norm()) for a, b in pairs)
 
 
@@ -171,7 +160,7 @@ def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Proof:
     try:
         return trial.proof()
     except NetworkError as error:
-        return trial.told(str(error).splitlines()[0])
+        return trial.refused(str(error).splitlines()[0])
 
 
 class _Precision(NamedTuple):
@@ -210,75 +199,80 @@ class _Differences(NamedTuple):
         """The median relative difference at a state; NaN where rounding drowns it."""
         along, noise = self.along[layer - self.layer]
         size = torch.maximum(along.abs(), self.values.abs())
-        resolved = torch.isfinite(size) & (size * tolerance > noise)
-        few = 2 * int(resolved.sum()) < resolved.numel()
-        return math.nan if few else median(((along - self.values).abs() / size)[resolved])
+        return _relative(along - self.values, size, noise, tolerance)
 
 
-_Compared = tuple[float, Pass, list[_Differences]]
-"""How far the gradients of a pass lie from finite differences; NaN where these resolve nothing."""
+class _Compared(NamedTuple):
+    """The gradients of a pass beside finite differences."""
+
+    error: float
+    """How far they lie apart; NaN where the differences resolve nothing."""
+    seen: Pass
+    differences: list[_Differences]
+    own_backward: bool
 
 
+@dataclass
 class _Trial:
     """One comparison of autograd with finite differences."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        stream: Stream,
-        x: ModelInput,
-        precision: _Precision,
-        why: str = "",
-        *,
-        redrawn: bool = False,
-    ) -> None:
-        self.network, self.stream, self.x, self.precision = network, stream, x, precision
-        self.why, self.redrawn, self.departures = why, redrawn, Departures(network)
+    network: nn.Module
+    stream: Stream
+    x: ModelInput
+    precision: _Precision
+    why: str = ""
+    """Why it is not taken in float64."""
+    redrawn: bool = False
+
+    def __post_init__(self) -> None:
+        self.undo = Undo(self.network)
 
     def proof(self) -> Proof:
         """At these weights, else at re-initialised ones: it belongs to the architecture."""
-        tolerance, found, failure = self.precision.tolerance, list[_Compared](), AuditError()
+        tolerance, tried = self.precision.tolerance, list[_Compared]()
         for own_backward in (False, True):
             try:
-                found.append(self.compared(self.seen(own_backward)))
-            except NetworkError as failed:
-                failure = failed
+                tried.append(self.compared(own_backward))
+            except NetworkError:
+                if own_backward and not tried:
+                    raise
                 continue
-            if found[-1][0] <= tolerance:
-                return self.flat(*found[-1]) or self.proven(*found[-1], own_backward)
-        if not found:
-            raise failure
-        error, seen, differences = found[0]
+            if tried[-1].error <= tolerance:
+                return self.flat(tried[-1]) or self.proven(tried[-1])
+        error, seen, differences, _ = tried[0]
         if not self.redrawn and not all(self.resolved(seen, taken) for taken in differences):
             return self.anew().proof()
         allowed = f"relative ({limit(tolerance)} is allowed)"
         said = f"autograd's derivative lies {sig(error)} from finite differences, {allowed}"
         if math.isnan(error):
             said = "its derivative is not resolved, even at re-initialised weights"
-        return self.flat(error, seen, differences) or self.told(said, error)
+        return self.flat(tried[0]) or self.refused(said, error)
 
-    def seen(self, own_backward: bool = False) -> Pass:
+    def seen(self, own_backward: bool) -> Pass:
         """The gradients of ⟨u, outputs⟩ at the states."""
         return passed(
             self.network,
             self.stream,
             self.x,
-            lambda outputs: (outputs * drawn_like(outputs, 0)).sum(),
+            projected,
             own_backward=own_backward,
-            departures=self.departures,
+            undo=self.undo,
         )
 
-    def compared(self, seen: Pass) -> _Compared:
+    def compared(self, own_backward: bool) -> _Compared:
         """The largest error of a state; h_0 and h_{L//2} must be resolved, others may be."""
-        tolerance, layers = self.precision.tolerance, range(len(seen.states))
-        differences, middle = [self.differences(seen)], layers[-1] // 2
-        errors = [differences[0].error(layer, tolerance) for layer in layers]
+        seen, tolerance = self.seen(own_backward), self.precision.tolerance
+        differences, layers = [self.differences(seen)], range(len(seen.states))
+        errors, middle = (
+            [differences[0].error(layer, tolerance) for layer in layers],
+            layers[-1] // 2,
+        )
         if math.isnan(errors[middle]) and middle:  # what is done to h_0 does not reach it
             differences.append(self.differences(seen, middle))
             errors[middle] = differences[-1].error(middle, tolerance)
-        resolved = [error for error in errors if not math.isnan(error)]
         undecided = math.isnan(errors[0]) or math.isnan(errors[middle])
-        return math.nan if undecided else max(resolved), seen, differences
+        error = math.nan if undecided else max(own for own in errors if not math.isnan(own))
+        return _Compared(error, seen, differences, own_backward)
 
     def differences(self, seen: Pass, layer: int = 0, step: float | None = None) -> _Differences:
         """Move h_l of every sample by a step, relative to its norm, along directions and back."""
@@ -320,27 +314,20 @@ class _Trial:
     def resolved(self, seen: Pass, taken: _Differences) -> bool:
         """Whether differences can be relied on: above rounding, and a wider step gives the same."""
         size, tolerance = taken.values.abs(), self.precision.tolerance
-        above = torch.isfinite(size) & (size * tolerance > taken.noise)
-        if 2 * int(above.sum()) < above.numel():
-            return False
         wider = self.differences(seen, taken.layer, 10 * self.precision.step).values
-        return median((wider - taken.values).abs() / size) <= 10 * tolerance
+        return _relative(wider - taken.values, size, taken.noise, tolerance) <= 10 * tolerance
 
     def anew(self) -> _Trial:
         """The same at re-initialised weights."""
-        network = redrawn(copy_of(self.network))
-        return _Trial(network, self.stream, self.x, self.precision, self.why, redrawn=True)
+        return replace(self, network=redrawn(copy_of(self.network)), redrawn=True)
 
-    def flat(self, _: float, seen: Pass, differences: list[_Differences]) -> Proof | None:
+    def flat(self, compared: _Compared) -> Proof | None:
         """A refusal where a block, or the head, answers wide steps alone, re-initialised."""
         least, responds = self.precision.flat, self.precision.tolerance
-        if all(not taken.vanish and min(taken.responses) > least for taken in differences):
+        if all(not own.vanish and min(own.responses) > least for own in compared.differences):
             return None
         trial = self if self.redrawn else self.anew()
-        try:
-            seen = seen if self.redrawn else trial.seen()
-        except NetworkError:
-            return None
+        seen = trial.seen(compared.own_backward)
         small, wide = trial.differences(seen), trial.differences(seen, step=WIDE_STEP)
         answers = zip(self.stream.blocks, small.responses, wide.responses, strict=True)
         flat = [f"block {name}" for name, near, far in answers if near <= least and far >= responds]
@@ -348,36 +335,42 @@ class _Trial:
             flat.append("the head")
         said = "is piecewise constant, as with a straight-through estimator: no useful BP gradient"
         # A plain network of the same weights is as flat: no way out.
-        return self.told(f"{flat[0]} {said}", way_out="") if flat else None
+        return self.refused(f"{flat[0]} {said}", way_out="") if flat else None
 
-    def proven(self, error: float, seen: Pass, _: Any, own_backward: bool) -> Proof:
+    def proven(self, compared: _Compared) -> Proof:
         """With whether the network's own backward gives another gradient."""
-        own = bool(self.departures.modules) and not own_backward
+        own = bool(self.undo.modules) and not compared.own_backward
         if own:
             with suppress(NetworkError):
-                own = differ(seen.gradients, self.seen(own_backward=True).gradients)
-        return replace(self.told("", error, own=own), undoes=not own_backward)
+                own = differ(compared.seen.gradients, self.seen(own_backward=True).gradients)
+        record = self.record(self.undo.modules if own else (), error=compared.error)
+        return Proof(record, undoes=not compared.own_backward)
 
-    def told(
-        self, problem: str, error: float | None = None, *, way_out: str = WAY_OUT, own: bool = False
-    ) -> Proof:
-        """What is written down; a problem with the modules that it comes from, and the way out."""
-        modules, kinds = tuple(self.departures.modules), ", ".join(self.departures.kinds)
-        if problem:
-            own = bool(modules)
-            whose = f"modules with a backward of their own: {and_more(modules, 4)}" if own else ""
-            left = f"cannot be undone: {kinds}" if kinds else ""
-            problem = "; ".join(filter(None, (problem, whose, left, way_out)))
-        record = Reference(
-            problem=problem,
-            error=error,
+    def refused(self, problem: str, error: float | None = None, way_out: str = WAY_OUT) -> Proof:
+        """A problem with the modules that it comes from, and the way out."""
+        modules, kinds = list(self.undo.modules), ", ".join(self.undo.kinds)
+        whose = f"modules with a backward of their own: {and_more(modules, 4)}" if modules else ""
+        left = f"cannot be undone: {kinds}" if kinds else ""
+        said = "; ".join(filter(None, (problem, whose, left, way_out)))
+        return Proof(self.record(modules, problem=said, error=error))
+
+    def record(self, modules: Iterable[str], **outcome: Any) -> Reference:
+        """What is written down."""
+        return Reference(
             dtype=self.precision.name,
             remark=self.why,
             reinitialised=self.redrawn,
-            own_backward=own,
-            modules=modules if own else (),
+            own_backward=bool(modules),
+            modules=tuple(modules),
+            **outcome,
         )
-        return Proof(record)
+
+
+def _relative(apart: Tensor, size: Tensor, noise: Tensor, tolerance: float) -> float:
+    """The median relative difference; NaN where less than half stands out of the noise."""
+    resolved = torch.isfinite(size) & (size * tolerance > noise)
+    few = 2 * int(resolved.sum()) < resolved.numel()
+    return math.nan if few else median((apart.abs() / size)[resolved])
 
 
 def _norms(moved: Tensor) -> Tensor:

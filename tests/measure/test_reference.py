@@ -35,7 +35,7 @@ from pytest_fadiag.measure.copies import working_copy
 from pytest_fadiag.measure.inputs import NetworkError
 from pytest_fadiag.measure.reference import Proof, differ, passed, prove, shifted
 from pytest_fadiag.measure.run import NetworkSource
-from pytest_fadiag.measure.undo import undone
+from pytest_fadiag.measure.undo import Undo, undone
 
 X, Y = clustered(256)
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
@@ -176,7 +176,7 @@ def test_a_forward_of_an_own_function_is_called_once_and_its_failure_is_told() -
             raise RuntimeError("out of room")
 
     net = made(Net, act=lambda block, z: Failing.apply(z))
-    with pytest.raises(RuntimeError, match="out of room"), torch.enable_grad(), undone(net):
+    with pytest.raises(RuntimeError, match="out of room"), torch.enable_grad(), undone(Undo(net)):
         net(X)
     assert len(calls) == 1
 
@@ -355,7 +355,7 @@ def test_the_context_undoes_itself_and_reaches_no_other_thread(name: str) -> Non
         output = feedback_linear(h, torch.zeros(4, 3), torch.zeros(4), feedback)
         elsewhere.extend([torch.autograd.grad(output.sum(), h)[0], feedback.sum(0).expand(2, 3)])
 
-    with pytest.raises(ZeroDivisionError), undone(net):
+    with pytest.raises(ZeroDivisionError), undone(Undo(net)):
         assert not any(module._backward_hooks for module in net.modules())
         thread = threading.Thread(target=own_gradient)
         thread.start()
