@@ -21,26 +21,21 @@ NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
 
 
-def children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that one holds, by name; also in plain lists and dictionaries."""
-    held: list[tuple[str, Any]] = [*module._modules.items()]
-    held += [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
-    for name, value in held:
-        if isinstance(value, nn.Module):
-            yield name, value
-        elif isinstance(value, (list, tuple, Mapping)):
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            held += [(f"{name}.{key}", item) for key, item in items]
-
-
 def named_modules(network: nn.Module) -> dict[str, nn.Module]:
-    """Every module once, by its first name."""
+    """Every module once, by its first name; also those in plain lists and dictionaries."""
     found: dict[nn.Module, str] = {}
-    waiting = [("", network)]
-    for name, module in waiting:
-        if module not in found:
-            found[module] = name
-            waiting += [(f"{name}.{own}".lstrip("."), child) for own, child in children(module)]
+    waiting: list[tuple[str, Any]] = [("", network)]
+    for name, value in waiting:
+        held: Mapping[Any, Any] = {}
+        if isinstance(value, (list, tuple)):
+            held = dict(enumerate(value))
+        elif isinstance(value, Mapping):
+            held = value
+        elif isinstance(value, nn.Module) and value not in found:
+            found[value] = name
+            own = {key: other for key, other in vars(value).items() if not key.startswith("_")}
+            held = {**value._modules, **own}
+        waiting += [(f"{name}.{key}".lstrip("."), other) for key, other in held.items()]
     return {name: module for module, name in found.items()}
 
 
@@ -130,12 +125,12 @@ def refuse_scripted(network: nn.Module) -> None:
             )
 
 
-def redrawn(network: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
+def redrawn(network: nn.Module, gain: float = 1.0) -> nn.Module:
     """The network re-initialised in place: nothing of its architecture is off or not finite.
 
     What a parametrisation computes weights from, such as a spectral norm, keeps its finite values.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, tensor in (*named_parameters(network).items(), *network.named_buffers()):
             if not tensor.is_floating_point():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -26,21 +27,19 @@ class NetworkError(AuditError):
     """The network's own code failed, in its forward or in its backward."""
 
 
-def call_network(network: nn.Module, x: ModelInput, **options: Any) -> Any:
+def call_network(network: nn.Module, x: ModelInput) -> Any:
     """What a network returns for some samples, a float64 copy in float64 throughout."""
-    own, given = vars(network), x
-    function, before = own.get(FORWARD), own.get("forward")
+    own, forward = vars(network), network.forward
 
     def adapted(**_: Tensor) -> Any:
         """The function runs as the forward of the network, which it finds as it was."""
-        _restore(own, before)
-        return function(network, *unlabelled(given))  # type: ignore[misc]
+        with patch.object(network, "forward", forward):
+            return own[FORWARD](network, *unlabelled(x))
 
+    called = patch.object(network, "forward", adapted) if FORWARD in own else nullcontext()
     try:
-        if function is not None:
-            own["forward"] = adapted
-        with own.get(WIDE, nullcontext()):
-            return network(**x, **options) if isinstance(x, dict) else network(x, **options)
+        with called, own.get(WIDE, nullcontext()):
+            return network(**x) if isinstance(x, dict) else network(x)
     except AuditError:
         raise
     except Exception as error:
@@ -49,14 +48,6 @@ def call_network(network: nn.Module, x: ModelInput, **options: Any) -> Any:
             hint = "; say how it is called by --fa-forward=package.module:function"
         said = f"the network failed on {describe(x)}{hint}: {type(error).__name__}: {error}"
         raise NetworkError(said) from error
-    finally:
-        if function is not None:
-            _restore(own, before)
-
-
-def _restore(own: dict[str, Any], forward: Any) -> None:
-    own.pop("forward", None)
-    own.update({} if forward is None else {"forward": forward})
 
 
 def labelled(x: ModelInput, y: Tensor) -> dict[str, Tensor]:
@@ -198,15 +189,15 @@ class Outputs:
             return logits
         real = [own for own in tensors_in(returned) if own.is_floating_point()]
         found = [own for own in real if own.ndim == self.dims]
-        exact = [tensor for tensor in found if tensor.shape[-1] == self.classes]
-        if len(found) != 1 and len(exact) != 1:
+        fitting = [own for own in found if own.shape[-1] == self.classes] or found
+        if len(fitting) != 1:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "none"
             raise AuditError(
                 f"the network returned {type(returned).__name__} with tensors [B, …]: {shapes}; "
                 f"expected one, or one with {self.classes} columns; name the outputs by "
                 "--fa-forward=package.module:function, called with (model, x, y)"
             )
-        return exact[0] if len(found) > 1 else found[0]
+        return fitting[0]
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
