@@ -49,6 +49,11 @@ def named_parameters(network: nn.Module) -> dict[str, Tensor]:
     return {name: parameter for parameter, name in names.items()}
 
 
+def is_source(name: str) -> bool:
+    """Whether weights are computed from this parameter, as by a weight norm or spectral norm."""
+    return "parametrizations" in name or name.endswith(("_orig", "weight_g", "weight_v"))
+
+
 def unwrapped(module: nn.Module) -> nn.Module:
     """What ``torch.compile`` or a data-parallel wrapper was given; any other module as it is."""
     parallel = isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel))
@@ -128,7 +133,7 @@ def refuse_scripted(network: nn.Module) -> None:
 def redrawn(network: nn.Module, gain: float = 1.0) -> nn.Module:
     """The network re-initialised in place: nothing of its architecture is off or not finite.
 
-    What a parametrisation computes weights from, such as a spectral norm, keeps its finite values.
+    What weights are computed from, as by a spectral norm, keeps its finite values.
     """
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -139,10 +144,9 @@ def redrawn(network: nn.Module, gain: float = 1.0) -> nn.Module:
             scale = gain / math.sqrt(math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100)
             noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
             drawn = (noise * scale).to(tensor)
-            kept = "parametrizations" in name or last.endswith("_orig")
             if last in ("running_mean", "running_var"):
                 tensor.fill_(last == "running_var")
-            elif isinstance(tensor, nn.Parameter) and not kept:
+            elif isinstance(tensor, nn.Parameter) and not is_source(name):
                 tensor.copy_(drawn + (tensor.ndim < 2 and "weight" in last))
             else:
                 tensor.copy_(torch.where(torch.isfinite(tensor), tensor, drawn))
