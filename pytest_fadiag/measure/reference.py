@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -188,7 +189,7 @@ class _Differences(NamedTuple):
     along: list[tuple[Tensor, Tensor]]
     """⟨g_l, dh_l⟩ and its noise at the state that was moved, and at those that move with it."""
     responses: list[float]
-    """How much each block changes what it adds or returns, relative to the change that enters."""
+    """Those of the blocks."""
 
     @property
     def vanish(self) -> bool:
@@ -283,32 +284,26 @@ class _Trial:
         steps = (step or self.precision.step) * _norms(state.unsqueeze(0)).squeeze(0)
         epsilon = ROUNDING * torch.finfo(seen.outputs.dtype).eps / steps
         noise = epsilon * (seen.outputs * u).abs().flatten(1).sum(1)
-        along: list[tuple[Tensor, Tensor]] = []
-        responses: list[float] = []
-        entered: list[Tensor] = []
+        moves: list[Tensor] = []
 
         def watch(number: int, shown: Tensor) -> None:
-            if number < layer:
-                return
-            own, gradient = seen.states[number], seen.gradients[number]
-            shown = shown.movedim(self.stream.batch_dims[number], 0)
-            moved = shown.reshape(-1, 2, *own.shape).diff(dim=1).squeeze(1).neg()
-            size = (own.abs() * gradient.abs()).flatten(1).sum(1)
-            product = (moved * gradient).flatten(2).sum(2)
-            along.append((product / (2 * steps), noise + epsilon * size))
-            if entered:
-                answer, before = _norms(moved), entered.pop()
-                if moved.shape == before.shape:
-                    answer = torch.minimum(answer, _norms(moved - before))
-                shares = (answer / _norms(before)).nan_to_num(math.inf, math.inf)
-                responses.append(float(shares.max()))
-            entered.append(moved)
+            if number >= layer:
+                shown = shown.movedim(self.stream.batch_dims[number], 0)
+                there, back = shown.reshape(-1, 2, *seen.states[number].shape).unbind(1)
+                moves.append(there - back)
 
         shift = steps.view(one_each) * directions
         shift, x = torch.stack([shift, -shift], 1).flatten(0, 2), joined([self.x] * 2 * DIRECTIONS)
         outputs = shifted(self.network, self.stream, x, layer, shift, watch)
         outputs = outputs.reshape(DIRECTIONS, 2, len(state), -1)
         there, back = (outputs * u.flatten(1)).sum(-1).unbind(1)
+        along: list[tuple[Tensor, Tensor]] = []
+        for number, moved in enumerate(moves, layer):
+            gradient = seen.gradients[number]
+            size = (seen.states[number].abs() * gradient.abs()).flatten(1).sum(1)
+            product = (moved * gradient).flatten(2).sum(2)
+            along.append((product / (2 * steps), noise + epsilon * size))
+        responses = [_response(*pair) for pair in pairwise(moves)]
         return _Differences(layer, (there - back) / (2 * steps), noise, along, responses)
 
     def resolved(self, seen: Pass, taken: _Differences) -> bool:
@@ -371,6 +366,14 @@ def _relative(apart: Tensor, size: Tensor, noise: Tensor, tolerance: float) -> f
     resolved = torch.isfinite(size) & (size * tolerance > noise)
     few = 2 * int(resolved.sum()) < resolved.numel()
     return math.nan if few else median((apart.abs() / size)[resolved])
+
+
+def _response(entered: Tensor, left: Tensor) -> float:
+    """How much a block changes what it adds or returns, relative to the change that enters."""
+    answer = _norms(left)
+    if left.shape == entered.shape:
+        answer = torch.minimum(answer, _norms(left - entered))
+    return float((answer / _norms(entered)).nan_to_num(math.inf, math.inf).max())
 
 
 def _norms(moved: Tensor) -> Tensor:
