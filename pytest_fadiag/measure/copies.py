@@ -106,8 +106,6 @@ def working_copy(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise AuditError(f"the model is {type(model).__name__}; expected a torch.nn.Module")
     parameters = named_parameters(model).values()
-    if any(type(own).__name__ in ("DTensor", "FlatParameter") for own in parameters):
-        raise AuditError("the network is sharded over processes; audit its whole state_dict")
     dtypes = {own.dtype for own in parameters if own.is_floating_point()}
     network = copy_of(model, max([torch.float32, *dtypes], key=lambda own: torch.finfo(own).bits))
     vars(network).pop(WIDE, None)  # it is measured as it is
@@ -154,26 +152,22 @@ def redrawn(network: nn.Module, gain: float = 1.0) -> nn.Module:
 
 
 class InFloat64(TorchFunctionMode):
-    """Lets a forward that asks for less precision compute in float64, and notes what was narrow.
+    """Lets a forward that asks for less precision compute in float64.
 
     A forward that asks for a tensor's dtype is told the network's own: it goes its usual way.
     """
 
     own = torch.float32
-    narrow = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (Tensor.float, Tensor.half, Tensor.bfloat16):
             func = Tensor.double
         named = {name: _wide(value) for name, value in (kwargs or {}).items()}
-        tensors = (value for value in (*args, *named.values()) if isinstance(value, Tensor))
-        given = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
         result = func(*map(_wide, args), **named)
         if func == _DTYPE:
             return self.own if result == torch.float64 else result
         # What torch creates, or makes of whole numbers, is float32 by default.
         narrow = isinstance(result, Tensor) and result.dtype in NARROW
-        self.narrow |= bool(given & NARROW) or (narrow and bool(given))
         return result.double() if narrow else result
 
 

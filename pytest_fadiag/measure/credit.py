@@ -117,7 +117,7 @@ class Credit:
         except Exception as error:
             said = f"raised {type(error).__name__}: {error}"
             raise AuditError(f"the credit function {self.name} {said}") from error
-        if not isinstance(result, (Sequence, Tensor)) or isinstance(result, str):
+        if not isinstance(result, (list, tuple, Tensor)):
             raise self._wrong(type(result).__name__, "a list of one tensor per block output")
         return list(result)
 
@@ -137,7 +137,7 @@ class Credit:
             """The loss of each sample after something was added to h_l."""
             return task.losses(shifted(network, stream, x, layer, shift), y)
 
-        taken = passed(network, stream, x, objective, own_backward=not self.source.proof.undoes)
+        taken = passed(network, stream, x, objective)
         losses, sizes = task.losses(taken.outputs, y), errors[0].norms
         shapes = [tuple(state.shape[1:]) for state in taken.states]
         if returned is None:

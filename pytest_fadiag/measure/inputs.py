@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -113,11 +112,6 @@ def joined(parts: Sequence[ModelInput]) -> ModelInput:
 
 def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
     """The inputs and labels of each batch: of a pair, or of a dictionary with the labels in it."""
-    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
-        kind = type(batches).__name__
-        raise AuditError(
-            f"evaluation batches are {kind}; expected a list of pairs (inputs, labels)"
-        )
     for index, batch in enumerate(batches):
         named = dict(batch) if isinstance(batch, Mapping) else {}
         label = next((name for name in LABEL_NAMES if name in named), "")
@@ -134,9 +128,9 @@ def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
             x = each(dict(given) if isinstance(given, Mapping) else given, torch.as_tensor)
         except (TypeError, ValueError, RuntimeError) as error:
             raise AuditError(f"evaluation batch {index}: expected tensors ({error})") from error
-        counted = y if y.is_floating_point() or y.ndim == 1 else y[y != -100]
-        fits = y.ndim in (1, 2) and not y.is_complex() and bool(torch.isfinite(y).all())
-        if not fits or (not y.is_floating_point() and bool((counted < 0).any())):
+        fits = y.ndim in (1, 2) and bool(torch.isfinite(y).all())
+        below = (y < 0) & ((y != -100) | (y.ndim == 1))
+        if not fits or (not y.is_floating_point() and bool(below.any())):
             raise AuditError(
                 f"evaluation batch {index}: labels of shape {tuple(y.shape)} and dtype {y.dtype}; "
                 "expected class indices [B] or token ids [B, T], from 0 on, or finite values [B] "
@@ -144,10 +138,8 @@ def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
             )
         if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
             raise AuditError(f"evaluation batch {index}: {describe(x)} for {len(y)} labels")
-        # A mask may hold -inf. The sum tells at once that all is well.
         held = x.items() if isinstance(x, dict) else [("", x)]
-        real = [own for name, own in held if own.is_floating_point() and "mask" not in name]
-        if any(not math.isfinite(own.sum()) and not torch.isfinite(own).all() for own in real):
+        if any("mask" not in name and not torch.isfinite(own).all() for name, own in held):
             raise AuditError(f"evaluation batch {index}: the data holds NaN or inf; mend it")
         yield x, y
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..judge.records import Reference
 from ..judge.words import and_more, limit, sig
-from .copies import WIDE, copy_of, redrawn
+from .copies import copy_of, redrawn
 from .inputs import NetworkError, copied, joined, like, rows
 from .stream.sites import OnState, Stream
 from .types import ModelInput
@@ -133,13 +133,11 @@ def differ(one: Iterable[Tensor], other: Iterable[Tensor]) -> bool:
     return any(not float((a - b).norm()) <= SAME * float(a.norm()) for a, b in pairs)
 
 
-@dataclass(frozen=True)
-class Proof:
-    """What came of the proof: for the record, and how gradients of this network are to be taken."""
+class Proof(NamedTuple):
+    """What came of the proof."""
 
     record: Reference
     undoes: bool = True
-    """Whether own backwards are undone; where only these are the derivative, they are left."""
 
 
 def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Proof:
@@ -151,10 +149,7 @@ def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Proof:
     """
     x, wide = rows(x, slice(SAMPLES)), copy_of(network, torch.float64)
     try:
-        proof = _Trial(wide, stream, like(x, wide), FLOAT64).proof()
-        if not proof.record.problem or not vars(wide)[WIDE].narrow:
-            return proof
-        why = "parts of the forward compute in less than float64"
+        return _Trial(wide, stream, like(x, wide), FLOAT64).proof()
     except NetworkError as error:
         why = f"no float64 copy runs: {str(error).splitlines()[0]}"
     trial = _Trial(network, stream, x, FLOAT32, why)
@@ -203,16 +198,6 @@ class _Differences(NamedTuple):
         return _relative(along - self.values, size, noise, tolerance)
 
 
-class _Compared(NamedTuple):
-    """The gradients of a pass beside finite differences."""
-
-    error: float
-    """How far they lie apart; NaN where the differences resolve nothing."""
-    seen: Pass
-    differences: list[_Differences]
-    own_backward: bool
-
-
 @dataclass
 class _Trial:
     """One comparison of autograd with finite differences."""
@@ -230,39 +215,7 @@ class _Trial:
 
     def proof(self) -> Proof:
         """At these weights, else at re-initialised ones: it belongs to the architecture."""
-        tolerance, tried = self.precision.tolerance, list[_Compared]()
-        for own_backward in (False, True):
-            try:
-                tried.append(self.compared(own_backward))
-            except NetworkError:
-                if own_backward and not tried:
-                    raise
-                continue
-            if tried[-1].error <= tolerance:
-                return self.flat(tried[-1]) or self.proven(tried[-1])
-        error, seen, differences, _ = tried[0]
-        if not self.redrawn and not all(self.resolved(seen, taken) for taken in differences):
-            return self.anew().proof()
-        allowed = f"relative ({limit(tolerance)} is allowed)"
-        said = f"autograd's derivative lies {sig(error)} from finite differences, {allowed}"
-        if math.isnan(error):
-            said = "its derivative is not resolved, even at re-initialised weights"
-        return self.flat(tried[0]) or self.refused(said, error)
-
-    def seen(self, own_backward: bool) -> Pass:
-        """The gradients of ⟨u, outputs⟩ at the states."""
-        return passed(
-            self.network,
-            self.stream,
-            self.x,
-            projected,
-            own_backward=own_backward,
-            undo=self.undo,
-        )
-
-    def compared(self, own_backward: bool) -> _Compared:
-        """The largest error of a state; h_0 and h_{L//2} must be resolved, others may be."""
-        seen, tolerance = self.seen(own_backward), self.precision.tolerance
+        seen, tolerance = self.seen(), self.precision.tolerance
         differences, layers = [self.differences(seen)], range(len(seen.states))
         errors, middle = (
             [differences[0].error(layer, tolerance) for layer in layers],
@@ -271,17 +224,39 @@ class _Trial:
         if math.isnan(errors[middle]) and middle:  # what is done to h_0 does not reach it
             differences.append(self.differences(seen, middle))
             errors[middle] = differences[-1].error(middle, tolerance)
+        # h_0 and h_{L//2} must be resolved, others may be.
         undecided = math.isnan(errors[0]) or math.isnan(errors[middle])
         error = math.nan if undecided else max(own for own in errors if not math.isnan(own))
-        return _Compared(error, seen, differences, own_backward)
+        right = error <= tolerance
+        if not (right or self.redrawn or all(self.resolved(seen, taken) for taken in differences)):
+            return self.anew().proof()
+        if flat := self.flat(differences):
+            said = "is piecewise constant, as with a straight-through estimator"
+            # A plain network of the same weights is as flat: no way out.
+            return self.refused(f"{flat} {said}: no useful BP gradient", way_out="")
+        if right:
+            own = bool(self.undo.modules)
+            if own:
+                with suppress(NetworkError):
+                    own = differ(seen.gradients, self.seen(own_backward=True).gradients)
+            return Proof(self.record(self.undo.modules if own else (), error=error))
+        allowed = f"relative ({limit(tolerance)} is allowed)"
+        said = f"autograd's derivative lies {sig(error)} from finite differences, {allowed}"
+        if undecided:
+            said = "its derivative is not resolved, even at re-initialised weights"
+        return self.refused(said, error)
+
+    def seen(self, own_backward: bool = False) -> Pass:
+        """The gradients of ⟨u, outputs⟩ at the states."""
+        network, stream, undo = self.network, self.stream, self.undo
+        return passed(network, stream, self.x, projected, own_backward=own_backward, undo=undo)
 
     def differences(self, seen: Pass, layer: int = 0, step: float | None = None) -> _Differences:
         """Move h_l of every sample by a step, relative to its norm, along directions and back."""
-        state, u = seen.states[layer], drawn_like(seen.outputs, 0)
-        one_each = -1, *[1] * (state.ndim - 1)
+        state, u = seen.states[layer].flatten(1), drawn_like(seen.outputs, 0)
         directions = drawn_like(state.expand(DIRECTIONS, *state.shape), 1 + layer)
-        directions = directions / _norms(directions).view(DIRECTIONS, *one_each)
-        steps = (step or self.precision.step) * _norms(state.unsqueeze(0)).squeeze(0)
+        directions = directions / _norms(directions).unsqueeze(2)
+        steps = (step or self.precision.step) * _norms(state)
         epsilon = ROUNDING * torch.finfo(seen.outputs.dtype).eps / steps
         noise = epsilon * (seen.outputs * u).abs().flatten(1).sum(1)
         moves: list[Tensor] = []
@@ -289,20 +264,20 @@ class _Trial:
         def watch(number: int, shown: Tensor) -> None:
             if number >= layer:
                 shown = shown.movedim(self.stream.batch_dims[number], 0)
-                there, back = shown.reshape(-1, 2, *seen.states[number].shape).unbind(1)
+                there, back = shown.reshape(DIRECTIONS, 2, len(state), -1).unbind(1)
                 moves.append(there - back)
 
-        shift = steps.view(one_each) * directions
-        shift, x = torch.stack([shift, -shift], 1).flatten(0, 2), joined([self.x] * 2 * DIRECTIONS)
+        shift = steps.unsqueeze(1) * directions
+        shift = torch.stack([shift, -shift], 1).view(-1, *seen.states[layer].shape[1:])
+        x = joined([self.x] * 2 * DIRECTIONS)
         outputs = shifted(self.network, self.stream, x, layer, shift, watch)
         outputs = outputs.reshape(DIRECTIONS, 2, len(state), -1)
         there, back = (outputs * u.flatten(1)).sum(-1).unbind(1)
         along: list[tuple[Tensor, Tensor]] = []
         for number, moved in enumerate(moves, layer):
-            gradient = seen.gradients[number]
-            size = (seen.states[number].abs() * gradient.abs()).flatten(1).sum(1)
-            product = (moved * gradient).flatten(2).sum(2)
-            along.append((product / (2 * steps), noise + epsilon * size))
+            own, gradient = (kind[number].flatten(1) for kind in (seen.states, seen.gradients))
+            size = (own.abs() * gradient.abs()).sum(1)
+            along.append(((moved * gradient).sum(2) / (2 * steps), noise + epsilon * size))
         responses = [_response(*pair) for pair in pairwise(moves)]
         return _Differences(layer, (there - back) / (2 * steps), noise, along, responses)
 
@@ -316,30 +291,21 @@ class _Trial:
         """The same at re-initialised weights."""
         return replace(self, network=redrawn(copy_of(self.network)), redrawn=True)
 
-    def flat(self, compared: _Compared) -> Proof | None:
-        """A refusal where a block, or the head, answers wide steps alone, re-initialised."""
+    def flat(self, differences: list[_Differences]) -> str:
+        """The first block, or the head, that answers wide steps alone, re-initialised."""
         least, responds = self.precision.flat, self.precision.tolerance
-        if all(not own.vanish and min(own.responses) > least for own in compared.differences):
-            return None
+        if all(not taken.vanish and min(taken.responses) > least for taken in differences):
+            return ""
         trial = self if self.redrawn else self.anew()
-        seen = trial.seen(compared.own_backward)
+        seen = trial.seen()
         small, wide = trial.differences(seen), trial.differences(seen, step=WIDE_STEP)
-        answers = zip(self.stream.blocks, small.responses, wide.responses, strict=True)
-        flat = [f"block {name}" for name, near, far in answers if near <= least and far >= responds]
-        if small.vanish and bool((wide.values.abs() > 1e3 * wide.noise).any()):
-            flat.append("the head")
-        said = "is piecewise constant, as with a straight-through estimator: no useful BP gradient"
-        # A plain network of the same weights is as flat: no way out.
-        return self.refused(f"{flat[0]} {said}", way_out="") if flat else None
-
-    def proven(self, compared: _Compared) -> Proof:
-        """With whether the network's own backward gives another gradient."""
-        own = bool(self.undo.modules) and not compared.own_backward
-        if own:
-            with suppress(NetworkError):
-                own = differ(compared.seen.gradients, self.seen(own_backward=True).gradients)
-        record = self.record(self.undo.modules if own else (), error=compared.error)
-        return Proof(record, undoes=not compared.own_backward)
+        for name, near, far in zip(
+            self.stream.blocks, small.responses, wide.responses, strict=True
+        ):
+            if near <= least and far >= responds:
+                return f"block {name}"
+        head = small.vanish and bool((wide.values.abs() > 1e3 * wide.noise).any())
+        return "the head" if head else ""
 
     def refused(self, problem: str, error: float | None = None, way_out: str = WAY_OUT) -> Proof:
         """A problem with the modules that it comes from, and the way out."""
@@ -376,6 +342,6 @@ def _response(entered: Tensor, left: Tensor) -> float:
     return float((answer / _norms(entered)).nan_to_num(math.inf, math.inf).max())
 
 
-def _norms(moved: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(moved.flatten(2), dim=2)
+def _norms(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
     return norms

@@ -71,17 +71,6 @@ def test_what_cannot_be_copied_is_refused() -> None:
         working_copy({})  # type: ignore[arg-type]
 
 
-class DTensor(nn.Parameter):
-    """As a sharded parameter is called."""
-
-
-def test_a_sharded_network_is_refused() -> None:
-    net = nn.Linear(2, 2)
-    net.weight = DTensor(net.weight.data)
-    with pytest.raises(AuditError, match="the network is sharded over processes"):
-        working_copy(net)
-
-
 @pytest.mark.parametrize(
     ("dtypes", "wide"),
     [
