@@ -62,7 +62,8 @@ def make_control(
     if failed:
         raise AuditError(
             f"{and_more(failed)} cannot be re-initialised: some parameters are read elsewhere too, "
-            "or are not finite. Build a new network instead, and freeze its blocks before training"
+            "are not finite, or have a weight norm or another parametrisation. Build a new network "
+            "instead, and freeze its blocks before training"
         )
     parameters, own = named_parameters(control), inside - found.outside
     for name in own:

@@ -21,26 +21,21 @@ NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
 
 
-def children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that one holds, by name; also in plain lists and dictionaries."""
-    held: list[tuple[str, Any]] = [*module._modules.items()]
-    held += [(name, value) for name, value in vars(module).items() if not name.startswith("_")]
-    for name, value in held:
-        if isinstance(value, nn.Module):
-            yield name, value
-        elif isinstance(value, (list, tuple, Mapping)):
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            held += [(f"{name}.{key}", item) for key, item in items]
-
-
 def named_modules(network: nn.Module) -> dict[str, nn.Module]:
-    """Every module once, by its first name."""
+    """Every module once, by its first name; also those in plain lists and dictionaries."""
     found: dict[nn.Module, str] = {}
-    waiting = [("", network)]
-    for name, module in waiting:
-        if module not in found:
-            found[module] = name
-            waiting += [(f"{name}.{own}".lstrip("."), child) for own, child in children(module)]
+    waiting: list[tuple[str, Any]] = [("", network)]
+    for name, value in waiting:
+        held: Mapping[Any, Any] = {}
+        if isinstance(value, (list, tuple)):
+            held = dict(enumerate(value))
+        elif isinstance(value, Mapping):
+            held = value
+        elif isinstance(value, nn.Module) and value not in found:
+            found[value] = name
+            own = {key: other for key, other in vars(value).items() if not key.startswith("_")}
+            held = {**value._modules, **own}
+        waiting += [(f"{name}.{key}".lstrip("."), other) for key, other in held.items()]
     return {name: module for module, name in found.items()}
 
 
@@ -52,6 +47,11 @@ def named_parameters(network: nn.Module) -> dict[str, Tensor]:
             if parameter is not None:
                 names.setdefault(parameter, f"{name}.{own}".lstrip("."))
     return {name: parameter for parameter, name in names.items()}
+
+
+def is_source(name: str) -> bool:
+    """Whether weights are computed from this parameter, as by a weight norm or spectral norm."""
+    return "parametrizations" in name or name.endswith(("_orig", "weight_g", "weight_v"))
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -106,8 +106,6 @@ def working_copy(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise AuditError(f"the model is {type(model).__name__}; expected a torch.nn.Module")
     parameters = named_parameters(model).values()
-    if any(type(own).__name__ in ("DTensor", "FlatParameter") for own in parameters):
-        raise AuditError("the network is sharded over processes; audit its whole state_dict")
     dtypes = {own.dtype for own in parameters if own.is_floating_point()}
     network = copy_of(model, max([torch.float32, *dtypes], key=lambda own: torch.finfo(own).bits))
     vars(network).pop(WIDE, None)  # it is measured as it is
@@ -130,12 +128,12 @@ def refuse_scripted(network: nn.Module) -> None:
             )
 
 
-def redrawn(network: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
+def redrawn(network: nn.Module, gain: float = 1.0) -> nn.Module:
     """The network re-initialised in place: nothing of its architecture is off or not finite.
 
-    What a parametrisation computes weights from, such as a spectral norm, keeps its finite values.
+    What weights are computed from, as by a spectral norm, keeps its finite values.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, tensor in (*named_parameters(network).items(), *network.named_buffers()):
             if not tensor.is_floating_point():
@@ -144,10 +142,9 @@ def redrawn(network: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
             scale = gain / math.sqrt(math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100)
             noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
             drawn = (noise * scale).to(tensor)
-            kept = "parametrizations" in name or last.endswith("_orig")
             if last in ("running_mean", "running_var"):
                 tensor.fill_(last == "running_var")
-            elif isinstance(tensor, nn.Parameter) and not kept:
+            elif isinstance(tensor, nn.Parameter) and not is_source(name):
                 tensor.copy_(drawn + (tensor.ndim < 2 and "weight" in last))
             else:
                 tensor.copy_(torch.where(torch.isfinite(tensor), tensor, drawn))
@@ -155,26 +152,22 @@ def redrawn(network: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
 
 
 class InFloat64(TorchFunctionMode):
-    """Lets a forward that asks for less precision compute in float64, and notes what was narrow.
+    """Lets a forward that asks for less precision compute in float64.
 
     A forward that asks for a tensor's dtype is told the network's own: it goes its usual way.
     """
 
     own = torch.float32
-    narrow = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (Tensor.float, Tensor.half, Tensor.bfloat16):
             func = Tensor.double
         named = {name: _wide(value) for name, value in (kwargs or {}).items()}
-        tensors = (value for value in (*args, *named.values()) if isinstance(value, Tensor))
-        given = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
         result = func(*map(_wide, args), **named)
         if func == _DTYPE:
             return self.own if result == torch.float64 else result
         # What torch creates, or makes of whole numbers, is float32 by default.
         narrow = isinstance(result, Tensor) and result.dtype in NARROW
-        self.narrow |= bool(given & NARROW) or (narrow and bool(given))
         return result.double() if narrow else result
 
 

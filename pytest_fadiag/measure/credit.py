@@ -85,7 +85,7 @@ class Credit:
 
     def update(self, batch: Batch) -> None:
         """Measure an evaluation batch, at most ``batch_size`` samples at once."""
-        if self.problem or not batch.evaluation:
+        if self.problem:
             return
         try:
             function, size = self.credit.function, self.source.batch_size
@@ -117,7 +117,7 @@ class Credit:
         except Exception as error:
             said = f"raised {type(error).__name__}: {error}"
             raise AuditError(f"the credit function {self.name} {said}") from error
-        if not isinstance(result, (Sequence, Tensor)) or isinstance(result, str):
+        if not isinstance(result, (list, tuple, Tensor)):
             raise self._wrong(type(result).__name__, "a list of one tensor per block output")
         return list(result)
 
@@ -137,16 +137,14 @@ class Credit:
             """The loss of each sample after something was added to h_l."""
             return task.losses(shifted(network, stream, x, layer, shift), y)
 
-        taken = passed(network, stream, x, objective, own_backward=not self.source.proof.undoes)
+        taken = passed(network, stream, x, objective)
         losses, sizes = task.losses(taken.outputs, y), errors[0].norms
         shapes = [tuple(state.shape[1:]) for state in taken.states]
         if returned is None:
             credits = self._found(given, errors[0].whole, shapes)
         else:
             credits = self._checked(returned, shapes, part)
-        for layer, credit in enumerate(credits):
-            if credit is None:
-                continue
+        for layer, credit in credits.items():
             a, g = (own.to(sizes).flatten(1) for own in (credit, taken.gradients[layer]))
             if broken := int((torch.isfinite(g).all(1) & ~torch.isfinite(a).all(1)).sum()):
                 raise AuditError(
@@ -160,8 +158,8 @@ class Credit:
 
     def _found(
         self, x: ModelInput, e: Tensor, shapes: Sequence[tuple[int, ...]]
-    ) -> Sequence[Tensor | None]:
-        """The credit at h_0 … h_L by the checkpoint's Bs or by the network's own backward."""
+    ) -> dict[int, Tensor]:
+        """The credit by layer, from the checkpoint's Bs or the network's own backward."""
         Bs = self.credit.checkpoint.get("Bs")
         feedback = [B for B in Bs if isinstance(B, Tensor)] if isinstance(Bs, (list, tuple)) else []
         written = self._written(e)
@@ -169,7 +167,7 @@ class Credit:
         wanted = [(*own[len(sizes) - 1 :], sizes[-1]) for own in shapes[1:]]
         if got == wanted:
             self.name = "the checkpoint's Bs (e B_lᵀ at h_{l+1})"
-            return [None, *(written @ B.to(e).T for B in feedback)]
+            return {layer: written @ B.to(e).T for layer, B in enumerate(feedback, 1)}
         if not self.source.proof.record.own_backward:
             self.absent = True
             held = f"Bs of the shapes {got}, not {wanted}" if got else "no Bs"
@@ -187,8 +185,8 @@ class Credit:
         written = self.source.task.written_error(e)
         return written.unsqueeze(1) if written.ndim == 1 else written
 
-    def _own(self, network: nn.Module, x: ModelInput, e: Tensor) -> Sequence[Tensor | None]:
-        """What the own backward of a network brings to h_0 … h_L."""
+    def _own(self, network: nn.Module, x: ModelInput, e: Tensor) -> dict[int, Tensor]:
+        """What the own backward of a network brings to each state."""
 
         def objective(outputs: Tensor) -> Tensor:
             for module in network.modules():
@@ -202,41 +200,38 @@ class Credit:
             seen = passed(network, self.source.stream, traced, objective, own_backward=True)
         except NetworkError as failure:
             raise AuditError(f"the network's own backward fails ({failure}); {WAYS}") from failure
-        visible = not seen.handed_on or any(own.requires_grad for own in tensors_of(traced))
-        return [*seen.gradients] if visible else [None, *seen.gradients[1:]]
+        hidden = seen.handed_on and not any(own.requires_grad for own in tensors_of(traced))
+        first = 1 if hidden else 0
+        return dict(enumerate(seen.gradients[first:], first))
 
     def _refuse_drawn(self, rebuild: Callable[[], nn.Module], x: ModelInput, e: Tensor) -> None:
         """An error where two builds have different feedback: it was drawn and not loaded."""
-        built, brought = [], []
+        brought = []
         for seed in (0, 1):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                built.append(working_copy(rebuild()).to(self.source.device))
-            brought.append(self._own(built[-1], x, e))
+                network = working_copy(rebuild()).to(self.source.device)
+            brought.append(self._own(network, x, e).values())
         if differ(*brought):
-            known, named = set(built[0].state_dict()), list[str]()
-            for name, module in built[0].named_modules():
+            left: list[str] = []
+            for name, module in network.named_modules():
                 own = [key for key, value in vars(module).items() if isinstance(value, Tensor)]
-                named += [
-                    f"{name}.{key}".lstrip(".") for key in own if f"{name}.{key}" not in known
-                ]
+                left += [f"{name}.{key}".lstrip(".") for key in own]
             raise AuditError(
                 "the feedback of the network's own backward differs from one build to the next, so "
-                f"it is not what trained this checkpoint (tensors outside it: {and_more(named)}); "
+                f"it is not what trained this checkpoint (tensors outside it: {and_more(left)}); "
                 "save the feedback with the checkpoint and load it"
             )
 
     def _checked(
         self, returned: list[Any], shapes: Sequence[tuple[int, ...]], part: slice
-    ) -> Sequence[Tensor | None]:
-        """The function's credit at h_0 … h_L of some samples of a batch, samples first."""
-        depth, credits = len(shapes) - 1, list[Tensor | None]()
+    ) -> dict[int, Tensor]:
+        """The function's credit of some samples of a batch by layer, samples first."""
+        depth, credits = len(shapes) - 1, dict[int, Tensor]()
         if len(returned) not in (depth, depth + 1):
             expected = f"one per block output, h_1 … h_{depth}, or one more with that of h_0 first"
             raise self._wrong(plural(len(returned), "tensor"), expected)
-        if len(returned) == depth:
-            credits.append(None)
-        for layer, credit in enumerate(returned, len(credits)):
+        for layer, credit in enumerate(returned, len(shapes) - len(returned)):
             dim, shape = self.source.stream.batch_dims[layer], shapes[layer]
             expected = f"real numbers of shape {(*shape[:dim], BATCH, *shape[dim:])}"
             got = type(credit).__name__
@@ -246,7 +241,7 @@ class Credit:
             if got != expected:
                 written = "the credit of a block belongs to the state that it writes"
                 raise self._wrong(f"{got} for h_{layer}", f"{expected}: {written}")
-            credits.append(credit.detach().movedim(dim, 0)[part])
+            credits[layer] = credit.detach().movedim(dim, 0)[part]
         return credits
 
     def compute(self) -> dict[str, Any]:
@@ -339,10 +334,10 @@ class SignedPermutations:
     rows is a fresh matrix.
     """
 
-    def __init__(self, features: int, seed: int, device: torch.device, draws: int = DRAWS) -> None:
+    def __init__(self, features: int, seed: int, device: torch.device) -> None:
         generator = torch.Generator().manual_seed(seed)
-        order = [torch.randperm(features, generator=generator) for _ in range(draws)]
-        signs = 2 * torch.randint(0, 2, (draws, features), generator=generator) - 1
+        order = [torch.randperm(features, generator=generator) for _ in range(DRAWS)]
+        signs = 2 * torch.randint(0, 2, (DRAWS, features), generator=generator) - 1
         self.order, self.signs = torch.stack(order).to(device), signs.to(device, torch.float32)
 
     def cosines(self, credit: Tensor, gradient: Tensor) -> Tensor:
@@ -351,7 +346,7 @@ class SignedPermutations:
         Both are ``[N, tokens, features]``, unit vectors of each sample as a whole, whose norm no
         permutation changes. For the width of a null float32 will do.
         """
-        (draws, features), a, g = self.order.shape, credit.float(), gradient.float()
+        features, a, g = credit.shape[2], credit.float(), gradient.float()
         if credit.shape[1] == 1:
             a, g = a[:, 0].T.contiguous(), g[:, 0].T.contiguous()
             both = torch.cat([a, -a])
@@ -359,9 +354,9 @@ class SignedPermutations:
             return torch.stack([(both[own] * g).sum(0) for own in signed])
         # Summed over tokens, ⟨a P, g⟩ needs of both only the products of their features.
         places = (self.order * features + torch.arange(features, device=a.device)).flatten()
-        parts, at_once = [], max(1, CHUNK // (max(draws, features) * features))
+        parts, at_once = [], max(1, CHUNK // (max(DRAWS, features) * features))
         for start in range(0, max(1, len(a)), at_once):
             part = slice(start, start + at_once)
             products = (a[part].transpose(1, 2) @ g[part]).flatten(1)
-            parts.append((products[:, places].view(-1, draws, features) * self.signs).sum(2).T)
+            parts.append((products[:, places].view(-1, DRAWS, features) * self.signs).sum(2).T)
         return torch.cat(parts, 1)

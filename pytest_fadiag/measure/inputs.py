@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -26,21 +26,19 @@ class NetworkError(AuditError):
     """The network's own code failed, in its forward or in its backward."""
 
 
-def call_network(network: nn.Module, x: ModelInput, **options: Any) -> Any:
+def call_network(network: nn.Module, x: ModelInput) -> Any:
     """What a network returns for some samples, a float64 copy in float64 throughout."""
-    own, given = vars(network), x
-    function, before = own.get(FORWARD), own.get("forward")
+    own, forward = vars(network), network.forward
 
     def adapted(**_: Tensor) -> Any:
         """The function runs as the forward of the network, which it finds as it was."""
-        _restore(own, before)
-        return function(network, *unlabelled(given))  # type: ignore[misc]
+        with patch.object(network, "forward", forward):
+            return own[FORWARD](network, *unlabelled(x))
 
+    called = patch.object(network, "forward", adapted) if FORWARD in own else nullcontext()
     try:
-        if function is not None:
-            own["forward"] = adapted
-        with own.get(WIDE, nullcontext()):
-            return network(**x, **options) if isinstance(x, dict) else network(x, **options)
+        with called, own.get(WIDE, nullcontext()):
+            return network(**x) if isinstance(x, dict) else network(x)
     except AuditError:
         raise
     except Exception as error:
@@ -49,14 +47,6 @@ def call_network(network: nn.Module, x: ModelInput, **options: Any) -> Any:
             hint = "; say how it is called by --fa-forward=package.module:function"
         said = f"the network failed on {describe(x)}{hint}: {type(error).__name__}: {error}"
         raise NetworkError(said) from error
-    finally:
-        if function is not None:
-            _restore(own, before)
-
-
-def _restore(own: dict[str, Any], forward: Any) -> None:
-    own.pop("forward", None)
-    own.update({} if forward is None else {"forward": forward})
 
 
 def labelled(x: ModelInput, y: Tensor) -> dict[str, Tensor]:
@@ -122,11 +112,6 @@ def joined(parts: Sequence[ModelInput]) -> ModelInput:
 
 def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
     """The inputs and labels of each batch: of a pair, or of a dictionary with the labels in it."""
-    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
-        kind = type(batches).__name__
-        raise AuditError(
-            f"evaluation batches are {kind}; expected a list of pairs (inputs, labels)"
-        )
     for index, batch in enumerate(batches):
         named = dict(batch) if isinstance(batch, Mapping) else {}
         label = next((name for name in LABEL_NAMES if name in named), "")
@@ -143,9 +128,9 @@ def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
             x = each(dict(given) if isinstance(given, Mapping) else given, torch.as_tensor)
         except (TypeError, ValueError, RuntimeError) as error:
             raise AuditError(f"evaluation batch {index}: expected tensors ({error})") from error
-        counted = y if y.is_floating_point() or y.ndim == 1 else y[y != -100]
-        fits = y.ndim in (1, 2) and not y.is_complex() and bool(torch.isfinite(y).all())
-        if not fits or (not y.is_floating_point() and bool((counted < 0).any())):
+        fits = y.ndim in (1, 2) and bool(torch.isfinite(y).all())
+        below = (y < 0) & ((y != -100) | (y.ndim == 1))
+        if not fits or (not y.is_floating_point() and bool(below.any())):
             raise AuditError(
                 f"evaluation batch {index}: labels of shape {tuple(y.shape)} and dtype {y.dtype}; "
                 "expected class indices [B] or token ids [B, T], from 0 on, or finite values [B] "
@@ -153,10 +138,8 @@ def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
             )
         if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
             raise AuditError(f"evaluation batch {index}: {describe(x)} for {len(y)} labels")
-        # A mask may hold -inf. The sum tells at once that all is well.
         held = x.items() if isinstance(x, dict) else [("", x)]
-        real = [own for name, own in held if own.is_floating_point() and "mask" not in name]
-        if any(not math.isfinite(own.sum()) and not torch.isfinite(own).all() for own in real):
+        if any("mask" not in name and not torch.isfinite(own).all() for name, own in held):
             raise AuditError(f"evaluation batch {index}: the data holds NaN or inf; mend it")
         yield x, y
 
@@ -198,15 +181,15 @@ class Outputs:
             return logits
         real = [own for own in tensors_in(returned) if own.is_floating_point()]
         found = [own for own in real if own.ndim == self.dims]
-        exact = [tensor for tensor in found if tensor.shape[-1] == self.classes]
-        if len(found) != 1 and len(exact) != 1:
+        fitting = [own for own in found if own.shape[-1] == self.classes] or found
+        if len(fitting) != 1:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "none"
             raise AuditError(
                 f"the network returned {type(returned).__name__} with tensors [B, …]: {shapes}; "
                 f"expected one, or one with {self.classes} columns; name the outputs by "
                 "--fa-forward=package.module:function, called with (model, x, y)"
             )
-        return exact[0] if len(found) > 1 else found[0]
+        return fitting[0]
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:

@@ -14,7 +14,7 @@ from ..judge.words import plural
 from .copies import copy_of, redrawn
 from .inputs import copied, largest_difference
 from .redraw import modules_of_blocks
-from .reference import drawn_like, passed, shifted
+from .reference import drawn_like, passed, projected, shifted
 from .types import ModelInput
 from .vectors import wide_dtype
 
@@ -28,12 +28,12 @@ UNCHANGED = 1e-6
 REORDERED = 1e-3
 """The same where sums are taken in another order."""
 
-_NORMS: dict[type[nn.Module], int] = {
-    **dict.fromkeys((nn.BatchNorm1d, nn.InstanceNorm1d), 2),
-    **dict.fromkeys((nn.BatchNorm2d, nn.InstanceNorm2d), 3),
-    **dict.fromkeys((nn.BatchNorm3d, nn.InstanceNorm3d), 4),
+_NORMS: dict[int, tuple[type[nn.Module], ...]] = {
+    2: (nn.BatchNorm1d, nn.InstanceNorm1d),
+    3: (nn.BatchNorm2d, nn.InstanceNorm2d),
+    4: (nn.BatchNorm3d, nn.InstanceNorm3d),
 }
-"""How many dimensions one sample has for each."""
+"""By the number of dimensions of one sample; other norms take any."""
 
 
 class Layout:
@@ -44,33 +44,33 @@ class Layout:
     """
 
     def __init__(self, network: nn.Module, own: frozenset[str]) -> None:
-        self.first, self.last = dict[tuple[int, int], int](), dict[int, int]()
-        """Evidence by size, of the first dimension also by how many there are: 2 weak, 3 strong."""
+        self.first, self.last = set[tuple[int, int, int]](), set[tuple[int, int]]()
+        """Evidence: the size of the dimension and the strength, of the first after how many
+        dimensions there are.
+        """
         for module, _ in modules_of_blocks(network, own):
             if isinstance(module, nn.modules.conv._ConvNd):
-                strength = 3 if max(module.kernel_size) > 1 else 2
-                for size in (module.in_channels, module.out_channels):
-                    key = 1 + len(module.kernel_size), size
-                    self.first[key] = max(strength, self.first.get(key, 0))
-            elif isinstance(module, (nn.modules.batchnorm._NormBase, nn.GroupNorm)):
-                size = (
-                    module.num_channels if isinstance(module, nn.GroupNorm) else module.num_features
-                )
-                dims = [number for kind, number in _NORMS.items() if isinstance(module, kind)]
-                self.first |= {(number, size): 3 for number in dims or (2, 3, 4)}
+                dims, strength = 1 + len(module.kernel_size), 2 + (max(module.kernel_size) > 1)
+                sizes = module.in_channels, module.out_channels
+                self.first |= {(dims, size, strength) for size in sizes}
+            elif isinstance(module, nn.GroupNorm):
+                self.first |= {(dims, module.num_channels, 3) for dims in _NORMS}
+            elif isinstance(module, nn.modules.batchnorm._NormBase):
+                taken = [dims for dims, kinds in _NORMS.items() if isinstance(module, kinds)]
+                self.first |= {(dims, module.num_features, 3) for dims in taken or _NORMS}
             elif isinstance(module, nn.Linear):
-                for size in (module.in_features, module.out_features):
-                    self.last.setdefault(size, 2)
+                self.last |= {(module.in_features, 2), (module.out_features, 2)}
             else:  # LayerNorm, or a norm of the authors' own: one number for each feature
                 vectors = [own for own in module._parameters.values() if own is not None]
-                self.last |= {len(vector): 3 for vector in vectors if vector.ndim == 1}
+                self.last |= {(len(vector), 3) for vector in vectors if vector.ndim == 1}
 
     def is_map(self, shape: Sequence[int]) -> bool:
         """Whether the first dimension of one sample's state counts its features, as in a map."""
         if len(shape) < 2:
             return False
-        elsewhere = int(any(size == shape[0] for _, size in self.first))
-        first, last = self.first.get((len(shape), shape[0]), elsewhere), self.last.get(shape[-1], 0)
+        fitting = [(dims, strength) for dims, size, strength in self.first if size == shape[0]]
+        first = max((own if dims == len(shape) else 1 for dims, own in fitting), default=0)
+        last = max((own for size, own in self.last if size == shape[-1]), default=0)
         if first == last > 0:
             raise AuditError(
                 f"the features of a state of shape {list(shape)} cannot be told from its tokens: "
@@ -104,7 +104,7 @@ class Pooling:
     def __init__(self, network: nn.Module, stream: Stream, x: ModelInput) -> None:
         self.layout = Layout(network, frozenset().union(*stream.own))
         copy = redrawn(copy_of(network))
-        taken = passed(copy, stream, x, lambda outputs: (outputs * drawn_like(outputs, 0)).sum())
+        taken = passed(copy, stream, x, projected)
         first, last = taken.states[0], taken.states[-1]
 
         def matters(shift: Tensor, tolerance: float) -> bool:
@@ -121,15 +121,10 @@ class Pooling:
             # Tokens that a maximum passes over have no gradient, and count all the same.
             noise = last.abs().amax() * drawn_like(last, 1)
             beyond = matters(noise * ~by_sample.unsqueeze(2), UNCHANGED)
-            if uneven and not beyond:
+            if uneven != beyond or not bool(read.any()):
                 raise AuditError(
-                    "the head reads different tokens of different samples, as in padded sequences: "
-                    "linear probes need the same tokens of all samples"
-                )
-            if (beyond and not uneven) or not bool(read.any()):
-                raise AuditError(
-                    "which tokens of h_L the head reads cannot be told: outputs depend on tokens "
-                    "that the gradient does not reach"
+                    "the head reads different tokens of different samples, as in padded sequences, "
+                    "or tokens that no gradient reaches: linear probes need the same of all samples"
                 )
             self.tokens, self.of = None if bool(read.all()) else read.nonzero().flatten(), len(read)
         self.places = False
@@ -183,11 +178,11 @@ class EachToken:
     words = ""
 
     def __init__(self, network: nn.Module, stream: Stream, x: ModelInput) -> None:
-        shapes = list[torch.Size]()
-        dims, seen = (
-            stream.batch_dims,
-            lambda layer, h: shapes.append(h.movedim(dims[layer], 0).shape),
-        )
+        shapes: list[torch.Size] = []
+
+        def seen(layer: int, state: Tensor) -> None:
+            shapes.append(state.movedim(stream.batch_dims[layer], 0).shape)
+
         outputs = stream.run(network, copied(x), seen)
         if not all(stream.tokens) or any(own[:2] != outputs.shape[:2] for own in shapes):
             raise AuditError(

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize, remove_spectral_norm, remove_weight_norm
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
-from .copies import copy_of, named_modules, named_parameters, quiet
+from .copies import copy_of, is_source, named_modules, named_parameters, quiet
 from .types import ModelInput
 
 if TYPE_CHECKING:
@@ -42,20 +39,13 @@ def modules_of_blocks(network: nn.Module, own: frozenset[str]) -> list[tuple[nn.
     without parameters goes with the module around it.
     """
     names = {parameter: name for name, parameter in named_parameters(network).items()}
-    modules, around = named_modules(network), dict[str, set[str]]()
-    held: dict[str, set[str]] = {name: set() for name in modules}
+    modules, held, inside = named_modules(network), dict[str, set[str]](), set[nn.Module]()
     for name, module in modules.items():
-        parts = name.split(".") if name else []
-        around[name] = {".".join(parts[:end]) for end in range(len(parts) + 1)}
-        for outer in held.keys() & around[name]:
-            held[outer] |= {names[one] for one in module._parameters.values() if one is not None}
-    belonging = {name for name in modules if held[name] and held[name] <= own}
-    inner_first = sorted(modules, key=lambda name: -len(around[name]))
-    return [
-        (modules[name], held[name])
-        for name in inner_first
-        if name in belonging or (not held[name] and belonging & around[name])
-    ]
+        held[name] = {names[parameter] for parameter in named_parameters(module).values()}
+        if held[name] and held[name] <= own:
+            inside.update(named_modules(module).values())
+    inner_first = sorted(modules, key=lambda name: name.count(".") + bool(name), reverse=True)
+    return [(modules[name], held[name]) for name in inner_first if modules[name] in inside]
 
 
 def reinitialise(
@@ -65,7 +55,8 @@ def reinitialise(
 
     ``blocks`` are the names of the parameters that each reads. ``reset_parameters`` of their
     modules decides, inner modules first, so a block has the last word on its layers. Other
-    parameters are drawn with their own mean and spread. What is read ``outside`` too stays.
+    parameters are drawn with their own mean and spread. What is read ``outside`` too stays, and
+    so does what weights are computed from.
     """
     parameters, own = named_parameters(network), frozenset().union(*blocks) - outside
     with quiet(network):
@@ -74,7 +65,7 @@ def reinitialise(
         for name in sorted(own - drawn):
             tensor = parameters[name]
             finite = tensor[torch.isfinite(tensor)].cpu().double()
-            if tensor.is_floating_point() and len(finite):
+            if tensor.is_floating_point() and len(finite) and not is_source(name):
                 noise = torch.randn(tensor.shape, dtype=torch.float64)
                 tensor.copy_(finite.mean() + noise * finite.std(correction=0))
                 drawn.add(name)
@@ -105,43 +96,12 @@ def _reset(network: nn.Module, own: frozenset[str]) -> set[str]:
     return drawn
 
 
-def plain_copy(
-    network: nn.Module, stream: Stream
-) -> tuple[nn.Module, list[frozenset[str]], frozenset[str]]:
-    """A copy in which no weight is computed from others, as by weight norm.
-
-    With it the parameters of each block and those read outside, by their names in the copy.
-    """
-    copy, renamed = copy_of(network), dict[str, str]()
-    parameters = named_parameters(copy)
-    for name, module in named_modules(copy).items():
-        before = f"{name}." if name else ""
-        for hook in list(module._forward_pre_hooks.values()):
-            if isinstance(hook, (WeightNorm, SpectralNorm)):
-                weight_norm = isinstance(hook, WeightNorm)
-                (remove_weight_norm if weight_norm else remove_spectral_norm)(module, hook.name)
-                weight = before + hook.name
-                renamed |= {weight + end: weight for end in ("_g", "_v", "_orig")}
-        if parametrize.is_parametrized(module):
-            chains: Any = module.parametrizations
-            weights = {own: getattr(module, own).detach() for own in chains}
-            # remove_parametrizations would change a class that the network shares with its copy.
-            del module.parametrizations
-            module.__class__ = type(module).__bases__[0]
-            for own, value in weights.items():
-                module.register_parameter(own, nn.Parameter(value, requires_grad=False))
-                inner = f"{before}parametrizations.{own}."
-                renamed |= {one: before + own for one in parameters if one.startswith(inner)}
-    blocks = [frozenset(renamed.get(own, own) for own in block) for block in stream.parameters]
-    return copy, blocks, frozenset(renamed.get(own, own) for own in stream.outside)
-
-
 def redrawn_blocks(
     network: nn.Module, stream: Stream, seed: int
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """A copy with every block re-initialised, and the names of the blocks that cannot be."""
-    copy, blocks, outside = plain_copy(network, stream)
-    failed = reinitialise(copy, blocks, outside, seed)
+    copy = copy_of(network)
+    failed = reinitialise(copy, stream.parameters, stream.outside, seed)
     return copy, tuple(stream.blocks[number] for number in failed)
 
 
@@ -177,24 +137,26 @@ def as_initialised(network: nn.Module, stream: Stream) -> tuple[int, ...]:
     Only what ``reset_parameters`` draws can be compared. Constants such as those of a norm must
     be what they begin as, weights must have the distribution of new ones and, where it is
     bounded, their range. An unbounded distribution hardly changes where weights move by a third,
-    so a block in which nothing else is drawn is never among these.
+    so a block in which nothing else is drawn is never among these, nor one with a weight norm.
     """
-    copy, blocks, outside = plain_copy(network, stream)
-    own = _values(copy)
-    draws: list[dict[str, NDArray[Any]]] = []
+    copy, own = copy_of(network), frozenset().union(*stream.own)
+    draws = [_values(copy)]
     with quiet(copy):
         for seed in SEEDS:
             torch.manual_seed(seed)
-            drawn = _reset(copy, frozenset().union(*blocks) - outside)
-            draws.append({name: values for name, values in _values(copy).items() if name in drawn})
+            drawn = _reset(copy, own)
+            draws.append(_values(copy))
     found = []
-    for block, names in enumerate(blocks):
-        both = names.intersection(*draws)
-        fresh = {name: numpy.concatenate([draw[name] for draw in draws]) for name in both}
+    for block, names in enumerate(stream.parameters):
+        if any(map(is_source, names)):
+            continue
+        fresh = {
+            name: numpy.concatenate([own[name] for own in draws[1:]]) for name in names & drawn
+        }
         varying = [values for values in fresh.values() if numpy.ptp(values)]
         telling = any(len(values) >= 2 * FEW and _bounded(values) for values in varying)
         told = varying and (telling or len(varying) < len(fresh))
-        if told and all(_alike(own[name], values) for name, values in fresh.items()):
+        if told and all(_alike(draws[0][name], values) for name, values in fresh.items()):
             found.append(block)
     return tuple(found)
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..judge.errors import AuditError
 from ..judge.records import Reference
 from ..judge.words import and_more, limit, sig
-from .copies import WIDE, copy_of, redrawn
+from .copies import copy_of, redrawn
 from .inputs import NetworkError, copied, joined, like, rows
 from .stream.sites import OnState, Stream
 from .types import ModelInput
-from .undo import Departures, passing_on, undone
+from .undo import Undo, handing_on, undone
 from .vectors import median
 
 SAMPLES, DIRECTIONS = 8, 4
@@ -31,8 +31,7 @@ WIDE_STEP = 0.5
 WAY_OUT = "audit a plain network with the same weights by --fa-model=package.module:factory"
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(NamedTuple):
     """Samples that went through a network and back: outputs, h_l, gradients, samples first."""
 
     outputs: Tensor
@@ -51,7 +50,7 @@ def passed(
     own_backward: bool = False,
     first: int = 0,
     watch: OnState | None = None,
-    departures: Departures | None = None,
+    undo: Undo | None = None,
 ) -> Pass:
     """The states, and at each from ``first`` on the gradient of ``objective(outputs)``.
 
@@ -59,24 +58,28 @@ def passed(
     only hands a state on, its credit for the block before it is what it gives back: taken there.
     """
     states: list[Tensor] = []
+    credited: list[Tensor] = []
+    given: dict[Tensor, Tensor] = {}
 
     def on_state(layer: int, state: Tensor) -> None:
+        own = state
         if layer >= first:
             if not state.requires_grad:
                 state.requires_grad_()  # h_0, where the graph begins, or one that is detached
-            state.retain_grad()  # what arrives there after all hooks
+            while own in given and given[own].requires_grad:
+                own = given[own]
+            own.retain_grad()  # what arrives there after all hooks
         states.append(state)
+        credited.append(own)
         if watch is not None:
             watch(layer, state)
 
-    how: Any = passing_on() if own_backward else undone(network, departures)
     with torch.enable_grad():
-        with how as handed:
+        with handing_on(given) if own_backward else undone(undo or Undo(network)):
             outputs = stream.run(network, copied(x), on_state)
         carried = objective(outputs)
-    held = [_held(state, handed or ()) for state in states]
-    for state in states:
-        state.grad = None  # of a forward that differentiates by itself, as by an energy
+    for own in credited:
+        own.grad = None  # of a forward that differentiates by itself, as by an energy
     if carried.requires_grad:
         try:
             # Reentrant checkpoints refuse torch.autograd.grad; only the first state is a leaf.
@@ -84,31 +87,13 @@ def passed(
         except Exception as error:
             said = f"the network's backward failed: {type(error).__name__}: {error}"
             raise NetworkError(said) from error
-    pairs = list(zip(states, stream.batch_dims, strict=True))
-    arrived = [next(iter(own), state.grad) for own, state in zip(held, states, strict=True)]
-    made = [
-        torch.zeros_like(state) if own is None else own
-        for own, state in zip(arrived, states, strict=True)
-    ]
-    return Pass(
-        outputs.detach(),
-        [state.detach().movedim(dim, 0) for state, dim in pairs],
-        [own.detach().movedim(dim, 0) for own, (_, dim) in zip(made, pairs, strict=True)],
-        bool(handed),
-    )
 
+    def samples_first(tensors: list[Tensor]) -> list[Tensor]:
+        pairs = zip(tensors, stream.batch_dims, strict=True)
+        return [tensor.detach().movedim(dim, 0) for tensor, dim in pairs]
 
-def _held(state: Tensor, handed: Sequence[Any]) -> list[Tensor | None]:
-    """Where what arrives before the functions that handed a state on will be; empty if none did."""
-    node, output, held = cast(Any, state.grad_fn), 0, list[Tensor | None]()
-    while node is not None and any(node is one for one in handed):
-        ((node, output),) = [
-            (function, index) for function, index in node.next_functions if function
-        ]
-    if node is not state.grad_fn:
-        held.append(None)
-        node.register_prehook(lambda gradients: held.insert(0, gradients[output]))
-    return held
+    gradients = [torch.zeros_like(own) if own.grad is None else own.grad for own in credited]
+    return Pass(outputs.detach(), samples_first(states), samples_first(gradients), bool(given))
 
 
 @torch.no_grad()
@@ -137,19 +122,22 @@ def drawn_like(tensor: Tensor, seed: int) -> Tensor:
     return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor)
 
 
-def differ(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> bool:
-    """Whether the gradients of two passes are not the same, wherever both have one."""
-    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
+def projected(outputs: Tensor) -> Tensor:
+    """⟨u, outputs⟩ with one random u per sample."""
+    return (outputs * drawn_like(outputs, 0)).sum()
+
+
+def differ(one: Iterable[Tensor], other: Iterable[Tensor]) -> bool:
+    """Whether the gradients of two passes are not the same."""
+    pairs = zip(one, other, strict=True)
     return any(not float((a - b).norm()) <= SAME * float(a.norm()) for a, b in pairs)
 
 
-@dataclass(frozen=True)
-class Proof:
-    """What came of the proof: for the record, and how gradients of this network are to be taken."""
+class Proof(NamedTuple):
+    """What came of the proof."""
 
     record: Reference
     undoes: bool = True
-    """Whether own backwards are undone; where only these are the derivative, they are left."""
 
 
 def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Proof:
@@ -161,17 +149,14 @@ def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Proof:
     """
     x, wide = rows(x, slice(SAMPLES)), copy_of(network, torch.float64)
     try:
-        proof = _Trial(wide, stream, like(x, wide), FLOAT64).proof()
-        if not proof.record.problem or not vars(wide)[WIDE].narrow:
-            return proof
-        why = "parts of the forward compute in less than float64"
+        return _Trial(wide, stream, like(x, wide), FLOAT64).proof()
     except NetworkError as error:
         why = f"no float64 copy runs: {str(error).splitlines()[0]}"
     trial = _Trial(network, stream, x, FLOAT32, why)
     try:
         return trial.proof()
     except NetworkError as error:
-        return trial.told(str(error).splitlines()[0])
+        return trial.refused(str(error).splitlines()[0])
 
 
 class _Precision(NamedTuple):
@@ -199,7 +184,7 @@ class _Differences(NamedTuple):
     along: list[tuple[Tensor, Tensor]]
     """⟨g_l, dh_l⟩ and its noise at the state that was moved, and at those that move with it."""
     responses: list[float]
-    """How much each block changes what it adds or returns, relative to the change that enters."""
+    """Those of the blocks."""
 
     @property
     def vanish(self) -> bool:
@@ -210,176 +195,153 @@ class _Differences(NamedTuple):
         """The median relative difference at a state; NaN where rounding drowns it."""
         along, noise = self.along[layer - self.layer]
         size = torch.maximum(along.abs(), self.values.abs())
-        resolved = torch.isfinite(size) & (size * tolerance > noise)
-        few = 2 * int(resolved.sum()) < resolved.numel()
-        return math.nan if few else median(((along - self.values).abs() / size)[resolved])
+        return _relative(along - self.values, size, noise, tolerance)
 
 
-_Compared = tuple[float, Pass, list[_Differences]]
-"""How far the gradients of a pass lie from finite differences; NaN where these resolve nothing."""
-
-
+@dataclass
 class _Trial:
     """One comparison of autograd with finite differences."""
 
-    def __init__(
-        self,
-        network: nn.Module,
-        stream: Stream,
-        x: ModelInput,
-        precision: _Precision,
-        why: str = "",
-        *,
-        redrawn: bool = False,
-    ) -> None:
-        self.network, self.stream, self.x, self.precision = network, stream, x, precision
-        self.why, self.redrawn, self.departures = why, redrawn, Departures(network)
+    network: nn.Module
+    stream: Stream
+    x: ModelInput
+    precision: _Precision
+    why: str = ""
+    """Why it is not taken in float64."""
+    redrawn: bool = False
+
+    def __post_init__(self) -> None:
+        self.undo = Undo(self.network)
 
     def proof(self) -> Proof:
         """At these weights, else at re-initialised ones: it belongs to the architecture."""
-        tolerance, found, failure = self.precision.tolerance, list[_Compared](), AuditError()
-        for own_backward in (False, True):
-            try:
-                found.append(self.compared(self.seen(own_backward)))
-            except NetworkError as failed:
-                failure = failed
-                continue
-            if found[-1][0] <= tolerance:
-                return self.flat(*found[-1]) or self.proven(*found[-1], own_backward)
-        if not found:
-            raise failure
-        error, seen, differences = found[0]
-        if not self.redrawn and not all(self.resolved(seen, taken) for taken in differences):
-            return self.anew().proof()
-        allowed = f"relative ({limit(tolerance)} is allowed)"
-        said = f"autograd's derivative lies {sig(error)} from finite differences, {allowed}"
-        if math.isnan(error):
-            said = "its derivative is not resolved, even at re-initialised weights"
-        return self.flat(error, seen, differences) or self.told(said, error)
-
-    def seen(self, own_backward: bool = False) -> Pass:
-        """The gradients of ⟨u, outputs⟩ at the states."""
-        return passed(
-            self.network,
-            self.stream,
-            self.x,
-            lambda outputs: (outputs * drawn_like(outputs, 0)).sum(),
-            own_backward=own_backward,
-            departures=self.departures,
+        seen, tolerance = self.seen(), self.precision.tolerance
+        differences, layers = [self.differences(seen)], range(len(seen.states))
+        errors, middle = (
+            [differences[0].error(layer, tolerance) for layer in layers],
+            layers[-1] // 2,
         )
-
-    def compared(self, seen: Pass) -> _Compared:
-        """The largest error of a state; h_0 and h_{L//2} must be resolved, others may be."""
-        tolerance, layers = self.precision.tolerance, range(len(seen.states))
-        differences, middle = [self.differences(seen)], layers[-1] // 2
-        errors = [differences[0].error(layer, tolerance) for layer in layers]
         if math.isnan(errors[middle]) and middle:  # what is done to h_0 does not reach it
             differences.append(self.differences(seen, middle))
             errors[middle] = differences[-1].error(middle, tolerance)
-        resolved = [error for error in errors if not math.isnan(error)]
+        # h_0 and h_{L//2} must be resolved, others may be.
         undecided = math.isnan(errors[0]) or math.isnan(errors[middle])
-        return math.nan if undecided else max(resolved), seen, differences
+        error = math.nan if undecided else max(own for own in errors if not math.isnan(own))
+        right = error <= tolerance
+        if not (right or self.redrawn or all(self.resolved(seen, taken) for taken in differences)):
+            return self.anew().proof()
+        if flat := self.flat(differences):
+            said = "is piecewise constant, as with a straight-through estimator"
+            # A plain network of the same weights is as flat: no way out.
+            return self.refused(f"{flat} {said}: no useful BP gradient", way_out="")
+        if right:
+            own = bool(self.undo.modules)
+            if own:
+                with suppress(NetworkError):
+                    own = differ(seen.gradients, self.seen(own_backward=True).gradients)
+            return Proof(self.record(self.undo.modules if own else (), error=error))
+        allowed = f"relative ({limit(tolerance)} is allowed)"
+        said = f"autograd's derivative lies {sig(error)} from finite differences, {allowed}"
+        if undecided:
+            said = "its derivative is not resolved, even at re-initialised weights"
+        return self.refused(said, error)
+
+    def seen(self, own_backward: bool = False) -> Pass:
+        """The gradients of ⟨u, outputs⟩ at the states."""
+        network, stream, undo = self.network, self.stream, self.undo
+        return passed(network, stream, self.x, projected, own_backward=own_backward, undo=undo)
 
     def differences(self, seen: Pass, layer: int = 0, step: float | None = None) -> _Differences:
         """Move h_l of every sample by a step, relative to its norm, along directions and back."""
-        state, u = seen.states[layer], drawn_like(seen.outputs, 0)
-        one_each = -1, *[1] * (state.ndim - 1)
+        state, u = seen.states[layer].flatten(1), drawn_like(seen.outputs, 0)
         directions = drawn_like(state.expand(DIRECTIONS, *state.shape), 1 + layer)
-        directions = directions / _norms(directions).view(DIRECTIONS, *one_each)
-        steps = (step or self.precision.step) * _norms(state.unsqueeze(0)).squeeze(0)
+        directions = directions / _norms(directions).unsqueeze(2)
+        steps = (step or self.precision.step) * _norms(state)
         epsilon = ROUNDING * torch.finfo(seen.outputs.dtype).eps / steps
         noise = epsilon * (seen.outputs * u).abs().flatten(1).sum(1)
-        along: list[tuple[Tensor, Tensor]] = []
-        responses: list[float] = []
-        entered: list[Tensor] = []
+        moves: list[Tensor] = []
 
         def watch(number: int, shown: Tensor) -> None:
-            if number < layer:
-                return
-            own, gradient = seen.states[number], seen.gradients[number]
-            shown = shown.movedim(self.stream.batch_dims[number], 0)
-            moved = shown.reshape(-1, 2, *own.shape).diff(dim=1).squeeze(1).neg()
-            size = (own.abs() * gradient.abs()).flatten(1).sum(1)
-            product = (moved * gradient).flatten(2).sum(2)
-            along.append((product / (2 * steps), noise + epsilon * size))
-            if entered:
-                answer, before = _norms(moved), entered.pop()
-                if moved.shape == before.shape:
-                    answer = torch.minimum(answer, _norms(moved - before))
-                shares = (answer / _norms(before)).nan_to_num(math.inf, math.inf)
-                responses.append(float(shares.max()))
-            entered.append(moved)
+            if number >= layer:
+                shown = shown.movedim(self.stream.batch_dims[number], 0)
+                there, back = shown.reshape(DIRECTIONS, 2, len(state), -1).unbind(1)
+                moves.append(there - back)
 
-        shift = steps.view(one_each) * directions
-        shift, x = torch.stack([shift, -shift], 1).flatten(0, 2), joined([self.x] * 2 * DIRECTIONS)
+        shift = steps.unsqueeze(1) * directions
+        shift = torch.stack([shift, -shift], 1).view(-1, *seen.states[layer].shape[1:])
+        x = joined([self.x] * 2 * DIRECTIONS)
         outputs = shifted(self.network, self.stream, x, layer, shift, watch)
         outputs = outputs.reshape(DIRECTIONS, 2, len(state), -1)
         there, back = (outputs * u.flatten(1)).sum(-1).unbind(1)
+        along: list[tuple[Tensor, Tensor]] = []
+        for number, moved in enumerate(moves, layer):
+            own, gradient = (kind[number].flatten(1) for kind in (seen.states, seen.gradients))
+            size = (own.abs() * gradient.abs()).sum(1)
+            along.append(((moved * gradient).sum(2) / (2 * steps), noise + epsilon * size))
+        responses = [_response(*pair) for pair in pairwise(moves)]
         return _Differences(layer, (there - back) / (2 * steps), noise, along, responses)
 
     def resolved(self, seen: Pass, taken: _Differences) -> bool:
         """Whether differences can be relied on: above rounding, and a wider step gives the same."""
         size, tolerance = taken.values.abs(), self.precision.tolerance
-        above = torch.isfinite(size) & (size * tolerance > taken.noise)
-        if 2 * int(above.sum()) < above.numel():
-            return False
         wider = self.differences(seen, taken.layer, 10 * self.precision.step).values
-        return median((wider - taken.values).abs() / size) <= 10 * tolerance
+        return _relative(wider - taken.values, size, taken.noise, tolerance) <= 10 * tolerance
 
     def anew(self) -> _Trial:
         """The same at re-initialised weights."""
-        network = redrawn(copy_of(self.network))
-        return _Trial(network, self.stream, self.x, self.precision, self.why, redrawn=True)
+        return replace(self, network=redrawn(copy_of(self.network)), redrawn=True)
 
-    def flat(self, _: float, seen: Pass, differences: list[_Differences]) -> Proof | None:
-        """A refusal where a block, or the head, answers wide steps alone, re-initialised."""
+    def flat(self, differences: list[_Differences]) -> str:
+        """The first block, or the head, that answers wide steps alone, re-initialised."""
         least, responds = self.precision.flat, self.precision.tolerance
         if all(not taken.vanish and min(taken.responses) > least for taken in differences):
-            return None
+            return ""
         trial = self if self.redrawn else self.anew()
-        try:
-            seen = seen if self.redrawn else trial.seen()
-        except NetworkError:
-            return None
+        seen = trial.seen()
         small, wide = trial.differences(seen), trial.differences(seen, step=WIDE_STEP)
-        answers = zip(self.stream.blocks, small.responses, wide.responses, strict=True)
-        flat = [f"block {name}" for name, near, far in answers if near <= least and far >= responds]
-        if small.vanish and bool((wide.values.abs() > 1e3 * wide.noise).any()):
-            flat.append("the head")
-        said = "is piecewise constant, as with a straight-through estimator: no useful BP gradient"
-        # A plain network of the same weights is as flat: no way out.
-        return self.told(f"{flat[0]} {said}", way_out="") if flat else None
+        for name, near, far in zip(
+            self.stream.blocks, small.responses, wide.responses, strict=True
+        ):
+            if near <= least and far >= responds:
+                return f"block {name}"
+        head = small.vanish and bool((wide.values.abs() > 1e3 * wide.noise).any())
+        return "the head" if head else ""
 
-    def proven(self, error: float, seen: Pass, _: Any, own_backward: bool) -> Proof:
-        """With whether the network's own backward gives another gradient."""
-        own = bool(self.departures.modules) and not own_backward
-        if own:
-            with suppress(NetworkError):
-                own = differ(seen.gradients, self.seen(own_backward=True).gradients)
-        return replace(self.told("", error, own=own), undoes=not own_backward)
+    def refused(self, problem: str, error: float | None = None, way_out: str = WAY_OUT) -> Proof:
+        """A problem with the modules that it comes from, and the way out."""
+        modules, kinds = list(self.undo.modules), ", ".join(self.undo.kinds)
+        whose = f"modules with a backward of their own: {and_more(modules, 4)}" if modules else ""
+        left = f"cannot be undone: {kinds}" if kinds else ""
+        said = "; ".join(filter(None, (problem, whose, left, way_out)))
+        return Proof(self.record(modules, problem=said, error=error))
 
-    def told(
-        self, problem: str, error: float | None = None, *, way_out: str = WAY_OUT, own: bool = False
-    ) -> Proof:
-        """What is written down; a problem with the modules that it comes from, and the way out."""
-        modules, kinds = tuple(self.departures.modules), ", ".join(self.departures.kinds)
-        if problem:
-            own = bool(modules)
-            whose = f"modules with a backward of their own: {and_more(modules, 4)}" if own else ""
-            left = f"cannot be undone: {kinds}" if kinds else ""
-            problem = "; ".join(filter(None, (problem, whose, left, way_out)))
-        record = Reference(
-            problem=problem,
-            error=error,
+    def record(self, modules: Iterable[str], **outcome: Any) -> Reference:
+        """What is written down."""
+        return Reference(
             dtype=self.precision.name,
             remark=self.why,
             reinitialised=self.redrawn,
-            own_backward=own,
-            modules=modules if own else (),
+            own_backward=bool(modules),
+            modules=tuple(modules),
+            **outcome,
         )
-        return Proof(record)
 
 
-def _norms(moved: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(moved.flatten(2), dim=2)
+def _relative(apart: Tensor, size: Tensor, noise: Tensor, tolerance: float) -> float:
+    """The median relative difference; NaN where less than half stands out of the noise."""
+    resolved = torch.isfinite(size) & (size * tolerance > noise)
+    few = 2 * int(resolved.sum()) < resolved.numel()
+    return math.nan if few else median((apart.abs() / size)[resolved])
+
+
+def _response(entered: Tensor, left: Tensor) -> float:
+    """How much a block changes what it adds or returns, relative to the change that enters."""
+    answer = _norms(left)
+    if left.shape == entered.shape:
+        answer = torch.minimum(answer, _norms(left - entered))
+    return float((answer / _norms(entered)).nan_to_num(math.inf, math.inf).max())
+
+
+def _norms(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
     return norms

@@ -59,8 +59,7 @@ def test_a_batch_is_a_pair_or_a_dictionary_with_the_labels_in_it(batch: Any) -> 
 
 
 BROKEN: dict[str, tuple[Any, str]] = {
-    "a tensor": (X, "evaluation batches are Tensor; expected a list of pairs"),
-    "nothing": (None, "evaluation batches are NoneType"),
+    "a tensor": (X, "evaluation batch 0 is a Tensor; expected a pair"),
     "no pair": ([X], r"evaluation batch 0 is a Tensor; expected a pair \(inputs, labels\), or"),
     "three": ([(X, Y), (X, Y, Y)], "evaluation batch 1 is a tuple; expected a pair"),
     "no labels": ([{"x": X}], "evaluation batch 0 is a dict; .* one of labels, label, "),
