@@ -194,7 +194,7 @@ class _Trial:
         share = covered(graph, choice.blocks)
         info = StreamInfo(
             blocks=tuple(block.name for block in choice.blocks),
-            residual=graph.residual,
+            residual=bool(graph.additive),
             head=next(
                 (
                     call.name

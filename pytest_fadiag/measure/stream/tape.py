@@ -63,6 +63,11 @@ class Node:
     sights: list[Site] = field(default_factory=list)
     """Where it can be seen before anything reads it."""
 
+    @property
+    def overwritten(self) -> bool:
+        """Whether something was written to its memory after it."""
+        return self.memory.node is not None and self.memory.node > self.index
+
 
 @dataclass(eq=False)
 class Call:
