@@ -174,9 +174,11 @@ def _refuse_repeats(graph: Graph, blocks: Sequence[Stretch]) -> None:
     if found:
         ran = and_more([f"{name!r} {often} times" for name, often in found.items()], 3)
         raise AuditError(
-            f"the same modules run many times in one pass ({ran}), as in recurrence, relaxation, "
-            "spikes or ODE steps: their states follow in time, not in depth. Audit a trace of "
-            "them, or a network whose steps are unrolled as layers, named by --fa-stream"
+            f"the same modules run many times in one pass ({ran}): in time, as in recurrence, "
+            "relaxation, spikes or ODE steps, or once per candidate label; not in depth. Steps in "
+            "time can be audited as a trace, or unrolled as layers named by --fa-stream; passes "
+            "per label and spikes, which are piecewise constant and have no useful BP gradient, "
+            "cannot"
         )
 
 
