@@ -199,7 +199,7 @@ class _Trial:
                 (
                     call.name
                     for call in graph.tape.calls
-                    if call.start > last and any(n in useful and n >= last for n in call.inputs)
+                    if any(n in useful and n >= last for n in call.inputs)
                 ),
                 "",
             ),
