@@ -63,6 +63,8 @@ def find_blocks(graph: Graph) -> Choice:
     alike = [block for block in blocks if block.kind == blocks[0].kind]
     if len(alike) == 1 and _is_embedding(graph, blocks[0], blocks[1:]):
         blocks = blocks[1:]
+    _refuse_bypass(graph, blocks)
+    _refuse_repeats(graph, blocks)
     return Choice(blocks, alternatives=tuple(stacks))
 
 
@@ -71,9 +73,9 @@ def _hidden_layer(graph: Graph) -> list[Stretch]:
     if len(graph.items) != 2 or graph.nodes[graph.items[0].end].op not in PRODUCTS:
         return []
     first, head = graph.items
-    ops = [graph.nodes[cut].op for cut in graph.cuts if first.end < cut <= head.start]
-    normed = [op for op in ops if "norm" in op]
-    return [first] if not normed or not LINEAR.issuperset({*ops} - {*normed}) else []
+    ops = {graph.nodes[cut].op for cut in graph.between(first.end, head.start)}
+    activated = any(op not in LINEAR and "norm" not in op for op in ops)
+    return [first] if activated or not any("norm" in op for op in ops) else []
 
 
 def _alone(graph: Graph, segment: Segment) -> Block:
@@ -107,12 +109,8 @@ def _largest(graph: Graph, stretch: Stretch, names: list[str]) -> str:
     )
 
 
-def check_coverage(graph: Graph, blocks: list[Block], *, named: bool = False) -> None:
-    """Refuse blocks that are not the whole stream.
-
-    They are not where modules run in time, where a stretch that is the only one of its kind holds
-    several updates, and where few of the weights that are neither embedding nor head are in blocks.
-    """
+def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
+    """Refuse a stretch that is the only one of its kind and holds several updates."""
     outside = [
         _alone(graph, segment)
         for segment in graph.segments
@@ -126,14 +124,6 @@ def check_coverage(graph: Graph, blocks: list[Block], *, named: bool = False) ->
             if sums:
                 _refuse_repeats(graph, [])
                 raise _bypassed(graph, segment, sums)
-    _refuse_repeats(graph, blocks)
-    share = covered(graph, blocks) if blocks else 1.0
-    if share < LEAST_COVERED and not named:
-        raise AuditError(
-            f"the blocks found hold {100 * share:.2g} % of the weights between embedding and head, "
-            "so they are not the whole stream. If the network has no others, name them: "
-            f"--fa-stream='{spec_of(graph, blocks)}'"
-        )
 
 
 def covered(graph: Graph, blocks: list[Block]) -> float:
@@ -170,7 +160,7 @@ def _refuse_repeats(graph: Graph, blocks: Sequence[Stretch]) -> None:
     for name, own in many.items() if 2 * repeats > weights else ():
         module = name.rpartition(".")[0] or name
         if not all(any(block.start < index <= block.end for block in blocks) for index in own):
-            found[module] = max(times[module], len(own), found.get(module, 0))
+            found[module] = max(times[module], len(own))
     if found:
         ran = and_more([f"{name!r} {often} times" for name, often in found.items()], 3)
         raise AuditError(
@@ -202,7 +192,6 @@ def _bypassed(graph: Graph, segment: Segment, sums: list[int]) -> AuditError:
 def named_blocks(graph: Graph, spec: str) -> Choice:
     """The blocks that a SPEC such as ``attn.*, mlp.* -> out_ln`` names, if they are all of them."""
     found = find_blocks(graph).blocks
-    check_coverage(graph, found, named=True)
     left, arrow, right = (part.strip() for part in spec.partition("->"))
     advice = f"the blocks of this network: --fa-stream='{spec_of(graph, found)}'"
     chosen: dict[tuple[int, int], Block] = {}
@@ -307,9 +296,6 @@ def find_states(graph: Graph, choice: Choice) -> list[State]:
     """
     nodes, blocks = graph.nodes, choice.blocks
 
-    def cuts(after: int, last: int) -> list[int]:
-        return [cut for cut in graph.cuts if after < cut <= last]
-
     def ops(between: Sequence[int]) -> tuple[str, ...]:
         return tuple(nodes[cut].op for cut in between)
 
@@ -321,7 +307,7 @@ def find_states(graph: Graph, choice: Choice) -> list[State]:
     for before, after in pairwise(blocks):
         layered = any(before.end <= own.start and own.end <= after.start for own in graph.items)
         resized = layered and size(before.end) != size(after.start)
-        gaps.append((cuts(before.end, after.start), layered, resized))
+        gaps.append((graph.between(before.end, after.start), layered, resized))
     done = Counter((ops(between), layered) for between, layered, resized in gaps if not resized)
     steps = [
         step
@@ -348,8 +334,8 @@ def find_states(graph: Graph, choice: Choice) -> list[State]:
     for (before, after), (between, layered, resized) in zip(pairwise(blocks), gaps, strict=True):
         apart = resized or (layered and ops(between) not in steps)
         states.append(left(before.end, between) if apart else after.start)
-    last = left(blocks[-1].end, cuts(blocks[-1].end, graph.items[-1].start))
-    for cut in cuts(last, choice.last or last):
+    last = left(blocks[-1].end, graph.between(blocks[-1].end, graph.items[-1].start))
+    for cut in graph.between(last, choice.last or last):
         if nodes[cut].op not in REARRANGEMENTS or nodes[cut].parameters:
             raise AuditError(
                 f"the state named as h_L comes after {graph.maker(cut)}, which is part of the "

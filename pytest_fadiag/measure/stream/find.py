@@ -31,11 +31,11 @@ from .choose import (
     AmbiguousSamples,
     Choice,
     State,
-    check_coverage,
     covered,
     find_blocks,
     find_states,
     named_blocks,
+    spec_of,
 )
 from .graph import Graph
 from .sites import Stream
@@ -122,8 +122,6 @@ class _Trial:
         """The stream, every state of it tested."""
         graph = self._graph()
         choice = find_blocks(graph) if spec is None else named_blocks(graph, spec)
-        if spec is None:
-            check_coverage(graph, choice.blocks)
         if not choice.blocks:
             ran = and_more(
                 [
@@ -136,7 +134,14 @@ class _Trial:
                 "the network has no blocks: nothing adds to a state, and no layer lies, between "
                 f"its first layer with weights and its last; modules that ran: {ran}"
             )
-        stream = self._described(graph, choice, find_states(graph, choice), spec or "")
+        share = covered(graph, choice.blocks)
+        if share < LEAST_COVERED and spec is None:
+            raise AuditError(
+                f"the blocks found hold {100 * share:.2g} % of the weights between embedding and "
+                "head, so they are not the whole stream. If the network has no others, name them: "
+                f"--fa-stream='{spec_of(graph, choice.blocks)}'"
+            )
+        stream = self._described(graph, choice, find_states(graph, choice), spec or "", share)
         self._check(stream)
         return stream
 
@@ -165,7 +170,9 @@ class _Trial:
             )
         return Graph(tape, node.index)
 
-    def _described(self, graph: Graph, choice: Choice, states: list[State], spec: str) -> Stream:
+    def _described(
+        self, graph: Graph, choice: Choice, states: list[State], spec: str, share: float
+    ) -> Stream:
         sizes, blocks = graph.tape.sizes, choice.blocks
         outside = graph.parameters(*blocks, outside=True)
         unread = sizes.keys() - graph.parameters(*blocks) - outside
@@ -184,7 +191,6 @@ class _Trial:
         counted = [shape[-1:] if own else shape for shape, own in zip(shapes, tokens, strict=True)]
         after = {index for index in graph.useful if index >= states[-1][0].index}
         reading = [call.name for call in graph.tape.calls if after.intersection(call.inputs)]
-        share = covered(graph, blocks)
         info = StreamInfo(
             blocks=tuple(block.name for block in blocks),
             residual=bool(graph.additive),
@@ -193,7 +199,7 @@ class _Trial:
             sizes=tuple(map(math.prod, counted)),
             spec=spec,
             alternatives=choice.alternatives,
-            covered=share if spec and share < LEAST_COVERED else None,
+            covered=share if share < LEAST_COVERED else None,
         )
         sites = tuple(site for _, site in states)
         return Stream(sites, info, tuple(parameters), outside, tokens, self.outputs)

@@ -170,6 +170,10 @@ class Graph:
         """Whether a value is what a layer with weights makes of another."""
         return bool(self.nodes[index].parameters) and self.nodes[index].op in WEIGHTING
 
+    def between(self, after: int, last: int) -> list[int]:
+        """The cuts after one up to another."""
+        return [cut for cut in self.cuts if after < cut <= last]
+
     def made_in(self, index: int, call: Call) -> bool:
         """Whether a value was made within a module call."""
         return call.path[-1] in self._path(index)
