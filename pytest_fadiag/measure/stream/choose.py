@@ -40,9 +40,8 @@ def find_blocks(graph: Graph) -> Choice:
     """
     segments = graph.additive
     blocks = [_alone(graph, segment) for segment in segments]
-    if (
-        not segments
-    ):  # all layers but the first and the last; paths side by side go with their module
+    if not segments:
+        # All layers but the first and the last; paths side by side go with their module.
         items = graph.items[1:-1] or _hidden_layer(graph)
         segments = [item for item in items if isinstance(item, Segment)]
         blocks = [_layer(graph, item) for item in items]
@@ -82,8 +81,8 @@ def _alone(graph: Graph, segment: Segment) -> Block:
     """A segment as a block: it begins where its modules do, and is named after the largest."""
     before = max((other.end for other in graph.segments if other.end <= segment.start), default=0)
     parts = graph.parts(segment)
-    inputs = [index for call in parts for index in call.inputs]
-    entering = [index for index in inputs if index in graph.cuts and before <= index]
+    cuts = {*graph.between(before - 1, segment.start)}
+    entering = [cut for call in parts for cut in cuts.intersection(call.inputs)]
     name = _largest(graph, segment, [call.name for call in parts])
     kind = tuple(map(graph.class_of, parts))
     return Block(min([segment.start, *entering]), segment.end, name, kind)
@@ -123,7 +122,7 @@ def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
             sums = graph.hidden(segment) if kinds[block.kind] < 2 else []
             if sums:
                 _refuse_repeats(graph, [])
-                raise _bypassed(graph, segment, sums)
+                _refuse_sums(graph, segment, sums)
 
 
 def covered(graph: Graph, blocks: list[Block]) -> float:
@@ -172,17 +171,18 @@ def _refuse_repeats(graph: Graph, blocks: Sequence[Stretch]) -> None:
         )
 
 
-def _bypassed(graph: Graph, segment: Segment, sums: list[int]) -> AuditError:
-    bypass = next(
+def _refuse_sums(graph: Graph, segment: Segment, sums: list[int]) -> None:
+    bypasses = (
         (parent, later)
         for later in segment.made
         for parent in graph.nodes[later].parents
-        if segment.start <= parent < sums[0] < later
+        if parent < sums[0] < later
     )
+    bypass = next(bypasses, (segment.start, segment.end))
     start, end, source, target = map(graph.maker, (segment.start, segment.end, *bypass))
     calls = [graph.tape.calls[graph.nodes[index].call].name for index in sums]
     inside = and_more([repr(name) if name else "forward" for name in dict.fromkeys(calls)], 4)
-    return AuditError(
+    raise AuditError(
         f"the network has no single stream between {start} and {end}: what {source} returns "
         f"bypasses the sums in {inside} and feeds {target} (a second tower, a long skip, a carried "
         "value or a condition). No --fa-stream passes; audit a variant without that path"
@@ -319,8 +319,8 @@ def find_states(graph: Graph, choice: Choice) -> list[State]:
         """What a block leaves, with what is done to most states."""
         for step in steps:
             reached = between[: len(step)]
-            layers = [cut for cut in reached if graph.is_layer(cut)]
-            if ops(reached) == step and all(size(cut) == size(end) for cut in layers):
+            resized = any(graph.is_layer(cut) and size(cut) != size(end) for cut in reached)
+            if ops(reached) == step and not resized:
                 return [end, *reached][-1]
         if graph.additive:
             return end

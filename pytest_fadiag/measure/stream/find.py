@@ -184,10 +184,11 @@ class _Trial:
             around = tuple(f"{name}." for name in modules if name)
             parameters.append(read.union(name for name in unread if name.startswith(around)))
         inside = frozenset[str]().union(*parameters)
-        layout, shapes = Layout(self.network, inside - outside), []
-        for node, site in states:
-            shapes.append([*node.shape[: site.batch_dim], *node.shape[site.batch_dim + 1 :]])
-        tokens = tuple(map(layout.are_tokens, shapes))
+        shapes = [
+            [*node.shape[: site.batch_dim], *node.shape[site.batch_dim + 1 :]]
+            for node, site in states
+        ]
+        tokens = tuple(map(Layout(self.network, inside - outside).are_tokens, shapes))
         counted = [shape[-1:] if own else shape for shape, own in zip(shapes, tokens, strict=True)]
         after = {index for index in graph.useful if index >= states[-1][0].index}
         reading = [call.name for call in graph.tape.calls if after.intersection(call.inputs)]
@@ -249,9 +250,8 @@ def draw_samples(x: ModelInput, number: int, *, drawn: bool) -> ModelInput:
     others = [name for name in given if name not in LABEL_NAMES and "mask" not in name]
     real = [name for name in others if given[name].is_floating_point()]
     varied = [own for own in real if len(given[own]) < 2 or (given[own] != given[own][:1]).any()]
-    read = varied or real[:1]
-    if not read and others:  # the whole numbers with most values
-        read = [max(others, key=lambda name: len(torch.unique(given[name])))]
+    # Without real numbers, the whole ones with most values.
+    read = varied or real[:1] or sorted(others, key=lambda own: -len(torch.unique(given[own])))[:1]
     masks = [tensor.flatten(1).count_nonzero(1) for name, tensor in given.items() if "mask" in name]
     widest = int(torch.stack(masks).sum(0).argmax()) if masks else 0
     made = {}

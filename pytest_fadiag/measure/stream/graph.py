@@ -30,27 +30,40 @@ REARRANGEMENTS = _ops(
     "rsub constant_pad_nd reflection_pad2d im2col col2im pixel_shuffle pixel_unshuffle "
     "native_channel_shuffle native_dropout"
 )
-"""Operations that leave a state the same state, seen otherwise: a path of these is a skip."""
+"""Operations that leave a state the same state, seen otherwise."""
 MEANS = _ops(
     "mean avg_pool1d avg_pool2d avg_pool3d _adaptive_avg_pool2d upsample_nearest2d "
     "upsample_bilinear2d upsample_bicubic2d"
 )
 """Operations of skips around a block that changes the size of the state."""
+HOLDING = (
+    REARRANGEMENTS
+    | SCALINGS
+    | SUMS
+    | MEANS
+    | _ops("native_layer_norm native_group_norm _fused_rms_norm bmm")
+)
+"""Operations of skips: the state is moved, scaled, added to, normalised, or its streams mixed."""
 PRODUCTS = _ops("mm addmm bmm baddbmm mv addmv dot linear _trilinear convolution")
 LOOKUPS = _ops("embedding embedding_bag index index_select")
-FUSED = _ops("mkldnn_rnn_layer _native_multi_head_attention _transformer_encoder_layer_fwd")
-WEIGHTING = PRODUCTS | LOOKUPS | FUSED
-"""Operations that make a layer where one of their operands comes from parameters."""
-NORMS = _ops(
-    "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training "
-    "cudnn_batch_norm"
+WEIGHTING = (
+    PRODUCTS
+    | LOOKUPS
+    | _ops("mkldnn_rnn_layer _native_multi_head_attention _transformer_encoder_layer_fwd")
 )
-MIXING = _ops("native_layer_norm native_group_norm _fused_rms_norm bmm")
-"""What a skip may do to a state before something is added: normalise it, or mix its streams."""
-LINEAR = REARRANGEMENTS | SCALINGS | MEANS | PRODUCTS | LOOKUPS | NORMS | {"sum"}
+"""Operations that make a layer where one of their operands comes from parameters."""
+LINEAR = (
+    REARRANGEMENTS
+    | SCALINGS
+    | MEANS
+    | PRODUCTS
+    | LOOKUPS
+    | _ops(
+        "sum native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training "
+        "cudnn_batch_norm"
+    )
+)
 """Operations that are linear in the samples where their other operands are weights."""
-HOLDING = REARRANGEMENTS | SCALINGS | SUMS | MEANS | MIXING
-"""Operations whose result still holds a state: moved, scaled, normalised or added to."""
 
 
 @dataclass(eq=False)
@@ -71,10 +84,8 @@ class Segment(Stretch):
 
     made: tuple[int, ...]
     """All values after its start, up to its end."""
-    skip: bool
-    """Whether one of the paths that are joined at its end leaves the state as it is."""
-    projected: bool
-    """Whether one path that is added is linear and another is not: a skip of another shape."""
+    adds: bool
+    """Whether one of the paths that are joined at its end holds the state, or projects it."""
 
 
 @dataclass(eq=False)
@@ -131,15 +142,15 @@ class Graph:
                 if index == logits
                 or any(not self.made_in(reader, call) for reader in readers.get(index, ()))
             }
-            if len(entering) == len(leaving) == 1 and cuts.issuperset(entering | leaving):
-                (start,), (end,) = entering, leaving
-                if start < end:
-                    self.spans[call] = Block(start, end, call.name, (type(call.module),))
+            ends = min(entering, default=0), max(leaving, default=0)
+            single = len(entering) == len(leaving) == 1 and ends[0] < ends[1]
+            if single and cuts.issuperset(ends):
+                self.spans[call] = Block(*ends, call.name, (type(call.module),))
         self.additive = self._additive() if self.items else []
         """The segments that add to a state or stand next to it, between embedding and head."""
 
     def _segment(self, start: int, made: list[int]) -> Segment:
-        *_, last = (self.nodes[index] for index in made)
+        last = self.nodes[made[-1]]
         held, linear = {start}, {start}  # what still holds the state, and what is linear in it
         for node in (self.nodes[index] for index in made):
             straight = node.op in SUMS or len(node.parents) == 1
@@ -147,24 +158,18 @@ class Graph:
                 linear.add(node.index)
             if node.op in HOLDING and held.intersection(node.parents):
                 held.add(node.index)
-        joined = last.op in SUMS | CONCATENATIONS and bool(held.intersection(last.parents))
-        projected = last.op in SUMS and 0 < len(linear.intersection(last.parents)) < len(
-            last.parents
-        )
-        return Segment(start, last.index, tuple(made), joined, projected)
+        skip = last.op in SUMS | CONCATENATIONS and held.intersection(last.parents)
+        # One path is linear and another is not: a skip to another shape.
+        paths = {parent in linear for parent in last.parents}
+        adds = bool(skip) or (last.op in SUMS and len(paths) == 2)
+        return Segment(start, last.index, tuple(made), adds)
 
     def _additive(self) -> list[Segment]:
-        first, head = self.items[0], self.items[-1]
-        between = [
-            own
-            for own in self.segments
-            if own.end <= head.start
-            and (own.skip or own.start > first.start)
-            and self.parameters(own)
-        ]
+        end = self.items[-1].start
+        between = [own for own in self.segments if own.end <= end and self.parameters(own)]
         kinds = {own: [span.kind for span in self.around(own)][-1:] for own in between}
-        skips = [kinds[own] for own in between if own.skip and kinds[own]]
-        return [own for own in between if own.skip or own.projected or kinds[own] in skips]
+        adding = [kinds[own] for own in between if own.adds and kinds[own]]
+        return [own for own in between if own.adds or kinds[own] in adding]
 
     def is_layer(self, index: int) -> bool:
         """Whether a value is what a layer with weights makes of another."""
@@ -212,9 +217,9 @@ class Graph:
         """What made a value, by name: the module that returned it, or the operation."""
         node = self.nodes[index]
         places = [own.place for own in node.sights if not own.function]
-        returned = next((repr(name) for name, end, _ in places if name and end == "output"), "")
+        names = [repr(name) for name, end, _ in places if name and end == "output"]
         within = repr(self.tape.calls[node.call].name).replace("''", "the network's forward")
-        return "the input" if node.op == "input" else returned or f"{node.op} in {within}"
+        return "the input" if node.op == "input" else [*names, f"{node.op} in {within}"][0]
 
     def hidden(self, segment: Segment) -> list[int]:
         """The residual sums in a segment where they are several updates: something bypasses one.

@@ -86,14 +86,10 @@ class Stream:
     def run(self, model: nn.Module, x: ModelInput, on_state: OnState) -> Tensor:
         """Forward ``x``, showing each state to ``on_state`` as it appears; returns the logits."""
         watch = _Watch(self.sites, on_state)
-        events = Events(watch.take)
+        events, modules = Events(watch.take), named_modules(model)
         with ExitStack() as stack:
             for name, end in dict.fromkeys(site.place[:2] for site in self.sites):
-                try:
-                    module = model.get_submodule(name)
-                except AttributeError:  # in a plain list, of which torch knows nothing
-                    module = named_modules(model)[name]
-                stack.callback(events.hook(name, module, end).remove)
+                stack.callback(events.hook(name, modules[name], end).remove)
             if any(site.function for site in self.sites):
                 stack.enter_context(events)
             returned = call_network(model, x)
@@ -136,8 +132,8 @@ class Events(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
-        if name in ("double", "half", "bfloat16"):  # a float64 copy calls one for the other
-            name = "float"
+        # A float64 copy calls one for the other.
+        name = "float" if name in ("double", "half", "bfloat16") else name
         site = Site(self.place, 0, name, self.functions[name])
         self.functions[name] += 1
         return self.take(site, result, args)
@@ -173,14 +169,16 @@ class _Watch:
                     self.error, self.sites = error, ()
                     break
                 self.seen += 1
-                self.before = state.clone() if site.copied else state
-                values = self._handed_on(values, state, site)
+                self.before = state
+                if site.copied:
+                    self.before = state.clone()
+                    values = _replaced(values, state, self.before)
         return values
 
-    def _handed_on(self, values: Any, state: Tensor, site: Site) -> Any:
-        if not site.copied:
-            return values
-        changed = tree_map(lambda own: self.before if own is state else own, values)
-        if not any(own is self.before for own in tensors_in(changed)):
-            raise AuditError(f"{site} is overwritten in place; let the forward clone it")
-        return changed
+
+def _replaced(values: Any, old: Tensor, new: Tensor) -> Any:
+    """The arguments or results of a module with one tensor in the place of another."""
+    changed = tree_map(lambda own: new if own is old else own, values)
+    if not any(own is new for own in tensors_in(changed)):
+        raise AuditError("a state in a dataclass is overwritten in place; let the forward clone it")
+    return changed

@@ -113,10 +113,9 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         memory, view = self._memory(tensor), _view(tensor)
         if memory.node is None:
             # A constant, or what Python or NumPy made of numbers that left torch before.
-            taken, self._taken_out = self._taken_out, []
-            if self.batch not in tensor.shape:
-                taken, self._taken_out = [], taken
+            taken = self._taken_out if self.batch in tensor.shape else []
             self._write(tensor, "outside torch", taken)
+            taken.clear()
         elif view not in memory.views:  # another view of what was written
             memory.views[view] = self._new(tensor, "view", [memory.node])
         return self.nodes[memory.views[view]]
@@ -142,9 +141,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         seen = []
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             for position, tensor in enumerate(tensors_in(values)):
-                if not torch._C._functorch.is_functorch_wrapped_tensor(
-                    tensor
-                ):  # by vmap, which hides it
+                # A tensor that vmap wraps hides what it holds.
+                if not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
                     node = self.node_of(tensor)
                     seen.append(node.index)
                     if site is not None and not node.read:
