@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise, takewhile
 
 from ...judge.errors import AuditError
@@ -22,21 +22,11 @@ MANY = 3
 """So many runs of the same weights are steps in time, where they are not blocks in depth."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The blocks of a stream."""
-
-    blocks: list[Block]
-    last: int | None = None
-    """The value that is h_L, where the user names it."""
-    alternatives: tuple[str, ...] = ()
-    """Modules that could each have been one block."""
-
-
-def find_blocks(graph: Graph) -> Choice:
+def find_blocks(graph: Graph) -> tuple[list[Block], tuple[str, ...]]:
     """What adds to the stream, or the layers of a network without residual connections.
 
-    Several in one module are one block where that module is a block itself, and not a stack.
+    Several in one module are one block where that module is a block itself, and not a stack. The
+    names are of modules that could each have been one block.
     """
     segments = graph.additive
     blocks = [_alone(graph, segment) for segment in segments]
@@ -64,7 +54,7 @@ def find_blocks(graph: Graph) -> Choice:
         blocks = blocks[1:]
     _refuse_bypass(graph, blocks)
     _refuse_repeats(graph, blocks)
-    return Choice(blocks, alternatives=tuple(stacks))
+    return blocks, tuple(stacks)
 
 
 def _hidden_layer(graph: Graph) -> list[Stretch]:
@@ -189,9 +179,11 @@ def _refuse_sums(graph: Graph, segment: Segment, sums: list[int]) -> None:
     )
 
 
-def named_blocks(graph: Graph, spec: str) -> Choice:
-    """The blocks that a SPEC such as ``attn.*, mlp.* -> out_ln`` names, if they are all of them."""
-    found = find_blocks(graph).blocks
+def named_blocks(graph: Graph, spec: str, found: list[Block]) -> tuple[list[Block], int | None]:
+    """The blocks that a SPEC such as ``attn.*, mlp.* -> out_ln`` names, if they are all of them.
+
+    The number is that of the value which is h_L, where the SPEC says so.
+    """
     left, arrow, right = (part.strip() for part in spec.partition("->"))
     advice = f"the blocks of this network: --fa-stream='{spec_of(graph, found)}'"
     chosen: dict[tuple[int, int], Block] = {}
@@ -213,11 +205,11 @@ def named_blocks(graph: Graph, spec: str) -> Choice:
     if problem := _problem(graph, found, blocks):
         raise AuditError(f"stream {spec!r} {problem}; {advice}")
     if not arrow:
-        return Choice(blocks)
+        return blocks, None
     for call in _calls(graph, spec, right):
         entering = [index for index in call.inputs if index in graph.cuts]
         if entering and entering[0] >= blocks[-1].end:
-            return Choice(blocks, entering[0])
+            return blocks, entering[0]
     raise AuditError(
         f"stream {spec!r}: {right!r} does not run after the last block, {blocks[-1].name!r}"
     )
@@ -288,13 +280,14 @@ class AmbiguousSamples(AuditError):
     """A state has two dimensions of the size of the batch: another number of samples is needed."""
 
 
-def find_states(graph: Graph, choice: Choice) -> list[State]:
+def find_states(graph: Graph, blocks: list[Block], named: int | None) -> list[State]:
     """h_0 … h_L: what enters each block, and what the last one leaves.
 
     Where layers lie between two blocks, as between the stages of a hierarchical network, what the
-    first of them leaves: a norm among those layers would hide that it explodes.
+    first of them leaves: a norm among those layers would hide that it explodes. ``named`` is the
+    value that is h_L for the user.
     """
-    nodes, blocks = graph.nodes, choice.blocks
+    nodes = graph.nodes
 
     def ops(between: Sequence[int]) -> tuple[str, ...]:
         return tuple(nodes[cut].op for cut in between)
@@ -335,13 +328,13 @@ def find_states(graph: Graph, choice: Choice) -> list[State]:
         apart = resized or (layered and ops(between) not in steps)
         states.append(left(before.end, between) if apart else after.start)
     last = left(blocks[-1].end, graph.between(blocks[-1].end, graph.items[-1].start))
-    for cut in graph.between(last, choice.last or last):
+    for cut in graph.between(last, named or last):
         if nodes[cut].op not in REARRANGEMENTS or nodes[cut].parameters:
             raise AuditError(
                 f"the state named as h_L comes after {graph.maker(cut)}, which is part of the "
                 "head: h_L is what the last block leaves"
             )
-    return [_state(graph, nodes[cut]) for cut in [*states, choice.last or last]]
+    return [_state(graph, nodes[cut]) for cut in [*states, named or last]]
 
 
 def _state(graph: Graph, node: Node) -> State:

@@ -29,15 +29,13 @@ from ..types import ModelInput
 from .choose import (
     LEAST_COVERED,
     AmbiguousSamples,
-    Choice,
-    State,
     covered,
     find_blocks,
     find_states,
     named_blocks,
     spec_of,
 )
-from .graph import Graph
+from .graph import Block, Graph
 from .sites import Stream
 from .tape import Tape
 
@@ -121,8 +119,11 @@ class _Trial:
     def stream(self, spec: str | None) -> Stream:
         """The stream, every state of it tested."""
         graph = self._graph()
-        choice = find_blocks(graph) if spec is None else named_blocks(graph, spec)
-        if not choice.blocks:
+        blocks, alternatives = find_blocks(graph)
+        last = None
+        if spec is not None:
+            blocks, last = named_blocks(graph, spec, blocks)
+        if not blocks:
             ran = and_more(
                 [
                     f"{call.name} ({type(call.module).__name__})"
@@ -134,14 +135,37 @@ class _Trial:
                 "the network has no blocks: nothing adds to a state, and no layer lies, between "
                 f"its first layer with weights and its last; modules that ran: {ran}"
             )
-        share = covered(graph, choice.blocks)
+        share = covered(graph, blocks)
         if share < LEAST_COVERED and spec is None:
             raise AuditError(
                 f"the blocks found hold {100 * share:.2g} % of the weights between embedding and "
                 "head, so they are not the whole stream. If the network has no others, name them: "
-                f"--fa-stream='{spec_of(graph, choice.blocks)}'"
+                f"--fa-stream='{spec_of(graph, blocks)}'"
             )
-        stream = self._described(graph, choice, find_states(graph, choice), spec or "", share)
+        states, sizes = find_states(graph, blocks, last), graph.tape.sizes
+        outside = graph.parameters(*blocks, outside=True)
+        parameters = tuple(_parameters(graph, block, outside) for block in blocks)
+        inside = frozenset[str]().union(*parameters)
+        shapes = [
+            [*node.shape[: site.batch_dim], *node.shape[site.batch_dim + 1 :]]
+            for node, site in states
+        ]
+        tokens = tuple(map(Layout(self.network, inside - outside).are_tokens, shapes))
+        counted = [shape[-1:] if own else shape for shape, own in zip(shapes, tokens, strict=True)]
+        after = {index for index in graph.useful if index >= states[-1][0].index}
+        reading = [call.name for call in graph.tape.calls if after.intersection(call.inputs)]
+        info = StreamInfo(
+            blocks=tuple(block.name for block in blocks),
+            residual=bool(graph.additive),
+            head=[*reading, ""][0],
+            outside=1 - sum(sizes[name] for name in inside) / sum(sizes.values()),
+            sizes=tuple(map(math.prod, counted)),
+            spec=spec or "",
+            alternatives=() if spec else alternatives,
+            covered=share if share < LEAST_COVERED else None,
+        )
+        sites = tuple(site for _, site in states)
+        stream = Stream(sites, info, parameters, outside, tokens, self.outputs)
         self._check(stream)
         return stream
 
@@ -169,41 +193,6 @@ class _Trial:
                 "the logits do not depend on the samples in a way that could be followed"
             )
         return Graph(tape, node.index)
-
-    def _described(
-        self, graph: Graph, choice: Choice, states: list[State], spec: str, share: float
-    ) -> Stream:
-        sizes, blocks = graph.tape.sizes, choice.blocks
-        outside = graph.parameters(*blocks, outside=True)
-        unread = sizes.keys() - graph.parameters(*blocks) - outside
-        parameters = []
-        for block in blocks:
-            read = graph.parameters(block)
-            # What no test sample needs, as feedback weights or an expert, belongs to its module.
-            modules = {name.rpartition(".")[0] for name in read - outside} | {block.name}
-            around = tuple(f"{name}." for name in modules if name)
-            parameters.append(read.union(name for name in unread if name.startswith(around)))
-        inside = frozenset[str]().union(*parameters)
-        shapes = [
-            [*node.shape[: site.batch_dim], *node.shape[site.batch_dim + 1 :]]
-            for node, site in states
-        ]
-        tokens = tuple(map(Layout(self.network, inside - outside).are_tokens, shapes))
-        counted = [shape[-1:] if own else shape for shape, own in zip(shapes, tokens, strict=True)]
-        after = {index for index in graph.useful if index >= states[-1][0].index}
-        reading = [call.name for call in graph.tape.calls if after.intersection(call.inputs)]
-        info = StreamInfo(
-            blocks=tuple(block.name for block in blocks),
-            residual=bool(graph.additive),
-            head=[*reading, ""][0],
-            outside=1 - sum(sizes[name] for name in inside) / sum(sizes.values()),
-            sizes=tuple(map(math.prod, counted)),
-            spec=spec,
-            alternatives=choice.alternatives,
-            covered=share if share < LEAST_COVERED else None,
-        )
-        sites = tuple(site for _, site in states)
-        return Stream(sites, info, tuple(parameters), outside, tokens, self.outputs)
 
     def _check(self, stream: Stream) -> None:
         """The cut test: with samples of a state in another order, the logits come in that order.
@@ -236,6 +225,16 @@ class _Trial:
 
         logits = stream.run(self.network, copied(self.samples), shift)
         return self._apart(logits, self.logits.roll(sum(shifts), 0)) <= self.tolerance
+
+
+def _parameters(graph: Graph, block: Block, outside: frozenset[str]) -> frozenset[str]:
+    """The parameters of a block: those it reads, and what no sample needs in their modules."""
+    read = graph.parameters(block)
+    # Such as feedback weights, or an expert.
+    unread = graph.tape.sizes.keys() - graph.parameters(outside=True)
+    modules = {name.rpartition(".")[0] for name in read - outside} | {block.name}
+    around = tuple(f"{name}." for name in modules if name)
+    return read.union(name for name in unread if name.startswith(around))
 
 
 def draw_samples(x: ModelInput, number: int, *, drawn: bool) -> ModelInput:
