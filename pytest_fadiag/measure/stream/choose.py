@@ -42,11 +42,13 @@ def find_blocks(graph: Graph) -> tuple[list[Block], tuple[str, ...]]:
         inside = [block for block in blocks if owner.holds(block)]
         names = [block.name.removeprefix(f"{owner.name}.").split(".") for block in inside]
         numbered = any(part.isdigit() for name in names for part in name)
-        if len({block.kind for block in inside}) == len(inside) or (
-            kinds[owner.kind] > 1 and not numbered
-        ):
+        several = kinds[owner.kind] > 1
+        # All unlike: one block, unless it is the only one of its class and embeds first.
+        unlike = len({block.kind for block in inside}) == len(inside)
+        embeds = any(map(graph.is_layer, graph.between(owner.start, inside[0].start)))
+        if several and (unlike or not numbered) or unlike and (len(inside) == 1 or not embeds):
             blocks = [*(block for block in blocks if block not in inside), owner]
-        elif kinds[owner.kind] > 1:
+        elif several:
             stacks.append(owner.name)
     blocks.sort(key=lambda block: block.start)
     alike = [block for block in blocks if block.kind == blocks[0].kind]
@@ -87,15 +89,15 @@ def _layer(graph: Graph, item: Stretch) -> Block:
 
 
 def _largest(graph: Graph, stretch: Stretch, names: list[str]) -> str:
-    """Which of some modules, or else of those around a parameter, holds most of what is read."""
-    read = graph.parameters(stretch)
+    """Which of some modules holds most of what is read, else what its parameters are called."""
+    read = sorted(graph.parameters(stretch))
 
     def size(name: str) -> int:
         return sum(graph.tape.sizes[own] for own in read if f"{own}.".startswith(f"{name}."))
 
-    return max(
-        [*names, *(own.rpartition(".")[0] or own for own in sorted(read))], key=size, default=""
-    )
+    parts = zip(*(own.split(".") for own in read), strict=False)
+    common = ".".join(part[0] for part in takewhile(lambda part: len({*part}) == 1, parts))
+    return max([*names, common or read[0]], key=size)
 
 
 def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
@@ -287,7 +289,10 @@ def find_states(graph: Graph, blocks: list[Block], named: int | None) -> list[St
     first of them leaves: a norm among those layers would hide that it explodes. ``named`` is the
     value that is h_L for the user.
     """
-    nodes = graph.nodes
+    nodes, units = graph.nodes, blocks
+    if not graph.additive and blocks[0].start >= graph.items[0].end:
+        # The embedding, too, tells what is done to a state before a block takes it.
+        units = [_layer(graph, graph.items[0]), *blocks]
 
     def ops(between: Sequence[int]) -> tuple[str, ...]:
         return tuple(nodes[cut].op for cut in between)
@@ -297,7 +302,7 @@ def find_states(graph: Graph, blocks: list[Block], named: int | None) -> list[St
 
     # What is done to states before the next block takes them, layers only if to most of them.
     gaps = []
-    for before, after in pairwise(blocks):
+    for before, after in pairwise(units):
         layered = any(before.end <= own.start and own.end <= after.start for own in graph.items)
         resized = layered and size(before.end) != size(after.start)
         gaps.append((graph.between(before.end, after.start), layered, resized))
@@ -324,6 +329,7 @@ def find_states(graph: Graph, blocks: list[Block], named: int | None) -> list[St
         return [end, *activated][-1]
 
     states = [blocks[0].start]
+    gaps = gaps[len(units) - len(blocks) :]
     for (before, after), (between, layered, resized) in zip(pairwise(blocks), gaps, strict=True):
         apart = resized or (layered and ops(between) not in steps)
         states.append(left(before.end, between) if apart else after.start)
@@ -339,6 +345,8 @@ def find_states(graph: Graph, blocks: list[Block], named: int | None) -> list[St
 
 def _state(graph: Graph, node: Node) -> State:
     """A value, and where it is first seen, at a module if one can; refused where it is no state."""
+    while node.op == "view" and not node.sights:  # inside a function: what it shows was seen
+        node = graph.nodes[node.parents[0]]
     batch, shape, overwritten = graph.tape.batch, node.shape, node.overwritten
     # What enters a module is held by others too, who may be the ones that write to it.
     sights = [

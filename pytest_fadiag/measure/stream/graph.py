@@ -35,15 +35,13 @@ MEANS = _ops(
     "mean avg_pool1d avg_pool2d avg_pool3d _adaptive_avg_pool2d upsample_nearest2d "
     "upsample_bilinear2d upsample_bicubic2d"
 )
-"""Operations of skips around a block that changes the size of the state."""
-HOLDING = (
-    REARRANGEMENTS
-    | SCALINGS
-    | SUMS
-    | MEANS
-    | _ops("native_layer_norm native_group_norm _fused_rms_norm bmm")
+HOLDING = REARRANGEMENTS | SCALINGS | SUMS
+"""Operations of skips: the state is moved, scaled or added to."""
+CHANGING = MEANS | _ops(
+    "max_pool1d max_pool2d_with_indices max_pool3d_with_indices native_layer_norm "
+    "native_group_norm _fused_rms_norm bmm"
 )
-"""Operations of skips: the state is moved, scaled, added to, normalised, or its streams mixed."""
+"""Operations of skips that end in a sum: the state is pooled, normalised, or its streams mixed."""
 PRODUCTS = _ops("mm addmm bmm baddbmm mv addmv dot linear _trilinear convolution")
 LOOKUPS = _ops("embedding embedding_bag index index_select")
 WEIGHTING = (
@@ -119,7 +117,8 @@ class Graph:
                 self.cuts.append(index)
             furthest = max([furthest, *readers[index]])
         self.segments: list[Segment] = []
-        self.items: list[Stretch] = []
+        first = self.cuts[0]
+        self.items = [Stretch(first, first)] if self.is_layer(first) else []
         """What has weights on the way, layers and segments; the last one is the head."""
         where = {index: number for number, index in enumerate(self.useful)}
         for start, end in pairwise(self.cuts):
@@ -151,12 +150,13 @@ class Graph:
 
     def _segment(self, start: int, made: list[int]) -> Segment:
         last = self.nodes[made[-1]]
+        holding = HOLDING | CHANGING if last.op in SUMS else HOLDING
         held, linear = {start}, {start}  # what still holds the state, and what is linear in it
         for node in (self.nodes[index] for index in made):
             straight = node.op in SUMS or len(node.parents) == 1
             if straight and node.op in LINEAR and linear.issuperset(node.parents):
                 linear.add(node.index)
-            if node.op in HOLDING and held.intersection(node.parents):
+            if node.op in holding and held.intersection(node.parents):
                 held.add(node.index)
         skip = last.op in SUMS | CONCATENATIONS and held.intersection(last.parents)
         # One path is linear and another is not: a skip to another shape.
@@ -166,7 +166,7 @@ class Graph:
 
     def _additive(self) -> list[Segment]:
         end = self.items[-1].start
-        between = [own for own in self.segments if own.end <= end and self.parameters(own)]
+        between = [own for own in self.segments if own.end <= end and own in self.items]
         kinds = {own: [span.kind for span in self.around(own)][-1:] for own in between}
         adding = [kinds[own] for own in between if own.adds and kinds[own]]
         return [own for own in between if own.adds or kinds[own] in adding]
