@@ -5,80 +5,58 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise, takewhile
 
 from ...judge.errors import AuditError
 from ...judge.words import and_more
-from .graph import (
-    LINEAR,
-    LOOKUPS,
-    PRODUCTS,
-    REARRANGEMENTS,
-    Block,
-    Graph,
-    Segment,
-    Stretch,
-    common_start,
-)
+from .graph import LINEAR, LOOKUPS, PRODUCTS, REARRANGEMENTS, Block, Graph, Segment, Stretch
 from .sites import Site
 from .tape import Call, Node
 
 State = tuple[Node, Site]
 LEAST_COVERED = 0.2
 """The least share of the weights between embedding and head that the whole stream holds."""
+MANY = 3
+"""So many runs of the same weights are steps in time, where they are not blocks in depth."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The blocks of a stream."""
-
-    blocks: list[Block]
-    last: int | None = None
-    """The value that is h_L, where the user names it."""
-    alternatives: tuple[str, ...] = ()
-    """Modules that could each have been one block."""
-
-
-def find_blocks(graph: Graph) -> Choice:
+def find_blocks(graph: Graph) -> tuple[list[Block], tuple[str, ...]]:
     """What adds to the stream, or the layers of a network without residual connections.
 
-    Several in one module are one block where that module is a block itself, and not a stack.
+    Several in one module are one block where that module is a block itself, and not a stack. The
+    names are of modules that could each have been one block.
     """
-    if graph.residual:
-        segments, blocks = graph.additive, [_alone(graph, segment) for segment in graph.additive]
-    else:  # all layers but the first and the last; paths side by side go with their module
+    segments = graph.additive
+    blocks = [_alone(graph, segment) for segment in segments]
+    if not segments:
+        # All layers but the first and the last; paths side by side go with their module.
         items = graph.items[1:-1] or _hidden_layer(graph)
-        ends = [item.end for item in items]
-        segments = [segment for segment in graph.segments if segment.end in ends]
+        segments = [item for item in items if isinstance(item, Segment)]
         blocks = [_layer(graph, item) for item in items]
-    owners = {
-        around[-1].call: around[-1] for segment in segments if (around := graph.around(segment))
-    }
-    classes = Counter(type(call.module) for call in owners)
+    owners = dict.fromkeys(span for segment in segments for span in graph.around(segment)[-1:])
+    kinds = Counter(owner.kind for owner in owners)
     stacks = []
-    for call, owner in sorted(owners.items(), key=lambda own: own[1].end - own[1].start):
+    for owner in sorted(owners, key=lambda own: own.end - own.start):
         inside = [block for block in blocks if owner.holds(block)]
-        several = classes[type(call.module)] > 1
-        if len({graph.kind(call, block) for block in inside}) == len(inside):
-            # All unlike: one block, unless it is the only one of its class and embeds first.
-            before = [cut for cut in graph.cuts if owner.start < cut <= inside[0].start]
-            whole = several or len(inside) == 1 or not any(map(graph.is_layer, before))
-        else:
-            names = [block.name.removeprefix(f"{call.name}.").split(".") for block in inside]
-            whole = several and not any(part.isdigit() for name in names for part in name)
-        if whole:
-            held = tuple(segment for block in inside for segment in block.segments)
-            blocks = [block for block in blocks if block not in inside]
-            blocks.append(Block(owner.start, owner.end, call.name, held, call))
+        names = [block.name.removeprefix(f"{owner.name}.").split(".") for block in inside]
+        numbered = any(part.isdigit() for name in names for part in name)
+        several = kinds[owner.kind] > 1
+        # All unlike: one block, unless it is the only one of its class and embeds first.
+        unlike = len({block.kind for block in inside}) == len(inside)
+        embeds = any(map(graph.is_layer, graph.between(owner.start, inside[0].start)))
+        if several and (unlike or not numbered) or unlike and (len(inside) == 1 or not embeds):
+            blocks = [*(block for block in blocks if block not in inside), owner]
         elif several:
-            stacks.append(call.name)
+            stacks.append(owner.name)
     blocks.sort(key=lambda block: block.start)
-    kinds = [_kind(graph, block) for block in blocks]
-    if kinds and kinds.count(kinds[0]) < 2 and _is_embedding(graph, blocks[0], blocks[1:]):
+    alike = [block for block in blocks if block.kind == blocks[0].kind]
+    if len(alike) == 1 and _is_embedding(graph, blocks[0], blocks[1:]):
         blocks = blocks[1:]
-    return Choice(blocks, alternatives=tuple(stacks))
+    _refuse_bypass(graph, blocks)
+    _refuse_repeats(graph, blocks)
+    return blocks, tuple(stacks)
 
 
 def _hidden_layer(graph: Graph) -> list[Stretch]:
@@ -86,82 +64,68 @@ def _hidden_layer(graph: Graph) -> list[Stretch]:
     if len(graph.items) != 2 or graph.nodes[graph.items[0].end].op not in PRODUCTS:
         return []
     first, head = graph.items
-    ops = [graph.nodes[cut].op for cut in graph.cuts if first.end < cut <= head.start]
-    normed = [op for op in ops if "norm" in op]
-    return [first] if not normed or not LINEAR.issuperset({*ops} - {*normed}) else []
+    ops = {graph.nodes[cut].op for cut in graph.between(first.end, head.start)}
+    activated = any(op not in LINEAR and "norm" not in op for op in ops)
+    return [first] if activated or not any("norm" in op for op in ops) else []
 
 
 def _alone(graph: Graph, segment: Segment) -> Block:
     """A segment as a block: it begins where its modules do, and is named after the largest."""
     before = max((other.end for other in graph.segments if other.end <= segment.start), default=0)
-    parts = graph.parts(graph.innermost(segment), [segment])
-    entering = [
-        index for call in parts for index in call.inputs if index in graph.cuts and before <= index
-    ]
-    sizes = {name: graph.tape.sizes[name] for name in graph.parameters(segment)}
-    held = {
-        call.name: sum(size for name, size in sizes.items() if name.startswith(f"{call.name}."))
-        for call in parts
-    }
-    name = max(held, key=lambda own: held[own], default="")
-    if not held.get(name):
-        name = _common_name(sizes) or max(sizes, key=lambda own: sizes[own])
-    return Block(min([segment.start, *entering]), segment.end, name, (segment,))
+    parts = graph.parts(segment)
+    cuts = {*graph.between(before - 1, segment.start)}
+    entering = [cut for call in parts for cut in cuts.intersection(call.inputs)]
+    name = _largest(graph, segment, [call.name for call in parts])
+    kind = tuple(map(graph.class_of, parts))
+    return Block(min([segment.start, *entering]), segment.end, name, kind)
 
 
 def _layer(graph: Graph, item: Stretch) -> Block:
     """A layer as a block: the outermost module that holds no other layer, where there is one."""
     for span in graph.around(item):
         if sum(span.holds(other) for other in graph.items) == 1:
-            return Block(span.start, span.end, span.call.name, (), span.call)
-    names = sorted(graph.parameters(item))
-    return Block(item.start, item.end, _common_name(names) or names[0])
+            return span
+    return Block(item.start, item.end, _largest(graph, item, []))
 
 
-def _common_name(names: Iterable[str]) -> str:
-    return ".".join(common_start(name.split(".") for name in names))
+def _largest(graph: Graph, stretch: Stretch, names: list[str]) -> str:
+    """Which of some modules holds most of what is read, else what its parameters are called."""
+    read = sorted(graph.parameters(stretch))
+
+    def size(name: str) -> int:
+        return sum(graph.tape.sizes[own] for own in read if f"{own}.".startswith(f"{name}."))
+
+    parts = zip(*(own.split(".") for own in read), strict=False)
+    common = ".".join(part[0] for part in takewhile(lambda part: len({*part}) == 1, parts))
+    return max([*names, common or read[0]], key=size)
 
 
-def check_coverage(graph: Graph, blocks: list[Block], *, named: bool = False) -> None:
-    """Refuse blocks that are not the whole stream.
-
-    They are not where modules run in time, where a stretch that is the only one of its kind holds
-    several updates, and where few of the weights that are neither embedding nor head are in blocks.
-    """
+def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
+    """Refuse a stretch that is the only one of its kind and holds several updates."""
     outside = [
-        Block(segment.start, segment.end, "", (segment,))
+        _alone(graph, segment)
         for segment in graph.segments
         if not any(block.holds(segment) for block in blocks)
         and not any(_is_embedding(graph, own, blocks) for own in [segment, *graph.around(segment)])
     ]
-    kinds = Counter(_kind(graph, block) for block in [*blocks, *outside])
+    kinds = Counter(block.kind for block in [*blocks, *outside])
     for block in [*blocks, *outside]:
-        for segment in block.segments or filter(block.holds, graph.segments):
-            sums = graph.hidden(segment) if kinds[_kind(graph, block)] < 2 else []
+        for segment in filter(block.holds, graph.segments):
+            sums = graph.hidden(segment) if kinds[block.kind] < 2 else []
             if sums:
-                _refuse_recurrence(graph, [])
-                raise _bypassed(graph, segment, sums)
-    _refuse_recurrence(graph, blocks)
-    share = covered(graph, blocks) if blocks else 1.0
-    if share < LEAST_COVERED and not named:
-        raise AuditError(
-            f"the blocks found hold {100 * share:.2g} % of the weights between embedding and head, "
-            "so they are not the whole stream. If the network has no others, name them: "
-            f"--fa-stream='{spec_of(graph, blocks)}'"
-        )
+                _refuse_repeats(graph, [])
+                _refuse_sums(graph, segment, sums)
 
 
 def covered(graph: Graph, blocks: list[Block]) -> float:
     """The share of the weights in blocks, of those that are neither embedding nor head."""
-    first, last = blocks[0].start, blocks[-1].end
     layers = [index for index in graph.useful if graph.is_layer(index)]
-    embedding = [own for own in layers if own <= first and graph.nodes[own].op in LOOKUPS]
-    ends = {*embedding, *[own for own in layers if own <= first][:1]}
-    ends |= {own for own in layers[-1:] if own > last}
-    inside, read = graph.parameters(*blocks), graph.nodes
-    between = {name for own in layers if own not in ends for name in read[own].parameters}
-    sizes = graph.tape.sizes
-    return sum(sizes[own] for own in inside) / max(sum(sizes[own] for own in inside | between), 1)
+    before = [own for own in layers if own <= blocks[0].start]
+    ends = {*before[:1], *(own for own in before if graph.nodes[own].op in LOOKUPS)}
+    ends |= {own for own in layers[-1:] if own > blocks[-1].end}
+    inside, sizes = graph.parameters(*blocks), graph.tape.sizes
+    between = inside.union(*(graph.nodes[own].parameters for own in layers if own not in ends))
+    return sum(sizes[own] for own in inside) / max(sum(sizes[own] for own in between), 1)
 
 
 def _is_embedding(graph: Graph, first: Stretch, blocks: list[Block]) -> bool:
@@ -174,56 +138,64 @@ def _is_embedding(graph: Graph, first: Stretch, blocks: list[Block]) -> bool:
     )
 
 
-def _kind(graph: Graph, block: Block) -> object:
-    """What a block is told from others by; one layer of many is like no other."""
-    outer = block.call or (graph.innermost(block.segments[0]) if block.segments else None)
-    return block if outer is None else graph.kind(outer, block)
-
-
-def _refuse_recurrence(graph: Graph, blocks: list[Block]) -> None:
-    if many := graph.repeated(blocks):
-        ran = and_more([f"{name!r} {times} times" for name, times in many.items()], 3)
+def _refuse_repeats(graph: Graph, blocks: Sequence[Stretch]) -> None:
+    """Refuse modules that hold most weights and run many times, not always in some blocks."""
+    reads: dict[str, list[int]] = {}
+    for index in filter(graph.is_layer, graph.useful):
+        for name in sorted(graph.nodes[index].parameters):
+            reads.setdefault(name, []).append(index)
+    many = {name: own for name, own in reads.items() if len(own) >= MANY}
+    weights, repeats = (sum(graph.tape.sizes[name] for name in own) for own in (reads, many))
+    times = Counter(call.name for call in graph.tape.calls)
+    found: dict[str, int] = {}
+    for name, own in many.items() if 2 * repeats > weights else ():
+        module = name.rpartition(".")[0] or name
+        if not all(any(block.start < index <= block.end for block in blocks) for index in own):
+            found[module] = max(times[module], len(own))
+    if found:
+        ran = and_more([f"{name!r} {often} times" for name, often in found.items()], 3)
         raise AuditError(
-            f"the same modules run many times in one pass ({ran}), as in recurrence, relaxation, "
-            "spikes or ODE steps: their states follow in time, not in depth. Audit a trace of "
-            "them, or a network whose steps are unrolled as layers, named by --fa-stream"
+            f"the same modules run many times in one pass ({ran}): in time, as in recurrence, "
+            "relaxation, spikes or ODE steps, or once per candidate label; not in depth. Steps in "
+            "time can be audited as a trace, or unrolled as layers named by --fa-stream; passes "
+            "per label and spikes, which are piecewise constant and have no useful BP gradient, "
+            "cannot"
         )
 
 
-def _bypassed(graph: Graph, segment: Segment, sums: list[int]) -> AuditError:
-    bypass = next(
+def _refuse_sums(graph: Graph, segment: Segment, sums: list[int]) -> None:
+    bypasses = (
         (parent, later)
         for later in segment.made
         for parent in graph.nodes[later].parents
-        if segment.start <= parent < sums[0] < later
+        if parent < sums[0] < later
     )
+    bypass = next(bypasses, (segment.start, segment.end))
     start, end, source, target = map(graph.maker, (segment.start, segment.end, *bypass))
     calls = [graph.tape.calls[graph.nodes[index].call].name for index in sums]
     inside = and_more([repr(name) if name else "forward" for name in dict.fromkeys(calls)], 4)
-    return AuditError(
+    raise AuditError(
         f"the network has no single stream between {start} and {end}: what {source} returns "
         f"bypasses the sums in {inside} and feeds {target} (a second tower, a long skip, a carried "
         "value or a condition). No --fa-stream passes; audit a variant without that path"
     )
 
 
-def named_blocks(graph: Graph, spec: str) -> Choice:
-    """The blocks that a SPEC such as ``attn.*, mlp.* -> out_ln`` names, if they are all of them."""
-    found = find_blocks(graph).blocks
-    check_coverage(graph, found, named=True)
+def named_blocks(graph: Graph, spec: str, found: list[Block]) -> tuple[list[Block], int | None]:
+    """The blocks that a SPEC such as ``attn.*, mlp.* -> out_ln`` names, if they are all of them.
+
+    The number is that of the value which is h_L, where the SPEC says so.
+    """
     left, arrow, right = (part.strip() for part in spec.partition("->"))
     advice = f"the blocks of this network: --fa-stream='{spec_of(graph, found)}'"
     chosen: dict[tuple[int, int], Block] = {}
     for call in _calls(graph, spec, left):
-        span = next((span for span in graph.spans if span.call is call), None)
-        held = tuple(
-            segment for segment in graph.additive if span is not None and span.holds(segment)
-        )
-        if span is not None and (held or not graph.residual):
-            own = [Block(span.start, span.end, call.name, held, call)]
+        span = graph.spans.get(call)
+        if span and (not graph.additive or any(map(span.holds, graph.additive))):
+            own = [span]
         else:
             own = [
-                Block(part.start, part.end, call.name, (part,))
+                Block(part.start, part.end, call.name)
                 for part in graph.additive
                 if any(graph.made_in(index, call) for index in part.made)
             ]
@@ -235,11 +207,11 @@ def named_blocks(graph: Graph, spec: str) -> Choice:
     if problem := _problem(graph, found, blocks):
         raise AuditError(f"stream {spec!r} {problem}; {advice}")
     if not arrow:
-        return Choice(blocks)
+        return blocks, None
     for call in _calls(graph, spec, right):
         entering = [index for index in call.inputs if index in graph.cuts]
         if entering and entering[0] >= blocks[-1].end:
-            return Choice(blocks, entering[0])
+            return blocks, entering[0]
     raise AuditError(
         f"stream {spec!r}: {right!r} does not run after the last block, {blocks[-1].name!r}"
     )
@@ -252,21 +224,21 @@ def _problem(graph: Graph, found: list[Block], blocks: list[Block]) -> str:
             return f"names {after.name!r} inside another block"
     if blocks[-1].end > graph.items[-1].start:
         return "takes the head for a block, and the logits are not a state"
-    if not graph.residual:
+    if not graph.additive:
         return ""
     missing = [
         block.name
         for block in found
-        if not all(any(own.holds(part) for own in blocks) for part in block.segments)
+        for part in filter(block.holds, graph.additive)
+        if not any(own.holds(part) for own in blocks)
     ]
     if missing:
-        return f"leaves out {and_more(missing, 6)}"
-    inside = [[own for own in found if block.holds(own)] for block in blocks]
-    lumps = [block for block, held in zip(blocks, inside, strict=True) if len(held) > 1]
-    kinds = [[graph.kind(graph.innermost(own.segments[0]), own) for own in held] for held in inside]
+        return f"leaves out {and_more(list(dict.fromkeys(missing)), 6)}"
+    kinds = [[own.kind for own in found if block.holds(own)] for block in blocks]
     # Unlike parts, the same in every block, are one block: attention and MLP.
-    if lumps and any(kind != kinds[0] or len({*kind}) < len(kind) for kind in kinds):
-        return f"takes several blocks for one at {lumps[0].name!r}"
+    for block, held in zip(blocks, kinds, strict=True):
+        if len(held) > 1 and (held != kinds[0] or len({*held}) < len(held)):
+            return f"takes several blocks for one at {block.name!r}"
     return ""
 
 
@@ -283,9 +255,7 @@ def _calls(graph: Graph, spec: str, patterns: str) -> list[Call]:
                 f"between two dots); the network's top-level modules are: {top_level}"
             )
         matching |= fitting
-    calls = [
-        call for call in graph.tape.calls if call.name in matching and call.inputs and call.outputs
-    ]
+    calls = [call for call in graph.tape.calls if call.name in matching]
     if not calls:
         raise AuditError(
             f"stream {spec!r}: {and_more(sorted(matching))} did not run on a tensor of the samples"
@@ -299,26 +269,12 @@ def _fits(name: str, pattern: str) -> bool:
 
 def spec_of(graph: Graph, blocks: list[Block]) -> str:
     """The SPEC that names these blocks: ``blocks.*`` where no other module that ran fits it."""
-    names = list(dict.fromkeys(block.name for block in blocks))
-    others = {call.name for call in graph.tape.calls if call.inputs} - {*names}
+    names = dict.fromkeys(block.name for block in blocks)
+    others = {call.name for call in graph.tape.calls} - {*names}
     patterns: dict[str, None] = {}
     for name in names:
-        parts = name.split(".")
-        starred = [re.sub(r"\d+$", "*", part) for part in parts]
-        general = [
-            ".".join([*parts[:at], starred[at], *parts[at + 1 :]])
-            for at in reversed(range(len(parts)))
-        ]
-        fitting = {
-            pattern: sum(_fits(own, pattern) for own in names)
-            for pattern in [*general, ".".join(starred)]
-        }
-        usable = {
-            own: count
-            for own, count in fitting.items()
-            if count > 1 and not any(_fits(other, own) for other in others)
-        }
-        patterns[max(usable, key=lambda own: usable[own], default=name)] = None
+        starred = ".".join(re.sub(r"\d+$", "*", part) for part in name.split("."))
+        patterns[name if any(_fits(other, starred) for other in others) else starred] = None
     return ", ".join(patterns)
 
 
@@ -326,21 +282,17 @@ class AmbiguousSamples(AuditError):
     """A state has two dimensions of the size of the batch: another number of samples is needed."""
 
 
-def find_states(graph: Graph, choice: Choice) -> list[State]:
+def find_states(graph: Graph, blocks: list[Block], named: int | None) -> list[State]:
     """h_0 … h_L: what enters each block, and what the last one leaves.
 
     Where layers lie between two blocks, as between the stages of a hierarchical network, what the
-    first of them leaves: a norm among those layers would hide that it explodes.
+    first of them leaves: a norm among those layers would hide that it explodes. ``named`` is the
+    value that is h_L for the user.
     """
-    nodes, blocks, units = graph.nodes, choice.blocks, list[Stretch](choice.blocks)
-    if len(blocks) == 1 and not graph.residual and blocks[0].start >= graph.items[0].end:
-        # The embedding tells what is done to a state before a block takes it.
-        embedding = graph.items[0]
-        ends = [own.end for own in graph.around(embedding) if own.end <= blocks[0].start]
-        units = [Stretch(embedding.start, max([embedding.end, *ends])), *blocks]
-
-    def cuts(after: int, last: int) -> list[int]:
-        return [cut for cut in graph.cuts if after < cut <= last]
+    nodes, units = graph.nodes, blocks
+    if not graph.additive and blocks[0].start >= graph.items[0].end:
+        # The embedding, too, tells what is done to a state before a block takes it.
+        units = [_layer(graph, graph.items[0]), *blocks]
 
     def ops(between: Sequence[int]) -> tuple[str, ...]:
         return tuple(nodes[cut].op for cut in between)
@@ -348,95 +300,68 @@ def find_states(graph: Graph, choice: Choice) -> list[State]:
     def size(cut: int) -> int:
         return math.prod(nodes[cut].shape)
 
-    def activates(cut: int, end: int) -> bool:
-        """Whether it is neither pooled nor normalised."""
-        own = nodes[cut]
-        return size(cut) == size(end) and not own.parameters and "norm" not in own.op
-
+    # What is done to states before the next block takes them, layers only if to most of them.
     gaps = []
     for before, after in pairwise(units):
         layered = any(before.end <= own.start and own.end <= after.start for own in graph.items)
         resized = layered and size(before.end) != size(after.start)
-        gaps.append((cuts(before.end, after.start), layered, resized))
-    # What is done to states before the next block takes them, layers only if to most of them.
-    done = [(ops(between), layered) for between, layered, resized in gaps if not resized]
-    counts = Counter(done)
-    usual = [own for own, n in counts.items() if not own[1] or (n > 1 and 2 * n > len(done))]
-    usual.sort(key=lambda own: (-counts[own], len(own[0]), own[0]))
-    steps = [own for own, _ in usual]
+        gaps.append((graph.between(before.end, after.start), layered, resized))
+    done = Counter((ops(between), layered) for between, layered, resized in gaps if not resized)
+    steps = [
+        step
+        for (step, layered), times in done.most_common()
+        if not layered or (times > 1 and 2 * times > done.total())
+    ]
 
-    def seen(candidates: Iterable[int], among: Sequence[int]) -> State:
-        for cut in candidates:
-            if (site := _site_of(graph, nodes[cut])) is not None:
-                return nodes[cut], site
-        raise _unmeasurable(graph, [nodes[cut] for cut in among])
-
-    def entering(first: int, last: int) -> State:
-        """The last value that can be measured, of those between which no block lies."""
-        between = [first, *cuts(first, last)]
-        return seen(reversed(between), between)
-
-    def left(end: int, between: list[int]) -> State:
+    def left(end: int, between: list[int]) -> int:
         """What a block leaves, with what is done to most states."""
         for step in steps:
             reached = between[: len(step)]
-            layers = [cut for cut in reached if graph.is_layer(cut)]
-            if ops(reached) == step and all(size(cut) == size(end) for cut in layers):
-                break
-        else:  # of plain layers with pooling after some: what all steps begin with
-            plain = [own for own, _ in done if not graph.residual]
-            reached = between[: len(common_start([ops(between), *plain]))] if plain else []
-            if not graph.residual and len(units) == 1:  # one hidden layer, with its activation
-                reached = list(takewhile(lambda cut: activates(cut, end), between))
-        own, rest = [end, *reached][-1], between[len(reached) :]
-        # What a function makes inside is seen when it returns: a view of the same value.
-        views = [cut for cut in rest if nodes[cut].op == "view" and size(cut) == size(own)]
-        return seen([own, *views], [own])
+            resized = any(graph.is_layer(cut) and size(cut) != size(end) for cut in reached)
+            if ops(reached) == step and not resized:
+                return [end, *reached][-1]
+        if graph.additive:
+            return end
+        # Of plain layers with pooling after some: the activation alone.
+        activated = takewhile(
+            lambda cut: size(cut) == size(end) and "norm" not in nodes[cut].op, between
+        )
+        return [end, *activated][-1]
 
-    states = [entering(graph.cuts[0], blocks[0].start)]
-    for (before, after), (between, layered, resized) in zip(pairwise(blocks), gaps, strict=False):
+    states = [blocks[0].start]
+    gaps = gaps[len(units) - len(blocks) :]
+    for (before, after), (between, layered, resized) in zip(pairwise(blocks), gaps, strict=True):
         apart = resized or (layered and ops(between) not in steps)
-        states.append(left(before.end, between) if apart else entering(before.end, after.start))
-    last = left(blocks[-1].end, cuts(blocks[-1].end, graph.items[-1].start))
-    if choice.last is not None:
-        for cut in cuts(last[0].index, choice.last):
-            if nodes[cut].op not in REARRANGEMENTS or nodes[cut].parameters:
-                raise AuditError(
-                    f"the state named as h_L comes after {graph.maker(cut)}, which is part of the "
-                    "head: h_L is what the last block leaves"
-                )
-        last = seen([choice.last, last[0].index], [])
-    return [*states, last]
+        states.append(left(before.end, between) if apart else after.start)
+    last = left(blocks[-1].end, graph.between(blocks[-1].end, graph.items[-1].start))
+    for cut in graph.between(last, named or last):
+        if nodes[cut].op not in REARRANGEMENTS or nodes[cut].parameters:
+            raise AuditError(
+                f"the state named as h_L comes after {graph.maker(cut)}, which is part of the "
+                "head: h_L is what the last block leaves"
+            )
+    return [_state(graph, nodes[cut]) for cut in [*states, named or last]]
 
 
-def _site_of(graph: Graph, node: Node) -> Site | None:
-    """Where a value is first seen, at a module if one can; nothing where it is no state."""
-    overwritten = node.memory.version > node.version
+def _state(graph: Graph, node: Node) -> State:
+    """A value, and where it is first seen, at a module if one can; refused where it is no state."""
+    while node.op == "view" and not node.sights:  # inside a function: what it shows was seen
+        node = graph.nodes[node.parents[0]]
+    batch, shape, overwritten = graph.tape.batch, node.shape, node.overwritten
     # What enters a module is held by others too, who may be the ones that write to it.
     sights = [
         own for own in node.sights if own.function or own.place[1] == "output" or not overwritten
     ]
-    if not sights or not node.floating or node.shape.count(graph.tape.batch) != 1:
-        return None
-    first = min(sights, key=lambda own: bool(own.function))
-    return replace(first, batch_dim=node.shape.index(graph.tape.batch), copied=overwritten)
-
-
-def _unmeasurable(graph: Graph, nodes: Sequence[Node]) -> AuditError:
-    shape, batch = nodes[-1].shape, graph.tape.batch
+    if sights and node.floating and shape.count(batch) == 1:
+        first = min(sights, key=lambda own: bool(own.function))
+        return node, replace(first, batch_dim=shape.index(batch), copied=overwritten)
     what = f"a state has shape {shape} for {batch} samples"
-    if any(node.shape.count(batch) > 1 for node in nodes):
-        return AmbiguousSamples(f"{what}: which dimension counts the samples cannot be told")
-    if not any(batch in node.shape for node in nodes) and any(own % batch == 0 for own in shape):
-        return AuditError(
+    if shape.count(batch) > 1:
+        raise AmbiguousSamples(f"{what}: which dimension counts the samples cannot be told")
+    if batch not in shape and any(own % batch == 0 for own in shape):
+        raise AuditError(
             f"{what}: samples and tokens are folded into one dimension; let the blocks take "
             "[samples, tokens, features]"
         )
-    if not any(node.floating for node in nodes):
-        return AuditError(
-            f"the network has no single stream: after {graph.maker(nodes[-1].index)}, which holds "
-            "whole numbers, something bypasses every value (a second tower, a decoder that reads "
-            "the input again); no --fa-stream passes"
-        )
-    _refuse_recurrence(graph, [])
-    return AuditError(f"{what}, and no module and no function returns it")
+    _refuse_repeats(graph, [])
+    raise AuditError(f"{what}: it holds whole numbers, or no module and no function returns it")

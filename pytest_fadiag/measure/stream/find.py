@@ -29,21 +29,19 @@ from ..types import ModelInput
 from .choose import (
     LEAST_COVERED,
     AmbiguousSamples,
-    Choice,
-    State,
-    check_coverage,
     covered,
     find_blocks,
     find_states,
     named_blocks,
+    spec_of,
 )
-from .graph import Graph
+from .graph import Block, Graph
 from .sites import Stream
 from .tape import Tape
 
 SIZES = (3, 5, 7, 11, 13)
 """Numbers of test samples; one that no other dimension has tells where the samples are."""
-ATTEMPTS = ((1.0, False), (1.0, True), (2.0, False), (0.5, False), (2.0, True), (4.0, False))
+ATTEMPTS = ((1.0, False), (1.0, True), (2.0, True), (4.0, True))
 """How large weights are drawn, and whether token ids are, until logits tell samples apart."""
 APART = 1e-4
 """How far two samples' logits must lie apart, relative to their size; else by rounding alone."""
@@ -86,28 +84,19 @@ class _Trial:
     def __init__(
         self, network: nn.Module, x: ModelInput, outputs: Outputs, dtype: torch.dtype
     ) -> None:
-        self.x, self.outputs, self.dtype = each(x, Tensor.cpu), outputs, dtype
+        self.x, self.outputs = each(x, Tensor.cpu), outputs
         self.tolerance = 1e-9 if dtype == torch.float64 else 1e-4
         """How far two ways to the same logits may differ, by the largest difference of samples."""
-        tried = []
-        for gain, drawn in ATTEMPTS:
-            tried.append((self._attempt(network, gain, drawn), gain, drawn))
-            if tried[-1][0] >= APART:
+        for gain, self.drawn in ATTEMPTS:
+            self.network = redrawn(copy_of(network, dtype), gain=gain).eval()
+            self.draw(SIZES[0])
+            size = float(self.logits.abs().max())
+            if size < math.inf and largest_difference(self.logits) > APART * size:
                 return
-        apart, gain, drawn = max(tried)
-        if not apart:
-            raise AuditError(
-                "the logits are the same for all samples, or not finite, whatever weights the "
-                "network has: its stream cannot be tested"
-            )
-        self._attempt(network, gain, drawn)
-
-    def _attempt(self, network: nn.Module, gain: float, drawn: bool) -> float:
-        """How far the logits of two samples lie apart, relative to their size."""
-        self.network, self.drawn = redrawn(copy_of(network, self.dtype), gain=gain).eval(), drawn
-        self.draw(SIZES[0])
-        size = float(self.logits.abs().max())
-        return largest_difference(self.logits) / size if 0 < size < math.inf else 0.0
+        raise AuditError(
+            "the logits are the same for all samples, or not finite, whatever weights the "
+            "network has: its stream cannot be tested"
+        )
 
     def draw(self, number: int) -> None:
         """Take so many test samples."""
@@ -130,10 +119,11 @@ class _Trial:
     def stream(self, spec: str | None) -> Stream:
         """The stream, every state of it tested."""
         graph = self._graph()
-        choice = find_blocks(graph) if spec is None else named_blocks(graph, spec)
-        if spec is None:
-            check_coverage(graph, choice.blocks)
-        if not choice.blocks:
+        blocks, alternatives = find_blocks(graph)
+        last = None
+        if spec is not None:
+            blocks, last = named_blocks(graph, spec, blocks)
+        if not blocks:
             ran = and_more(
                 [
                     f"{call.name} ({type(call.module).__name__})"
@@ -145,7 +135,37 @@ class _Trial:
                 "the network has no blocks: nothing adds to a state, and no layer lies, between "
                 f"its first layer with weights and its last; modules that ran: {ran}"
             )
-        stream = self._described(graph, choice, find_states(graph, choice), spec or "")
+        share = covered(graph, blocks)
+        if share < LEAST_COVERED and spec is None:
+            raise AuditError(
+                f"the blocks found hold {100 * share:.2g} % of the weights between embedding and "
+                "head, so they are not the whole stream. If the network has no others, name them: "
+                f"--fa-stream='{spec_of(graph, blocks)}'"
+            )
+        states, sizes = find_states(graph, blocks, last), graph.tape.sizes
+        outside = graph.parameters(*blocks, outside=True)
+        parameters = tuple(_parameters(graph, block, outside) for block in blocks)
+        inside = frozenset[str]().union(*parameters)
+        shapes = [
+            [*node.shape[: site.batch_dim], *node.shape[site.batch_dim + 1 :]]
+            for node, site in states
+        ]
+        tokens = tuple(map(Layout(self.network, inside - outside).are_tokens, shapes))
+        counted = [shape[-1:] if own else shape for shape, own in zip(shapes, tokens, strict=True)]
+        after = {index for index in graph.useful if index >= states[-1][0].index}
+        reading = [call.name for call in graph.tape.calls if after.intersection(call.inputs)]
+        info = StreamInfo(
+            blocks=tuple(block.name for block in blocks),
+            residual=bool(graph.additive),
+            head=[*reading, ""][0],
+            outside=1 - sum(sizes[name] for name in inside) / sum(sizes.values()),
+            sizes=tuple(map(math.prod, counted)),
+            spec=spec or "",
+            alternatives=() if spec else alternatives,
+            covered=share if share < LEAST_COVERED else None,
+        )
+        sites = tuple(site for _, site in states)
+        stream = Stream(sites, info, parameters, outside, tokens, self.outputs)
         self._check(stream)
         return stream
 
@@ -173,46 +193,6 @@ class _Trial:
                 "the logits do not depend on the samples in a way that could be followed"
             )
         return Graph(tape, node.index)
-
-    def _described(self, graph: Graph, choice: Choice, states: list[State], spec: str) -> Stream:
-        sizes, outside = graph.tape.sizes, graph.parameters(*choice.blocks, outside=True)
-        unread = sizes.keys() - graph.parameters(*choice.blocks) - outside
-        parameters = []
-        for block in choice.blocks:
-            read = graph.parameters(block)
-            # What no test sample needs, as feedback weights or an expert, belongs to its module.
-            modules = {name.rpartition(".")[0] for name in read - outside} | {block.name}
-            around = tuple(f"{name}." for name in modules if name)
-            parameters.append(read.union(name for name in unread if name.startswith(around)))
-        inside = frozenset[str]().union(*parameters)
-        sites = tuple(site for _, site in states)
-        shapes = [list(node.shape) for node, _ in states]
-        for shape, site in zip(shapes, sites, strict=True):
-            del shape[site.batch_dim]
-        tokens = tuple(map(Layout(self.network, inside - outside).are_tokens, shapes))
-        last, useful = states[-1][0].index, {*graph.useful}
-        share = covered(graph, choice.blocks)
-        info = StreamInfo(
-            blocks=tuple(block.name for block in choice.blocks),
-            residual=graph.residual,
-            head=next(
-                (
-                    call.name
-                    for call in graph.tape.calls
-                    if call.start > last and any(n in useful and n >= last for n in call.inputs)
-                ),
-                "",
-            ),
-            outside=1 - sum(sizes[name] for name in inside) / sum(sizes.values()),
-            sizes=tuple(
-                shape[-1] if own else math.prod(shape)
-                for shape, own in zip(shapes, tokens, strict=True)
-            ),
-            spec=spec,
-            alternatives=choice.alternatives,
-            covered=share if spec and share < LEAST_COVERED else None,
-        )
-        return Stream(sites, info, tuple(parameters), outside, tokens, self.outputs)
 
     def _check(self, stream: Stream) -> None:
         """The cut test: with samples of a state in another order, the logits come in that order.
@@ -247,6 +227,16 @@ class _Trial:
         return self._apart(logits, self.logits.roll(sum(shifts), 0)) <= self.tolerance
 
 
+def _parameters(graph: Graph, block: Block, outside: frozenset[str]) -> frozenset[str]:
+    """The parameters of a block: those it reads, and what no sample needs in their modules."""
+    read = graph.parameters(block)
+    # Such as feedback weights, or an expert.
+    unread = graph.tape.sizes.keys() - graph.parameters(outside=True)
+    modules = {name.rpartition(".")[0] for name in read - outside} | {block.name}
+    around = tuple(f"{name}." for name in modules if name)
+    return read.union(name for name in unread if name.startswith(around))
+
+
 def draw_samples(x: ModelInput, number: int, *, drawn: bool) -> ModelInput:
     """So many samples like those given.
 
@@ -259,25 +249,22 @@ def draw_samples(x: ModelInput, number: int, *, drawn: bool) -> ModelInput:
     others = [name for name in given if name not in LABEL_NAMES and "mask" not in name]
     real = [name for name in others if given[name].is_floating_point()]
     varied = [own for own in real if len(given[own]) < 2 or (given[own] != given[own][:1]).any()]
-    read = varied or real[:1]
-    if not read and others:  # the whole numbers with most values
-        read = [max(others, key=lambda name: len(torch.unique(given[name])))]
+    # Without real numbers, the whole ones with most values.
+    read = varied or real[:1] or sorted(others, key=lambda own: -len(torch.unique(given[own])))[:1]
     masks = [tensor.flatten(1).count_nonzero(1) for name, tensor in given.items() if "mask" in name]
     widest = int(torch.stack(masks).sum(0).argmax()) if masks else 0
     made = {}
     for name, tensor in given.items():
         if name not in read:
             made[name] = tensor[[widest] * number]
-        elif tensor.is_floating_point() or tensor.dtype == torch.bool:
-            made[name] = tensor[torch.arange(number) % len(tensor)]
+        elif tensor.is_floating_point():
+            values = tensor.double()
+            spread = float(values.std(correction=0))
+            made[name] = values[torch.arange(number) % len(values)]
+            noise = torch.randn(made[name].shape, generator=generator, dtype=torch.float64)
+            made[name] += noise * (spread if 0 < spread < 1e6 else 1.0)
         else:
             made[name] = _token_ids(tensor, number, generator, drawn)
-        if name in read and tensor.is_floating_point():
-            values = torch.nan_to_num(tensor.double())
-            spread = float(values.std()) if values.numel() > 1 else 0.0
-            noise = torch.randn(made[name].shape, generator=generator, dtype=torch.float64)
-            noise *= spread if 0 < spread < 1e6 else 1.0
-            made[name] = torch.nan_to_num(made[name].double()) + noise
     return made if isinstance(x, dict) else made[""]
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from ...judge.errors import AuditError
 from ...judge.records import StreamInfo
@@ -86,15 +86,12 @@ class Stream:
     def run(self, model: nn.Module, x: ModelInput, on_state: OnState) -> Tensor:
         """Forward ``x``, showing each state to ``on_state`` as it appears; returns the logits."""
         watch = _Watch(self.sites, on_state)
+        events, modules = Events(watch.take), named_modules(model)
         with ExitStack() as stack:
             for name, end in dict.fromkeys(site.place[:2] for site in self.sites):
-                try:
-                    module = model.get_submodule(name)
-                except AttributeError:  # in a plain list, of which torch knows nothing
-                    module = named_modules(model)[name]
-                stack.callback(hook(module, end, partial(watch.event, name, end)).remove)
+                stack.callback(events.hook(name, modules[name], end).remove)
             if any(site.function for site in self.sites):
-                stack.enter_context(Functions(watch.returned))
+                stack.enter_context(events)
             returned = call_network(model, x)
         if watch.error is not None:
             raise watch.error
@@ -106,27 +103,40 @@ class Stream:
         return self.outputs(returned)
 
 
-def hook(module: nn.Module, end: str, take: Callable[[Any], Any]) -> Any:
-    """Hand over what enters or leaves a module; what ``take`` returns goes on in its place."""
-    if end == "input":
-        return module.register_forward_pre_hook(
-            lambda _, args, kwargs: take((args, kwargs)), with_kwargs=True
-        )
-    return module.register_forward_hook(lambda _, args, output: take(output))
+class Events(TorchFunctionMode):
+    """Hands over what enters or leaves modules and what functions return, with its site.
 
+    What ``take`` returns goes on in its place; the last argument are those of the function.
+    """
 
-class Functions(TorchFunctionMode):
-    """Hands over the name, arguments and result of functions; what ``take`` returns goes on."""
-
-    def __init__(self, take: Callable[[str, Any, Any], Any]) -> None:
+    def __init__(self, take: Callable[[Site, Any, Any], Any]) -> None:
         super().__init__()
-        self.take = take
+        self.take, self.place = take, ("", "input", 0)
+        self.times: Counter[tuple[str, str]] = Counter()
+        self.functions: Counter[str] = Counter()
+
+    def hook(self, name: str, module: nn.Module, end: str) -> Any:
+        """Watch one end of a module; what is returned has to be removed."""
+
+        def passing(values: Any) -> Any:
+            self.place, self.functions = (name, end, self.times[name, end]), Counter()
+            self.times[name, end] += 1
+            return self.take(Site(self.place), values, ())
+
+        if end == "input":
+            return module.register_forward_pre_hook(
+                lambda _, args, kwargs: passing((args, kwargs)), with_kwargs=True
+            )
+        return module.register_forward_hook(lambda _, args, output: passing(output))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
         # A float64 copy calls one for the other.
-        return self.take("float" if name in ("double", "half", "bfloat16") else name, args, result)
+        name = "float" if name in ("double", "half", "bfloat16") else name
+        site = Site(self.place, 0, name, self.functions[name])
+        self.functions[name] += 1
+        return self.take(site, result, args)
 
 
 class _Watch:
@@ -134,38 +144,21 @@ class _Watch:
 
     def __init__(self, sites: tuple[Site, ...], on_state: OnState) -> None:
         self.sites, self.on_state, self.seen = sites, on_state, 0
-        self.times: Counter[tuple[str, str]] = Counter()
-        self.functions: Counter[str] = Counter()
-        self.place: Place | None = None
-        self.before: Tensor | None = None
+        self.before = torch.empty(0)
         self.error: Exception | None = None
         """Of ``on_state``: raised after the forward pass, since it is not the network's failure."""
 
-    def event(self, name: str, end: str, values: Any) -> Any:
-        """Take what enters or leaves a module; where a state is copied, the copy goes on."""
-        self.place, self.functions = (name, end, self.times[name, end]), Counter()
-        self.times[name, end] += 1
-        return self._shown(values, "", 0)
-
-    def returned(self, function: str, args: Any, result: Any) -> Any:
-        """Take what a function returned."""
-        occurrence = self.functions[function]
-        self.functions[function] += 1
-        return self._shown(result, function, occurrence)
-
-    def _shown(self, values: Any, function: str, occurrence: int) -> Any:
+    def take(self, here: Site, values: Any, _: Any) -> Any:
+        """Show what is a state; where it is copied, the copy goes on."""
         for site in self.sites[self.seen :]:
-            if (site.place, site.function, site.occurrence) != (self.place, function, occurrence):
+            if replace(site, position=0, batch_dim=0, copied=False) != here:
                 break
             with torch._C.DisableTorchFunction():
                 tensors = list(tensors_in(values))
                 if site.position >= len(tensors):
                     break
                 state = tensors[site.position]
-                if (
-                    self.before is not None
-                    and self.before.untyped_storage().nbytes() == 0 < self.before.numel()
-                ):
+                if self.before.untyped_storage().nbytes() == 0 < self.before.numel():
                     raise AuditError(
                         f"the state before {site} was freed in the forward pass, as reversible "
                         "blocks do; let the blocks keep their input"
@@ -176,26 +169,16 @@ class _Watch:
                     self.error, self.sites = error, ()
                     break
                 self.seen += 1
-                self.before = state.clone() if site.copied else state
-                values = _replaced(values, state, self.before)
+                self.before = state
+                if site.copied:
+                    self.before = state.clone()
+                    values = _replaced(values, state, self.before)
         return values
 
 
 def _replaced(values: Any, old: Tensor, new: Tensor) -> Any:
     """The arguments or results of a module with one tensor in the place of another."""
-    if old is new:
-        return values
-    if values is old:
-        return new
-    if isinstance(values, Mapping):
-        changed = {key: _replaced(value, old, new) for key, value in values.items()}
-        return changed if type(values) is dict else type(values)(**changed)
-    if isinstance(values, (tuple, list)):
-        items = [_replaced(value, old, new) for value in values]
-        return type(values)(*items) if hasattr(values, "_fields") else type(values)(items)
-    if is_dataclass(values) and not isinstance(values, type):
-        return replace(
-            values,
-            **{own.name: _replaced(getattr(values, own.name), old, new) for own in fields(values)},
-        )
-    return values
+    changed = tree_map(lambda own: new if own is old else own, values)
+    if not any(own is new for own in tensors_in(changed)):
+        raise AuditError("a state in a dataclass is overwritten in place; let the forward clone it")
+    return changed
