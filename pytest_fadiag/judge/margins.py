@@ -78,30 +78,29 @@ def margin_interval(ours: Score, theirs: Score) -> Interval | None:
     """
     if not ours.images:
         return None
-    pair = _on_the_same_images(ours, theirs)
+    pair, n = _on_the_same_images(ours, theirs), ours.images
+    differences = [one - other for one, other in zip(*pair, strict=True)] if pair else []
+    if ours.parts and differences:
+        return Interval(*mean_interval(differences), f"{n:,} samples, paired")
     if ours.parts:
-        unit = f"{ours.images:,} samples, "
-        if pair is not None:
-            differences = [one - other for one, other in zip(*pair, strict=True)]
-            return Interval(*mean_interval(differences), f"{unit}paired")
         noise = sum(_noise(score.parts or ours.parts) for score in (ours, theirs))
         margin, half = 100 * (ours.value - theirs.value), 100 * Z95 * math.sqrt(noise)
-        return Interval(margin - half, margin + half, f"{unit}unpaired")
-    if pair is not None:
-        n = ours.images + 2
-        a, b = (
-            sum(x > y for x, y in zip(one, other, strict=True)) + 1
-            for one, other in (pair, pair[::-1])
+        return Interval(margin - half, margin + half, f"{n:,} samples, unpaired")
+    if differences:
+        a, b = ((differences.count(sign) + 1) / (n + 2) for sign in (1, -1))
+        centre, variance, kind = (
+            a - b,
+            (a + b - (a - b) ** 2) / (n + 2),
+            f"paired over {n:,} images",
         )
-        variance = ((a + b) / n - ((a - b) / n) ** 2) / n
-        centre, kind = (a - b) / n, f"paired over {ours.images:,} images"
     else:
-        sizes = ours.images, theirs.images or ours.images
+        sizes = n + 2, (theirs.images or n) + 2
         p, q = (
-            (score.value * n + 1) / (n + 2) for score, n in zip((ours, theirs), sizes, strict=True)
+            (score.value * (size - 2) + 1) / size
+            for score, size in zip((ours, theirs), sizes, strict=True)
         )
-        variance = p * (1 - p) / (sizes[0] + 2) + q * (1 - q) / (sizes[1] + 2)
-        centre, kind = p - q, f"binomial, {ours.images:,} images, unpaired"
+        centre, variance = p - q, p * (1 - p) / sizes[0] + q * (1 - q) / sizes[1]
+        kind = f"binomial, {n:,} images, unpaired"
     return Interval(*_around(100 * centre, 100 * Z95 * math.sqrt(variance)), kind)
 
 
@@ -165,8 +164,6 @@ class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
     """v_i: the variance of the images' margins, divided by their number N."""
     residual: float = 0.0
     """v_e: what neither seeds nor images explain, divided by nN; a part of both others."""
-    assumed: bool = False
-    """Whether the number of images is assumed."""
     caveat: str = ""
     """What the interval leaves out, or had to assume."""
 
@@ -187,27 +184,20 @@ class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
         """How many seeds would decide at this margin and spread; empty where it is decided."""
         if self.verdict is not SeedVerdict.INCONCLUSIVE:
             return ""
-        common = max(
-            self.over_images - self.residual, 0.0
-        )  # what seeds have in common on an image stays
+        common = max(self.over_images - self.residual, 0.0)  # seeds share this: it stays
 
-        def decides(seeds: float) -> bool:
+        def decides(seeds: int) -> bool:
             share = self.seeds / seeds
             own = share * (self.over_images - common)
             spread = share * self.over_seeds, common + own, share * self.residual
             return _half_width(*spread, seeds, self.images) <= abs(self.margin - self.minimum)
 
         pairing = "; checkpoints, audited image by image, may need fewer" if self.caveat else ""
-        if self.margin != self.minimum and not decides(math.inf):
-            return f"a larger test set: {self.images:,} samples are too few{pairing}"
-        # With few images an interval may widen again: its degrees of freedom become theirs.
-        undecided = (seeds for seeds in range(MOST_SEEDS, self.seeds, -1) if not decides(seeds))
-        least = next(undecided, self.seeds) + 1
-        if least > MOST_SEEDS:
-            return (
-                f"more than {MOST_SEEDS:,} seeds: the margin is too close to the minimum{pairing}"
-            )
-        return f"about {plural(least - self.seeds, 'more seed')} ({least:,} in all){pairing}"
+        for seeds in range(self.seeds + 1, MOST_SEEDS + 1):
+            if decides(seeds):
+                more = plural(seeds - self.seeds, "more seed")
+                return f"about {more} ({seeds:,} in all){pairing}"
+        return f"more than {MOST_SEEDS:,} seeds, or a larger test set{pairing}"
 
 
 def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) -> SeedMargin:
@@ -246,7 +236,6 @@ def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) 
         over_seeds=spread[0],
         over_images=spread[1],
         residual=spread[2],
-        assumed=assumed,
         caveat=caveat,
     )
 
@@ -274,7 +263,7 @@ def _paired(
 
 
 def _half_width(
-    over_seeds: float, over_images: float, residual: float, seeds: float, images: int
+    over_seeds: float, over_images: float, residual: float, seeds: int, images: int
 ) -> float:
     """Half the width of the 95 % interval, with Satterthwaite's degrees of freedom."""
     total = max(over_seeds + over_images - residual, over_images)

@@ -318,7 +318,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             return None
         return round(100 * (self.headline_acc - self.control.score.value), 9)
 
-    @property
+    @cached_property
     def margin_interval(self) -> Interval | None:
         """The 95 % interval of the margin, where the number of test images is known."""
         if self.control is None or self.score is None or void(self.doubts):
