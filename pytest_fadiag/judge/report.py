@@ -191,9 +191,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     @cached_property
     def verdict(self) -> str:
         """«needs walk-back: …» with what fired, «incomplete: …» or «trustworthy»."""
-        likely = [f.key for f in self.findings if f.measured and not f.exact]
         undecided = left_open({f.key: self.state(f) for f in self.findings})
-        return sentence(self.fired, likely, undecided, AS_GIVEN if self.trace else TRUSTWORTHY)
+        fired = [f for f in self.findings if f.fired]
+        return sentence(fired, undecided, AS_GIVEN if self.trace else TRUSTWORTHY)
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
