@@ -78,28 +78,29 @@ def margin_interval(ours: Score, theirs: Score) -> Interval | None:
     """
     if not ours.images:
         return None
-    paired = _on_the_same_images(ours, theirs)
+    pair, n = _on_the_same_images(ours, theirs), ours.images
+    differences = [one - other for one, other in zip(*pair, strict=True)] if pair else []
+    if ours.parts and differences:
+        return Interval(*mean_interval(differences), f"{n:,} samples, paired")
     if ours.parts:
-        unit = f"{ours.images:,} samples, "
-        if paired:
-            differences = [one - other for one, other in zip(ours.parts, theirs.parts, strict=True)]
-            return Interval(*mean_interval(differences), f"{unit}paired")
         noise = sum(_noise(score.parts or ours.parts) for score in (ours, theirs))
         margin, half = 100 * (ours.value - theirs.value), 100 * Z95 * math.sqrt(noise)
-        return Interval(margin - half, margin + half, f"{unit}unpaired")
-    if paired:
-        n = ours.images + 2
-        one, other = (int(score.correct or "", 16) for score in (ours, theirs))
-        a, b = (one & ~other).bit_count() + 1, (other & ~one).bit_count() + 1
-        variance = ((a + b) / n - ((a - b) / n) ** 2) / n
-        centre, kind = (a - b) / n, f"paired over {ours.images:,} images"
-    else:
-        sizes = ours.images, theirs.images or ours.images
-        p, q = (
-            (score.value * n + 1) / (n + 2) for score, n in zip((ours, theirs), sizes, strict=True)
+        return Interval(margin - half, margin + half, f"{n:,} samples, unpaired")
+    if differences:
+        a, b = ((differences.count(sign) + 1) / (n + 2) for sign in (1, -1))
+        centre, variance, kind = (
+            a - b,
+            (a + b - (a - b) ** 2) / (n + 2),
+            f"paired over {n:,} images",
         )
-        variance = p * (1 - p) / (sizes[0] + 2) + q * (1 - q) / (sizes[1] + 2)
-        centre, kind = p - q, f"binomial, {ours.images:,} images, unpaired"
+    else:
+        sizes = n + 2, (theirs.images or n) + 2
+        p, q = (
+            (score.value * (size - 2) + 1) / size
+            for score, size in zip((ours, theirs), sizes, strict=True)
+        )
+        centre, variance = p - q, p * (1 - p) / sizes[0] + q * (1 - q) / sizes[1]
+        kind = f"binomial, {n:,} images, unpaired"
     return Interval(*_around(100 * centre, 100 * Z95 * math.sqrt(variance)), kind)
 
 
@@ -163,8 +164,6 @@ class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
     """v_i: the variance of the images' margins, divided by their number N."""
     residual: float = 0.0
     """v_e: what neither seeds nor images explain, divided by nN; a part of both others."""
-    assumed: bool = False
-    """Whether the number of images is assumed."""
     caveat: str = ""
     """What the interval leaves out, or had to assume."""
 
@@ -185,32 +184,25 @@ class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
         """How many seeds would decide at this margin and spread; empty where it is decided."""
         if self.verdict is not SeedVerdict.INCONCLUSIVE:
             return ""
-        common = max(
-            self.over_images - self.residual, 0.0
-        )  # what seeds have in common on an image stays
+        common = max(self.over_images - self.residual, 0.0)  # seeds share this: it stays
 
-        def decides(seeds: float) -> bool:
+        def decides(seeds: int) -> bool:
             share = self.seeds / seeds
             own = share * (self.over_images - common)
             spread = share * self.over_seeds, common + own, share * self.residual
             return _half_width(*spread, seeds, self.images) <= abs(self.margin - self.minimum)
 
         pairing = "; checkpoints, audited image by image, may need fewer" if self.caveat else ""
-        if self.margin != self.minimum and not decides(math.inf):
-            return f"a larger test set: {self.images:,} samples are too few{pairing}"
-        # With few images an interval may widen again: its degrees of freedom become theirs.
-        undecided = (seeds for seeds in range(MOST_SEEDS, self.seeds, -1) if not decides(seeds))
-        least = next(undecided, self.seeds) + 1
-        if least > MOST_SEEDS:
-            return (
-                f"more than {MOST_SEEDS:,} seeds: the margin is too close to the minimum{pairing}"
-            )
-        return f"about {plural(least - self.seeds, 'more seed')} ({least:,} in all){pairing}"
+        for seeds in range(self.seeds + 1, MOST_SEEDS + 1):
+            if decides(seeds):
+                more = plural(seeds - self.seeds, "more seed")
+                return f"about {more} ({seeds:,} in all){pairing}"
+        return f"more than {MOST_SEEDS:,} seeds, or a larger test set{pairing}"
 
 
 def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) -> SeedMargin:
     """The mean margin of networks over their controls, paired where known image by image."""
-    seeds = len(ours)
+    seeds, outcomes = len(ours), _on_the_same_images(*ours, *theirs)
     n, m = (min((s.images for s in side if s.images), default=0) for side in (ours, theirs))
     assumed, images = not (n or m), min(n or m or ASSUMED_IMAGES, m or n or ASSUMED_IMAGES)
     if seeds < 2 or seeds != len(theirs) or images < 2:
@@ -218,9 +210,8 @@ def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) 
             "a margin over seeds needs two or more networks, each with a control; got "
             f"{seeds} and {len(theirs)} over {plural(images, 'image')}"
         )
-    if _on_the_same_images(*ours, *theirs):
-        per_image = [[score.outcomes or () for score in side] for side in (ours, theirs)]
-        margin, spread = _paired(*per_image, images)
+    if outcomes is not None:
+        margin, spread = _paired(outcomes[:seeds], outcomes[seeds:], images)
         kind, caveat = "images, paired", ""
     else:
         margins = [100 * (a.value - b.value) for a, b in zip(ours, theirs, strict=True)]
@@ -245,7 +236,6 @@ def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) 
         over_seeds=spread[0],
         over_images=spread[1],
         residual=spread[2],
-        assumed=assumed,
         caveat=caveat,
     )
 
@@ -273,7 +263,7 @@ def _paired(
 
 
 def _half_width(
-    over_seeds: float, over_images: float, residual: float, seeds: float, images: int
+    over_seeds: float, over_images: float, residual: float, seeds: int, images: int
 ) -> float:
     """Half the width of the 95 % interval, with Satterthwaite's degrees of freedom."""
     total = max(over_seeds + over_images - residual, over_images)
@@ -287,7 +277,8 @@ def _around(centre: float, half: float) -> tuple[float, float]:
     return max(centre - half, -100.0), min(centre + half, 100.0)
 
 
-def _on_the_same_images(*scores: Score) -> bool:
-    """Whether the outcome of each is known at the same images."""
-    images = {(score.images, score.order, score.data, bool(score.parts)) for score in scores}
-    return len(images) == 1 and all(score.parts or score.correct for score in scores)
+def _on_the_same_images(*scores: Score) -> list[Sequence[float]] | None:
+    """The outcome of each at every image; ``None`` where unknown or on other images."""
+    outcomes = [own for score in scores if (own := score.outcomes) is not None]
+    same = len({(score.images, score.order, score.data) for score in scores}) == 1
+    return outcomes if same and len(outcomes) == len(scores) else None

@@ -23,6 +23,8 @@ BATCHES = 10
 LEAST_IMAGES = 1_000
 """With fewer test images a linear probe cannot resolve a few percentage points."""
 
+BITS = bytes.maketrans(b"01", bytes([0, 1]))
+
 Bounds = tuple[float, float]
 
 
@@ -66,8 +68,8 @@ class Score(msgspec.Struct, frozen=True):
         """Of each image 1 or 0, or its part; ``None`` where only the score is known."""
         if self.parts or self.correct is None or not self.images:
             return self.parts or None
-        bits = f"{int(self.correct, 16):0{4 * len(self.correct)}b}"
-        return [int(bit) for bit in bits[: self.images]]
+        bits = f"{int(self.correct, 16):0{4 * len(self.correct)}b}"[: self.images]
+        return bits.encode().translate(BITS)
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):

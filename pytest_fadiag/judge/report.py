@@ -191,9 +191,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     @cached_property
     def verdict(self) -> str:
         """«needs walk-back: …» with what fired, «incomplete: …» or «trustworthy»."""
-        likely = [f.key for f in self.findings if f.measured and not f.exact]
         undecided = left_open({f.key: self.state(f) for f in self.findings})
-        return sentence(self.fired, likely, undecided, AS_GIVEN if self.trace else TRUSTWORTHY)
+        fired = [f for f in self.findings if f.fired]
+        return sentence(fired, undecided, AS_GIVEN if self.trace else TRUSTWORTHY)
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
@@ -318,7 +318,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             return None
         return round(100 * (self.headline_acc - self.control.score.value), 9)
 
-    @property
+    @cached_property
     def margin_interval(self) -> Interval | None:
         """The 95 % interval of the margin, where the number of test images is known."""
         if self.control is None or self.score is None or void(self.doubts):

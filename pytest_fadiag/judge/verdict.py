@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 
-from .diagnostics import available
+from .diagnostics import Finding, available
 
 TRUSTWORTHY = "trustworthy"
 AS_GIVEN = "trustworthy (reference as given)"
@@ -34,18 +34,20 @@ def left_open(states: Mapping[str, str]) -> dict[str, str]:
 
 
 def sentence(
-    fired: Collection[str],
-    likely: Collection[str],
-    undecided: Mapping[str, str],
-    best: str = TRUSTWORTHY,
+    fired: Iterable[Finding], undecided: Mapping[str, str], best: str = TRUSTWORTHY
 ) -> str:
     """«needs walk-back: …» with what fired, «incomplete: …» with what is open, or «trustworthy».
 
-    >>> sentence((), (), {"d": "not measured"})
+    >>> sentence((), {"d": "not measured"})
     'incomplete: frozen-margin not measured'
     """
-    flags = [d.walk_back + " (likely)" * (d.key in likely) for d in available() if d.key in fired]
-    parts = [f"{d.name} {undecided[d.key]}" for d in available() if d.key in undecided]
+    own = {diagnostic.key: diagnostic for diagnostic in available()}
+    flags = [
+        (f.claim if "non-finite" in f.causes else own[f.key].walk_back)
+        + " (likely)" * (not f.exact)
+        for f in fired
+    ]
+    parts = [f"{own[key].name} {said}" for key, said in undecided.items()]
     if flags:
         return f"needs walk-back: {'; '.join(flags)}"
     return f"{INCOMPLETE}: {'; '.join(parts)}" if parts else best

@@ -80,17 +80,10 @@ class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
     not_run: Keys = ()
     as_expected: bool | None = None
     """Whether what fired is what was recorded, as far as it ran; ``None`` without a record."""
-    expected: Keys | None = None
     published: str = ""
     """What the published form of the protocol says, if the row is judged by one: FAIL(D1+D2)."""
-    reason: str = ""
-    """The first line of an error."""
-
-    @property
-    def sentence(self) -> str:
-        """The verdict as a report words it: «needs walk-back: …», «incomplete: …»."""
-        best = self.verdict or Verdict.TRUSTWORTHY
-        return sentence(self.fired, self.likely, self.undecided, best.value)
+    sentence: str = ""
+    """The verdict as a report words it: «needs walk-back: …», «incomplete: …»."""
 
 
 class Row(msgspec.Struct, frozen=True, dict=True):
@@ -142,8 +135,9 @@ class Row(msgspec.Struct, frozen=True, dict=True):
             and (finding.fired or finding.key not in errors)  # what is an error cannot pass
         ]
         if report is None or not judged:
-            return RowStatus(errors=errors, not_run=not_run, reason=self.reason)
-        fired = tuple(f.key for f in judged if f.fired)
+            return RowStatus(errors=errors, not_run=not_run)
+        flags = [f for f in judged if f.fired]
+        fired = tuple(f.key for f in flags)
         passed = tuple(f.key for f in judged if f.passed)
         states = {f.key: report.state(f) for f in judged if not f.fired}
         states |= dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
@@ -165,17 +159,11 @@ class Row(msgspec.Struct, frozen=True, dict=True):
             errors=errors,
             not_run=not_run,
             as_expected=as_expected,
-            expected=self.expected,
             published=published(
                 report.protocol, fired, (*fired, *(key for key in passed if not states[key]))
             ),
-            reason=self.reason,
+            sentence=sentence(flags, undecided, best.value),
         )
-
-    @property
-    def first_fired(self) -> dict[str, int]:
-        """The epoch at which each diagnostic first fired, as far as a log tells."""
-        return {} if self.report is None else self.report.first_fired
 
     def __add__(self, other: Row) -> Row:
         """Two rows of one checkpoint as one: the worst outcomes, the report in which most fired.

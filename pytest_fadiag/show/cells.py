@@ -6,6 +6,7 @@ import math
 import re
 import statistics
 from collections import Counter
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -28,8 +29,6 @@ class Cell(msgspec.Struct, frozen=True):
     sort: float | None = None
     hint: str = ""
     """What the finding says that rests on this number."""
-    marked: bool = False
-    """Whether something fired or is exempted here, so that the column stays as long as possible."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -55,10 +54,18 @@ class Table(msgspec.Struct, frozen=True):
 
 def table_of(audit: Audit) -> Table:
     """Each method's rows, then its mean over seeds with the verdict on its margin."""
-    asked = {diagnostic.key: diagnostic for diagnostic in audit.diagnostics}
     title = score_name(audit.reports).replace("accuracy", "acc")
     score = Column(title, lambda report: report.headline_acc, fraction, 0)
-    shown = (score, *(column for column in columns() if column.key in asked))
+    limits = {}
+    for own in audit.diagnostics:
+        short = re.split(r"(?=[<>≤])|,", rule(own, audit))[1:2]
+        if own.columns:  # the last one decides
+            limits[own.columns[-1].title] = (
+                f"{own.key} {short[0].replace(' ', '')}" if short else ""
+            )
+    asked = {own.key for own in audit.diagnostics}
+    known = [score, *(column for column in columns() if column.key in asked)]
+    shown = [c for c in known if any(c.value(report) is not None for report in audit.reports)]
     alike = Counter((row.method, row.seed, row.partial) for row in audit.rows)
     groups = grouped((row.group or _name(row.method, row.partial), row) for row in audit.rows)
     margins = {margin.name: margin for margin in audit.margins}
@@ -68,64 +75,42 @@ def table_of(audit: Audit) -> Table:
         for row in rows:
             unique = alike[row.method, row.seed, row.partial] == 1
             name = _name(row.method, row.partial) if unique else row.checkpoint
-            lines.append(_row(shown, row, one_line(name)))
+            lines.append(_row(shown, limits, row, one_line(name)))
         lines += _over_seeds(shown, one_line(group), rows, margins.get(group))
-    filled = [n for n in range(len(shown)) if any(line.numbers[n].text != NONE for line in lines)]
-    last = {column.key: column for column in shown if column.key}
-    limits = {}
-    for key in last:
-        short = re.split(r"(?=[<>≤])|,", rule(asked[key], audit))[1:2]
-        limits[key] = f"{key} {short[0].replace(' ', '')}" if short else ""
-    return Table(
-        tuple(shown[n] for n in filled),
-        tuple(limits[c.key] if last.get(c.key) is c else "" for c in (shown[n] for n in filled)),
-        tuple(
-            msgspec.structs.replace(line, numbers=tuple(line.numbers[n] for n in filled))
-            for line in lines
-        ),
-    )
+    return Table(tuple(shown), tuple(limits.get(c.title, "") for c in shown), tuple(lines))
 
 
 def _name(method: str, partial: bool) -> str:
     return f"{method} (log)" if partial else method
 
 
-def _row(shown: tuple[Column, ...], row: Row, name: str) -> Line:
+def _row(shown: Sequence[Column], limits: Collection[str], row: Row, name: str) -> Line:
     report, status = row.report, row.status
-    findings = {finding.key: finding for finding in report.findings} if report else {}
     numbers = []
     for column in shown:
         value = column.value(report) if report else None
         if report is None or value is None:
             numbers.append(Cell())
             continue
-        finding = findings.get(column.key)
-        own = [other for other in shown if other.key == column.key]
-        same = [o for o in own if finding and repr(o.value(report)) == repr(finding.value)]
-        decides = finding is not None and column is (same or own)[-1]
-        fired, exempted = (
-            decides and column.key in keys for keys in (status.fired, status.exempted)
+        decides = column.title in limits
+        mark = FIRED * (column.key in status.fired) + EXEMPTED * (column.key in status.exempted)
+        cell = Cell(
+            (column.text(report) if column.text else column.show(value)) + mark * decides,
+            "red" if decides and column.key in status.fired else "",
+            sort=value if math.isfinite(value) else None,
+            hint=report.finding(column.key).headline if decides else "",
         )
-        text = column.text(report) if column.text else column.show(value)
-        numbers.append(
-            Cell(
-                text + FIRED * fired + EXEMPTED * exempted,
-                "red" if fired else "",
-                sort=value if math.isfinite(value) else None,
-                hint=finding.headline if finding and decides else "",
-                marked=fired or exempted,
-            )
-        )
-    epochs = {key: f"{key}{':' * (len(key) > 1)}{n}" for key, n in row.first_fired.items()}
-    first = [text if key in status.fired else f"({text})" for key, text in epochs.items()]
-    said, seed = words(status), "" if row.seed is None else str(row.seed)
-    hint = "" if status.verdict is None else status.sentence
-    verdict = Cell(said, tone(status), hint=hint)
+        numbers.append(cell)
+    epochs = report.first_fired if report else {}
+    named = {key: f"{key}{':' * (len(key) > 1)}{epoch}" for key, epoch in epochs.items()}
+    first = [text if key in status.fired else f"({text})" for key, text in named.items()]
+    verdict = Cell(words(row), tone(row), hint=status.sentence)
+    seed = "" if row.seed is None else str(row.seed)
     return Line(name, seed, tuple(numbers), verdict, " ".join(first), row)
 
 
 def _over_seeds(
-    shown: tuple[Column, ...], name: str, rows: list[Row], margin: Margin | None
+    shown: Sequence[Column], name: str, rows: list[Row], margin: Margin | None
 ) -> list[Line]:
     """The mean of several seeds and their margin; two runs of one seed have no mean over seeds."""
     reports = reports_of(rows)

@@ -107,18 +107,16 @@ def diff(old: Audit, new: Audit) -> list[str]:
     """What changed from one audit to another, one line for each difference."""
     before = {row.checkpoint: row for row in old.rows}
     lines = [
-        f"{row.checkpoint}: new, {words(row.status)}"
-        for row in new.rows
-        if row.checkpoint not in before
+        f"{row.checkpoint}: new, {words(row)}" for row in new.rows if row.checkpoint not in before
     ]
     now = {row.checkpoint: row for row in new.rows}
     for name, row in before.items():
         other = now.get(name)
         if other is None:
-            lines.append(f"{name}: gone, was {words(row.status)}")
+            lines.append(f"{name}: gone, was {words(row)}")
             continue
-        if words(row.status) != words(other.status):
-            lines.append(f"{name}: {words(row.status)} → {words(other.status)}")
+        if words(row) != words(other):
+            lines.append(f"{name}: {words(row)} → {words(other)}")
         if row.report is not None and other.report is not None:
             result = compare(row.report, other.report)
             lines += [f"{name}: {problem}" for problem in result.problems]

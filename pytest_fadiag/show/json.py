@@ -82,7 +82,7 @@ def audit_of(values: Any) -> Audit:
 def _row(row: Row) -> dict[str, Any]:
     status = row.status
     derived = {
-        "status": words(status),
+        "status": words(row),
         "verdict": status.verdict and status.verdict.value,
         "fired": status.fired,
         "published": status.published,

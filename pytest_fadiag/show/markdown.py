@@ -31,7 +31,7 @@ def markdown(audit: Audit) -> str:
     lines += ["", *(f"- {code(note)}" for note in notes(audit))]
     for row in audit.rows:
         if row.report is not None and row.status.fired:
-            title = html.escape(one_line(f"{row.checkpoint}: {words(row.status)}"))
+            title = html.escape(one_line(f"{row.checkpoint}: {words(row)}"))
             text = html.escape(printable(str(row.report)))
             lines += ["", f"<details><summary><code>{title}</code></summary>", ""]
             lines += ["<pre>", text, "</pre>", "", "</details>"]

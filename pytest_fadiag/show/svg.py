@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..judge.words import one_line, sig
 from .charts import COLOURS, FIRED, Chart, Series
@@ -17,11 +17,15 @@ LOOKS = {
     "control": 'stroke-width="1.2" stroke-dasharray="6 4" opacity=".6"',
     "limit": 'stroke-width="1.3" stroke-dasharray="5 3"',
 }
+DOT, SQUARE, CROSS = "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0 -4 0", "m-3 -3h6v6h-6z", "m-3 -3l6 6m0 -6l-6 6"
+"""Of a point; where a diagnostic fires; of what the axis has no place for."""
 WIDTH, HEIGHT = 340, 190
 LEFT, RIGHT, TOP, BOTTOM = 50, 330, 28, 154
 LABELS = 36
 """What slanted names on x need."""
 MOST_DOTS = 40
+QUIET = 'opacity=".75"'
+GREY = 'stroke="currentColor"'
 Scale = Callable[[float], float]
 
 
@@ -41,30 +45,24 @@ def svg(chart: Chart) -> str:
         return BOTTOM - 10 - (log(y) - log(low)) / (log(high) - log(low)) * (BOTTOM - TOP - 20)
 
     height = HEIGHT + (LABELS if chart.ticks else 0)
-    said = one_line(f"{chart.title}: {'; '.join(map(_said, chart.series))}")
+    title = html.escape(one_line(chart.title))
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{html.escape(said)}">',
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">',
         '<g font-size="10" font-family="system-ui, sans-serif" fill="currentColor">',
         _text(0, 13, chart.title, 'font-size="12" font-weight="600"'),
-        _path([(LEFT, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)], 'stroke="currentColor" opacity=".4"'),
+        _line([(LEFT, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)], f'{GREY} opacity=".4"'),
     ]
     for value, name in _ticks(low, high, chart.log):
-        parts.append(
-            _path([(LEFT, up(value)), (RIGHT, up(value))], 'stroke="currentColor" opacity=".12"')
-        )
-        parts.append(_text(LEFT - 5, up(value) + 3, name, 'text-anchor="end" opacity=".75"'))
+        y = up(value)
+        parts.append(_line([(LEFT, y), (RIGHT, y)], f'{GREY} opacity=".12"'))
+        parts.append(_text(LEFT - 5, y + 3, name, f'text-anchor="end" {QUIET}'))
+    middle = f'text-anchor="middle" {QUIET}'
     for place, name in enumerate(chart.ticks) if chart.ticks else _ticks(first, last, whole=True):
-        x = across(place)
-        slanted = f'text-anchor="end" transform="rotate(-30 {x:.1f} {BOTTOM + 13})"'
-        look = slanted if chart.ticks else 'text-anchor="middle"'
-        parts.append(
-            _text(
-                x, BOTTOM + 13, name if len(name) < 17 else f"{name[:15]}…", f'{look} opacity=".75"'
-            )
-        )
-    parts.append(
-        _text((LEFT + RIGHT) / 2, height - 6, chart.x, 'text-anchor="middle" opacity=".75"')
-    )
+        x, y = across(place), BOTTOM + 13
+        slanted = f'text-anchor="end" transform="rotate(-30 {x:.1f} {y})" {QUIET}'
+        short = name if len(name) < 17 else f"{name[:15]}…"
+        parts.append(_text(x, y, short, slanted if chart.ticks else middle))
+    parts.append(_text((LEFT + RIGHT) / 2, height - 6, chart.x, middle))
     for one in (*chart.limits, *chart.series):
         parts += _drawn(chart, one, across, up)
     return "".join([*parts, "</g></svg>"])
@@ -72,71 +70,56 @@ def svg(chart: Chart) -> str:
 
 def sample(colour: int) -> str:
     """The line of a method, for a legend."""
+    line = _line([(0, 4), (32, 4)], f'{_stroke(colour)} stroke-width="2"')
+    return f'<svg viewBox="0 0 32 8" aria-hidden="true">{line}</svg>'
+
+
+def _stroke(colour: int) -> str:
+    """How the lines of a method look."""
     dash = DASHES[colour % len(DASHES)]
-    look = f'stroke="{COLOURS[colour % len(COLOURS)]}" stroke-width="2" stroke-dasharray="{dash}"'
-    return f'<svg viewBox="0 0 32 8" aria-hidden="true">{_path([(0, 4), (32, 4)], look)}</svg>'
+    return f'stroke="{COLOURS[colour % len(COLOURS)]}" stroke-dasharray="{dash}"'
 
 
 def _drawn(chart: Chart, one: Series, across: Scale, up: Scale) -> list[str]:
     """The band or intervals, the line without its holes, and a symbol at each point."""
     colour = FIRED if one.role == "limit" else COLOURS[one.colour % len(COLOURS)]
-    look = f'stroke="{colour}" {LOOKS[one.role]}'
-    if one.role == "network":
-        look += f' stroke-dasharray="{DASHES[one.colour % len(DASHES)]}"'
+    look = _stroke(one.colour) if one.role == "network" else f'stroke="{colour}"'
     points = [(across(x), y) for x, y in zip(one.xs, one.ys, strict=True)]
-    bounds = [
-        (x, up(low), up(high)) for (x, _), low, high in zip(points, one.low, one.high, strict=False)
-    ]
+    places = [(x, math.nan if y is None or chart.is_odd(y) else up(y)) for x, y in points]
     parts = [
-        _path([(x, low), (x, high)], f'stroke="{colour}" stroke-width="5" opacity=".25"')
-        for x, low, high in bounds
+        _line([(x, up(low)), (x, up(high))], f'stroke="{colour}" stroke-width="5" opacity=".25"')
+        for (x, _), low, high in zip(points, one.low, one.high, strict=False)
     ]
-    run: list[tuple[float, float]] = []
-    for x, y in [*points, (0.0, None)]:
-        if y is not None and not chart.is_odd(y):
-            run.append((x, up(y)))
-            continue
-        parts += [_path(run, look)] if len(run) > 1 and one.line else []
-        run = []
+    if one.line:
+        parts.append(_line(places, f"{look} {LOOKS[one.role]}"))
     for index, (x, y) in enumerate(points):
         if y is None or one.role != "network":
             continue
         fired, odd = index in one.fired, chart.is_odd(y)
         if fired or odd or len(points) <= MOST_DOTS:
+            shape, ink = CROSS if odd else SQUARE if fired else DOT, FIRED if fired else colour
+            hint = html.escape(one_line(f"{one.name}: {sig(y)}"))
             parts.append(
-                _symbol(x, up(y), f"{one.name}: {sig(y)}", FIRED if fired else colour, fired, odd)
+                f'<path d="M{x:.1f} {up(y):.1f}{shape}" fill="{ink}" stroke="{ink}">'
+                f"<title>{hint}</title></path>"
             )
-    ends = [(x, up(y)) for x, y in points if y is not None and not chart.is_odd(y)]
+    ends = [place for place in places if not math.isnan(place[1])]
     if one.role == "limit" and ends:
-        look = f'text-anchor="end" fill="{FIRED}"'
-        parts.append(_text(ends[-1][0], ends[-1][1] - 3, one.name, look))
+        x, y = ends[-1]
+        parts.append(_text(x, y - 3, one.name, f'text-anchor="end" fill="{FIRED}"'))
     return parts
 
 
-def _symbol(x: float, y: float, hint: str, colour: str, fired: bool, odd: bool) -> str:
-    """A dot; a square where a diagnostic fires, a cross for what the axis has no place for."""
-    size = 3.4 if fired else 2.4
-    shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}">'
-    if fired:
-        side = f'width="{2 * size}" height="{2 * size}"'
-        shape = f'<rect x="{x - size:.1f}" y="{y - size:.1f}" {side} fill="{colour}">'
-    if odd:
-        ends = f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
-        shape = f'<path d="{ends}" stroke="{colour}" stroke-width="1.6">'
-    return f"{shape}<title>{html.escape(one_line(hint))}</title></{shape[1:].partition(' ')[0]}>"
-
-
-def _path(points: list[tuple[float, float]], look: str) -> str:
-    places = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-    return f'<path d="M{places}" fill="none" {look}/>'
+def _line(points: Iterable[tuple[float, float]], look: str) -> str:
+    """A line through these points that leaves out NaN."""
+    path, pen = "", "M"
+    for x, y in points:
+        path, pen = (path, "M") if math.isnan(y) else (f"{path}{pen}{x:.1f} {y:.1f}", "L")
+    return f'<path d="{path}" fill="none" {look}/>'
 
 
 def _text(x: float, y: float, words: str, look: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{html.escape(one_line(words))}</text>'
-
-
-def _said(one: Series) -> str:
-    return f"{one.name} {', '.join('–' if y is None else sig(y) for y in one.ys[:MOST_DOTS])}"
 
 
 def _ticks(

@@ -67,7 +67,12 @@ def _fitted(whole: Table, width: int) -> list[Text]:
     """Everything; without deviations; without columns; with names cut. What fired goes last."""
     if not whole.lines:
         return []
-    marked = {n for line in whole.lines for n, cell in enumerate(line.numbers) if cell.marked} | {0}
+    marked = {
+        n
+        for line in whole.lines
+        for n, cell in enumerate(line.numbers)
+        if cell.text.endswith(MARKS)
+    } | {0}
     rank = sorted(
         range(len(whole.columns)), key=lambda n: (n not in marked, whole.columns[n].priority)
     )
@@ -97,7 +102,7 @@ def _fitted(whole: Table, width: int) -> list[Text]:
 
 
 def _brief(audit: Audit) -> list[Text]:
-    rows = [(row.checkpoint, words(row.status), tone(row.status)) for row in audit.rows]
+    rows = [(row.checkpoint, words(row), tone(row)) for row in audit.rows]
     rows += [(margin.name, margin_words(margin), "") for margin in audit.margins]
     return [[(f"{one_line(name)}: {said}", colour)] for name, said, colour in rows]
 

@@ -11,7 +11,7 @@ from ..judge.margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.words import and_more, grouped, limit, one_line, plural
-from .audit import Audit, Margin, Outcome, RowStatus, Verdict
+from .audit import Audit, Margin, Outcome, Row, Verdict
 
 TONES = {
     Verdict.WALK_BACK: "red",
@@ -43,14 +43,15 @@ ENVIRONMENT = {
 """What should be the same for all rows of an audit."""
 
 
-def words(status: RowStatus) -> str:
+def words(row: Row) -> str:
     """What became of a row: «walk back (a b? d)», «trustworthy (e not measured)», «error: …».
 
-    >>> words(RowStatus(verdict=Verdict.WALK_BACK, fired=("a", "d"), errors=("f",)))
-    'walk back (a d; f error)'
+    >>> words(Row("runs/bp_s42.pt", "bp", outcomes={"a": Outcome.NOT_RUN}))
+    'not run'
     """
+    status = row.status
     if status.verdict is None:
-        error = one_line(f"error: {status.reason}" if status.reason else "error")
+        error = one_line(f"error: {row.reason}" if row.reason else "error")
         return error if status.errors else "not run" if status.not_run else "skipped"
     states = status.unmeasured | status.undecided
     states |= dict.fromkeys(status.not_run, "not run") | dict.fromkeys(status.errors, "error")
@@ -60,16 +61,14 @@ def words(status: RowStatus) -> str:
     fired = " ".join(f"{key}?" if key in status.likely else key for key in status.fired)
     details = [fired, *(f"{' '.join(keys)} {state}" for state, keys in by_state.items())]
     text = "; ".join(filter(None, details))
-    differs = f", expected {' '.join(status.expected or ()) or 'nothing'}"
-    return (
-        status.verdict.value
-        + (f" ({text})" if text else "")
-        + (differs if status.as_expected is False else "")
-    )
+    said = f"{status.verdict.value} ({text})" if text else status.verdict.value
+    differs = f", expected {' '.join(row.expected or ()) or 'nothing'}"
+    return said + differs if status.as_expected is False else said
 
 
-def tone(status: RowStatus) -> str:
+def tone(row: Row) -> str:
     """The colour of these words: red, green, yellow, or none for a row that was skipped."""
+    status = row.status
     if status.verdict is None:
         return "red" if status.errors or status.not_run else ""
     return TONES.get(status.verdict, "green")
@@ -112,7 +111,7 @@ def headline(audit: Audit) -> str:
     if len(audit.rows) == 1:
         row = audit.rows[0]
         seed = "" if row.seed is None else f", seed {row.seed}"
-        said = [f"{one_line(row.method)}{seed}: {words(row.status)}"]
+        said = [f"{one_line(row.method)}{seed}: {words(row)}"]
     results = {SeedVerdict.PASS: "pass", SeedVerdict.FIRE: "fail"}
     margins = Counter(
         results.get(row.margin.verdict, "inconclusive") if row.margin else row.outcome.value
@@ -134,7 +133,7 @@ def legend(audit: Audit) -> list[str]:
     lines = [FAILED] if any(s.fired for s in statuses) else []
     lines += [LIKELY] if any(set(s.likely) & set(s.fired) for s in statuses) else []
     lines += [EXEMPTED] if any(s.exempted for s in statuses) else []
-    if any(set(row.first_fired) - set(row.status.fired) for row in audit.rows):
+    if any(row.report and {*row.report.first_fired} - {*row.status.fired} for row in audit.rows):
         lines.append("first fired: the epoch; in brackets: passes at the end")
     compared = {row.checkpoint: row.status.as_expected for row in audit.rows}
     compared |= {f"{row.name}::seed-margin": row.as_expected for row in audit.margins}

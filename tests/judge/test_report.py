@@ -26,7 +26,7 @@ from pytest_fadiag.judge.records import (
     plain,
 )
 from pytest_fadiag.judge.report import Report
-from pytest_fadiag.judge.verdict import left_open, sentence
+from pytest_fadiag.judge.verdict import left_open
 
 ABC = ("residual-growth", "gradient-floor", "direction-drift")
 
@@ -211,8 +211,14 @@ def test_a_row_has_the_verdict_of_its_tests() -> None:
     assert left_open({**passed, "d": "not resolved", "e": ""}) == {"d": "not resolved"}
     assert left_open({**dict.fromkeys("abce", ""), "g": "not measured"}) == {}
     assert left_open({}) == dict.fromkeys("abcd", "not measured")
-    assert sentence("ad", "d", {}).endswith(
-        "exploded; deep blocks fail to beat frozen-random baseline (likely)"
+
+
+def test_the_verdict_names_what_is_not_finite() -> None:
+    made = report(nonfinite_outputs=3, frozen_baseline_acc=None)
+    assert made.verdict == "needs walk-back: outputs are not finite"
+    made = report(residual_norms=[1, math.inf], bp_grad_norms=[1, math.nan])
+    assert made.verdict == (
+        "needs walk-back: residual stream is not finite; BP gradient is not finite"
     )
 
 

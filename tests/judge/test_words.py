@@ -244,7 +244,7 @@ def test_one_that_is_gone_or_wrong_is_refused() -> None:
 def test_a_score_packs_one_bit_an_image() -> None:
     score = Score.of([True, False, True, True, True])
     assert (score.value, score.images, score.correct) == (0.8, 5, "b8")
-    assert score.outcomes == [1, 0, 1, 1, 1] and Score(0.5).outcomes is None
+    assert bytes([1, 0, 1, 1, 1]) == score.outcomes and Score(0.5).outcomes is None
     with pytest.raises(AuditError, match="no test image"):
         Score.of([])
 

@@ -74,8 +74,8 @@ def test_a_record_decides_with_what_was_found(found: str, expected: str, outcome
     ],
 )
 def test_a_row_says_what_became_of_it(row: Row, said: str, colour: str) -> None:
-    assert words(row.status) == said
-    assert tone(row.status) == colour
+    assert words(row) == said
+    assert tone(row) == colour
 
 
 def test_an_error_cannot_pass_and_a_fire_in_it_still_counts() -> None:
@@ -83,7 +83,7 @@ def test_an_error_cannot_pass_and_a_fire_in_it_still_counts() -> None:
     healthy, exploded = (
         builders.row(made, outcomes=errors) for made in (builders.healthy(), builders.exploded())
     )
-    assert words(healthy.status) == "incomplete (a b error)"
+    assert words(healthy) == "incomplete (a b error)"
     assert healthy.status.passed == ("c", "d")
     assert exploded.status.fired == ("a", "b", "d") and exploded.status.errors == ("a", "b")
 
@@ -101,15 +101,15 @@ def test_only_what_ran_counts() -> None:
 
 def test_a_likely_fire_has_a_question_mark() -> None:
     fired = builders.row(builders.PENALISED.replace(bp_grad_norms=(None, None, 1e-9, None, None)))
-    assert words(fired.status) == "walk back (b? d; c not measured)"
+    assert words(fired) == "walk back (b? d; c not measured)"
     assert "? likely, as far as a log tells" in legend(of(fired))
 
 
 def test_a_control_in_doubt_leaves_a_row_incomplete() -> None:
     probes = builders.probed(builders.healthy(), 0.85, 0.9, 0.9, 0.9, 0.9, null=0.88)
-    status = builders.row(probes, outcomes=dict.fromkeys("abcd", PASSED)).status
-    assert status.verdict is Verdict.INCOMPLETE
-    assert words(status) == "incomplete (d in doubt)"
+    row = builders.row(probes, outcomes=dict.fromkeys("abcd", PASSED))
+    assert row.status.verdict is Verdict.INCOMPLETE
+    assert words(row) == "incomplete (d in doubt)"
 
 
 def test_rows_of_one_checkpoint_become_one() -> None:

@@ -88,7 +88,7 @@ def test_any_numbers_can_be_drawn(ys: list[float | None], log: bool, name: str) 
     root = ElementTree.fromstring(drawn)
     marks = [element for element in root.iter() if element.find("title") is not None]
     assert len(marks) == sum(y is not None for y in ys)
-    places = [float(mark.get("cy") or mark.get("y") or 50) for mark in marks]
+    places = [float(mark.attrib["d"].partition("m")[0].split()[1]) for mark in marks]
     assert all(0 <= place <= 200 for place in places)
 
 

@@ -53,7 +53,7 @@ def test_undefined_numbers_are_read_back() -> None:
 
 def test_the_document_says_what_every_output_says(audit: Audit) -> None:
     values = document(audit)
-    assert [row["status"] for row in values["rows"]] == [words(row.status) for row in audit.rows]
+    assert [row["status"] for row in values["rows"]] == [words(row) for row in audit.rows]
     assert values["rows"][0]["report"]["verdict"] and values["margins"][0]["verdict"] == "PASS"
 
 
