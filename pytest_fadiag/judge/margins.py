@@ -204,19 +204,21 @@ def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) 
     """The mean margin of networks over their controls, paired where known image by image."""
     seeds, outcomes = len(ours), _on_the_same_images(*ours, *theirs)
     n, m = (min((s.images for s in side if s.images), default=0) for side in (ours, theirs))
-    assumed, images = not (n or m), min(n or m or ASSUMED_IMAGES, m or n or ASSUMED_IMAGES)
+    assumed = not (n or m)
+    n, m = n or m or ASSUMED_IMAGES, m or n or ASSUMED_IMAGES
+    images = min(n, m)
     if seeds < 2 or seeds != len(theirs) or images < 2:
         raise AuditError(
             "a margin over seeds needs two or more networks, each with a control; got "
             f"{seeds} and {len(theirs)} over {plural(images, 'image')}"
         )
     if outcomes is not None:
-        margin, spread = _paired(outcomes[:seeds], outcomes[seeds:], images)
+        margin, spread = _paired(outcomes[:seeds], outcomes[seeds:])
         kind, caveat = "images, paired", ""
     else:
         margins = [100 * (a.value - b.value) for a, b in zip(ours, theirs, strict=True)]
         p, q = (statistics.fmean(score.value for score in side) for side in (ours, theirs))
-        noise = p * (1 - p) / (n or images) + q * (1 - q) / (m or images)  # the same for all seeds
+        noise = p * (1 - p) / n + q * (1 - q) / m  # the same for all seeds
         if parts := [score.parts for score in (*ours, *theirs) if score.parts]:
             noise = 2 * statistics.fmean(map(_noise, parts))
         margin = statistics.fmean(margins)
@@ -241,25 +243,23 @@ def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) 
 
 
 def _paired(
-    ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]], images: int
+    ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]
 ) -> tuple[float, tuple[float, float, float]]:
-    """Mean, v_s, v_i and v_e of D_ij, the outcome of network i at image j less its control's.
-
-    All sums of bits are whole numbers: nothing is rounded before the last division.
-    """
-    rows = [[x - y for x, y in zip(*pair, strict=True)] for pair in zip(ours, theirs, strict=True)]
-    seeds, by_seed = len(rows), [sum(row) for row in rows]
-    total, squares = sum(by_seed), sum(value**2 for row in rows for value in row)
-    seed_squares = sum(value**2 for value in by_seed)
-    image_squares = sum(sum(column) ** 2 for column in zip(*rows, strict=True))
-    cells = seeds * images
-    rest = cells * squares - seeds * seed_squares - images * image_squares + total**2
-    unit = 100**2 / cells**2
-    return 100 * total / cells, (
-        unit * (seeds * seed_squares - total**2) / (seeds - 1),
-        unit * (images * image_squares - total**2) / (images - 1),
-        unit * rest / ((seeds - 1) * (images - 1)),
+    """Mean, v_s, v_i and v_e of D_ij, the outcome of network i at image j less its control's."""
+    rows = [
+        [100 * (x - y) for x, y in zip(*pair, strict=True)]
+        for pair in zip(ours, theirs, strict=True)
+    ]
+    by_seed = [statistics.fmean(row) for row in rows]
+    by_image = [statistics.fmean(column) for column in zip(*rows, strict=True)]
+    mean, seeds, images = statistics.fmean(by_seed), len(by_seed), len(by_image)
+    rest = sum(
+        (value - own - other + mean) ** 2
+        for row, own in zip(rows, by_seed, strict=True)
+        for value, other in zip(row, by_image, strict=True)
     )
+    residual = rest / ((seeds - 1) * (images - 1)) / (seeds * images)
+    return mean, (_noise(by_seed), _noise(by_image), residual)
 
 
 def _half_width(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -167,15 +167,6 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the checkpoint's config says, applied or not."""
 
     @property
-    def assumed(self) -> bool:
-        """Whether neither option nor checkpoint say how the inputs were normalised."""
-        return (
-            self.pixels
-            and self.option is None
-            and self.by in (NormalisedBy.USUAL, NormalisedBy.NOTHING)
-        )
-
-    @property
     def normalisation(self) -> str:
         """The numbers that were in force: mean 0.286 and std 0.353."""
         raw = "given batches" if self.by is NormalisedBy.CALLER else "none"
@@ -201,10 +192,11 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         """What was assumed, and what the checkpoint says that was not done."""
         mean, std, applied = self.checkpoint_mean, self.checkpoint_std, (self.mean, self.std)
         used = f"its usual constants, {self.normalisation}," if self.mean else "pixels in [0, 1]"
+        guessed = self.by in (NormalisedBy.USUAL, NormalisedBy.NOTHING) and self.option is None
         remarks = (
             f"normalisation not recorded; used {used} for {self.data}. Override with "
             "--fa-normalize=data, none or MEAN/STD"
-            if self.assumed
+            if self.pixels and guessed
             else "",
             f"the checkpoint's {_constants(mean, std)} were not applied ({self}); if they should "
             "be, give --fa-normalize=MEAN/STD"
@@ -629,16 +621,11 @@ def _pp(difference: float) -> float:
 
 def plain(value: Any) -> Any:
     """JSON values; NaN and infinities as the strings that ``convert(strict=False)`` reads."""
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(key): plain(held) for key, held in value.items()}
+    value = msgspec.to_builtins(value, str_keys=True)
+    if isinstance(value, dict):
+        return {key: plain(held) for key, held in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(held) for held in value]
-    return (
-        value
-        if isinstance(value, (str, int, float, bool, type(None)))
-        else plain(msgspec.to_builtins(value))
-    )
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

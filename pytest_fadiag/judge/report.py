@@ -200,23 +200,10 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         """What a reader must know apart from the diagnostics, such as an accuracy at chance."""
         return tuple(remarks_on(self))
 
-    def at(self, epoch: Epoch) -> Report:
+    def at(self, epoch: Epoch) -> Self:
         """The report with the numbers of one epoch in place of its own."""
-        kept = (
-            "method_name",
-            "seed",
-            "control",
-            "twin",
-            "thresholds",
-            "diagnostics",
-            "stream",
-            "reference",
-            "stability_layer",
-            "environment",
-        )
-        same = {name: getattr(self, name) for name in kept}
         own = {name: getattr(epoch, name) for name in epoch.__struct_fields__ if name != "epoch"}
-        return Report(**same, **own, log=msgspec.structs.replace(self.log or Log(), epochs=()))
+        return self.replace(**own, log=msgspec.structs.replace(self.log or Log(), epochs=()))
 
     @cached_property
     def first_fired(self) -> dict[str, int]:

@@ -144,8 +144,15 @@ def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
     hidden = state.get("blocks.0.fc1.bias", torch.empty(4 * d, device="meta")).numel()
     out_ln = any(name.startswith("out_ln.") for name in state)
     with torch.device("meta"):  # shapes alone: the file's own tensors take their place
-        options = {"mlp_ratio": hidden / d, "activation": activation, "out_ln": out_ln}
-        return ResidualMLP(d_in, d, len(blocks), len(head), **options)
+        return ResidualMLP(
+            d_in,
+            d,
+            len(blocks),
+            len(head),
+            mlp_ratio=hidden / d,
+            activation=activation,
+            out_ln=out_ln,
+        )
 
 
 def _torchvision(name: str, state: Mapping[str, Tensor]) -> nn.Module:

@@ -30,11 +30,6 @@ class Outcome(str, enum.Enum):
     FAILED = "failed"
     ERROR = "error"
 
-    @classmethod
-    def worst(cls, outcomes: Iterable[Outcome]) -> Outcome:
-        """The one that counts."""
-        return max(outcomes, key=list(cls).index)
-
 
 def decide(found: str | None, expected: str | None) -> Outcome:
     """The outcome of a test by what was found and what a record expects.
@@ -171,7 +166,10 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         Numbers and diagnostics that this report lacks are taken from the other.
         """
         outcomes = {
-            key: Outcome.worst(row.outcomes[key] for row in (self, other) if key in row.outcomes)
+            key: max(
+                (row.outcomes[key] for row in (self, other) if key in row.outcomes),
+                key=list(Outcome).index,
+            )
             for key in sorted(
                 {**self.outcomes, **other.outcomes}, key=lambda key: (len(key) > 1, key)
             )

@@ -131,16 +131,11 @@ def _over_seeds(
 
 
 def _mean(column: Column, values: list[float | None]) -> Cell:
-    """The mean, rounded to the digit of its deviation: «0.8926 ± 0.0035», «590 ± 140»."""
+    """The mean with its deviation: «0.8926 ± 0.0035»."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known or len(known) < len(values):
         return Cell()
     mean, sd = statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0
-    short = f"{mean:.1f}" if column.text else column.show(mean)
-    if "e" in short or not sd:
-        return Cell(f"{short} ± {column.show(sd).lstrip('+') if sd else 0}", short=short, sort=mean)
-    first = -math.floor(math.log10(float(f"{sd:.1e}")))
-    digits = min(first + 1, max(len(short.partition(".")[2]), first))
-    sign = "+" if short.startswith("+") else ""
-    exact = f"{round(mean, digits):{sign}.{max(digits, 0)}f}".replace("-", "−")
-    return Cell(f"{exact} ± {round(sd, digits):.{max(digits, 0)}f}", short=short, sort=mean)
+    show = "{:.1f}".format if column.text else column.show
+    short = show(mean)
+    return Cell(f"{short} ± {show(sd).lstrip('+')}", short=short, sort=mean)

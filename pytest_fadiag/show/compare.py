@@ -60,7 +60,6 @@ class Comparison(msgspec.Struct, frozen=True):
 
     elsewhere: tuple[str, ...] = ()
     """In what the settings of the two measurements differ: «torch 2.1 → 2.2»."""
-    largest: Difference | None = None
     moved: tuple[Difference, ...] = ()
     """The numbers that moved by more than their tolerance, the farthest first."""
     changed: tuple[str, ...] = ()
@@ -97,7 +96,6 @@ def compare(before: Report, now: Report) -> Comparison:
     facts["verdict"] = (before.verdict, now.verdict)
     return Comparison(
         tuple(elsewhere),
-        found[0] if found else None,
         tuple(difference for difference in found if difference.size > difference.allowed),
         tuple(f"{name}: {one} → {two}" for name, (one, two) in facts.items() if one != two),
     )

@@ -339,7 +339,7 @@ class Steps(nn.Module):
 def test_steps_in_time_are_told_and_a_block_that_is_shared_in_depth_is_a_stream(
     spec: str | None,
 ) -> None:
-    message = r"run many times in one pass \('first' 6 times and 'cell.fc' 5 times\): in time, as in re"
+    message = r"run many times in one pass \('first' 6 times and 'cell.fc' 5 times\): in time"
     refused(Steps(reads=True), message, spec)
     assert find_stream(Steps(reads=False).eval(), X, spec).blocks == ("cell",) * 5
 

@@ -46,7 +46,7 @@ def find_blocks(graph: Graph) -> tuple[list[Block], tuple[str, ...]]:
         # All unlike: one block, unless it is the only one of its class and embeds first.
         unlike = len({block.kind for block in inside}) == len(inside)
         embeds = any(map(graph.is_layer, graph.between(owner.start, inside[0].start)))
-        if several and (unlike or not numbered) or unlike and (len(inside) == 1 or not embeds):
+        if (several and (unlike or not numbered)) or (unlike and (len(inside) == 1 or not embeds)):
             blocks = [*(block for block in blocks if block not in inside), owner]
         elif several:
             stacks.append(owner.name)
