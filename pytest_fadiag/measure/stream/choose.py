@@ -97,7 +97,7 @@ def _largest(graph: Graph, stretch: Stretch, names: list[str]) -> str:
 
     parts = zip(*(own.split(".") for own in read), strict=False)
     common = ".".join(part[0] for part in takewhile(lambda part: len({*part}) == 1, parts))
-    return max([*names, common or "".join(read[:1])], key=size)
+    return max(names or [common or "".join(read[:1])], key=size)
 
 
 def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
