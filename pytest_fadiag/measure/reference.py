@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -175,14 +176,14 @@ FLOAT32 = _Precision("float32", 1e-3, 5e-2, 1e-3)
 
 
 class _Differences(NamedTuple):
-    """Derivatives along directions, ``[directions, samples]``, by differences and by gradients."""
+    """What becomes of the outputs where one state moves along directions."""
 
-    layer: int
     values: Tensor
+    """Derivatives by differences, ``[directions, samples]``."""
     noise: Tensor
     """What rounding alone makes of such a difference."""
-    along: list[tuple[Tensor, Tensor]]
-    """⟨g_l, dh_l⟩ and its noise at the state that was moved, and at those that move with it."""
+    errors: list[float]
+    """How far ⟨g_l, dh_l⟩ lies from these at the state that moves and at those after it."""
     responses: list[float]
     """Those of the blocks."""
 
@@ -190,12 +191,6 @@ class _Differences(NamedTuple):
     def vanish(self) -> bool:
         """Whether the outputs do not depend on the state, as far as rounding lets one see."""
         return bool((self.values.abs() <= self.noise).all())
-
-    def error(self, layer: int, tolerance: float) -> float:
-        """The median relative difference at a state; NaN where rounding drowns it."""
-        along, noise = self.along[layer - self.layer]
-        size = torch.maximum(along.abs(), self.values.abs())
-        return _relative(along - self.values, size, noise, tolerance)
 
 
 @dataclass
@@ -213,24 +208,31 @@ class _Trial:
     def __post_init__(self) -> None:
         self.undo = Undo(self.network)
 
+    def passed(self, own_backward: bool = False) -> Pass:
+        """The gradients of ⟨u, outputs⟩ at the states."""
+        network, stream, undo = self.network, self.stream, self.undo
+        return passed(network, stream, self.x, projected, own_backward=own_backward, undo=undo)
+
+    @cached_property
+    def seen(self) -> Pass:
+        """Those that are to be proven."""
+        return self.passed()
+
     def proof(self) -> Proof:
         """At these weights, else at re-initialised ones: it belongs to the architecture."""
-        seen, tolerance = self.seen(), self.precision.tolerance
-        differences, layers = [self.differences(seen)], range(len(seen.states))
-        errors, middle = (
-            [differences[0].error(layer, tolerance) for layer in layers],
-            layers[-1] // 2,
-        )
+        tolerance, middle = self.precision.tolerance, (len(self.seen.states) - 1) // 2
+        differences = {0: self.differences(0)}
+        errors = differences[0].errors
         if math.isnan(errors[middle]) and middle:  # what is done to h_0 does not reach it
-            differences.append(self.differences(seen, middle))
-            errors[middle] = differences[-1].error(middle, tolerance)
+            differences[middle] = self.differences(middle)
+            errors[middle] = differences[middle].errors[0]
         # h_0 and h_{L//2} must be resolved, others may be.
         undecided = math.isnan(errors[0]) or math.isnan(errors[middle])
         error = math.nan if undecided else max(own for own in errors if not math.isnan(own))
         right = error <= tolerance
-        if not (right or self.redrawn or all(self.resolved(seen, taken) for taken in differences)):
+        if not (right or self.redrawn or all(self.resolved(*own) for own in differences.items())):
             return self.anew().proof()
-        if flat := self.flat(differences):
+        if flat := self.flat(differences.values()):
             said = "is piecewise constant, as with a straight-through estimator"
             # A plain network of the same weights is as flat: no way out.
             return self.refused(f"{flat} {said}: no useful BP gradient", way_out="")
@@ -238,28 +240,21 @@ class _Trial:
             own = bool(self.undo.modules)
             if own:
                 with suppress(NetworkError):
-                    own = differ(seen.gradients, self.seen(own_backward=True).gradients)
-            return Proof(self.record(self.undo.modules if own else (), error=error))
+                    own = differ(self.seen.gradients, self.passed(own_backward=True).gradients)
+            return self.told(self.undo.modules if own else (), error=error)
         allowed = f"relative ({limit(tolerance)} is allowed)"
         said = f"autograd's derivative lies {sig(error)} from finite differences, {allowed}"
         if undecided:
             said = "its derivative is not resolved, even at re-initialised weights"
         return self.refused(said, error)
 
-    def seen(self, own_backward: bool = False) -> Pass:
-        """The gradients of ⟨u, outputs⟩ at the states."""
-        network, stream, undo = self.network, self.stream, self.undo
-        return passed(network, stream, self.x, projected, own_backward=own_backward, undo=undo)
-
-    def differences(self, seen: Pass, layer: int = 0, step: float | None = None) -> _Differences:
+    def differences(self, layer: int, step: float | None = None) -> _Differences:
         """Move h_l of every sample by a step, relative to its norm, along directions and back."""
+        seen, moves = self.seen, list[Tensor]()
         state, u = seen.states[layer].flatten(1), drawn_like(seen.outputs, 0)
         directions = drawn_like(state.expand(DIRECTIONS, *state.shape), 1 + layer)
         directions = directions / _norms(directions).unsqueeze(2)
         steps = (step or self.precision.step) * _norms(state)
-        epsilon = ROUNDING * torch.finfo(seen.outputs.dtype).eps / steps
-        noise = epsilon * (seen.outputs * u).abs().flatten(1).sum(1)
-        moves: list[Tensor] = []
 
         def watch(number: int, shown: Tensor) -> None:
             if number >= layer:
@@ -273,32 +268,41 @@ class _Trial:
         outputs = shifted(self.network, self.stream, x, layer, shift, watch)
         outputs = outputs.reshape(DIRECTIONS, 2, len(state), -1)
         there, back = (outputs * u.flatten(1)).sum(-1).unbind(1)
-        along: list[tuple[Tensor, Tensor]] = []
+        values = (there - back) / (2 * steps)
+        epsilon = ROUNDING * torch.finfo(seen.outputs.dtype).eps / steps
+        noise, errors = epsilon * (seen.outputs * u).abs().flatten(1).sum(1), []
         for number, moved in enumerate(moves, layer):
             own, gradient = (kind[number].flatten(1) for kind in (seen.states, seen.gradients))
-            size = (own.abs() * gradient.abs()).sum(1)
-            along.append(((moved * gradient).sum(2) / (2 * steps), noise + epsilon * size))
+            along = (moved * gradient).sum(2) / (2 * steps)
+            rounding = noise + epsilon * (own.abs() * gradient.abs()).sum(1)
+            size = torch.maximum(along.abs(), values.abs())
+            errors.append(self.relative(along - values, size, rounding))
         responses = [_response(*pair) for pair in pairwise(moves)]
-        return _Differences(layer, (there - back) / (2 * steps), noise, along, responses)
+        return _Differences(values, noise, errors, responses)
 
-    def resolved(self, seen: Pass, taken: _Differences) -> bool:
+    def relative(self, apart: Tensor, size: Tensor, noise: Tensor) -> float:
+        """The median relative difference; NaN where less than half stands out of the noise."""
+        resolved = torch.isfinite(size) & (size * self.precision.tolerance > noise)
+        few = 2 * int(resolved.sum()) < resolved.numel()
+        return math.nan if few else median((apart.abs() / size)[resolved])
+
+    def resolved(self, layer: int, taken: _Differences) -> bool:
         """Whether differences can be relied on: above rounding, and a wider step gives the same."""
-        size, tolerance = taken.values.abs(), self.precision.tolerance
-        wider = self.differences(seen, taken.layer, 10 * self.precision.step).values
-        return _relative(wider - taken.values, size, taken.noise, tolerance) <= 10 * tolerance
+        apart = self.differences(layer, 10 * self.precision.step).values - taken.values
+        error = self.relative(apart, taken.values.abs(), taken.noise)
+        return error <= 10 * self.precision.tolerance
 
     def anew(self) -> _Trial:
         """The same at re-initialised weights."""
         return replace(self, network=redrawn(copy_of(self.network)), redrawn=True)
 
-    def flat(self, differences: list[_Differences]) -> str:
+    def flat(self, differences: Iterable[_Differences]) -> str:
         """The first block, or the head, that answers wide steps alone, re-initialised."""
         least, responds = self.precision.flat, self.precision.tolerance
         if all(not taken.vanish and min(taken.responses) > least for taken in differences):
             return ""
         trial = self if self.redrawn else self.anew()
-        seen = trial.seen()
-        small, wide = trial.differences(seen), trial.differences(seen, step=WIDE_STEP)
+        small, wide = trial.differences(0), trial.differences(0, WIDE_STEP)
         for name, near, far in zip(
             self.stream.blocks, small.responses, wide.responses, strict=True
         ):
@@ -313,25 +317,20 @@ class _Trial:
         whose = f"modules with a backward of their own: {and_more(modules, 4)}" if modules else ""
         left = f"cannot be undone: {kinds}" if kinds else ""
         said = "; ".join(filter(None, (problem, whose, left, way_out)))
-        return Proof(self.record(modules, problem=said, error=error))
+        return self.told(modules, problem=said, error=error)
 
-    def record(self, modules: Iterable[str], **outcome: Any) -> Reference:
+    def told(self, modules: Iterable[str], **outcome: Any) -> Proof:
         """What is written down."""
-        return Reference(
-            dtype=self.precision.name,
-            remark=self.why,
-            reinitialised=self.redrawn,
-            own_backward=bool(modules),
-            modules=tuple(modules),
-            **outcome,
+        return Proof(
+            Reference(
+                dtype=self.precision.name,
+                remark=self.why,
+                reinitialised=self.redrawn,
+                own_backward=bool(modules),
+                modules=tuple(modules),
+                **outcome,
+            )
         )
-
-
-def _relative(apart: Tensor, size: Tensor, noise: Tensor, tolerance: float) -> float:
-    """The median relative difference; NaN where less than half stands out of the noise."""
-    resolved = torch.isfinite(size) & (size * tolerance > noise)
-    few = 2 * int(resolved.sum()) < resolved.numel()
-    return math.nan if few else median((apart.abs() / size)[resolved])
 
 
 def _response(entered: Tensor, left: Tensor) -> float:
