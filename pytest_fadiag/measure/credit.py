@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,8 @@ from .copies import copy_of, working_copy
 from .inputs import NetworkError, copied, each, like, rows, tensors_of, unlabelled
 from .pooling import Layout
 from .reference import differ, passed, shifted
-from .task import OutputError
 from .types import Batch, ModelInput
-from .vectors import median, quantile, row_norms, unit_rows
+from .vectors import median, row_norms, unit_rows
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -95,7 +95,7 @@ class Credit:
         except AuditError as error:
             self.problem = str(error)
 
-    def _called(self, function: CreditFunction, batch: Batch) -> list[Any]:
+    def _called(self, function: CreditFunction, batch: Batch) -> Any:
         """What the function returns for a whole batch: a rule may normalise its credit over it.
 
         It gets a new copy of the network each time, so what it does to it ends with the batch.
@@ -105,55 +105,48 @@ class Credit:
             parameter.requires_grad_(parameter.is_floating_point())
         x = batch.x if self.source.forward is None else unlabelled(batch.x)[0]
         arguments: tuple[Any, ...] = network, copied(x), batch.y.clone()
-        try:
+        with suppress(TypeError):  # it takes three
             inspect.signature(function).bind(*arguments, self.credit.checkpoint)
             arguments = *arguments, self.credit.checkpoint
-        except TypeError:  # it takes three
-            pass
         try:
             with torch.enable_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
-                result: object = function(*arguments)
+                return function(*arguments)
         except Exception as error:
             said = f"raised {type(error).__name__}: {error}"
             raise AuditError(f"the credit function {self.name} {said}") from error
-        if not isinstance(result, (list, tuple, Tensor)):
-            raise self._wrong(type(result).__name__, "a list of one tensor per block output")
-        return list(result)
 
-    def _wrong(self, got: str, expected: str) -> AuditError:
-        return AuditError(f"the credit function {self.name} returned {got}; expected {expected}")
-
-    def _measure(self, batch: Batch, returned: list[Any] | None, part: slice) -> None:
+    def _measure(self, batch: Batch, returned: Any, part: slice) -> None:
         network, stream, task = self.network, self.source.stream, self.source.task
-        given, errors = rows(batch.x, part), list[OutputError]()
-        x, y = like(given, network), batch.y[part].to(next(network.parameters()).device)
+        given, y = rows(batch.x, part), batch.y[part].to(next(network.parameters()).device)
+        x = like(given, network)
 
         def objective(outputs: Tensor) -> Tensor:
-            errors.append(task.error(outputs, y))
-            return (outputs * errors[0].units.to(outputs)).sum()
+            return (outputs * task.error(outputs, y).units.to(outputs)).sum()
 
         def losses_at(layer: int, shift: Tensor) -> Tensor:
             """The loss of each sample after something was added to h_l."""
             return task.losses(shifted(network, stream, x, layer, shift), y)
 
         taken = passed(network, stream, x, objective)
-        losses, sizes = task.losses(taken.outputs, y), errors[0].norms
+        losses, error = task.losses(taken.outputs, y), task.error(taken.outputs, y)
         shapes = [tuple(state.shape[1:]) for state in taken.states]
-        if returned is None:
-            credits = self._found(given, errors[0].whole, shapes)
+        if self.credit.function is None:
+            credits = self._found(given, error.whole, shapes)
         else:
             credits = self._checked(returned, shapes, part)
         for layer, credit in credits.items():
-            a, g = (own.to(sizes).flatten(1) for own in (credit, taken.gradients[layer]))
+            a, g = (own.to(error.norms).flatten(1) for own in (credit, taken.gradients[layer]))
             if broken := int((torch.isfinite(g).all(1) & ~torch.isfinite(a).all(1)).sum()):
                 raise AuditError(
                     f"the credit from {self.name} is NaN or inf at h_{layer} for {broken} of "
                     f"{plural(len(y), 'sample')} of a batch, where the gradient is finite"
                 )
+            state = taken.states[layer]
             if layer not in self.sites:
-                self.sites[layer] = Site(layer, network, stream, taken.states[layer])
-            self.sites[layer].take(a, g, sizes, taken.states[layer], losses, losses_at)
+                self.sites[layer] = Site(layer, network, stream, state)
+            units = self.sites[layer].compare(a, g, error.norms, state)
+            self.sites[layer].nudge(*units, state, losses, losses_at)
         self.samples += len(y)
 
     def _found(
@@ -224,13 +217,15 @@ class Credit:
             )
 
     def _checked(
-        self, returned: list[Any], shapes: Sequence[tuple[int, ...]], part: slice
+        self, returned: Any, shapes: Sequence[tuple[int, ...]], part: slice
     ) -> dict[int, Tensor]:
         """The function's credit of some samples of a batch by layer, samples first."""
         depth, credits = len(shapes) - 1, dict[int, Tensor]()
-        if len(returned) not in (depth, depth + 1):
-            expected = f"one per block output, h_1 … h_{depth}, or one more with that of h_0 first"
-            raise self._wrong(plural(len(returned), "tensor"), expected)
+        listed = isinstance(returned, (list, tuple, Tensor))
+        if not listed or len(returned) not in (depth, depth + 1):
+            got = plural(len(returned), "tensor") if listed else type(returned).__name__
+            expected = f"h_1 … h_{depth}, or one more with that of h_0 first"
+            raise self._wrong(got, f"a list of one tensor per block output, {expected}")
         for layer, credit in enumerate(returned, len(shapes) - len(returned)):
             dim, shape = self.source.stream.batch_dims[layer], shapes[layer]
             expected = f"real numbers of shape {(*shape[:dim], BATCH, *shape[dim:])}"
@@ -243,6 +238,9 @@ class Credit:
                 raise self._wrong(f"{got} for h_{layer}", f"{expected}: {written}")
             credits[layer] = credit.detach().movedim(dim, 0)[part]
         return credits
+
+    def _wrong(self, got: str, expected: str) -> AuditError:
+        return AuditError(f"the credit function {self.name} returned {got}; expected {expected}")
 
     def compute(self) -> dict[str, Any]:
         """The record of (f)."""
@@ -263,66 +261,77 @@ class Site:
         self.permutations = SignedPermutations(features, layer, state.device)
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         """Cosines, ratios of norms and cosines of the null, of some samples each."""
-        self.undefined = self.taken = 0
-        self.loss = self.along_gradient = self.along_credit = self.random_reference = 0.0
-        self.along_random = [0.0] * RANDOM_DRAWS
+        self.taken = 0
+        self.loss = self.along_gradient = self.along_credit = 0.0
+        self.along_random: list[list[float]] = []
+        """Of some samples each: what the gradient gives, and each random direction."""
 
-    def take(
-        self,
-        a: Tensor,
-        g: Tensor,
-        sizes: Tensor,
-        state: Tensor,
-        losses: Tensor,
-        losses_at: Callable[[int, Tensor], Tensor],
-    ) -> None:
-        """Compare credit and gradient of some samples; the gradient is ``sizes`` times ``g``."""
+    def compare(self, a: Tensor, g: Tensor, sizes: Tensor, state: Tensor) -> list[Tensor]:
+        """Compare credit and gradient of some samples; the gradient is ``sizes`` times ``g``.
+
+        Returns where both are defined, and both as unit vectors, 0 elsewhere.
+        """
         defined = torch.isfinite(g).all(1) & (sizes > 0) & (a != 0).any(1) & (g != 0).any(1)
         units = [torch.where(defined.unsqueeze(1), unit_rows(v), 0.0) for v in (a, g)]
-        self.undefined += int((~defined).sum())
         cosines = (units[0] * units[1]).sum(1).clamp(-1, 1)[defined]
         ratios = (row_norms(a) / (row_norms(g) * sizes))[defined]
         shaped = [v[defined].view(-1, *state.shape[1:]) for v in units]
         null = self.permutations.cosines(*map(self.layout.by_feature, shaped))
         self.parts.append((cosines, ratios, null))
+        self.taken += len(g)
+        return [defined, *units]
+
+    def nudge(
+        self,
+        defined: Tensor,
+        credit: Tensor,
+        gradient: Tensor,
+        state: Tensor,
+        losses: Tensor,
+        losses_at: Callable[[int, Tensor], Tensor],
+    ) -> None:
+        """See what steps of η‖h‖ down unit vectors make of the losses of the samples compared."""
         step = ETA * row_norms(state.flatten(1)).unsqueeze(1)
 
         def change(direction: Tensor) -> float:
-            """What a step of η‖h‖ down a direction makes of the loss, where both are defined."""
             moved = losses_at(self.layer, -(step * direction).view_as(state))
             return float((moved - losses)[defined].sum())
 
-        along_gradient = change(units[1])
+        along_gradient, before = change(gradient), self.taken - len(state)
         self.loss += float(losses[defined].sum())
         self.along_gradient += along_gradient
-        self.along_credit += change(units[0])
-        if self.taken < BATCH:  # random directions say what 0 looks like, and each costs a pass
-            self.random_reference += along_gradient
+        self.along_credit += change(credit)
+        if before < BATCH:  # random directions say what 0 looks like, and each costs a pass
+            changes = [along_gradient]
             for draw in range(RANDOM_DRAWS):
                 generator = torch.Generator().manual_seed(RANDOM_DRAWS * self.layer + draw)
-                drawn = torch.randn(BATCH, g.shape[1], generator=generator, dtype=torch.float64)
-                some = drawn[self.taken : self.taken + len(g)]
-                self.along_random[draw] += change(unit_rows(some.to(g)))
-        self.taken += len(g)
+                shape = BATCH, gradient.shape[1]
+                drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+                some = drawn[before : self.taken]
+                changes.append(change(unit_rows(some.to(gradient))))
+            self.along_random.append(changes)
 
     def numbers(self) -> dict[str, Any]:
         """Its entry in each field of the record."""
         cosines, ratios, drawn = (torch.cat(own, -1) for own in zip(*self.parts, strict=True))
-        undefined = torch.full((DRAWS,), math.nan)
-        null = torch.quantile(drawn, 0.5, dim=1).double() if len(cosines) else undefined
+        null = torch.full((DRAWS,), math.nan)
+        if len(cosines):
+            null = torch.quantile(drawn, 0.5, dim=1).double()
+        low, high = torch.quantile(null, null.new_tensor([0.025, 0.975])).tolist()
         resolved = self.along_gradient < -RESOLVED * self.loss
-        unit = self.random_reference if resolved and self.random_reference < 0 else math.nan
+        sums = [sum(changes) for changes in zip(*self.along_random, strict=True)]
+        unit = sums[0] if resolved and sums[0] < 0 else math.nan
         return {
             "sites": f"h_{self.layer}",
             "gamma": median(cosines),
             "null_mean": float(null.mean()),
             "null_sd": float(null.std()),
-            "null_low": quantile(null, 0.025),
-            "null_high": quantile(null, 0.975),
+            "null_low": low,
+            "null_high": high,
             "nudge": self.along_credit / self.along_gradient if resolved else math.nan,
-            "random_nudge": tuple(change / unit for change in self.along_random),
+            "random_nudge": tuple(change / unit for change in sums[1:]),
             "magnitude": median(ratios),
-            "undefined": self.undefined,
+            "undefined": self.taken - len(cosines),
         }
 
 

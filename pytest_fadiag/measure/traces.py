@@ -16,7 +16,6 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES, Measurement, Reference, Score, StreamInfo
 from ..judge.words import sig
 from .credit import Credit, Site
-from .probes import Depth
 from .reference import Proof
 from .run import EVERY_BATCH, NetworkSource, measure
 from .stream.sites import Stream
@@ -122,6 +121,10 @@ class TraceSource(NetworkSource):
                 batch.features = [self.pooling(own[part]) for own in self.layers["h"].values()]
             yield batch
 
+    def redrawn(self, network: nn.Module) -> NetworkSource:
+        """There is no other network to send the data through: (e) has no null."""
+        raise AuditError("a trace holds no blocks to re-initialise")
+
     def check(self) -> None:
         """An error where e is not that of the loss, or states and gradients do not fit outputs."""
         _, size, cosine = self.error
@@ -162,17 +165,6 @@ class TraceSource(NetworkSource):
                 )
 
 
-class TraceDepth(Depth):
-    """(e) without a null: a gain below the minimum fires, and no other decides."""
-
-    def __init__(self, source: TraceSource) -> None:
-        super().__init__(source, seeds=())
-        self.needs |= {"states"} if self.needs else frozenset()
-
-    def _null(self, first: Tensor) -> tuple[list[list[Tensor]], tuple[str, ...], str]:
-        return [], (), "a trace holds no blocks to re-initialise"
-
-
 class TraceCredit(Credit):
     """Γ and its null by the trace's own credit; there is nothing to nudge."""
 
@@ -190,17 +182,11 @@ class TraceCredit(Credit):
     def update(self, batch: Batch) -> None:
         """Compare the credits of an evaluation batch with its gradients."""
         assert batch.gradients and batch.states and batch.error
-        part, losses = slice(batch.start, batch.start + len(batch.y)), torch.zeros(len(batch.y))
+        part = slice(batch.start, batch.start + len(batch.y))
         for layer, own in self.given.items():
             a, g = (v.flatten(1).double() for v in (own[part], batch.gradients[layer]))
-            state = batch.states[layer]
-            self.sites[layer].take(a, g, batch.error.norms, state, losses, lambda *_: losses)
+            self.sites[layer].compare(a, g, batch.error.norms, batch.states[layer])
         self.samples += len(batch.y)
-
-    def compute(self) -> dict[str, Any]:
-        """The record of (f), without nudges along random directions."""
-        made = super().compute()["credit"]
-        return {"credit": replace(made, random_nudge=((),) * len(made.sites))}
 
 
 def measure_trace(
@@ -212,7 +198,7 @@ def measure_trace(
     """The numbers of a trace, which is checked first, and the score of its control's outputs."""
     source = TraceSource(arrays)
     source.check()
-    makers = {**(extra or {}), "depth": TraceDepth, "credit": TraceCredit}
+    makers = {**(extra or {}), "credit": TraceCredit}
     floor, bare = None, "floor" in metrics and "x" not in arrays
     if bare:
         floor = records.Floor(problem="the trace holds no x, the inputs")

@@ -51,8 +51,3 @@ def median(values: Tensor) -> float:
     ordered = values.flatten().sort().values
     low, high = ordered[(len(ordered) - 1) // 2].item(), ordered[len(ordered) // 2].item()
     return low if low == high else (low + high) / 2
-
-
-def quantile(values: Tensor, share: float) -> float:
-    """A quantile with linear interpolation; NaN of no values."""
-    return float(torch.quantile(values, share)) if values.numel() else math.nan
