@@ -87,7 +87,7 @@ def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
             for part in reversed(named_modules(network).values()):
                 if (inner := unwrapped(part)) is not part:
                     memo[id(part)] = copy.deepcopy(inner, memo)
-            made: nn.Module = copy.deepcopy(unwrapped(network), memo)
+            made: nn.Module = copy.deepcopy(network, memo)
     except Exception as error:
         raise AuditError(
             f"the network cannot be copied ({type(error).__name__}: {error}); let its modules hold "
@@ -111,9 +111,8 @@ def working_copy(model: nn.Module) -> nn.Module:
     vars(network).pop(WIDE, None)  # it is measured as it is
     for module in named_modules(network).values():
         module.training = False
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                parameter.requires_grad_(False)
+    for parameter in named_parameters(network).values():
+        parameter.requires_grad_(False)
     return network
 
 

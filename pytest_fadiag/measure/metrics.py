@@ -87,7 +87,6 @@ class Gradients(_Collected):
         gradient counts with a zero for every token that another sample reads.
         """
         *layers, errors = self.layers()
-        sequences = self.source.task.kind == "tokens"
         medians, without, tokens = list[float](), list[int](), self.source.stream.tokens
         for norms in layers:
             read = norms != 0
@@ -97,16 +96,13 @@ class Gradients(_Collected):
             without.append(int(median((~read).sum(1))))
         *ranks, of_errors = (effective_rank(torch.cat(own)) for own in zip(*self.rows, strict=True))
         known = [rank for rank in ranks if rank]
+        per_error = layers[-1][read & (errors != 0)]
+        if self.source.task.kind == "tokens":  # of which many share the error of their sequence
+            per_error = row_norms(layers[-1])[errors[:, 0] != 0]
         return {
             "effective_rank": min(known) / of_errors if known and of_errors else None,
             "bp_grad_norms": tuple(medians),
-            # That of a token would depend on how many share the error of their sequence.
-            "gradient_per_unit_error": (
-                median(row_norms(layers[-1])[errors[:, 0] != 0])
-                if sequences
-                else median(layers[-1][read & (errors != 0)])
-            )
-            / BATCH,
+            "gradient_per_unit_error": median(per_error) / BATCH,
             "nonfinite_gradients": _nonfinite(layers),
             "tokens": layers[-1].shape[1] if tokens[-1] else None,
             "tokens_without_gradient": tuple(without) if any(tokens) else (),
@@ -150,29 +146,26 @@ class Directions(_Collected):
         assert batch.gradients is not None and batch.error is not None and batch.outputs is not None
         self.layer = max((len(batch.gradients) - 1) // 2, 1)
         given, task = batch.gradients[self.layer], self.source.task
-        targets, predicted = task.targets(batch.y), task.predicted(batch.outputs)
-        groups, told = task.groups(targets), task.groups(predicted)
-        flat, number = given.flatten(1), {"tokens": GROUPS, "regression": len(task.edges) + 1}
-        total = flat.to(wide_dtype(flat))
+        targets, flat = task.targets(batch.y), given.flatten(1)
+        groups, told = task.groups(targets), task.groups(task.predicted(batch.outputs))
+        total = batch.error.norms @ flat.to(wide_dtype(flat))
         self.directionless += int((~_directed(row_norms(flat))).sum())
-        if task.kind == "tokens":  # which have no groups where states have others
-            each = given.shape[:2] == targets.shape and given.ndim == 3
+        if task.kind == "tokens":
             told = torch.where(targets == IGNORED, -1, told).flatten()
-            groups = groups.flatten() if each else groups.new_full(groups.shape[:1], -1)
-            flat = given.flatten(0, 1) if each else flat
-        classes = number.get(task.kind or "", batch.outputs.shape[-1])
-        norms, width, wide = row_norms(flat), flat.shape[1], flat.to(wide_dtype(flat))
-        most, directed = max(1, MOST_ENTRIES // classes), _directed(norms) & (groups >= 0)
-        units = wide[directed] / norms[directed].unsqueeze(1)
-        if width > most:
-            drawn = torch.randint(2 * most, (width,), generator=torch.Generator().manual_seed(0))
-            places, signs = (drawn % most).to(flat.device), 1 - 2 * (drawn // most).to(wide)
-            units = units.new_zeros(len(units), most).index_add_(1, places, units * signs)
-        own = units.new_zeros(classes, units.shape[1])
-        self.sums = self.sums + own.index_add_(0, groups[directed], units)
+            if given.ndim == 3 and given.shape[:2] == targets.shape:
+                flat, groups = given.flatten(0, 1), groups.flatten()
+            else:  # states have other tokens
+                groups = groups.new_full(groups.shape[:1], -1)
+        own = {"tokens": GROUPS, "regression": len(task.edges) + 1}
+        classes, norms = own.get(task.kind or "", batch.outputs.shape[-1]), row_norms(flat)
+        directed = _directed(norms) & (groups >= 0)
+        units = flat[directed].to(total) / norms[directed].unsqueeze(1)
+        units = _sketched(units, max(1, MOST_ENTRIES // classes))
+        sums = units.new_zeros(classes, units.shape[1])
+        self.sums = self.sums + sums.index_add_(0, groups[directed], units)
         kinds = groups[groups >= 0], groups[directed], told[told >= 0]
         counts = torch.stack([kind.bincount(minlength=classes) for kind in kinds])
-        self.seen.append([(batch.error.norms @ total).unsqueeze(0), counts.unsqueeze(0)])
+        self.seen.append([total.unsqueeze(0), counts.unsqueeze(0)])
 
     def compute(self) -> dict[str, Any]:
         """Both cosines; the class that is predicted most often is left out of the second."""
@@ -197,6 +190,15 @@ class Directions(_Collected):
 
 def _directed(norms: Tensor) -> Tensor:
     return torch.isfinite(norms) & (norms > 0)
+
+
+def _sketched(units: Tensor, most: int) -> Tensor:
+    width = units.shape[1]
+    if width <= most:
+        return units
+    drawn = torch.randint(2 * most, (width,), generator=torch.Generator().manual_seed(0))
+    places, signs = (drawn % most).to(units.device), 1 - 2 * (drawn // most).to(units)
+    return units.new_zeros(len(units), most).index_add_(1, places, units * signs)
 
 
 class OutputErrors(_Collected):
@@ -300,18 +302,15 @@ class GradientPrecision(_Collected):
         x, y = rows(batch.x, slice(SAMPLES)), batch.y[:SAMPLES]
         maps = any(isinstance(own, _ConvNd) for own in self.source.network.modules())
         slow = batch.y.device.type == "cpu" and maps
-        task, stream, own = self.source.task, self.source.stream, not self.source.proof.undoes
+        task, stream = self.source.task, self.source.stream
 
         def gradient(dtype: torch.dtype) -> Tensor:
-            network = self.source.network
-            if any(own.dtype is not dtype for own in network.parameters()):
-                network = copy_of(network, dtype)
+            network = copy_of(self.source.network, dtype)
             seen = passed(
                 network,
                 stream,
                 like(x, network),
                 lambda outputs: task.losses(outputs, y.to(outputs.device)).sum() / BATCH,
-                own_backward=own,
                 first=len(stream.sites) - 1,
             )
             return seen.gradients[-1].flatten(1)
