@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,15 +24,15 @@ def fields_of(path: Path) -> dict[str, str]:
 
     Only the header is read: a plan asks for it.
     """
+    from safetensors import SafetensorError, safe_open
+
     try:
         if path.suffix == ".npz":
             with zipfile.ZipFile(path) as archive:
                 return {name.removesuffix(".npy"): "" for name in archive.namelist()}
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if size < 1 << 24 else {}
-        return {**dict.fromkeys(header, ""), **header.get("__metadata__", {})}
-    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile):
+        with safe_open(path, "np") as file:
+            return {**dict.fromkeys(file.keys(), ""), **(file.metadata() or {})}
+    except (OSError, zipfile.BadZipFile, SafetensorError):
         return {}
 
 
