@@ -109,12 +109,11 @@ class DataSet:
             x = x.float().div_(255) if self.pixels else x.long()
         if self.mean is None or self.std is None:
             return x
-        mean, std = (
-            torch.tensor(self.mean, device=x.device),
-            torch.tensor(self.std, device=x.device),
-        )
         shape = (-1,) + (1,) * (x.ndim - 2)
-        return (x - mean.view(shape)).div_(std.view(shape))
+        mean, std = (
+            torch.tensor(own, device=x.device).view(shape) for own in (self.mean, self.std)
+        )
+        return (x.sub_(mean) if self.pixels else x - mean).div_(std)  # bytes were copied already
 
     def batches(
         self, size: int = BATCH, *, flatten: bool = False

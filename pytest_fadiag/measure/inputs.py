@@ -138,7 +138,9 @@ def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
         if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
             raise AuditError(f"evaluation batch {index}: {describe(x)} for {len(y)} labels")
         held = x.items() if isinstance(x, dict) else [("", x)]
-        if any("mask" not in name and not torch.isfinite(own).all() for name, own in held):
+        # A sum is taken ten times as fast, and may overflow.
+        unsure = [own for name, own in held if "mask" not in name and not own.sum().isfinite()]
+        if not all(own.isfinite().all() for own in unsure):
             raise AuditError(f"evaluation batch {index}: the inputs hold NaN or inf; mend them")
         yield x, y
 
