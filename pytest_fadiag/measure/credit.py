@@ -78,7 +78,7 @@ class Credit:
     def __init__(self, source: NetworkSource) -> None:
         self.source, self.credit = source, source.credit or CreditSource()
         self.name, self.problem, self.absent = self.credit.name, self.credit.problem, False
-        wide = source.proof.record.dtype == "float64"
+        wide = source.proof.dtype == "float64"
         self.network = copy_of(source.network, torch.float64) if wide else source.network
         self.sites: dict[int, Site] = {}
         self.samples = 0
@@ -161,7 +161,7 @@ class Credit:
         if got == wanted:
             self.name = "the checkpoint's Bs (e B_lᵀ at h_{l+1})"
             return {layer: written @ B.to(e).T for layer, B in enumerate(feedback, 1)}
-        if not self.source.proof.record.own_backward:
+        if not self.source.proof.own_backward:
             self.absent = True
             held = f"Bs of the shapes {got}, not {wanted}" if got else "no Bs"
             raise AuditError(

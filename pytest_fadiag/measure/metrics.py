@@ -297,7 +297,7 @@ class GradientPrecision(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Compare on the first 64 samples, as for the mean loss of 128."""
-        if batch.start or self.source.proof.record.dtype != "float64":
+        if batch.start or self.source.proof.dtype != "float64":
             return
         x, y = rows(batch.x, slice(SAMPLES)), batch.y[:SAMPLES]
         maps = any(isinstance(own, _ConvNd) for own in self.source.network.modules())

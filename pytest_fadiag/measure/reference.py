@@ -134,14 +134,7 @@ def differ(one: Iterable[Tensor], other: Iterable[Tensor]) -> bool:
     return any(not float((a - b).norm()) <= SAME * float(a.norm()) for a, b in pairs)
 
 
-class Proof(NamedTuple):
-    """What came of the proof."""
-
-    record: Reference
-    undoes: bool = True
-
-
-def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Proof:
+def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Reference:
     """Whether autograd's derivative of ⟨u, outputs⟩ is that of the function the network computes.
 
     One random u per sample: of the outputs rather than the loss, where confident samples drown.
@@ -218,7 +211,7 @@ class _Trial:
         """Those that are to be proven."""
         return self.passed()
 
-    def proof(self) -> Proof:
+    def proof(self) -> Reference:
         """At these weights, else at re-initialised ones: it belongs to the architecture."""
         tolerance, middle = self.precision.tolerance, (len(self.seen.states) - 1) // 2
         differences = {0: self.differences(0)}
@@ -311,7 +304,7 @@ class _Trial:
         head = small.vanish and bool((wide.values.abs() > 1e3 * wide.noise).any())
         return "the head" if head else ""
 
-    def refused(self, problem: str, error: float | None = None, way_out: str = WAY_OUT) -> Proof:
+    def refused(self, problem: str, error: float | None = None, way_out: str = WAY_OUT) -> Reference:
         """A problem with the modules that it comes from, and the way out."""
         modules, kinds = list(self.undo.modules), ", ".join(self.undo.kinds)
         whose = f"modules with a backward of their own: {and_more(modules, 4)}" if modules else ""
@@ -319,17 +312,15 @@ class _Trial:
         said = "; ".join(filter(None, (problem, whose, left, way_out)))
         return self.told(modules, problem=said, error=error)
 
-    def told(self, modules: Iterable[str], **outcome: Any) -> Proof:
+    def told(self, modules: Iterable[str], **outcome: Any) -> Reference:
         """What is written down."""
-        return Proof(
-            Reference(
-                dtype=self.precision.name,
-                remark=self.why,
-                reinitialised=self.redrawn,
-                own_backward=bool(modules),
-                modules=tuple(modules),
-                **outcome,
-            )
+        return Reference(
+            dtype=self.precision.name,
+            remark=self.why,
+            reinitialised=self.redrawn,
+            own_backward=bool(modules),
+            modules=tuple(modules),
+            **outcome,
         )
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..judge.errors import AuditError
-from ..judge.records import BATCH, BATCHES, Measurement
+from ..judge.records import BATCH, BATCHES, Measurement, Reference
 from .copies import named_parameters, quiet, working_copy
 from .credit import Credit, CreditSource
 from .floor import Floor
@@ -33,7 +33,7 @@ from .inputs import (
 from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputErrors, States
 from .pooling import EachToken, Pooling
 from .probes import Depth
-from .reference import Proof, passed, prove
+from .reference import passed, prove
 from .stream.find import find_stream
 from .stream.sites import Stream
 from .task import OutputError, Task
@@ -149,7 +149,7 @@ class NetworkSource:
         return self.stream.own if "stream" in vars(self) else ()
 
     @cached_property
-    def proof(self) -> Proof:
+    def proof(self) -> Reference:
         """How the reference is proven."""
         return prove(self.network, self.stream, self.first[0])
 
@@ -235,10 +235,8 @@ class NetworkSource:
                 seen["features"].append(pooling(state))
 
         if "gradients" in needs:
-            own = not self.proof.undoes
-            seen["gradients"] = passed(
-                self.network, self.stream, x, carried, own_backward=own, watch=on_state
-            ).gradients
+            taken = passed(self.network, self.stream, x, carried, watch=on_state)
+            seen["gradients"] = taken.gradients
         elif seen:
             carried(self.stream.run(self.network, copied(x), on_state))
         else:
@@ -301,7 +299,7 @@ def measure(
                 stream_problem = str(error)
         made = {name: makers[name](source) for name in metrics}
         rests = {name for name, metric in made.items() if metric.needs & REFERENCE}
-        if rests and source.proof.record.problem:
+        if rests and source.proof.problem:
             made = {name: metric for name, metric in made.items() if name not in rests}
         needs = frozenset[str]().union(*(metric.needs for metric in made.values()))
         samples = batches = 0
@@ -337,7 +335,7 @@ def measure(
         samples=batches * BATCH,
         stream=source.stream.info if "stream" in vars(source) else None,
         stream_problem=stream_problem,
-        reference=source.proof.record if "proof" in vars(source) else None,
+        reference=source.proof if "proof" in vars(source) else None,
         task=task.kind or "classes",
         loss=task.name,
         loss_assumed=task.assumed,

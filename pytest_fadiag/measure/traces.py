@@ -16,7 +16,6 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES, Measurement, Reference, Score, StreamInfo
 from ..judge.words import sig
 from .credit import Credit, Site
-from .reference import Proof
 from .run import EVERY_BATCH, NetworkSource, measure
 from .stream.sites import Stream
 from .task import OutputError, Task
@@ -59,7 +58,7 @@ class TraceSource(NetworkSource):
         blocks = tuple(f"block {n}" for n in range(1, depth))
         info = StreamInfo(blocks=blocks, residual=False, sizes=sizes)
         self.stream = Stream((), info, (), frozenset(), tokens)
-        self.proof = Proof(Reference(dtype="as given"))  # nothing is proven, and nothing refuted
+        self.proof = Reference(dtype="as given")  # nothing is proven, and nothing refuted
         self.labels = y if y.is_floating_point() else y.long()
         self.task = Task(loss=given.get("loss") or None).told(self.labels, arrays["outputs"])
         self.task.check(self.task.read(arrays["outputs"]), self.labels)

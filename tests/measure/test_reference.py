@@ -30,10 +30,10 @@ from torch.autograd.function import _SingleLevelFunction
 from torch.nn import functional as F
 from torch.utils import checkpoint as checkpointing
 
-from pytest_fadiag.judge.records import Measurement
+from pytest_fadiag.judge.records import Measurement, Reference
 from pytest_fadiag.measure.copies import working_copy
 from pytest_fadiag.measure.inputs import NetworkError
-from pytest_fadiag.measure.reference import Proof, differ, passed, prove, shifted
+from pytest_fadiag.measure.reference import differ, passed, prove, shifted
 from pytest_fadiag.measure.run import NetworkSource
 from pytest_fadiag.measure.undo import Undo, undone
 
@@ -46,7 +46,7 @@ def gradients_of(net: Net) -> Measurement:
     return measured(net, in_batches(X, Y), ["gradients"])
 
 
-def proof_of(net: nn.Module) -> Proof:
+def proof_of(net: nn.Module) -> Reference:
     return NetworkSource(net, [(X, Y)]).proof
 
 
@@ -81,7 +81,7 @@ def test_the_gradient_is_that_of_the_plain_network_with_the_same_weights(name: s
     ],
 )
 def test_modules_with_a_backward_of_their_own_are_named(name: str, modules: list[str]) -> None:
-    assert proof_of(made(name)).record.modules == tuple(modules)
+    assert proof_of(made(name)).modules == tuple(modules)
 
 
 def test_a_head_whose_gradient_collapses_is_seen_also_through_a_feedback_matrix() -> None:
@@ -212,7 +212,7 @@ STRAIGHT_THROUGH: dict[str, Inner] = {
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", STRAIGHT_THROUGH)
 def test_a_piecewise_constant_forward_is_refused_in_those_words(name: str, step: str) -> None:
-    problem = proof_of(made(Net, act=STRAIGHT_THROUGH[name], step=STEPS[step])).record.problem
+    problem = proof_of(made(Net, act=STRAIGHT_THROUGH[name], step=STEPS[step])).problem
     assert re.match(
         r"block blocks\.0(\.fc1)? is piecewise constant, as with a straight-th", problem
     )
@@ -222,7 +222,7 @@ def test_a_piecewise_constant_forward_is_refused_in_those_words(name: str, step:
 def test_a_piecewise_constant_head_is_refused_too() -> None:
     net = made(Net)
     net.out_ln.register_forward_hook(lambda module, inputs, output: Quantised.apply(output))
-    assert proof_of(net).record.problem.startswith("the head is piecewise constant")
+    assert proof_of(net).problem.startswith("the head is piecewise constant")
 
 
 # --- networks of which there is little to differentiate -------------------------------------------
@@ -256,7 +256,7 @@ def test_a_dead_or_exploded_network_is_measured_and_its_reference_is_proven(name
 
 def test_a_dead_network_hides_no_backward_of_its_own() -> None:
     net = changed(made(Net, act=HIDDEN["data"][1]), lambda net: net.head.weight.zero_())
-    record = proof_of(net).record
+    record = proof_of(net)
     assert "from finite differences" in record.problem and record.reinitialised
 
 
@@ -270,11 +270,11 @@ def _single(block: Any, z: Tensor) -> Tensor:
 
 
 def test_without_a_float64_copy_the_proof_is_taken_in_float32_and_says_so() -> None:
-    record = proof_of(made(Net, act=_single)).record
+    record = proof_of(made(Net, act=_single))
     assert (record.problem, record.dtype) == ("", "float32")
     assert re.match("no float64 copy runs: .*RuntimeError: expected Float but found", record.remark)
     assert record.error is not None and 1e-7 < record.error < 5e-2
-    wrong = proof_of(made(Net, act=lambda block, z: _single(block, z.data))).record
+    wrong = proof_of(made(Net, act=lambda block, z: _single(block, z.data)))
     assert "(0.05 is allowed)" in wrong.problem
 
 
@@ -282,7 +282,7 @@ def test_parts_that_ask_for_float32_compute_in_float64_for_the_proof() -> None:
     def act(block: Any, z: Tensor) -> Tensor:
         return F.softmax(z.float(), -1, dtype=torch.float32).to(torch.float32).to(z.dtype)
 
-    record = proof_of(made(Net, act=act)).record
+    record = proof_of(made(Net, act=act))
     assert (record.dtype, record.remark) == ("float64", "")
     assert record.error is not None and record.error < 1e-7
 
@@ -342,5 +342,5 @@ def test_the_context_undoes_itself_and_reaches_no_other_thread(name: str) -> Non
 
 def test_a_proof_of_other_samples_is_the_same_but_for_rounding() -> None:
     source = NetworkSource(made(Net), [(X, Y)])
-    errors = [prove(source.network, source.stream, X[part:]).record.error for part in (0, 100)]
+    errors = [prove(source.network, source.stream, X[part:]).error for part in (0, 100)]
     assert all(error is not None and 0 < error < 1e-7 for error in errors)
