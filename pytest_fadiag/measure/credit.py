@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .stream.sites import Stream
 
 CreditFunction = Callable[..., Sequence[Tensor]]
+Compared = tuple[Tensor, Tensor, Tensor]
+"""Where both credit and gradient are defined, and both as unit vectors, 0 elsewhere."""
 
 ETA = 1e-3
 """The length of a nudge, relative to ‖h‖."""
@@ -145,8 +147,8 @@ class Credit:
             state = taken.states[layer]
             if layer not in self.sites:
                 self.sites[layer] = Site(layer, network, stream, state)
-            units = self.sites[layer].compare(a, g, error.norms, state)
-            self.sites[layer].nudge(*units, state, losses, losses_at)
+            compared = self.sites[layer].compare(a, g, error.norms, state)
+            self.sites[layer].nudge(compared, state, losses, losses_at)
         self.samples += len(y)
 
     def _found(
@@ -263,31 +265,27 @@ class Site:
         self.along_random: list[list[float]] = []
         """Of some samples each: what the gradient gives, and each random direction."""
 
-    def compare(self, a: Tensor, g: Tensor, sizes: Tensor, state: Tensor) -> list[Tensor]:
-        """Compare credit and gradient of some samples; the gradient is ``sizes`` times ``g``.
-
-        Returns where both are defined, and both as unit vectors, 0 elsewhere.
-        """
+    def compare(self, a: Tensor, g: Tensor, sizes: Tensor, state: Tensor) -> Compared:
+        """Compare credit and gradient of some samples; the gradient is ``sizes`` times ``g``."""
         defined = torch.isfinite(g).all(1) & (sizes > 0) & (a != 0).any(1) & (g != 0).any(1)
-        units = [torch.where(defined.unsqueeze(1), unit_rows(v), 0.0) for v in (a, g)]
-        cosines = (units[0] * units[1]).sum(1).clamp(-1, 1)[defined]
+        credit, gradient = (torch.where(defined.unsqueeze(1), unit_rows(v), 0.0) for v in (a, g))
+        cosines = (credit * gradient).sum(1).clamp(-1, 1)[defined]
         ratios = (row_norms(a) / (row_norms(g) * sizes))[defined]
-        shaped = [v[defined].view(-1, *state.shape[1:]) for v in units]
+        shaped = (v[defined].view(-1, *state.shape[1:]) for v in (credit, gradient))
         null = self.permutations.cosines(*map(self.layout.by_feature, shaped))
         self.parts.append((cosines, ratios, null))
         self.taken += len(g)
-        return [defined, *units]
+        return defined, credit, gradient
 
     def nudge(
         self,
-        defined: Tensor,
-        credit: Tensor,
-        gradient: Tensor,
+        compared: Compared,
         state: Tensor,
         losses: Tensor,
         losses_at: Callable[[int, Tensor], Tensor],
     ) -> None:
         """See what steps of η‖h‖ down unit vectors make of the losses of the samples compared."""
+        defined, credit, gradient = compared
         step = ETA * row_norms(state.flatten(1)).unsqueeze(1)
 
         def change(direction: Tensor) -> float:

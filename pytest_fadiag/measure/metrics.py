@@ -315,24 +315,24 @@ class GradientPrecision(_Collected):
             )
             return seen.gradients[-1].flatten(1)
 
-        resolved, wide = list[Resolution](), gradient(torch.float64)
+        wide = gradient(torch.float64)
         there = torch.isfinite(wide).all(1) & (wide != 0).any(1)
-        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+
+        def resolution(dtype: torch.dtype) -> Resolution:
             name = str(dtype).removeprefix("torch.")
             if slow and dtype is not torch.float32:
                 problem = "skipped: convolutions in half precision are slow on a CPU"
-                resolved.append(Resolution(dtype=name, problem=problem))
-                continue
+                return Resolution(dtype=name, problem=problem)
             try:
                 narrow = gradient(dtype).to(wide)
             except AuditError as error:  # not every operation exists in half precision
-                problem = f"does not run: {str(error).splitlines()[0]}"
-                resolved.append(Resolution(dtype=name, problem=problem))
-                continue
+                return Resolution(dtype=name, problem=f"does not run: {str(error).splitlines()[0]}")
             kept = there & torch.isfinite(narrow).all(1) & (narrow != 0).any(1)
             cosine, lost = median(row_cosines(narrow[kept], wide[kept])), int((there & ~kept).sum())
-            resolved.append(Resolution(dtype=name, cosine=cosine, lost=lost))
-        self.result = Precision(samples=int(there.sum()), dtypes=tuple(resolved))
+            return Resolution(dtype=name, cosine=cosine, lost=lost)
+
+        dtypes = map(resolution, (torch.float32, torch.bfloat16, torch.float16))
+        self.result = Precision(samples=int(there.sum()), dtypes=tuple(dtypes))
 
     def compute(self) -> dict[str, Any]:
         """The comparison; nothing where the network does not run in float64."""

@@ -304,7 +304,9 @@ class _Trial:
         head = small.vanish and bool((wide.values.abs() > 1e3 * wide.noise).any())
         return "the head" if head else ""
 
-    def refused(self, problem: str, error: float | None = None, way_out: str = WAY_OUT) -> Reference:
+    def refused(
+        self, problem: str, error: float | None = None, way_out: str = WAY_OUT
+    ) -> Reference:
         """A problem with the modules that it comes from, and the way out."""
         modules, kinds = list(self.undo.modules), ", ".join(self.undo.kinds)
         whose = f"modules with a backward of their own: {and_more(modules, 4)}" if modules else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import nn
 
 from ..judge import records
 from ..judge.errors import AuditError

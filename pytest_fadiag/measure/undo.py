@@ -96,12 +96,17 @@ class Undo(TorchFunctionMode):
         finally:
             self.inside -= 1
         seen = any(tensor.requires_grad for tensor in tensors_in(outputs))
-        if seen:
+        if seen and not _is_torchs(function):
             self.note_running()
         if seen or not any(context.needs_input_grad):
             return outputs
-        self.kinds.setdefault("a function whose forward autograd cannot see")
+        if not _is_torchs(function):
+            self.kinds.setdefault("a function whose forward autograd cannot see")
         return own(*args, **kwargs)
+
+
+def _is_torchs(function: Any) -> bool:
+    return str(function.__module__).partition(".")[0] == "torch"
 
 
 @contextmanager
@@ -131,8 +136,8 @@ def handing_on(given: dict[Tensor, Tensor]) -> Iterator[None]:
     def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
         output: Any = super(_SingleLevelFunction, function).apply(*args, **kwargs)
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
-        alone = sum(arg.requires_grad for arg in tensors) <= 1
-        if alone and isinstance(output, Tensor) and not function.__module__.startswith("torch."):
+        alone = sum(arg.requires_grad for arg in tensors) <= 1 and not _is_torchs(function)
+        if alone and isinstance(output, Tensor):
             same = (own for own in tensors if own.dtype == output.dtype)
             given.update((output, own) for own in same if torch.equal(own, output))
         return output
