@@ -74,7 +74,7 @@ class Gradients(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Take the norms, those of the errors, and all of what is not too wide."""
-        assert batch.error is not None and batch.gradients is not None
+        assert batch.error is not None
         norms = _norms(batch.gradients, self.source)
         self.seen.append([*norms, batch.error.norms.unsqueeze(1)])
         flat = [own.flatten(1) for own in (*batch.gradients, batch.error.units)]
@@ -119,9 +119,9 @@ def effective_rank(rows: Tensor) -> float:
     return float(torch.special.entr(shares).sum().exp())
 
 
-def _norms(values: list[Tensor] | None, source: NetworkSource) -> list[Tensor]:
+def _norms(values: list[Tensor], source: NetworkSource) -> list[Tensor]:
     """Of each layer ``[B, 1]``, for tokens ``[B, T]``."""
-    layers = zip(values or (), source.stream.tokens, strict=True)
+    layers = zip(values, source.stream.tokens, strict=True)
     return [row_norms(value if own else value.flatten(1).unsqueeze(1)) for value, own in layers]
 
 
@@ -143,7 +143,7 @@ class Directions(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Add the gradients of the batch, and by class their unit vectors."""
-        assert batch.gradients is not None and batch.error is not None and batch.outputs is not None
+        assert batch.error is not None and batch.outputs is not None
         self.layer = max((len(batch.gradients) - 1) // 2, 1)
         given, task = batch.gradients[self.layer], self.source.task
         targets, flat = task.targets(batch.y), given.flatten(1)

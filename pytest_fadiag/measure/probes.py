@@ -31,6 +31,8 @@ WIDEST = 2_048
 LEAST_OF_A_CLASS = 5
 TOKENS = 5_000
 """How many tokens of each half of the sequences are probed at most."""
+SEEDS = (0, 1)
+"""Those of the null."""
 FEATURES = frozenset({"features"})
 
 
@@ -215,7 +217,7 @@ class Curve:
         used = units.fit[part] | units.read[part]
         chosen, targets = units.fit[part][used], units.targets[part][used]
         weights, goals = units.weights[part][used][chosen], units.goals(targets[chosen])
-        for layer, features in enumerate((batch.features or [])[states]):
+        for layer, features in enumerate(batch.features[states]):
             z, broken = normalised(features[used.to(features.device)])
             if layer == len(self.probes):
                 self.probes.append(Probe(z, goals.shape[1]))
@@ -235,14 +237,13 @@ class Curve:
 class Depth:
     """Probes at every state of a network and of its null.
 
-    What keeps them from being measured is part of the result. ``seeds`` are those of the null:
-    none for a control, which is a null itself. ``states`` limits the probes to the first states.
+    What keeps them from being measured is part of the result. ``states`` limits the probes to the
+    first states, as of a control, which is a null itself and has none.
     """
 
-    def __init__(
-        self, source: NetworkSource, seeds: Sequence[int] = (0, 1), states: int | None = None
-    ) -> None:
-        self.source, self.seeds, self.states, self.problem = source, seeds, slice(states), ""
+    def __init__(self, source: NetworkSource, states: int | None = None) -> None:
+        self.source, self.states, self.problem = source, slice(states), ""
+        self.seeds = SEEDS if states is None else ()
         self.network, self.stream = source.network, source.stream
         self.units = units = Units(source)
         self.passes = ((True, False), (False, True)) if units.shuffled else ((True, True),)
@@ -259,7 +260,7 @@ class Depth:
             self.words = source.pooling.words
         except AuditError as error:
             self.problem = str(error)
-        needs = FEATURES | {"states"} if seeds else FEATURES
+        needs = FEATURES | {"states"} if self.seeds else FEATURES
         self.needs = frozenset[str]() if self.problem else needs
 
     def update(self, batch: Batch) -> None:
@@ -269,7 +270,7 @@ class Depth:
         self.own.take(batch, self.states, *self.passes[0])
         if batch.outputs is not None:
             self.scores.append(self.source.task.scores(batch.outputs, batch.y).cpu())
-        for block, (before, after) in enumerate(pairwise(batch.states or ())):
+        for block, (before, after) in enumerate(pairwise(batch.states)):
             if before.shape == after.shape:
                 tokens = self.stream.tokens[block]
                 both = (row_norms(h if tokens else h.flatten(1)) for h in (after - before, before))
@@ -328,7 +329,9 @@ class Depth:
                 # States that are not finite would make every network look better than its null.
                 if broken := max(probe.nonfinite for probe in curve.probes):
                     images = plural(broken, "image")
-                    return [], (), f"with re-initialised blocks, states are NaN or inf for {images}"
+                    raise AuditError(
+                        f"with re-initialised blocks, states are NaN or inf for {images}"
+                    )
                 null.append([first, *curve.outcomes()])
         except AuditError as error:
             return [], (), str(error)

@@ -262,7 +262,7 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "floor": Floor,
     "depth": Depth,
     "credit": Credit,
-    "control-readout": lambda source: Depth(source, seeds=(), states=1),
+    "control-readout": lambda source: Depth(source, states=1),
 }
 """What can be measured, by name."""
 STREAMLESS = ("accuracy", "output-error", "floor")

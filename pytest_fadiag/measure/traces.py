@@ -176,7 +176,7 @@ class TraceCredit(Credit):
 
     def update(self, batch: Batch) -> None:
         """Compare the credits of an evaluation batch with its gradients."""
-        assert batch.gradients and batch.states and batch.error
+        assert batch.error is not None
         part = slice(batch.start, batch.start + len(batch.y))
         for layer, own in self.given.items():
             a, g = (v.flatten(1).double() for v in (own[part], batch.gradients[layer]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
@@ -18,7 +18,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(eq=False)
 class Batch:
-    """Some samples as seen, tensors detached, samples first; what is not needed is ``None``."""
+    """Some samples as seen, tensors detached, samples first; what is not needed is not there."""
 
     x: ModelInput
     """On the network's device; a metric that runs networks on it runs them on copies of it."""
@@ -30,11 +30,11 @@ class Batch:
     outputs: Tensor | None = None
     error: OutputError | None = None
     """e_i = ∂ℓ_i/∂outputs_i as unit vectors and sizes, float64."""
-    states: list[Tensor] | None = None
+    states: list[Tensor] = field(default_factory=list)
     """h_0 … h_L."""
-    gradients: list[Tensor] | None = None
+    gradients: list[Tensor] = field(default_factory=list)
     """What the unit error gives at h_0 … h_L: ∂ℓ_i/∂h_l,i is ‖e_i‖ times it."""
-    features: list[Tensor] | None = None
+    features: list[Tensor] = field(default_factory=list)
     """h_0 … h_L pooled as the head reads them, ``[N, features]``: what linear probes see."""
 
 

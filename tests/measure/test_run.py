@@ -249,7 +249,7 @@ def test_a_batch_holds_what_the_network_computes_with_samples_first(at_once: int
         torch.testing.assert_close(
             features[:1280].double(), source.pooling(state.detach()).double(), **close
         )
-    assert all(batch.states is None and batch.gradients is None for batch in seen[10:])
+    assert not any(batch.states or batch.gradients for batch in seen[10:])
     assert not any(
         tensor.requires_grad for batch in seen[:10] for tensor in (*batch.states, *batch.gradients)
     )
