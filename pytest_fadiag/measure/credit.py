@@ -17,7 +17,7 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH
 from ..judge.words import and_more, plural
 from .copies import copy_of, working_copy
-from .inputs import NetworkError, copied, like, rows, unlabelled
+from .inputs import NetworkError, copied, each, like, rows, tensors_of, unlabelled
 from .pooling import Layout
 from .reference import differ, passed, shifted
 from .types import Batch, ModelInput
@@ -189,11 +189,14 @@ class Credit:
                     module.loss_gradient = self._written(e).to(outputs)
             return (outputs * e.to(outputs)).sum()
 
+        # The graph begins at the inputs: it must show what is done to h_0.
+        traced = each(x, lambda own: own.detach().requires_grad_(own.is_floating_point()))
         try:
-            seen = passed(network, self.source.stream, x, objective, own_backward=True)
+            seen = passed(network, self.source.stream, traced, objective, own_backward=True)
         except NetworkError as failure:
             raise AuditError(f"the network's own backward fails ({failure}); {WAYS}") from failure
-        first = int(seen.handed_on)  # the graph begins at h_0, and hides what is done to it before
+        hidden = seen.handed_on and not any(own.requires_grad for own in tensors_of(traced))
+        first = 1 if hidden else 0
         return dict(enumerate(seen.gradients[first:], first))
 
     def _refuse_drawn(self, rebuild: Callable[[], nn.Module], x: ModelInput, e: Tensor) -> None:
