@@ -258,7 +258,10 @@ def constant(value: float = 1.0, blocks: int = BLOCKS, shape: tuple[int, ...] = 
 @pytest.mark.parametrize(
     ("credit", "said"),
     [
-        (constant(blocks=2), "returned 2 tensors; expected a list of one tensor per block output"),
+        (
+            constant(blocks=2),
+            "returned 2 tensors; expected a list of one tensor per block output, h_1 … h_3",
+        ),
         (constant(shape=(128, 11)), "returned real numbers of shape (128, 11) for h_1; expected"),
         (constant(shape=(D, 128)), "expected real numbers of shape (128, 12): the credit of a"),
         (constant(math.nan), "is NaN or inf at h_1 for 128 of 128 samples"),
