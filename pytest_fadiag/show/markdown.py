@@ -108,12 +108,11 @@ def code(text: str, *, cell: bool = False) -> str:
 
 def table_lines(table: Table) -> list[str]:
     """A table of cells; what fired is bold."""
-    first = ["first fired"] if any(line.first for line in table.lines) else []
-    titles = ["method", "seed", *(column.title for column in table.columns), *first, "verdict"]
+    titles = ["method", "seed", *(column.title for column in table.columns), "verdict"]
     rows = [f"| {' | '.join(titles)} |", "| --- | --- |" + " ---: |" * (len(titles) - 3) + " --- |"]
     for line in table.lines:
-        cells = [Cell(line.name), Cell(line.seed), *line.numbers, *[Cell(line.first)] * len(first)]
-        shown = ((code(cell.text, cell=True), cell.tone) for cell in (*cells, line.verdict))
+        cells = [Cell(line.name), Cell(line.seed), *line.numbers, line.verdict]
+        shown = ((code(cell.text, cell=True), cell.tone) for cell in cells)
         bold = (f"**{text}**" if tone == "red" and text else text for text, tone in shown)
         rows.append(f"| {' | '.join(bold)} |")
     return rows if table.lines else []

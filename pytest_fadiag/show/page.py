@@ -31,7 +31,7 @@ def page(audit: Audit) -> str:
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    table, rows = table_of(audit), [row for row in audit.rows if row.report is not None]
+    rows = [row for row in audit.rows if row.report is not None]
     methods = list(dict.fromkeys(row.method for row in rows))
     data = json.dumps(document(audit), allow_nan=False, separators=(",", ":")).replace(
         "<", "\\u003c"
@@ -43,8 +43,7 @@ def page(audit: Audit) -> str:
         setting=setting(audit),
         legend=legend(audit),
         notes=notes(audit),
-        table=table,
-        first=any(line.first for line in table.lines),
+        table=table_of(audit),
         methods=[(name, Markup(sample(number))) for number, name in enumerate(methods)],
         rules={own.key: rule(own, audit) for own in audit.diagnostics},
         drawn={
