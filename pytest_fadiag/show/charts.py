@@ -48,7 +48,6 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     fired: tuple[int, ...] = ()
     """The indices of points that make a diagnostic fire."""
     colour: int = 0
-    line: bool = True
 
 
 class Chart(msgspec.Struct, frozen=True):
@@ -149,7 +148,6 @@ def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
                 high=(high,),
                 fired=(0,) if diagnostic.key in row.status.fired else (),
                 colour=number,
-                line=False,
             )
             series.append(point)
             limits[finding.threshold] = "threshold"

@@ -157,13 +157,13 @@ def _draw(chart: Chart, axes: Axes) -> None:
         look = {**_stroke(one.colour), "label": _label(one.name), **LOOKS[one.role]}
         look["markevery"] = 1 + len(one.xs) // MOST_MARKERS * 4
         finite = [math.nan if chart.is_odd(y) else y for y in one.ys]
-        axes.plot(one.xs, finite, **look if one.line else look | {"ls": ""})
+        axes.plot(one.xs, finite, **look)
         for index, (x, y) in enumerate(zip(one.xs, one.ys, strict=True)):
             if chart.is_odd(y):
                 axes.plot([x], [axes.get_ylim()[y > 1]], "x", color=FIRED, clip_on=False)
             elif index in one.fired:
                 axes.plot([x], [y], **FAILS)
-        if one.low and one.line:
+        if one.low and len(one.xs) > 1:
             axes.fill_between(one.xs, one.low, one.high, **BAND)
         elif one.low:
             axes.vlines(one.xs, one.low, one.high, color=look["color"], lw=1.6, alpha=0.4)
@@ -206,5 +206,4 @@ def _label(text: str) -> str:
     shown = one_line(text).replace("$", r"\$")
     shown = re.sub(r"‖([a-z])(?:_([a-zA-Z0-9]))?‖", r"$\\Vert \1_{\2}\\Vert$", shown)
     shown = re.sub(r"([ΓΔ])", r"$\1$", shown).replace("layer l", r"layer $\ell$")
-    shown = shown.replace("_{l}", r"_{\ell}")
-    return f" {shown}" if shown.startswith("_") else shown
+    return shown.replace("_{l}", r"_{\ell}")

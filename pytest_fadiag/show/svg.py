@@ -91,7 +91,7 @@ def _drawn(chart: Chart, one: Series, across: Scale, up: Scale) -> list[str]:
         _line([(x, up(low)), (x, up(high))], f'stroke="{colour}" stroke-width="5" opacity=".25"')
         for (x, _), low, high in zip(points, one.low, one.high, strict=False)
     ]
-    if one.line:
+    if len(points) > 1:
         parts.append(_line(places, f"{look} {LOOKS[one.role]}"))
     for index, (x, y) in enumerate(points if one.role == "network" else ()):
         fired, odd = index in one.fired, chart.is_odd(y)
