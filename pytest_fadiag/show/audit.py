@@ -11,7 +11,7 @@ from functools import cached_property
 
 import msgspec
 
-from ..judge.diagnostics import Diagnostic, available
+from ..judge.diagnostics import Diagnostic, Finding, available
 from ..judge.margins import SeedMargin
 from ..judge.protocol import published
 from ..judge.report import Report
@@ -30,6 +30,11 @@ class Outcome(str, enum.Enum):
     XFAILED = "xfailed"
     FAILED = "failed"
     ERROR = "error"
+
+
+def found(finding: Finding) -> str | None:
+    """What one diagnostic found, as a record words it; ``None`` where nothing decides."""
+    return ("FIRE" if finding.fired else "PASS") if finding.measured else None
 
 
 def decide(found: str | None, expected: str | None) -> Outcome:

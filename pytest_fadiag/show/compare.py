@@ -156,13 +156,9 @@ def _is_number(value: Any) -> bool:
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return f"{len(value)} numbers"
-    return (
-        f"{value:.6g}"
-        if isinstance(value, float)
-        else "not measured"
-        if value is None
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "not measured" if value is None else str(value)
 
 
 def _digests(before: Report, now: Report, name: str) -> tuple[str, str]:
@@ -174,7 +170,5 @@ def _control(report: Report) -> str:
     control = report.control
     if control is None:
         return "none"
-    doubts = (
-        and_more([doubt.text for doubt in control.doubts], 9) if control.doubts else "no doubts"
-    )
+    doubts = and_more([doubt.text for doubt in control.doubts], 9) or "no doubts"
     return f"{control.kind.value}, {control.method}, seed {control.seed}, {doubts}"

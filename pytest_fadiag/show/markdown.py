@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import __version__
-from ..judge.report import Report
 from ..judge.words import and_more, one_line, printable, sig
 from .audit import Audit
 from .cells import table_of
@@ -34,7 +33,7 @@ def form(audit: Audit) -> str:
     return _rendered(
         "form.md",
         audit,
-        reports=audit.reports,
+        references=dict.fromkeys(str(r.reference) for r in audit.reports if r.reference),
         setting=setting(audit),
         common=_shared([report.config for report in audit.reports]),
         environment=_shared([report.environment for report in audit.reports]),
@@ -59,10 +58,6 @@ def _rendered(template: str, audit: Audit, **values: Any) -> str:
     """A template of Markdown; what comes from files cannot become markup."""
     from markupsafe import Markup
 
-    def each(reports: Sequence[Report], name: str) -> str:
-        said = dict.fromkeys(str(getattr(report, name)) for report in reports)
-        return and_more([text for text in said if text != "None"]) if set(said) - {"None"} else "–"
-
     def numbers(held: Sequence[float | None] | None) -> str:
         return ", ".join("–" if value is None else sig(value) for value in held or ()) or "–"
 
@@ -70,8 +65,8 @@ def _rendered(template: str, audit: Audit, **values: Any) -> str:
         return value if isinstance(value, Markup) else code(str(value))
 
     environment = templates(shown, escape=False)
-    environment.filters |= {"each": each, "numbers": numbers, "words": words}
     environment.filters |= {"and_more": and_more, "margin": margin_words}
+    environment.filters |= {"numbers": numbers, "words": words}
     environment.filters["verbatim"] = lambda text: Markup(one_line(text))
     environment.filters["html"] = lambda text: Markup(html.escape(printable(str(text))))
     text = environment.get_template(template).render(
