@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import __version__
-from ..judge.words import and_more, one_line, printable, sig
+from ..judge.words import and_more, one_line, sig
 from .audit import Audit
-from .cells import table_of
-from .page import templates
-from .words import headline, legend, margin_words, notes, setting, words
+from .page import rendered, templates
+from .words import margin_words, words
 
 RUNS_CODE = ("model", "credit", "forward", "loss", "unsafe-load")
 """Options that name code of the authors: ``fadiag verify`` wants them typed."""
@@ -34,7 +31,6 @@ def form(audit: Audit) -> str:
         "form.md",
         audit,
         references=dict.fromkeys(str(r.reference) for r in audit.reports if r.reference),
-        setting=setting(audit),
         common=_shared([report.config for report in audit.reports]),
         environment=_shared([report.environment for report in audit.reports]),
         methods=dict.fromkeys(row.method for row in audit.rows),
@@ -54,30 +50,18 @@ def readme(audit: Audit) -> str:
     return _rendered("certificate.md", audit, typed=typed)
 
 
-def _rendered(template: str, audit: Audit, **values: Any) -> str:
+def _rendered(name: str, audit: Audit, **values: Any) -> str:
     """A template of Markdown; what comes from files cannot become markup."""
     from markupsafe import Markup
 
     def numbers(held: Sequence[float | None] | None) -> str:
         return ", ".join("–" if value is None else sig(value) for value in held or ()) or "–"
 
-    def shown(value: object) -> str:
-        return value if isinstance(value, Markup) else code(str(value))
-
-    environment = templates(shown, escape=False)
+    environment = templates(code, autoescape=False)
     environment.filters |= {"and_more": and_more, "margin": margin_words}
     environment.filters |= {"numbers": numbers, "words": words}
     environment.filters["verbatim"] = lambda text: Markup(one_line(text))
-    environment.filters["html"] = lambda text: Markup(html.escape(printable(str(text))))
-    text = environment.get_template(template).render(
-        audit=audit,
-        headline=headline(audit),
-        legend=legend(audit),
-        notes=notes(audit),
-        table=table_of(audit),
-        version=__version__,
-        **values,
-    )
+    text = rendered(environment.get_template(name), audit, **values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
