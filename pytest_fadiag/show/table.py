@@ -13,10 +13,6 @@ from .words import FAILED, about, headline, legend, made, margin_words, notes, t
 LONGEST_NAME, SHORTEST_NAME = 24, 8
 LONGEST = {"red": 23, "green": 28, "yellow": 28}
 """Characters of a verdict that no column takes away."""
-ASCII = str.maketrans(
-    {"‖": "|", "±": "~", "…": "~", "×": "x", "−": "-", "–": "-", "≥": ">=", "≤": "<="}
-    | {"✗": "!", "·": "|", "→": ">", "²": "2"}
-)
 MARKS = (FIRED, EXEMPTED)
 
 Text = list[tuple[str, str]]
@@ -29,7 +25,6 @@ def lines(
     more: Sequence[str] = (),
     *,
     quiet: bool = False,
-    ascii_only: bool = False,
 ) -> list[Text]:
     """What was measured, the table as wide as the terminal, legend, notes, the audit in one line.
 
@@ -46,7 +41,7 @@ def lines(
     text += _wrapped(
         "; ".join(filter(None, (f"FA audit: {headline(audit)}", numbers))), width, "bold"
     )
-    return [[(_safe(piece, ascii_only), colour) for piece, colour in line] for line in text]
+    return [[(printable(piece), colour) for piece, colour in line] for line in text]
 
 
 def _wrapped(line: str, width: int, look: str = "") -> list[Text]:
@@ -153,8 +148,3 @@ def _middle(text: str, most: int) -> str:
         return text
     half = (most - 1) // 2
     return _cut(f"{text[:half]}…{text[-half:]}", most)
-
-
-def _safe(text: str, ascii_only: bool) -> str:
-    shown = printable(text)
-    return shown.translate(ASCII).encode("ascii", "replace").decode() if ascii_only else shown
