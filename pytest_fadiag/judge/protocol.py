@@ -33,12 +33,8 @@ def published(name: str | None, fired: Collection[str], decided: Collection[str]
     checks = PROTOCOLS[name].checks if name is not None else {}
     failed = "+".join(check for key, check in checks.items() if key in fired)
     absent = "+".join(check for key, check in checks.items() if key not in decided)
-    return (
-        f"FAIL({failed})"
-        if failed
-        else f"INCOMPLETE({absent})"
-        if absent
-        else "PASS"
-        if checks
-        else ""
-    )
+    if failed:
+        return f"FAIL({failed})"
+    if absent:
+        return f"INCOMPLETE({absent})"
+    return "PASS" if checks else ""

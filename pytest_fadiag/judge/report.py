@@ -167,13 +167,12 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if why:
             return diagnostic.unmeasured(self, why, why)
         finding, twin = diagnostic.judge(self), self.twin
-        gains = {} if twin is None else {"d": twin.margin_pp, "e": twin.utility_pp}
-        if not finding.fired or finding.key not in gains or CERTAIN & {*finding.causes}:
+        if twin is None or not twin.healthy or twin.needs_depth or not finding.fired:
             return finding
         high = finding.interval[1] if finding.interval else finding.value or 0.0
-        if twin is None or not twin.healthy or twin.needs_depth or high < 0:
+        if finding.key not in ("d", "e") or high < 0 or CERTAIN & {*finding.causes}:
             return finding
-        gain = gains[finding.key]
+        gain = twin.margin_pp if finding.key == "d" else twin.utility_pp
         said = "fails it too" if gain is None else f"gains {pp(gain)} pp here"
         return msgspec.structs.replace(
             finding,
@@ -418,13 +417,6 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             lines.append(f"    FLAG: {one_line(f'{finding.headline}. {finding.explanation}')}")
         return printable("\n".join(lines))
 
-    @property
-    def _loss(self) -> str:
-        """The loss and the task, where a network or a trace was measured."""
-        task = "" if self.task == "classes" else f", task: {self.task}"
-        known = task or self.loss_assumed or self.reference or self.trace
-        return f"{self.loss}{' (assumed)' * self.loss_assumed}{task}" if known else ""
-
     def __repr__(self) -> str:
         return f"<report: {self.title}: {one_line(self.verdict)}>"
 
@@ -440,10 +432,12 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     def text(self, width: int = WIDTH) -> str:
         """The whole report, wrapped at a width."""
         refused = f"refused: {self.stream_problem}" if self.stream_problem else None
+        task = "" if self.task == "classes" else f", task: {self.task}"
+        measured = task or self.loss_assumed or self.reference or self.trace
         about = {
             "stream": "as given" if self.trace else refused or self.stream,
             "inputs": self.inputs,
-            "loss": self._loss,
+            "loss": f"{self.loss}{' (assumed)' * self.loss_assumed}{task}" if measured else "",
             "reference": UNPROVEN if self.trace else self.reference,
         }
         first = [
@@ -471,11 +465,8 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         judged = {finding.key: finding.fired for finding in self.findings if finding.measured}
         values |= {name: judged.get(key) for name, key in FLAGS.items()}
         if self.credit is not None:
-            values["credit"] = {
-                **plain(self.credit),
-                "state": self.credit.state,
-                "z": self.credit.z,
-            }
+            derived = {"state": self.credit.state, "z": self.credit.z}
+            values["credit"] = plain(self.credit) | derived
         return dict(plain(values))
 
     @classmethod

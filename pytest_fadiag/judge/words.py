@@ -70,8 +70,8 @@ def plural(number: int, noun: str, several: str | None = None) -> str:
 
 
 def join_and(parts: Iterable[str]) -> str:
-    """Words in a row: a, b and c."""
-    *first, last = parts
+    """Words in a row: a, b and c; nothing for none."""
+    *first, last = list(parts) or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -11,11 +11,12 @@ from functools import cached_property
 
 import msgspec
 
-from ..judge.diagnostics import Diagnostic, available
+from ..judge.diagnostics import Diagnostic, Finding, available
 from ..judge.margins import SeedMargin
 from ..judge.protocol import published
 from ..judge.report import Report
 from ..judge.verdict import AS_GIVEN, TRUSTWORTHY, left_open, sentence
+from ..judge.words import grouped
 
 Keys = tuple[str, ...]
 
@@ -29,6 +30,11 @@ class Outcome(str, enum.Enum):
     XFAILED = "xfailed"
     FAILED = "failed"
     ERROR = "error"
+
+
+def found(finding: Finding) -> str | None:
+    """What one diagnostic found, as a record words it; ``None`` where nothing decides."""
+    return ("FIRE" if finding.fired else "PASS") if finding.measured else None
 
 
 def decide(found: str | None, expected: str | None) -> Outcome:
@@ -69,7 +75,7 @@ class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
     unmeasured: dict[str, str] = {}
     """By key «not measured» or «not resolved»."""
     undecided: dict[str, str] = {}
-    """Why a row in which nothing fired is not trustworthy, by key: «not measured», «error»."""
+    """The same, and why a row in which nothing fired is not trustworthy: «error», «likely»."""
     errors: Keys = ()
     """Those whose test was an error; what fired in such a test still counts."""
     not_run: Keys = ()
@@ -105,16 +111,10 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         return self.report is not None and self.report.partial
 
     @property
-    def place(self) -> tuple[bool, str, int, str]:
-        """Where the row stands in the table: logs last, by method, seed and id."""
-        return self.partial, self.method, -1 if self.seed is None else self.seed, self.checkpoint
-
-    @property
     def digest(self) -> str:
         """SHA-256 of the file, or nothing where no file was measured."""
-        return (
-            "" if self.report is None else str(self.report.environment.get("checkpoint_sha256", ""))
-        )
+        known = self.report.environment if self.report else {}
+        return str(known.get("checkpoint_sha256", ""))
 
     @cached_property
     def status(self) -> RowStatus:
@@ -134,30 +134,27 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         flags = [f for f in judged if f.fired]
         fired = tuple(f.key for f in flags)
         passed = tuple(f.key for f in judged if f.passed)
-        states = {f.key: report.state(f) for f in judged if not f.fired}
-        states |= dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
-        undecided = {} if fired else left_open(states)
+        halted = dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
+        states = {f.key: report.state(f) for f in judged if not f.fired} | halted
+        lacking = {} if fired else left_open(states)
         best = Verdict.AS_GIVEN if report.trace else Verdict.TRUSTWORTHY
-        stands = Verdict.INCOMPLETE if undecided else best
-        as_expected = None
-        if self.expected is not None and (fired or passed):
-            due = {key for key in self.expected if key in states or key in fired}
-            as_expected = due == set(fired)
+        unmeasured = {f.key: f.status.value for f in judged if not f.measured}
+        due = {key for key in self.expected or () if key in states or key in fired}
+        recorded = self.expected is not None and (fired or passed)
+        decided = [key for key, said in states.items() if not said]
         return RowStatus(
-            verdict=Verdict.WALK_BACK if fired else stands,
+            verdict=Verdict.WALK_BACK if fired else Verdict.INCOMPLETE if lacking else best,
             fired=fired,
             passed=passed,
             likely=tuple(f.key for f in judged if f.measured and not f.exact),
             exempted=tuple(f.key for f in judged if f.exempted and not f.fired),
-            unmeasured={f.key: f.status.value for f in judged if not f.measured},
-            undecided=undecided,
+            unmeasured=unmeasured,
+            undecided=unmeasured | lacking | halted,
             errors=errors,
             not_run=not_run,
-            as_expected=as_expected,
-            published=published(
-                report.protocol, fired, (*fired, *(key for key in passed if not states[key]))
-            ),
-            sentence=sentence(flags, undecided, best.value),
+            as_expected=due == {*fired} if recorded else None,
+            published=published(report.protocol, fired, decided),
+            sentence=sentence(flags, lacking, best.value),
         )
 
     def __add__(self, other: Row) -> Row:
@@ -165,28 +162,20 @@ class Row(msgspec.Struct, frozen=True, dict=True):
 
         Numbers and diagnostics that this report lacks are taken from the other.
         """
-        outcomes = {
-            key: max(
-                (row.outcomes[key] for row in (self, other) if key in row.outcomes),
-                key=list(Outcome).index,
-            )
-            for key in sorted(
-                {**self.outcomes, **other.outcomes}, key=lambda key: (len(key) > 1, key)
-            )
-        }
+        pairs = [*self.outcomes.items(), *other.outcomes.items()]
+        known = grouped(sorted(pairs, key=lambda pair: (len(pair[0]) > 1, pair[0])))
         reports = reports_of((self, other))
         reports.sort(key=lambda report: (len(report.fired), len(report.findings)), reverse=True)
         report = reports[0] if reports else None
-        if report is not None and set(reports[-1].diagnostics) - set(report.diagnostics):
-            empty: tuple[object, ...] = (None, (), {}, 0, "")
-            lacking = [name for name in report.__struct_fields__ if getattr(report, name) in empty]
-            changes = {name: getattr(reports[-1], name) for name in lacking}
-            names = dict.fromkeys([*report.diagnostics, *reports[-1].diagnostics])
-            report = msgspec.structs.replace(report, **{**changes, "diagnostics": tuple(names)})
+        if report is not None and {*reports[-1].diagnostics} - {*report.diagnostics}:
+            names = [name for name in report.__struct_fields__ if not getattr(report, name)]
+            changes = {name: getattr(reports[-1], name) for name in names}
+            changes["diagnostics"] = (*report.diagnostics, *reports[-1].diagnostics)
+            report = msgspec.structs.replace(report, **changes)
         return msgspec.structs.replace(
             self,
             report=report,
-            outcomes=outcomes,
+            outcomes={key: max(own, key=list(Outcome).index) for key, own in known.items()},
             reason=self.reason or other.reason,
             expected=other.expected if self.expected is None else self.expected,
             group=self.group or other.group,
@@ -280,4 +269,9 @@ def united(rows: Iterable[Row]) -> tuple[Row, ...]:
     by_id: dict[str, Row] = {}
     for row in rows:
         by_id[row.checkpoint] = by_id[row.checkpoint] + row if row.checkpoint in by_id else row
-    return tuple(sorted(by_id.values(), key=lambda row: row.place))
+
+    def place(row: Row) -> tuple[bool, str, int, str]:
+        """Logs last, by method, seed and id."""
+        return row.partial, row.method, -1 if row.seed is None else row.seed, row.checkpoint
+
+    return tuple(sorted(by_id.values(), key=place))

@@ -12,7 +12,8 @@ import msgspec
 
 from ..judge.diagnostics import Column, columns
 from ..judge.margins import SeedVerdict
-from ..judge.words import fraction, grouped, one_line
+from ..judge.report import Report
+from ..judge.words import fraction, grouped, limit, one_line
 from .audit import Audit, Margin, Outcome, Row, reports_of
 from .words import margin_words, rule, score_name, tone, words
 
@@ -24,7 +25,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     text: str = NONE
     tone: str = ""
-    short: str | None = None
+    short: str = ""
     """The text for a narrow table: without the deviation or the bounds."""
     sort: float | None = None
     hint: str = ""
@@ -38,8 +39,6 @@ class Line(msgspec.Struct, frozen=True):
     seed: str
     numbers: tuple[Cell, ...]
     verdict: Cell
-    first: str = ""
-    """When each diagnostic first fired, where a log tells."""
     row: Row | None = None
 
 
@@ -64,7 +63,9 @@ def table_of(audit: Audit) -> Table:
                 f"{own.key} {short[0].replace(' ', '')}" if short else ""
             )
     asked = {own.key for own in audit.diagnostics}
-    known = [score, *(column for column in columns() if column.key in asked)]
+    epochs = [report.first_fired for report in audit.reports]
+    first = Column("first fired", _first_epoch, limit, 1 if all(epochs) else 9, _epochs)
+    known = [score, *(column for column in columns() if column.key in asked), first]
     shown = [c for c in known if any(c.value(report) is not None for report in audit.reports)]
     alike = Counter((row.method, row.seed, row.partial) for row in audit.rows)
     groups = grouped((row.group or _name(row.method, row.partial), row) for row in audit.rows)
@@ -101,12 +102,19 @@ def _row(shown: Sequence[Column], limits: Collection[str], row: Row, name: str) 
             hint=report.finding(column.key).headline if decides else "",
         )
         numbers.append(cell)
-    epochs = report.first_fired if report else {}
-    named = {key: f"{key}{':' * (len(key) > 1)}{epoch}" for key, epoch in epochs.items()}
-    first = [text if key in status.fired else f"({text})" for key, text in named.items()]
     verdict = Cell(words(row), tone(row), hint=status.sentence)
     seed = "" if row.seed is None else str(row.seed)
-    return Line(name, seed, tuple(numbers), verdict, " ".join(first), row)
+    return Line(name, seed, tuple(numbers), verdict, row)
+
+
+def _first_epoch(report: Report) -> float | None:
+    return min(report.first_fired.values(), default=None)
+
+
+def _epochs(report: Report) -> str:
+    """When each diagnostic first fired; in brackets where it passes at the end."""
+    named = {key: f"{key}{':' * (len(key) > 1)}{at}" for key, at in report.first_fired.items()}
+    return " ".join(said if key in report.fired else f"({said})" for key, said in named.items())
 
 
 def _over_seeds(
@@ -133,7 +141,7 @@ def _over_seeds(
 def _mean(column: Column, values: list[float | None]) -> Cell:
     """The mean with its deviation: «0.8926 ± 0.0035»."""
     known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known or len(known) < len(values):
+    if not known or len(known) < len(values) or column.text is _epochs:
         return Cell()
     mean, sd = statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0
     show = "{:.1f}".format if column.text else column.show

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
 import msgspec
 
 from ..judge.diagnostics import Diagnostic
+from ..judge.diagnostics.residual_growth import compared, steps
 from ..judge.records import Credit, Epoch, SiteState
 from ..judge.report import Report
 from ..judge.words import grouped, limit, one_line
@@ -29,16 +29,18 @@ TITLES = {
 """What the numbers of diagnostics are."""
 LARGEST = 1e300
 """Beyond this a number is drawn as infinite."""
-Values = tuple[float | None, ...]
+Fields = dict[str, Any]
+"""Of a series, all but its name and colour."""
 Role = Literal["network", "null", "control", "limit"]
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """One line or one set of points; ``None`` was not measured, NaN is undefined."""
+    """One line or one set of points, all of them measured; NaN is undefined."""
 
     name: str
-    xs: tuple[float, ...]
-    ys: Values
+    xs: tuple[float, ...] = ()
+    """Empty for a level across the whole chart, which is the one number of ``ys``."""
+    ys: tuple[float, ...]
     role: Role = "network"
     low: tuple[float, ...] = ()
     """Intervals of the points, or the band of a null."""
@@ -46,7 +48,6 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     fired: tuple[int, ...] = ()
     """The indices of points that make a diagnostic fire."""
     colour: int = 0
-    line: bool = True
 
 
 class Chart(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ class Chart(msgspec.Struct, frozen=True):
     def span(self) -> tuple[float, float]:
         """The range of y: whole decades, or a little more than the numbers."""
         numbers = [v for s in (*self.series, *self.limits) for v in (*s.ys, *s.low, *s.high)]
-        known = [value for value in numbers if value is not None and not self.is_odd(value)]
+        known = [value for value in numbers if not self.is_odd(value)]
         low, high = min(known, default=0.1 if self.log else 0.0), max(known, default=1.0)
         if self.log:
             floor, top = math.floor(math.log10(low) - 0.05), math.ceil(math.log10(high) + 0.05)
@@ -80,116 +81,92 @@ class Chart(msgspec.Struct, frozen=True):
 def norms(rows: Sequence[Row]) -> Chart:
     """(a): median ‖h_l‖; for one network also what the next layer may not exceed."""
 
-    def curve(report: Report) -> Series:
-        known = [norm or 0.0 for norm in report.residual_norms]
-        growth = [after / before if before else 0.0 for before, after in pairwise(known)]
-        highest = growth.index(max(growth)) + 1 if growth else 0
-        return _curve(report.residual_norms, fired=(highest,))
+    def curve(report: Report) -> Fields:
+        growth = [0.0, *steps([norm for norm in compared(report) if norm is not None])]
+        return {"ys": report.residual_norms, "fired": (growth.index(max(growth)),)}
 
     series, limits = _overlay(rows, curve, "a"), []
     if len(series) == 1:
         (report,) = reports_of(rows)
-        ratio, own = report.thresholds.h_norm_explosion_ratio, report.residual_norms
-        first = report.thresholds.growth == "cumulative"
-        most = [None if norm is None else ratio * norm for norm in own[:-1]]
-        name = f"{limit(ratio)} × {'‖h_0‖' if first else 'the state before'}"
-        limits = [
-            _curve([None, *(most[:1] * len(most) if first else most)], name=name, role="limit")
-        ]
+        ratio, before = report.thresholds.h_norm_explosion_ratio, report.residual_norms[:-1]
+        name = f"{limit(ratio)} × the state before"
+        if report.thresholds.growth == "cumulative":
+            name, before = f"{limit(ratio)} × ‖h_0‖", before[:1] * len(before)
+        most = tuple(ratio * (norm or 0.0) for norm in before)
+        if all(0 < value < LARGEST for value in most):
+            limits = [Series(name=name, xs=series[0].xs[1:], ys=most, role="limit")]
     return Chart("(a) median ‖h_l‖", series, tuple(limits), log=True)
 
 
 def gradients(rows: Sequence[Row]) -> Chart:
     """(b): median ‖g_l‖ with the floor of the deepest."""
-    series = _overlay(rows, lambda report: _curve(report.bp_grad_norms), "b")
-    floors = {report.thresholds.g_norm_floor for report in reports_of(rows)}
-    limits = [_level(f"floor {limit(floor)}", floor, series) for floor in floors if floor > 0]
-    return Chart("(b) median ‖g_l‖", series, tuple(limits), log=True)
+    series = _overlay(rows, lambda report: {"ys": report.bp_grad_norms}, "b")
+    floors = {report.thresholds.g_norm_floor: "floor" for report in reports_of(rows)}
+    floors.pop(0.0, None)  # a logarithm has no place for it
+    return Chart("(b) median ‖g_l‖", series, _levels(floors), log=True)
 
 
 def probes(rows: Sequence[Row]) -> Chart:
     """(e): the score of a linear probe at every state, with its null."""
-    series = _overlay(rows, lambda report: _curve(report.probe_accuracies or ()), "e")
-    series += _overlay(
-        rows, lambda r: _curve(r.depth.null_probes, role="null") if r.depth else None
-    )
-    return Chart(f"(e) linear probe {score_name(reports_of(rows))}", series)
+    own = _overlay(rows, lambda report: {"ys": report.probe_accuracies}, "e")
+    null = _overlay(rows, lambda r: {"ys": r.depth and r.depth.null_probes, "role": "null"})
+    return Chart(f"(e) linear probe {score_name(reports_of(rows))}", own + null)
 
 
 def gamma(rows: Sequence[Row]) -> Chart:
     """(f): Γ at every site with the band of its null."""
 
-    def curve(report: Report) -> Series:
-        credit = report.credit or Credit()
-        return _credit(credit, credit.gamma, low=credit.null_low, high=credit.null_high)
+    def curve(credit: Credit) -> Fields:
+        return {"ys": credit.gamma, "low": credit.null_low, "high": credit.null_high}
 
-    return Chart("(f) Γ and its permutation null", _overlay(rows, curve, "f"))
+    return Chart("(f) Γ and its permutation null", _at_sites(rows, curve))
 
 
 def nudge(rows: Sequence[Row]) -> Chart:
     """(f): the loss that a small step along the credit saves, relative to a step of BP."""
-
-    def curve(report: Report) -> Series | None:
-        return _credit(report.credit, report.credit.nudge) if report.credit else None
-
-    series = _overlay(rows, curve, "f")
-    return Chart("(f) Δloss along the credit, BP = 1", series, (_level("BP", 1.0, series),))
+    series = _at_sites(rows, lambda credit: {"ys": credit.nudge})
+    own = Series(name="BP", ys=(1.0,), role="limit")
+    return Chart("(f) Δloss along the credit, BP = 1", series, (own,))
 
 
 def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
     """The number of a diagnostic for every network, with its interval and threshold."""
-    methods = list(dict.fromkeys(row.method for row in rows))
-    by_seed = len(methods) == 1
-    places = {}
-    for number, row in enumerate(rows):
-        same = [other for other in rows if other.method == row.method]
-        aside = (same.index(row) - (len(same) - 1) / 2) / max(len(same), 4)
-        places[row.checkpoint] = float(number) if by_seed else methods.index(row.method) + aside
+    methods = grouped((row.method, row) for row in rows)
     series, limits = [], {}
-    for row in rows:
-        finding = row.report.finding(diagnostic.key) if row.report else None
-        if finding is not None and finding.value is not None:
+    for number, (method, own) in enumerate(methods.items()):
+        for nth, row in enumerate(own):
+            finding = row.report.finding(diagnostic.key) if row.report else None
+            if finding is None or finding.value is None:
+                continue
+            aside = (nth - (len(own) - 1) / 2) / max(len(own), 4)
             low, high = finding.interval or (finding.value, finding.value)
             point = Series(
-                name=one_line(row.method),
-                xs=(places[row.checkpoint],),
+                name=one_line(method),
+                xs=(number + aside if len(methods) > 1 else float(nth),),
                 ys=(finding.value,),
                 low=(low,),
                 high=(high,),
                 fired=(0,) if diagnostic.key in row.status.fired else (),
-                colour=methods.index(row.method),
-                line=False,
+                colour=number,
             )
             series.append(point)
-            limits[finding.threshold] = f"threshold {limit(finding.threshold)}"
-    names = (
-        [row.checkpoint if row.seed is None else str(row.seed) for row in rows]
-        if by_seed
-        else methods
-    )
-    ends = (-0.5, len(names) - 0.5)
-    what = TITLES.get(diagnostic.key)
-    return Chart(
-        f"({diagnostic.key}) {what}" if what else diagnostic.label,
-        tuple(series),
-        tuple(
-            Series(name=name, xs=ends, ys=(value, value), role="limit")
-            for value, name in limits.items()
-        ),
-        x="seed" if by_seed else "",
-        ticks=tuple(names),
-    )
+            limits[finding.threshold] = "threshold"
+    what, names, x = TITLES.get(diagnostic.key), list(methods), ""
+    if len(methods) == 1:
+        names = [row.checkpoint if row.seed is None else str(row.seed) for row in rows]
+        x = "seed"
+    title = f"({diagnostic.key}) {what}" if what else diagnostic.label
+    return Chart(title, tuple(series), _levels(limits), x=x, ticks=tuple(names))
 
 
 def against_score(rows: Sequence[Row]) -> Chart:
     """Γ at each block of a network against the network's score."""
 
-    def curve(report: Report) -> Series | None:
-        credit, score = report.credit, report.headline_acc
-        if credit is None or score is None or not credit.sites:
-            return None
-        ys = [g for site, g in zip(credit.sites, credit.gamma, strict=True) if site != "h_0"]
-        return _curve(ys, xs=(score,) * len(ys))
+    def curve(report: Report) -> Fields:
+        credit, score = report.credit or Credit(), report.headline_acc
+        pairs = zip(credit.sites, credit.gamma, strict=True)
+        ys = [] if score is None else [gamma for site, gamma in pairs if site != "h_0"]
+        return {"ys": ys, "xs": (score,) * len(ys)}
 
     return Chart("Γ at each block", _overlay(rows, curve), x=score_name(reports_of(rows)))
 
@@ -197,9 +174,9 @@ def against_score(rows: Sequence[Row]) -> Chart:
 def trained_and_frozen(rows: Sequence[Row]) -> Chart:
     """The score with frozen random blocks and with trained ones."""
 
-    def curve(report: Report) -> Series | None:
-        known = None not in (report.frozen_baseline_acc, report.headline_acc)
-        return _curve((report.frozen_baseline_acc, report.headline_acc)) if known else None
+    def curve(report: Report) -> Fields:
+        both = (report.frozen_baseline_acc, report.headline_acc)
+        return {"ys": () if None in both else both}
 
     ticks = ("frozen random blocks", "trained blocks")
     return Chart(score_name(reports_of(rows)), _overlay(rows, curve), x="", ticks=ticks)
@@ -213,39 +190,26 @@ def training(rows: Sequence[Row]) -> list[Chart]:
     reports = [report for report in reports_of(rows) if report.log]
     floors = {report.thresholds.g_norm_floor: "floor" for report in reports}
     ceilings = {report.thresholds.stability_drift_ceiling: "ceiling" for report in reports}
-    controls = grouped(
-        (report.method_name, report.frozen_baseline_acc)
-        for report in reports
-        if report.frozen_baseline_acc is not None
-    )
-    means = {round(fmean(known), 3): f"control of {name}" for name, known in controls.items()}
-    bp = reports_of(row for row in rows if row.method == "bp")
-    best = [report.headline_acc for report in bp if report.headline_acc is not None]
-    if best and not any(report.log for report in bp):
-        means[round(fmean(best), 3)] = "BP"
-    wanted: list[tuple[str, Callable[[Epoch], Sequence[float | None]], bool, dict[float, str]]] = [
-        ("‖h_L‖", lambda epoch: epoch.residual_norms, True, {}),
-        ("‖g‖, deepest layer", lambda epoch: epoch.bp_grad_norms, True, floors),
-        (score_name(reports_of(rows)), lambda epoch: (epoch.headline_acc,), False, means),
-        ("(c) cosine", lambda epoch: (epoch.cross_batch_stability,), False, ceilings),
+    scores = [(f"control of {r.method_name}", r.frozen_baseline_acc) for r in reports]
+    if "bp" not in {report.method_name for report in reports}:
+        scores += [("BP", r.headline_acc) for r in reports_of(rows) if r.method_name == "bp"]
+    known = grouped((name, score) for name, score in scores if score is not None)
+    means = {round(fmean(own), 3): name for name, own in known.items()}
+    score = score_name(reports_of(rows))
+    wanted: list[tuple[str, Callable[[Epoch], float | None], bool, tuple[Series, ...]]] = [
+        ("‖h_L‖", lambda epoch: _deepest(epoch.residual_norms), True, ()),
+        ("‖g‖, deepest layer", lambda e: _deepest(e.bp_grad_norms), True, _levels(floors)),
+        (score, lambda epoch: epoch.headline_acc, False, _levels(means, "control")),
+        ("(c) cosine", lambda epoch: epoch.cross_batch_stability, False, _levels(ceilings)),
     ]
     charts = []
-    for title, values, log, levels in wanted:
+    for title, value, log, limits in wanted:
 
-        def curve(report: Report, values: Any = values) -> Series | None:
-            epochs = report.log.epochs if report.log else ()
-            last = [
-                next((v for v in values(epoch)[::-1] if v is not None), None) for epoch in epochs
-            ]
-            xs = tuple(float(epoch.epoch) for epoch in epochs)
-            return _curve(last, xs=xs, fired=()) if len(epochs) > 1 else None
+        def curve(report: Report, value: Any = value) -> Fields:
+            epochs = report.log.epochs if report.log and report.log.epochs[1:] else ()
+            return {"xs": [e.epoch for e in epochs], "ys": [value(e) for e in epochs]}
 
-        series = _overlay(rows, curve)
-        role: Role = "control" if levels is means else "limit"
-        limits = [
-            _level(f"{name} {limit(value)}", value, series, role) for value, name in levels.items()
-        ]
-        charts.append(Chart(title, series, tuple(limits), log=log, x="epoch"))
+        charts.append(Chart(title, _overlay(rows, curve), limits, log=log, x="epoch"))
     return [chart for chart in charts if chart.series]
 
 
@@ -258,35 +222,49 @@ def charts_for(rows: Sequence[Row], diagnostic: Diagnostic, points: bool = True)
     return [chart for chart in found if chart.series]
 
 
-def _curve(ys: Sequence[float | None], **rest: Any) -> Series:
-    """A line over layers whose last point decides."""
-    layers = tuple(map(float, range(len(ys))))
-    return Series(**{"name": "", "xs": layers, "ys": tuple(ys), "fired": (len(ys) - 1,), **rest})
-
-
-def _credit(credit: Credit, ys: Sequence[float], **rest: Any) -> Series:
-    xs = tuple(float(site.removeprefix("h_")) for site in credit.sites)
-    states = enumerate(credit.state)
-    fired = tuple(n for n, state in states if xs[n] and state is not SiteState.ALIGNED)
-    return _curve(ys, xs=xs, fired=fired, **rest)
-
-
-def _level(name: str, value: float, series: Sequence[Series], role: Role = "limit") -> Series:
-    """A horizontal line across all series."""
-    xs = [x for one in series for x in one.xs] or [0.0]
-    return Series(name=name, xs=(min(xs), max(xs)), ys=(value, value), role=role)
-
-
 def _overlay(
-    rows: Sequence[Row], curve: Callable[[Report], Series | None], key: str = ""
+    rows: Sequence[Row], curve: Callable[[Report], Fields], key: str = ""
 ) -> tuple[Series, ...]:
-    """The series of every network that has one, in the colour of its method."""
+    """The series of every network that has numbers, in the colour of its method.
+
+    ``None`` was not measured and is left out. Unless the curve says otherwise, its places are the
+    layers and its last point decides.
+    """
     methods = list(dict.fromkeys(row.method for row in rows))
     drawn = []
     for row in rows:
-        one = curve(row.report) if row.report else None
-        if one is not None and any(y is not None for y in one.ys):
-            fired = one.fired if key in row.status.fired else ()
+        fields = curve(row.report) if row.report else {}
+        ys = fields.get("ys") or ()
+        places = zip(fields.get("xs", range(len(ys))), ys, strict=True)
+        points = [(x, y) for x, y in places if y is not None]
+        if points:
+            fields["xs"], fields["ys"] = zip(*points, strict=True)
+            fired = fields.get("fired", (len(points) - 1,))
+            fields["fired"] = fired if key in row.status.fired else ()
             name, colour = one_line(row.method), methods.index(row.method)
-            drawn.append(msgspec.structs.replace(one, name=name, colour=colour, fired=fired))
+            drawn.append(Series(**fields, name=name, colour=colour))
     return tuple(drawn)
+
+
+def _at_sites(rows: Sequence[Row], curve: Callable[[Credit], Fields]) -> tuple[Series, ...]:
+    """Numbers of the credit at every site; h_0 is not judged."""
+
+    def own(report: Report) -> Fields:
+        credit = report.credit or Credit()
+        xs = [int(site.removeprefix("h_")) for site in credit.sites]
+        states = enumerate(credit.state)
+        fired = tuple(n for n, state in states if xs[n] and state is not SiteState.ALIGNED)
+        return {"xs": xs, "fired": fired, **curve(credit)}
+
+    return _overlay(rows, own, "f")
+
+
+def _levels(named: Mapping[float, str], role: Role = "limit") -> tuple[Series, ...]:
+    return tuple(
+        Series(name=f"{name} {limit(value)}", ys=(value,), role=role)
+        for value, name in named.items()
+    )
+
+
+def _deepest(norms: Sequence[float | None]) -> float | None:
+    return next((norm for norm in norms[::-1] if norm is not None), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -10,7 +11,7 @@ from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.seeds import SeedReport
 from ..judge.words import and_more, grouped
-from .audit import Audit, Keys, Margin, Outcome, Row, decide, reports_of, united
+from .audit import Audit, Keys, Margin, Outcome, Row, decide, found, reports_of, united
 from .compare import compare
 
 SAME_OPTIONS = (
@@ -54,15 +55,15 @@ def combine(
     if len(audits) == 1 and not changes and expected is None:
         return audits[0]
     recorded = {m.name: m.expected for audit in audits for m in audit.margins if m.expected}
-    found = united(rows.values())
+    whole = united(rows.values())
     origins = [audit.origin for audit in audits if audit.origin is not None]
     origin = None
     if origins and (len(audits) == 1 or len(parts) == len(audits) == len(origins)):
         files = {path: digest for one in origins for path, digest in one.files.items()}
         origin = msgspec.structs.replace(origins[0], files=files)
     return Audit(
-        found,
-        margins_of(found, recorded if margins is None else margins),
+        whole,
+        margins_of(whole, recorded if margins is None else margins),
         origin=origin,
         interrupted=any(audit.interrupted for audit in audits),
     )
@@ -72,28 +73,21 @@ def _check_parts(parts: Sequence[Audit]) -> None:
     """Refuse parts of different audits, and parts of which one is missing."""
     shards = {audit.shard for audit in parts if audit.shard is not None}
     totals = {total for _, total in shards}
-    if len(totals) > 1:
-        numbers = " and ".join(map(str, sorted(totals)))
-        raise AuditError(f"these are parts of different audits: divided by {numbers}")
-    absent = [
-        part for total in totals for part in range(1, total + 1) if (part, total) not in shards
-    ]
-    if absent:
-        which = and_more([f"{part}/{total}" for total in totals for part in absent])
-        raise AuditError(f"part {which} is missing; audit it with --fa-shard={which}")
-    data = {
-        r.environment["data_sha256"]
-        for p in parts
-        for r in p.reports
-        if "data_sha256" in r.environment
-    }
-    if len(data) > 1:
-        raise AuditError("these are parts of different audits: their test data differ")
+    environments = [report.environment for audit in parts for report in audit.reports]
     options = [audit.origin.options if audit.origin else {} for audit in parts]
+    facts: dict[str, set[Any]] = {
+        f"divided by {' and '.join(map(str, sorted(totals)))}": totals,
+        "their test data differ": {e["data_sha256"] for e in environments if "data_sha256" in e},
+    }
     for name in SAME_OPTIONS:
-        values = {option.get(name) for option in options}
+        facts[f"--fa-{name} differs"] = {option.get(name) for option in options}
+    for why, values in facts.items():
         if len(values) > 1:
-            raise AuditError(f"these are parts of different audits: --fa-{name} differs")
+            raise AuditError(f"these are parts of different audits: {why}")
+    every = [(part, total) for total in totals for part in range(1, total + 1)]
+    absent = and_more([f"{part}/{total}" for part, total in every if (part, total) not in shards])
+    if absent:
+        raise AuditError(f"part {absent} is missing; audit it with --fa-shard={absent}")
 
 
 def _contradiction(one: Row, other: Row) -> str:
@@ -107,8 +101,7 @@ def _contradiction(one: Row, other: Row) -> str:
         one.report.replace(diagnostics=shared), other.report.replace(diagnostics=shared)
     )
     moved = [str(m) for m in result.moved if not {repr(m.before), repr(m.now)} & {"None", "[]"}]
-    problems = [*result.changed, *moved]
-    return and_more(problems, 2) if problems else ""
+    return and_more([*result.changed, *moved], 2)
 
 
 def _judged(
@@ -130,9 +123,8 @@ def _judged(
 
 def _outcome(report: Report, key: str, expected: Keys | None) -> Outcome:
     finding = report.finding(key)
-    found = ("FIRE" if finding.fired else "PASS") if finding.measured else None
     record = None if expected is None else "FIRE" if key in expected else "PASS"
-    return Outcome.ERROR if finding.error else decide(found, record)
+    return Outcome.ERROR if finding.error else decide(found(finding), record)
 
 
 def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin, ...]:
@@ -149,9 +141,9 @@ def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin
                 raise AuditError(without.headline)
             minimum = reports[0].thresholds.frozen_acc_margin_pp
             result = SeedReport.of(seeds[0].method, reports, minimum).margin
-            found = {"margin": result, "outcome": decide(result.verdict.value, expected)}
+            became = {"margin": result, "outcome": decide(result.verdict.value, expected)}
         except AuditError as error:
             skip = without is not None and not without.error
-            found = {"outcome": Outcome.SKIPPED if skip else Outcome.ERROR, "reason": str(error)}
-        margins.append(msgspec.structs.replace(margin, expected=expected, **found))
+            became = {"outcome": Outcome.SKIPPED if skip else Outcome.ERROR, "reason": str(error)}
+        margins.append(msgspec.structs.replace(margin, expected=expected, **became))
     return tuple(margins)

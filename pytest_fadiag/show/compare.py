@@ -42,14 +42,13 @@ NOT_COMPARED = {"environment", "thresholds", "config", "notes", "caveats", "doub
 
 
 class Difference(NamedTuple):
-    """One number that moved."""
+    """One number that moved by more than its tolerance."""
 
     size: float
     """Absolute or relative, as its tolerance is; infinite where it came, went or became NaN."""
     field: str
     before: Any
     now: Any
-    allowed: float
 
     def __str__(self) -> str:
         return f"{self.field} {_shown(self.before)} → {_shown(self.now)}"
@@ -61,7 +60,7 @@ class Comparison(msgspec.Struct, frozen=True):
     elsewhere: tuple[str, ...] = ()
     """In what the settings of the two measurements differ: «torch 2.1 → 2.2»."""
     moved: tuple[Difference, ...] = ()
-    """The numbers that moved by more than their tolerance, the farthest first."""
+    """The numbers that moved, the farthest first."""
     changed: tuple[str, ...] = ()
     """What is judged differently, in words: «(a) residual-growth: pass → fire»."""
 
@@ -79,7 +78,7 @@ def compare(before: Report, now: Report) -> Comparison:
     """
     pairs = {name: (before.environment.get(name), now.environment.get(name)) for name in SETTING}
     elsewhere = [f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two]
-    found = sorted(_differences(plain(before), plain(now), bool(elsewhere)), reverse=True)
+    moved = sorted(_differences(plain(before), plain(now), bool(elsewhere)), reverse=True)
     facts: dict[str, tuple[object, object]] = {
         "method": (before.method_name, now.method_name),
         "seed": (before.seed, now.seed),
@@ -96,7 +95,7 @@ def compare(before: Report, now: Report) -> Comparison:
     facts["verdict"] = (before.verdict, now.verdict)
     return Comparison(
         tuple(elsewhere),
-        tuple(difference for difference in found if difference.size > difference.allowed),
+        tuple(moved),
         tuple(f"{name}: {one} → {two}" for name, (one, two) in facts.items() if one != two),
     )
 
@@ -131,7 +130,7 @@ def diff(old: Audit, new: Audit) -> list[str]:
 def _differences(
     one: Any, two: Any, elsewhere: bool, field: str = "", path: str = ""
 ) -> Iterator[Difference]:
-    """Every number of both, at any depth; ``field`` is the innermost name."""
+    """The numbers that differ, at any depth; ``field`` is the innermost name."""
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         for name in (one.keys() | two.keys()) - NOT_COMPARED:
             inner = f"{path}.{name}" if path else name
@@ -140,13 +139,14 @@ def _differences(
         for index, (a, b) in enumerate(zip(one, two, strict=True)):
             yield from _differences(a, b, elsewhere, field, f"{path}[{index}]")
     else:
-        tolerance = TOLERANCES.get(field, NORM)
-        allowed = tolerance.elsewhere if elsewhere else tolerance.same
+        tolerance, size = TOLERANCES.get(field, NORM), math.inf
         if _is_number(one) and _is_number(two):
             scale = max(abs(one), abs(two)) if tolerance.relative else 1.0
-            yield Difference(abs(one - two) / scale if scale else 0.0, path, one, two, allowed)
-        elif one != two and not (isinstance(one, str) and isinstance(two, str)):
-            yield Difference(math.inf, path, one, two, allowed)
+            size = abs(one - two) / scale if scale else 0.0
+        elif one == two or (isinstance(one, str) and isinstance(two, str)):
+            size = 0.0
+        if size > (tolerance.elsewhere if elsewhere else tolerance.same):
+            yield Difference(size, path, one, two)
 
 
 def _is_number(value: Any) -> bool:
@@ -156,13 +156,9 @@ def _is_number(value: Any) -> bool:
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return f"{len(value)} numbers"
-    return (
-        f"{value:.6g}"
-        if isinstance(value, float)
-        else "not measured"
-        if value is None
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "not measured" if value is None else str(value)
 
 
 def _digests(before: Report, now: Report, name: str) -> tuple[str, str]:
@@ -174,7 +170,5 @@ def _control(report: Report) -> str:
     control = report.control
     if control is None:
         return "none"
-    doubts = (
-        and_more([doubt.text for doubt in control.doubts], 9) if control.doubts else "no doubts"
-    )
+    doubts = and_more([doubt.text for doubt in control.doubts], 9) or "no doubts"
     return f"{control.kind.value}, {control.method}, seed {control.seed}, {doubts}"

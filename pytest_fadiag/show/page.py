@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from .. import __version__
 from ..judge.words import one_line, printable
 from .audit import Audit, Row
 from .cells import table_of
@@ -18,7 +19,7 @@ from .svg import sample, svg
 from .words import headline, legend, notes, rule, setting
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Environment, Template
 
 
 def page(audit: Audit) -> str:
@@ -31,20 +32,14 @@ def page(audit: Audit) -> str:
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    table, rows = table_of(audit), [row for row in audit.rows if row.report is not None]
+    rows = [row for row in audit.rows if row.report is not None]
     methods = list(dict.fromkeys(row.method for row in rows))
     data = json.dumps(document(audit), allow_nan=False, separators=(",", ":")).replace(
         "<", "\\u003c"
     )
-    template = _environment().get_template("page.html")
-    return template.render(
-        audit=audit,
-        headline=headline(audit),
-        setting=setting(audit),
-        legend=legend(audit),
-        notes=notes(audit),
-        table=table,
-        first=any(line.first for line in table.lines),
+    return rendered(
+        _environment().get_template("page.html"),
+        audit,
         methods=[(name, Markup(sample(number))) for number, name in enumerate(methods)],
         rules={own.key: rule(own, audit) for own in audit.diagnostics},
         drawn={
@@ -64,18 +59,34 @@ def cell(row: Row) -> str:
     return template.render(line=table_of(Audit((row,))).lines[0], one=None)
 
 
-def templates(finalize: Callable[[Any], object], *, escape: bool) -> Environment:
-    """The templates of this package: what they write goes through ``finalize`` first."""
+def rendered(template: Template, audit: Audit, **values: Any) -> str:
+    """A document about an audit, with what every one of them says."""
+    return template.render(
+        audit=audit,
+        headline=headline(audit),
+        setting=setting(audit),
+        legend=legend(audit),
+        notes=notes(audit),
+        table=table_of(audit),
+        version=__version__,
+        **values,
+    )
+
+
+def templates(spelled: Callable[[str], str], *, autoescape: bool) -> Environment:
+    """The templates of this package; what they write is spelled first, unless it is markup."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup, escape
 
     environment = Environment(
         loader=PackageLoader(__package__),
-        autoescape=escape,
+        autoescape=autoescape,
         undefined=StrictUndefined,
-        finalize=finalize,
+        finalize=lambda value: value if isinstance(value, Markup) else spelled(str(value)),
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["block"] = lambda value: escape(printable(str(value)))
     environment.filters["pairs"] = lambda held: ", ".join(
         f"{key} {value}" for key, value in held.items()
     )
@@ -84,18 +95,14 @@ def templates(finalize: Callable[[Any], object], *, escape: bool) -> Environment
 
 def _environment() -> Environment:
     """Templates that escape whatever they are given, invisible characters too."""
-    from markupsafe import Markup, escape
-
-    def spelled(value: object) -> object:
-        return value if isinstance(value, Markup) else one_line(str(value))
+    from markupsafe import Markup
 
     def charts(row: Row, alone: bool) -> list[Markup]:
         asked = row.report.asked if row.report and not alone else ()
         own = [chart for one in asked for chart in charts_for([row], one, points=False)]
         return [Markup(svg(chart)) for chart in (*own, *training([row]))]
 
-    environment = templates(spelled, escape=True)
-    environment.filters["block"] = lambda value: escape(printable(str(value)))
+    environment = templates(one_line, autoescape=True)
     environment.globals["charts"] = charts
     return environment
 

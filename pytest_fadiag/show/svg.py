@@ -32,7 +32,7 @@ Scale = Callable[[float], float]
 def svg(chart: Chart) -> str:
     """The chart as one element, escaped."""
     (low, high), log = chart.span, math.log10 if chart.log else float
-    xs = [x for one in (*chart.series, *chart.limits) for x in one.xs]
+    xs = [x for one in chart.series for x in one.xs]
     first, last = (-0.5, len(chart.ticks) - 0.5) if chart.ticks else (min(xs), max(xs))
     first, last = (first, last) if last > first else (first - 0.5, last + 0.5)
 
@@ -84,17 +84,16 @@ def _drawn(chart: Chart, one: Series, across: Scale, up: Scale) -> list[str]:
     """The band or intervals, the line without its holes, and a symbol at each point."""
     colour = FIRED if one.role == "limit" else COLOURS[one.colour % len(COLOURS)]
     look = _stroke(one.colour) if one.role == "network" else f'stroke="{colour}"'
-    points = [(across(x), y) for x, y in zip(one.xs, one.ys, strict=True)]
-    places = [(x, math.nan if y is None or chart.is_odd(y) else up(y)) for x, y in points]
+    level = [(float(x), y) for x in (LEFT, RIGHT) for y in one.ys]
+    points = [(across(x), y) for x, y in zip(one.xs, one.ys, strict=True)] if one.xs else level
+    places = [(x, math.nan if chart.is_odd(y) else up(y)) for x, y in points]
     parts = [
         _line([(x, up(low)), (x, up(high))], f'stroke="{colour}" stroke-width="5" opacity=".25"')
         for (x, _), low, high in zip(points, one.low, one.high, strict=False)
     ]
-    if one.line:
+    if len(points) > 1:
         parts.append(_line(places, f"{look} {LOOKS[one.role]}"))
-    for index, (x, y) in enumerate(points):
-        if y is None or one.role != "network":
-            continue
+    for index, (x, y) in enumerate(points if one.role == "network" else ()):
         fired, odd = index in one.fired, chart.is_odd(y)
         if fired or odd or len(points) <= MOST_DOTS:
             shape, ink = CROSS if odd else SQUARE if fired else DOT, FIRED if fired else colour
@@ -103,9 +102,8 @@ def _drawn(chart: Chart, one: Series, across: Scale, up: Scale) -> list[str]:
                 f'<path d="M{x:.1f} {up(y):.1f}{shape}" fill="{ink}" stroke="{ink}">'
                 f"<title>{hint}</title></path>"
             )
-    ends = [place for place in places if not math.isnan(place[1])]
-    if one.role == "limit" and ends:
-        x, y = ends[-1]
+    if one.role == "limit":
+        x, y = places[-1]
         parts.append(_text(x, y - 3, one.name, f'text-anchor="end" fill="{FIRED}"'))
     return parts
 

@@ -13,10 +13,6 @@ from .words import FAILED, about, headline, legend, made, margin_words, notes, t
 LONGEST_NAME, SHORTEST_NAME = 24, 8
 LONGEST = {"red": 23, "green": 28, "yellow": 28}
 """Characters of a verdict that no column takes away."""
-ASCII = str.maketrans(
-    {"‖": "|", "±": "~", "…": "~", "×": "x", "−": "-", "–": "-", "≥": ">=", "≤": "<="}
-    | {"✗": "!", "·": "|", "→": ">", "²": "2"}
-)
 MARKS = (FIRED, EXEMPTED)
 
 Text = list[tuple[str, str]]
@@ -29,7 +25,6 @@ def lines(
     more: Sequence[str] = (),
     *,
     quiet: bool = False,
-    ascii_only: bool = False,
 ) -> list[Text]:
     """What was measured, the table as wide as the terminal, legend, notes, the audit in one line.
 
@@ -46,7 +41,7 @@ def lines(
     text += _wrapped(
         "; ".join(filter(None, (f"FA audit: {headline(audit)}", numbers))), width, "bold"
     )
-    return [[(_safe(piece, ascii_only), colour) for piece, colour in line] for line in text]
+    return [[(printable(piece), colour) for piece, colour in line] for line in text]
 
 
 def _wrapped(line: str, width: int, look: str = "") -> list[Text]:
@@ -76,23 +71,21 @@ def _fitted(whole: Table, width: int) -> list[Text]:
     rank = sorted(
         range(len(whole.columns)), key=lambda n: (n not in marked, whole.columns[n].priority)
     )
-    stages = [(len(rank), False, 2), (len(rank), True, 2)]
-    stages += [(n, True, 1) for n in range(len(rank), -1, -1)]
-    for count, short, gap in stages:
+    names = range(LONGEST_NAME, SHORTEST_NAME - 1, -1)
+    stages = [(len(rank), 2, LONGEST_NAME, False), (len(rank), 2, LONGEST_NAME, True)]
+    stages += [(count, 1, LONGEST_NAME, True) for count in range(len(rank), len(marked), -1)]
+    stages += [(n, 1, longest, True) for n in range(len(marked), -1, -1) for longest in names]
+    for count, gap, longest, short in stages:
         shown = sorted(rank[:count])
-        text = _lines(whole, shown, short, gap, LONGEST_NAME)
+        text = _lines(whole, shown, gap, longest, short)
+        room = width - sum(_width(piece) for piece, _ in text[0][:-1])
         needed = [
-            min(_width(line[-1][0].partition(", expected")[0]), LONGEST.get(line[-1][1], 17))
-            for line in text[2:]
+            min(_width(said.partition(", expected")[0]), LONGEST.get(look, 17))
+            for *_, (said, look) in text[2:]
         ]
-        name = _width(text[0][0][0])
-        over = sum(_width(piece) for piece, _ in text[0][:-1]) + max(needed) - width
-        if over > 0 and count <= len(marked) and name - over >= SHORTEST_NAME:
-            text, over = _lines(whole, shown, short, gap, name - over - 1), 0
-        if over <= 0:
+        if max(needed) <= room:
             break
-    room = width - sum(_width(piece) for piece, _ in text[0][:-1])
-    fitted = [[*line[:-1], (_cut(line[-1][0], room), line[-1][1])] for line in text]
+    fitted = [[*line, (_cut(said, room), look)] for *line, (said, look) in text]
     for at in range(len(whole.lines) - 1, 0, -1):
         if whole.lines[at - 1].row is None:  # a mean ends its group
             fitted.insert(at + 2, [])
@@ -107,32 +100,28 @@ def _brief(audit: Audit) -> list[Text]:
     return [[(f"{one_line(name)}: {said}", colour)] for name, said, colour in rows]
 
 
-def _lines(whole: Table, shown: Sequence[int], short: bool, gap: int, longest: int) -> list[Text]:
-    epochs = [bool(line.first) for line in whole.lines if line.row]
-    first = any(epochs) and len(shown) > (2 if all(epochs) else len(whole.columns) - 1)
-    titles = ["method", "seed", *(whole.columns[n].title for n in shown)]
-    titles += [*["first fired"] * first, "verdict"]
-    limits = ["", "", *(whole.limits[n] for n in shown), *[""] * first, ""]
+def _lines(whole: Table, shown: Sequence[int], gap: int, longest: int, short: bool) -> list[Text]:
+    limits = ["", "", *(whole.limits[n] for n in shown), ""]
+    titles = ["method", "seed", *(whole.columns[n].title for n in shown), "verdict"]
     grid = [[Cell(text, "bold") for text in line] for line in (limits, titles)]
     above = ""
     for line in whole.lines:
         mean = "  mean" if any(cell.text != NONE for cell in line.numbers) else "  seeds"
         name = mean if line.row is None and line.name == above else line.name
         above = line.name
-        cells = [Cell(_middle(name, longest)), Cell(line.seed)]
-        cells += [line.numbers[n] for n in shown]
-        grid.append([*cells, *[Cell(line.first or NONE)] * first, line.verdict])
+        numbers = [line.numbers[n] for n in shown]
+        grid.append([Cell(_middle(name, longest)), Cell(line.seed), *numbers, line.verdict])
     text: list[Text] = [[] for _ in grid]
     for number, column in enumerate(zip(*grid, strict=True)):
-        pieces = [cell.short if short and cell.short is not None else cell.text for cell in column]
+        pieces = [cell.short if short and cell.short else cell.text for cell in column]
         if any(piece.endswith(MARKS) for piece in pieces):
             pieces = [piece if piece.endswith(MARKS) else f"{piece} " for piece in pieces]
         widest = max(map(_width, pieces))
         for row, cell, piece in zip(text, column, pieces, strict=True):
             space = " " * (widest - _width(piece))
+            padded = piece + space if number == 0 else space + piece
             last = number + 1 == len(titles)
-            padded = piece if last else piece + space if number == 0 else space + piece
-            row.append((padded if last else padded + " " * gap, cell.tone))
+            row.append((piece if last else padded + " " * gap, cell.tone))
     return text
 
 
@@ -159,8 +148,3 @@ def _middle(text: str, most: int) -> str:
         return text
     half = (most - 1) // 2
     return _cut(f"{text[:half]}…{text[-half:]}", most)
-
-
-def _safe(text: str, ascii_only: bool) -> str:
-    shown = printable(text)
-    return shown.translate(ASCII).encode("ascii", "replace").decode() if ascii_only else shown

@@ -8,6 +8,11 @@ from typing import Any
 from .audit import Audit
 from .table import lines
 
+ASCII = str.maketrans(
+    {"‖": "|", "±": "~", "…": "~", "×": "x", "−": "-", "–": "-", "≥": ">=", "≤": "<="}
+    | {"✗": "!", "·": "|", "→": ">", "²": "2"}
+)
+
 
 def write_table(
     writer: Any, audit: Audit, more: Sequence[str] = (), *, quiet: bool = False
@@ -15,7 +20,8 @@ def write_table(
     """Write the table (with ``quiet`` one line per network), notes, and the audit in one line."""
     encoding = getattr(writer._file, "encoding", None) or "ascii"
     ascii_only = "utf" not in encoding.lower()
-    for line in lines(audit, writer.fullwidth, more, quiet=quiet, ascii_only=ascii_only):
+    for line in lines(audit, writer.fullwidth, more, quiet=quiet):
         for text, colour in line:
-            writer.write(text, **({colour: True} if colour else {}))
+            plain = text.translate(ASCII).encode("ascii", "replace").decode()
+            writer.write(plain if ascii_only else text, **({colour: True} if colour else {}))
         writer.line()

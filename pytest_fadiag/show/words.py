@@ -13,10 +13,9 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..judge.words import and_more, grouped, limit, one_line, plural
 from .audit import Audit, Margin, Outcome, Row, Verdict
 
-TONES = {
-    Verdict.WALK_BACK: "red",
-    Verdict.INCOMPLETE: "yellow",
-}
+TONES = {Verdict.WALK_BACK: "red", Verdict.INCOMPLETE: "yellow"}
+COUNTED: dict[Verdict | None, str] = {verdict: verdict.value for verdict in Verdict}
+COUNTED |= {Verdict.WALK_BACK: "to walk back", None: "without a verdict"}
 FAILS = {
     "a": "growth > {}×",
     "b": "‖g_L‖ < {}, also per unit of output error",
@@ -53,10 +52,9 @@ def words(row: Row) -> str:
     if status.verdict is None:
         error = one_line(f"error: {row.reason}" if row.reason else "error")
         return error if status.errors else "not run" if status.not_run else "skipped"
-    states = status.unmeasured | status.undecided
-    states |= dict.fromkeys(status.not_run, "not run") | dict.fromkeys(status.errors, "error")
     by_state = grouped(
-        (state if state in SHORT_STATES else "in doubt", key) for key, state in states.items()
+        (state if state in SHORT_STATES else "in doubt", key)
+        for key, state in status.undecided.items()
     )
     fired = " ".join(f"{key}?" if key in status.likely else key for key in status.fired)
     details = [fired, *(f"{' '.join(keys)} {state}" for state, keys in by_state.items())]
@@ -96,17 +94,15 @@ def margin_words(row: Margin, *, bounds: bool = True) -> str:
 def headline(audit: Audit) -> str:
     """The audit in one sentence: how many results stand, margins over seeds, published forms."""
     verdicts = Counter(row.status.verdict for row in audit.rows)
-    said_of = {Verdict.WALK_BACK: "to walk back", None: "without a verdict"}
     parts = [
-        f"{verdicts[verdict]} {said_of.get(verdict) or (verdict and verdict.value)}"
-        for verdict in (*Verdict, None)
-        if verdicts[verdict]
+        f"{verdicts[verdict]} {said}" for verdict, said in COUNTED.items() if verdicts[verdict]
     ]
-    logs = sum(row.partial for row in audit.rows)
-    traces = sum(report.trace for report in audit.reports)
-    files = len(audit.rows) - logs - traces
-    kinds = [(files, "checkpoint"), (traces, "trace"), (logs, "log")]
-    audited = " and ".join(plural(number, noun) for number, noun in kinds if number)
+    kinds = Counter(
+        "log" if row.partial else "trace" if row.report and row.report.trace else "checkpoint"
+        for row in audit.rows
+    )
+    nouns = [noun for noun in ("checkpoint", "trace", "log") if kinds[noun]]
+    audited = " and ".join(plural(kinds[noun], noun) for noun in nouns)
     said = [f"{audited}: {', '.join(parts)}"] if audit.rows else []
     if len(audit.rows) == 1:
         row = audit.rows[0]
@@ -205,21 +201,27 @@ def made(audit: Audit) -> str:
 
 def about(audit: Audit) -> dict[str, str]:
     """What was measured: data, network, loss, and the task where that is not classes."""
-    said: dict[str, dict[str, None]] = {"data": {}, "network": {}, "loss": {}, "task": {}}
-    for report in (r for r in audit.reports if r.environment and not r.partial):
-        count = report.score.images if report.score else None
-        pixels = report.inputs is not None and report.inputs.pixels
-        size = plural(count, "image" if pixels else "sample") if count else ""
-        parts = (
-            ", ".join(filter(None, (str(report.inputs or ""), size))),
-            str(report.stream or "given as arrays" * report.trace),
-            report.loss + " (assumed)" * report.loss_assumed,
-            report.task,
-        )
-        for held, text in zip(said.values(), parts, strict=True):
-            held.update({text: None} if text else {})
-    texts = {what: and_more(list(held)) for what, held in said.items() if held}
-    return {what: text for what, text in texts.items() if (what, text) != ("task", "classes")}
+    found = grouped(
+        (what, text)
+        for report in audit.reports
+        if report.environment and not report.partial
+        for what, text in _about(report).items()
+        if text
+    )
+    said = {what: and_more(list(dict.fromkeys(texts))) for what, texts in found.items()}
+    return {what: text for what, text in said.items() if (what, text) != ("task", "classes")}
+
+
+def _about(report: Report) -> dict[str, str]:
+    pixels = report.inputs is not None and report.inputs.pixels
+    count = report.score.images if report.score else None
+    size = plural(count, "image" if pixels else "sample") if count else ""
+    return {
+        "data": ", ".join(filter(None, (str(report.inputs or ""), size))),
+        "network": str(report.stream or "given as arrays" * report.trace),
+        "loss": report.loss + " (assumed)" * report.loss_assumed,
+        "task": report.task,
+    }
 
 
 def setting(audit: Audit) -> dict[str, str]:

@@ -34,11 +34,17 @@ def test_what_fires_is_marked_where_it_fires() -> None:
     assert (dfa.colour, bp.colour) == (0, 1)
 
 
+def test_what_a_log_does_not_hold_is_left_out() -> None:
+    logged = builders.PENALISED.replace(bp_grad_norms=(None, None, 1e-9, None, None))
+    (one,) = charts.gradients([builders.row(logged)]).series
+    assert (one.xs, one.ys, one.fired) == ((2,), (1e-9,), (0,))
+
+
 def test_one_network_is_shown_with_what_it_may_not_exceed() -> None:
     (most,) = charts.norms(ROWS[:1]).limits
-    assert most.ys == (None, 3e5, 2e8, 4.5e8, 5e8)
+    assert most.ys == (3e5, 2e8, 4.5e8, 5e8)
     (floor,) = charts.gradients(ROWS).limits
-    assert floor.ys == (1e-7, 1e-7) and floor.name == "floor 1e-7"
+    assert floor.ys == (1e-7,) and floor.name == "floor 1e-7"
 
 
 def test_findings_have_intervals_and_thresholds() -> None:
@@ -48,7 +54,7 @@ def test_findings_have_intervals_and_thresholds() -> None:
     assert chart.series[0].low[0] < -10.7 < chart.series[0].high[0] and chart.series[0].fired == (
         0,
     )
-    assert chart.ticks == ("dfa", "bp") and chart.limits[0].ys == (2.0, 2.0)
+    assert chart.ticks == ("dfa", "bp") and chart.limits[0].ys == (2.0,)
 
 
 def test_credit_and_probes_have_their_nulls() -> None:
@@ -74,20 +80,16 @@ def test_training_curves_need_several_epochs(audit: Audit) -> None:
     assert charts.training([*ROWS, builders.row(builders.traced("dfa", 1, epochs=1))]) == []
 
 
-numbers = (
-    st.none()
-    | st.floats(allow_subnormal=False)
-    | st.sampled_from([0.0, -1.0, 1e300, 1e-300, math.nan])
-)
+numbers = st.floats(allow_subnormal=False) | st.sampled_from([0.0, -1.0, 1e300, 1e-300, math.nan])
 
 
 @given(st.lists(numbers, min_size=1, max_size=6), st.booleans(), st.text(max_size=5))
-def test_any_numbers_can_be_drawn(ys: list[float | None], log: bool, name: str) -> None:
+def test_any_numbers_can_be_drawn(ys: list[float], log: bool, name: str) -> None:
     xs = tuple(map(float, range(len(ys))))
     drawn = svg(Chart(name, (Series(name=name, xs=xs, ys=tuple(ys), fired=(0,)),), log=log))
     root = ElementTree.fromstring(drawn)
     marks = [element for element in root.iter() if element.find("title") is not None]
-    assert len(marks) == sum(y is not None for y in ys)
+    assert len(marks) == len(ys)
     places = [float(mark.attrib["d"].partition("m")[0].split()[1]) for mark in marks]
     assert all(0 <= place <= 200 for place in places)
 
@@ -113,6 +115,7 @@ def test_figures_are_drawn_without_a_warning(audit: Audit, evil: Audit, tmp_path
 
 @pytest.mark.parametrize("width", [5.5, 7.0])
 def test_figures_have_the_width_of_a_paper_and_text_of_8_pt(audit: Audit, width: float) -> None:
+    from matplotlib.lines import Line2D
     from matplotlib.text import Text
 
     looks: dict[str, set[tuple[object, object]]] = {}
@@ -121,8 +124,9 @@ def test_figures_have_the_width_of_a_paper_and_text_of_8_pt(audit: Audit, width:
         drawn.draw_without_rendering()
         assert {text.get_fontsize() for text in drawn.findobj(Text) if text.get_text()} == {8.0}
         legend = drawn.legends[0]
-        for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True):
-            looks.setdefault(text.get_text(), set()).add((line.get_color(), line.get_marker()))
+        for text, line in zip(legend.get_texts(), legend.legend_handles, strict=True):
+            if isinstance(line, Line2D):
+                looks.setdefault(text.get_text(), set()).add((line.get_color(), line.get_marker()))
         box = drawn.get_tightbbox()
         assert box is not None and box.x0 > -0.02 and box.x1 < width + 0.02, name
     own = [looks[name] for name in ("bp", "dfa", "fa", "dfa-lam")]

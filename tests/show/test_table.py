@@ -44,7 +44,7 @@ def test_columns_in_which_something_fired_go_last(audit: Audit) -> None:
     (narrow,) = [line.split() for line in text.splitlines() if line.startswith("method")]
     assert {"growth", "‖g_L‖", "margin"} <= set(narrow)
     assert "frozen" not in narrow
-    assert "\nhidden at 80 columns: ‖h_L‖, drift, frozen, credit\n" in text
+    assert "\nhidden at 80 columns: ‖h_L‖, drift, frozen, credit, first fired\n" in text
 
 
 def test_the_table_reads_without_colour(audit: Audit) -> None:
