@@ -189,14 +189,9 @@ def score_name(reports: Sequence[Report]) -> str:
 
 
 def made(audit: Audit) -> str:
-    """Where the numbers come from: «all 21 measured», «3 of 21 from the cache»."""
+    """How many numbers were not measured in this run: «3 of 21 from the cache», else nothing."""
     held = [row.cached for row in audit.rows if row.digest and not row.partial]
-    if not held:
-        return ""
-    cached, count = sum(held), len(held)
-    some = f"all {count} " if count > 1 else ""
-    some = some if cached in (0, count) else f"{cached} of {count} "
-    return some + ("from the cache" if cached else "measured")
+    return f"{sum(held)} of {len(held)} from the cache" if any(held) else ""
 
 
 def about(audit: Audit) -> dict[str, str]:

@@ -91,8 +91,8 @@ def test_the_first_line_says_what_was_measured_and_the_last_where_from() -> None
         "… blocks.1 → ln, 2 blocks, residual · loss: squared error (assumed) · numbers: 1 of 2 "
         "from the cache"
     )
-    for number, said in ((0, "from the cache"), (1, "measured")):
-        assert table(of(rows[number])).endswith(f"trustworthy; {said}\n")
+    for number, said in ((0, "; 1 of 1 from the cache"), (1, "")):
+        assert table(of(rows[number])).endswith(f"trustworthy{said}\n")
     given = of(builders.row(builders.healthy(environment={})))
     assert table(given).startswith("   ") and table(given).endswith("trustworthy\n")
 
