@@ -11,7 +11,7 @@ import msgspec
 
 from .errors import AuditError
 from .records import Score
-from .words import grouped, plural
+from .words import plural
 
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
@@ -79,15 +79,16 @@ def margin_interval(ours: Score, theirs: Score) -> Interval | None:
     if not ours.images:
         return None
     pair, n = _on_the_same_images(ours, theirs), ours.images
-    differences = [one - other for one, other in zip(*pair, strict=True)] if pair else []
-    if ours.parts and differences:
+    if ours.parts and pair:
+        differences = [one - other for one, other in zip(*pair, strict=True)]
         return Interval(*mean_interval(differences), f"{n:,} samples, paired")
     if ours.parts:
         noise = sum(_noise(score.parts or ours.parts) for score in (ours, theirs))
         margin, half = 100 * (ours.value - theirs.value), 100 * Z95 * math.sqrt(noise)
         return Interval(margin - half, margin + half, f"{n:,} samples, unpaired")
-    if differences:
-        a, b = ((differences.count(sign) + 1) / (n + 2) for sign in (1, -1))
+    if pair:
+        one, other = (int(score.correct or "0", 16) for score in (ours, theirs))
+        a, b = ((own.bit_count() + 1) / (n + 2) for own in (one & ~other, other & ~one))
         centre, variance, kind = (
             a - b,
             (a + b - (a - b) ** 2) / (n + 2),
@@ -102,20 +103,6 @@ def margin_interval(ours: Score, theirs: Score) -> Interval | None:
         centre, variance = p - q, p * (1 - p) / sizes[0] + q * (1 - q) / sizes[1]
         kind = f"binomial, {n:,} images, unpaired"
     return Interval(*_around(100 * centre, 100 * Z95 * math.sqrt(variance)), kind)
-
-
-def balanced_interval(differences: Sequence[float], labels: Sequence[int]) -> tuple[float, float]:
-    """The 95 % interval of the mean over classes of mean differences, in pp, stratified by class.
-
-    As above, two images are added, a part of them to each class.
-    """
-    groups = grouped(zip(labels, differences, strict=True))
-    added, mean, variance = 2 / len(groups), 0.0, 0.0
-    for own in groups.values():
-        centre, n = sum(own) / len(own), len(own) + added
-        mean += centre / len(groups)
-        variance += ((sum(d * d for d in own) + added) / n - centre**2) / n / len(groups) ** 2
-    return _around(100 * mean, 100 * Z95 * math.sqrt(max(variance, 0.0)))
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -251,7 +238,7 @@ def _paired(
         for pair in zip(ours, theirs, strict=True)
     ]
     by_seed = [statistics.fmean(row) for row in rows]
-    by_image = [statistics.fmean(column) for column in zip(*rows, strict=True)]
+    by_image = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
     mean, seeds, images = statistics.fmean(by_seed), len(by_seed), len(by_image)
     rest = sum(
         (value - own - other + mean) ** 2

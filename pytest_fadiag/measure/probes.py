@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..judge import records
 from ..judge.errors import AuditError
-from ..judge.margins import balanced_interval, mean_interval
+from ..judge.margins import Z95, mean_interval
 from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
 from .redraw import as_initialised, redrawn_blocks, retake_statistics
@@ -66,9 +66,26 @@ def balance(labels: Tensor, fitted: Tensor) -> tuple[Tensor, Tensor, tuple[int, 
 
 def balanced(right: Tensor, labels: Tensor) -> float:
     """The mean over classes of the share that is right."""
-    counts = torch.bincount(labels)
-    sums = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, labels, right.double())
-    return float((sums / counts)[counts > 0].mean())
+    means = torch.bincount(labels, right.double()) / torch.bincount(labels)
+    return float(means.nanmean())
+
+
+def balanced_interval(differences: Tensor, labels: Tensor) -> tuple[float, float]:
+    """The 95 % interval of the mean over classes of mean differences, in pp, stratified by class.
+
+    As for a margin two images are added, a part of them to each class.
+    """
+    counts, values = torch.bincount(labels).double(), differences.double()
+    there = counts > 0
+    counts, sums, squares = (
+        own[there]
+        for own in (counts, *(torch.bincount(labels, own) for own in (values, values.square())))
+    )
+    means, added = sums / counts, 2 / len(counts)
+    number = counts + added
+    variance = (((squares + added) / number - means.square()) / number).sum() / len(counts) ** 2
+    mean, half = 100 * float(means.mean()), 100 * Z95 * float(variance.clamp_min(0).sqrt())
+    return max(mean - half, -100.0), min(mean + half, 100.0)
 
 
 def clustered(values: Tensor, clusters: Tensor) -> Tensor:
@@ -162,7 +179,7 @@ class Units:
     def interval(self, values: Tensor) -> tuple[float, float]:
         """Of the mean, in pp: stratified by class, clustered by sequence, or plain."""
         if self.task.kind == "classes":
-            return balanced_interval(values.tolist(), self.own.tolist())
+            return balanced_interval(values, self.own)
         return mean_interval(clustered(values, self.clusters).tolist())
 
 
