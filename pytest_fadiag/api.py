@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from .auditor import CONTROL_METRICS, Auditor, finite_score, needed, questioned
+from .auditor import CONTROL_METRICS, Auditor, finite_score, needed, questioned, with_depth
 from .judge.control import Control
-from .judge.diagnostics import default_diagnostics, get
+from .judge.diagnostics import default_diagnostics
 from .judge.errors import AuditError
 from .judge.records import Inputs, Score, check_accuracy
 from .judge.thresholds import DiagnosticThresholds
@@ -113,28 +111,20 @@ def diagnose(
             prints = fingerprint(network), fingerprint(model, source.blocks)
             given = questioned(made, measured, *prints)
 
-        def judged() -> DiagnosticReport:
-            return DiagnosticReport.of(
-                numbers,
-                method_name=method_name,
-                headline_acc=headline_acc,
-                control=given,
-                thresholds=_thresholds(thresholds),
-                notes="\n".join(filter(None, [notes, _differs(headline_acc, numbers.score)])),
-                seed=seed,
-                diagnostics=tuple(one.name for one in asked),
-            )
-
-        numbers = replace(numbers, inputs=Inputs())
-        report = judged()
+        report = DiagnosticReport.of(
+            numbers,
+            method_name=method_name,
+            headline_acc=headline_acc,
+            control=given,
+            thresholds=_thresholds(thresholds),
+            notes="\n".join(filter(None, [notes, _differs(headline_acc, numbers.score)])),
+            seed=seed,
+            inputs=Inputs(),
+            diagnostics=tuple(one.name for one in asked),
+        )
         if report.credit is not None and report.credit.problem:
             raise AuditError(report.credit.problem)
-        depth = get("e")
-        if report.questions_control and depth is not None and depth not in asked:
-            asked = (*asked, depth)
-            numbers = replace(numbers, depth=measure(source, depth.needs).depth)
-            report = judged()
-    return report
+        return with_depth(report, lambda: measure(source, ["depth"]))
 
 
 def audit(

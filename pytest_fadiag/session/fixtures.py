@@ -188,10 +188,7 @@ def network(run: Run, value: object, device: str) -> nn.Module:
 
 def batches(run: Run, value: object, model: nn.Module, data: Any) -> Iterable[Any]:
     """The batches of a test: its data as the network of its checkpoint takes them."""
-    from ..load.data import as_data_set
-
-    contents = CheckpointUnderTest(run, as_job(run, value)).contents
-    return run.auditor.batches(contents, model, as_data_set(data, "the fixture fa_test_data"))
+    return run.auditor.batches(CheckpointUnderTest(run, as_job(run, value)).contents, model, data)
 
 
 def control(run: Run, value: object) -> Control | None:
