@@ -21,7 +21,7 @@ from ..show.audit import Audit, Margin, Outcome, Row, united
 from ..show.terminal import write_table
 from .expect import update
 from .files import destination, origin_of
-from .outcome import MARGIN_ROW, ROW
+from .outcome import SENT_MARGIN, SENT_ROW, row_of
 from .plan import SEED_MARGIN
 from .run import Run
 
@@ -61,19 +61,10 @@ class Summary:
         That of a margin is put in its place.
         """
         name, _, test = nodeid.rpartition("::")
-        job, diagnostic = (
-            next((job for job in self.run.plan.jobs if job.id == name), None),
-            get(test),
-        )
-        if job is not None and diagnostic is not None:
-            yield Row(
-                name,
-                job.method,
-                job.seed,
-                outcomes={diagnostic.key: outcome},
-                reason=reason,
-                group=job.group,
-            )
+        diagnostic = get(test)
+        for job in self.run.plan.jobs:
+            if job.id == name and diagnostic is not None:
+                yield row_of(job, [diagnostic.key], outcome, reason)
         if test == SEED_MARGIN and name in self.run.plan.margins:
             first = self.run.plan.seeds_of(name)[0]
             self.margins[name] = Margin(
@@ -97,7 +88,7 @@ class Summary:
 
         A worker that died leaves a report without one.
         """
-        row, margin = report.__dict__.pop(ROW, None), report.__dict__.pop(MARGIN_ROW, None)
+        row, margin = report.__dict__.pop(SENT_ROW, None), report.__dict__.pop(SENT_MARGIN, None)
         if str(report.outcome) == "rerun":
             return  # of pytest-rerunfailures: the last time counts
         if row is not None:
