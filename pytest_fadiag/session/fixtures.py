@@ -140,14 +140,13 @@ def as_job(run: Run, value: object) -> Job:
 def jobs_of(run: Run, node: Any) -> list[Job]:
     """What a written test runs over: its marker's checkpoints, else those that the run names."""
     keywords, settings = marked(node), run.settings
-    paths = keywords.get("checkpoint") or (
-        settings.texts.get("checkpoint") if "seeds" in keywords else None
-    )
+    paths, base = keywords.get("checkpoint"), settings.root
+    if paths is None and "seeds" in keywords:
+        paths, base = settings.texts.get("checkpoint"), settings.path("checkpoint", "")
     if paths is None:
         jobs = [job for job in run.plan.named if job.kind != "log"]
     else:
-        typed = "checkpoint" not in keywords and "checkpoint" in settings.typed
-        base, what = settings.cwd if typed else settings.root, f"@pytest.mark.{MARKER}: checkpoint"
+        what = f"@pytest.mark.{MARKER}: checkpoint"
         jobs = make_jobs(
             settings,
             map(os.fspath, paths),

@@ -118,14 +118,18 @@ class Settings:
         return (self.cwd if option in self.typed else self.root) / os.path.expanduser(text)
 
 
+def spelled(option: str, typed: Collection[str]) -> str:
+    """An option as it was given."""
+    return f"--fa-{option}" if option in typed else f"ini option fa_{option}"
+
+
 @contextmanager
 def _said_of(option: str, typed: Collection[str]) -> Iterator[None]:
     """Name an option in what is wrong with it."""
     try:
         yield
     except AuditError as error:
-        where = f"--fa-{option}" if option in typed else f"ini option fa_{option}"
-        raise AuditError(f"{where}: {error}") from None
+        raise AuditError(f"{spelled(option, typed)}: {error}") from None
 
 
 def _texts(config: pytest.Config, option: Option) -> tuple[str, ...]:
