@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from .measure.credit import CreditSource, function_name
 from .measure.run import NetworkSource, measure
 from .measure.task import Task
 from .measure.traces import TraceSource
+from .progress import PATIENCE, patient
 from .show.report import DiagnosticReport
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from .measure.types import Progress
 
 Thresholds = DiagnosticThresholds | Mapping[str, float | str] | None
-PATIENCE = 5.0
-"""Seconds after which a line says how far a measurement is."""
 
 
 def diagnose(
@@ -57,7 +55,6 @@ def diagnose(
     batch_size: int = 512,
     threads: int | None = None,
     progress: Progress | bool | None = None,
-    data_digest: str | None = None,
 ) -> DiagnosticReport:
     """Measure a network and judge it; the network itself is not touched, a copy is measured.
 
@@ -98,7 +95,6 @@ def diagnose(
             stream=stream,
             credit=own,
             batch_size=batch_size,
-            data_digest=data_digest,
         )
 
     named = CreditSource(credit, function_name(credit)) if callable(credit) else CreditSource()
@@ -195,27 +191,32 @@ def save_trace(
 
 def residual_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
     """The median ‖h_l‖ of every state, h_0 first."""
-    return [*map(float, _measured(model, eval_batches, "states", options).residual_norms)]
+    return [*map(float, _measured(model, eval_batches, "states", **options).residual_norms)]
 
 
 def bp_grad_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
     """The median ‖g_l‖ of every state, as for a mean loss over batches of 128."""
-    return [*map(float, _measured(model, eval_batches, "gradients", options).bp_grad_norms)]
+    return [*map(float, _measured(model, eval_batches, "gradients", **options).bp_grad_norms)]
 
 
 def cross_batch_direction_stability(
     model: nn.Module, eval_batches: Iterable[Any], **options: Any
 ) -> float:
     """The mean pairwise cosine of the batch-mean gradients at layer L//2, batches of 128."""
-    return float(_measured(model, eval_batches, "directions", options).cross_batch_stability)
+    return float(_measured(model, eval_batches, "directions", **options).cross_batch_stability)
 
 
 def _measured(
-    model: nn.Module, eval_batches: Iterable[Any], metric: str, options: dict[str, Any]
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    metric: str,
+    *,
+    loss: Any = None,
+    task: str | None = None,
+    **options: Any,
 ) -> Any:
-    loss, kind = options.pop("loss", None), options.pop("task", None)
-    task = Task(kind=kind, loss=loss, assumed=loss is None)
-    numbers = measure(NetworkSource(model, eval_batches, task=task, **options), [metric])
+    asked = Task(kind=task, loss=loss, assumed=loss is None)
+    numbers = measure(NetworkSource(model, eval_batches, task=asked, **options), [metric])
     if numbers.reference is not None and numbers.reference.problem:
         raise AuditError(f"the reference is not proven: {numbers.reference.problem}")
     return numbers
@@ -223,16 +224,10 @@ def _measured(
 
 def _line(progress: Progress | bool | None) -> Progress | None:
     """What tells how far a measurement is: the caller's own, or lines on stderr, ever fewer."""
-    start, due = time.monotonic(), 0.0 if progress else PATIENCE
-
-    def line(done: int, total: int) -> None:
-        nonlocal due
-        taken = time.monotonic() - start
-        if taken >= due:
-            due = max(2 * taken, 0.5)
-            print(f"fadiag: {done:,} of {total:,} samples, {taken:.0f} s", file=sys.stderr)
-
-    return line if progress is None or progress is True else progress or None
+    if progress is not None and progress is not True:
+        return progress or None
+    due = 0.0 if progress else PATIENCE
+    return patient(lambda text: print(f"fadiag: {text}", file=sys.stderr), due)
 
 
 def _thresholds(given: Thresholds) -> DiagnosticThresholds:

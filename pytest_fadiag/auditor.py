@@ -25,6 +25,7 @@ from .judge.remarks import activation_assumed, tensors_aside
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import ControlFile, Controls
+from .load.logs import check_judged, parse_columns, read_log
 from .load.names import code_digest, file_digest, identify, plain_config
 from .load.setup import Setup, loss_of
 from .load.sources import data_digest
@@ -116,22 +117,23 @@ class Auditor:
         seed: int | None = None,
         protocol: str | None = None,
         literal: bool = False,
+        log: bool = False,
         twins: Sequence[Path] | None = (),
     ) -> Report:
-        """The report of a checkpoint; (e) is added where the supplied control is questioned.
+        """The report of a checkpoint or log; (e) is added where the control is questioned.
 
         Not where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
         to compare with; ``None`` compares with none.
         """
         metrics, keys = needed(diagnostics), {one.key for one in diagnostics}
-        record = self.record(path, metrics, overrides)
+        record = self._log(path) if log else self.record(path, metrics, overrides)
         known, chosen, problem = record.report, None, ""
         seed = seed if known.seed is None else known.seed
         try:
             if record.control is not None:
                 chosen = Control(record.control, "control_outputs of the trace")
             elif keys - {*"abcefg"}:  # (d), or another package's
-                tensors = None if known.trace else record.fingerprint
+                tensors = None if known.trace or log else record.fingerprint
                 chosen = self.control(control, known.method_name, seed, tensors, overrides)
         except AuditError as error:
             problem = str(error)
@@ -147,6 +149,9 @@ class Auditor:
             diagnostics=tuple(one.name for one in diagnostics),
             protocol=protocol,
         )
+        if log:
+            check_judged(report, path)
+            return report
         if not literal:
             report = with_depth(report, lambda: self.record(path, ["depth"], overrides).report)
         if protocol is not None or twins is None or overrides:
@@ -232,6 +237,11 @@ class Auditor:
         assert held is not None
         self._records[path, digest] = held
         return held
+
+    def _log(self, path: Path) -> Record:
+        columns = self.setup.log_columns and parse_columns(self.setup.log_columns)
+        held = read_log(path, batch=self.setup.log_batch, columns=columns or None)
+        return Record(report=held.base, metrics=(), fingerprint=Fingerprint())
 
     def _key(self, path: Path, digest: str) -> str:
         """What a kept result depends on; the name tells method and seed."""
@@ -380,8 +390,9 @@ class Auditor:
             )
         if isinstance(spec, DataSet):
             return spec
-        made = self.registry.load_data(spec, self.setup.base)
-        return load_data(spec, base=self.setup.base) if made is None else as_data_set(made, spec)
+        base = self.setup.base
+        made = self.registry.hook.pytest_fadiag_load_data(spec=spec, base=base)
+        return load_data(spec, base=base) if made is None else as_data_set(made, spec)
 
     @cached_property
     def device(self) -> str:
@@ -400,7 +411,7 @@ class Auditor:
         from .load.checkpoint import checkpoint_of, load_checkpoint
 
         unsafe = self.setup.unsafe
-        content = self.registry.load_checkpoint(path, unsafe=unsafe)
+        content = self.registry.hook.pytest_fadiag_load_checkpoint(path=path, unsafe=unsafe)
         if content is None:
             return load_checkpoint(path, unsafe=unsafe)
         return checkpoint_of(content, path)

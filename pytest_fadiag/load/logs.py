@@ -114,10 +114,15 @@ class TrainingLog:
             thresholds=thresholds or DiagnosticThresholds(),
             diagnostics=tuple(diagnostic.name for diagnostic in asked),
         )
-        if not any(finding.measured for finding in report.findings):
-            said = "the last epoch has no number that a diagnostic needs, or the control is missing"
-            raise AuditError(f"training log: {said}\n  {self.path}")
+        check_judged(report, self.path)
         return report
+
+
+def check_judged(report: Report, path: Path) -> None:
+    """Refuse a log that measures nothing."""
+    if not any(finding.measured for finding in report.findings):
+        said = "the last epoch has no number that a diagnostic needs, or the control is missing"
+        raise AuditError(f"training log: {said}\n  {path}")
 
 
 def read_log(

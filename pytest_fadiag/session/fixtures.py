@@ -14,6 +14,7 @@ from ..auditor import DEPTH, Overrides
 from ..judge.diagnostics import Diagnostic, Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
+from ..judge.seeds import SeedReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..show.audit import Keys, Margin, Outcome, decide
 from ..show.report import DiagnosticReport
@@ -106,18 +107,17 @@ class DiagnosticUnderTest:
         A record may say otherwise.
         """
         __tracebackhide__ = True
-        row, changed, node = self._node.stash[ROW], "", None
-        if self.outcome is Outcome.FAILED:
-            node = self._node
-            if row.expected is not None:
-                changed = "pass" if row.outcomes.keys().isdisjoint(row.expected) else "fire"
+        row, recorded = self._node.stash[ROW], ""
+        if row.expected is not None:
+            recorded = "pass" if row.outcomes.keys().isdisjoint(row.expected) else "fire"
         headline = self.finding.headline
         if self.finding.key == "d" and self.report.control is None:
             headline += (
                 "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
             )
+        node = self._node if self.outcome is Outcome.FAILED else None
         text = text_of(self.report, row.outcomes, node)
-        settle(self._node, self.outcome, text, headline, changed)
+        settle(self._node, self.outcome, text, headline, recorded)
 
 
 def as_job(run: Run, value: object) -> Job:
@@ -327,25 +327,32 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
         for name in (*MEASURED_WITH.values(), "fa_frozen_baseline")
         if overridden(node, name) is not None
     ]
-    reports = [run.reports[job.id] for job in jobs if job.id in run.reports] if replaced else None
-    if reports is not None and len(reports) < len(jobs):
-        raise AuditError(
-            f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints "
-            "measure: run them all before "
-            f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
-        )
-    report, found = run.over_seeds(group, reports), None
-    headline = str(report)
-    if not isinstance(report, str):
-        method, margin, found = report.method, report.margin, report.margin.verdict.value
-        record = found if run.settings.update_expect else record
-        node.stash[MARGIN] = msgspec.structs.replace(
-            row, method=method, margin=margin, expected=record
-        )
-        value, threshold, seeds = margin.margin, margin.minimum, margin.seeds
-        _tell(node, method=method, status=found, value=value, threshold=threshold, seeds=seeds)
-        headline = "; ".join(filter(None, [report.headline, margin.needed]))
-    outcome = decide(found, record)
-    changed = record if record and outcome is Outcome.FAILED else ""
-    text = str(report).partition("\n")[2] or str(report)  # a heading is its title already
-    settle(node, outcome, text, headline, changed)
+    thresholds = run.settings.thresholds
+    if replaced:
+        reports = [run.reports[job.id] for job in jobs if job.id in run.reports]
+        if len(reports) < len(jobs):
+            raise AuditError(
+                f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints "
+                "measure: run them all before "
+                f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
+            )
+    else:
+        controls = run.controls or None
+        reports = [run.report(job, select("d"), thresholds, controls) for job in jobs]
+    for job, single in zip(jobs, reports, strict=True):
+        finding = single.finding("d")
+        if finding.error or single.nonfinite_outputs:
+            problem = finding.error or "its outputs are not finite, so it has no margin"
+            raise AuditError(f"{job.id}: {problem}")
+        if not finding.measured:
+            headline = f"{job.id}: {finding.headline}" if single.control else finding.headline
+            return settle(node, decide(None, record), headline, headline, record or "")
+    report = SeedReport.of(jobs[0].method, reports, thresholds.frozen_acc_margin_pp)
+    method, margin, found = report.method, report.margin, report.margin.verdict.value
+    record = found if run.settings.update_expect else record
+    node.stash[MARGIN] = msgspec.structs.replace(row, method=method, margin=margin, expected=record)
+    value, threshold, seeds = margin.margin, margin.minimum, margin.seeds
+    _tell(node, method=method, status=found, value=value, threshold=threshold, seeds=seeds)
+    headline = "; ".join(filter(None, [report.headline, margin.needed]))
+    text = str(report).partition("\n")[2]  # a heading is its title already
+    return settle(node, decide(found, record), text, headline, record or "")

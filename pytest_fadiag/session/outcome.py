@@ -53,12 +53,10 @@ def judge(
     return decide(found, recorded)
 
 
-def settle(
-    node: pytest.Item, outcome: Outcome, text: str, headline: str, changed: str = ""
-) -> None:
+def settle(node: pytest.Item, outcome: Outcome, text: str, headline: str, recorded: str) -> None:
     """Skip, raise or return as an outcome says; what is expected to fire is a strict xfail.
 
-    ``changed`` is what a record says: a difference from it fails by itself, whatever --runxfail
+    ``recorded`` is what a record says: a difference from it fails by itself, whatever --runxfail
     does.
     """
     __tracebackhide__ = True
@@ -70,9 +68,9 @@ def settle(
                 strict=True, raises=AuditFailure, reason=f"expected: {one_line(headline)}"
             )
         )
-    elif changed:
-        text += f"\nCHANGED: recorded as {changed}; {ADVICE}"
-        headline = f"{headline} (recorded as {changed})"
+    elif recorded:
+        text += f"\nCHANGED: recorded as {recorded}; {ADVICE}"
+        headline = f"{headline} (recorded as {recorded})"
     if outcome is not Outcome.PASSED:
         raise AuditFailure(text, headline)
 

@@ -19,7 +19,6 @@ from ..judge.errors import AuditError
 from ..judge.protocol import PROTOCOLS
 from ..judge.records import Normalisation
 from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds
-from ..load.logs import parse_columns
 from ..load.setup import Setup
 from ..load.sources import parse_data
 from ..load.specs import check_factory
@@ -50,8 +49,6 @@ class Settings:
     shard: tuple[int, int] | None
     only: bool
     setup: Setup
-    log_batch: int | None
-    log_columns: dict[str, str] | None
     no_cache: bool
     diagnostics: str | None
     """The explicit list, where there is one."""
@@ -101,8 +98,6 @@ class Settings:
             shard=(part, parts) if one["shard"] else None,
             only=bool(one["only"]),
             setup=Setup.of(one, data=data, unsafe=bool(one["unsafe-load"]), base=root),
-            log_batch=int(one["log-batch"]) if one["log-batch"] else None,
-            log_columns=parse_columns(one["log-columns"]) if one["log-columns"] else None,
             no_cache=bool(one["no-cache"]),
             diagnostics=one["diagnostics"],
             protocol=one["protocol"],
