@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +82,8 @@ def diagnose(
     if headline_acc is not None:
         check_accuracy(headline_acc, "headline_acc", "regression")  # the report knows the task
     asked = default_diagnostics(control=given is not None, credit=credit is not None)
-    once = isinstance(eval_batches, Iterator)  # it may yield one buffer again and again
-    batches = list(map(copy.deepcopy, eval_batches)) if once else eval_batches
 
-    def seen_by(network: nn.Module, own: CreditSource | None = None) -> NetworkSource:
+    def seen_by(network: nn.Module, batches: Any, own: CreditSource | None = None) -> NetworkSource:
         return NetworkSource(
             network,
             batches,
@@ -98,11 +95,11 @@ def diagnose(
         )
 
     named = CreditSource(credit, function_name(credit)) if callable(credit) else CreditSource()
-    source, told = seen_by(model, named), _line(progress)
+    source, told = seen_by(model, eval_batches, named), _line(progress)
     with using_threads(threads):
         numbers = measure(source, needed(asked), progress=told)
         if network is not None:
-            measured = measure(seen_by(network), CONTROL_METRICS, progress=told)
+            measured = measure(seen_by(network, source.data), CONTROL_METRICS, progress=told)
             made = Control(finite_score(measured, "control"), "given as a network")
             prints = fingerprint(network), fingerprint(model, source.blocks)
             given = questioned(made, measured, *prints)
@@ -180,10 +177,8 @@ def save_trace(
     ``h``, of h_0 first. ``a`` is the credit at h_1 … h_L. Others: ``x``, ``control_outputs``,
     ``groups``, ``method``, ``seed``, ``loss``.
     """
-    named = {
-        f"{kind}_{n}": own for kind, all_ in (("h", h), ("g", g)) for n, own in enumerate(all_)
-    }
-    named |= {f"a_{n}": own for n, own in enumerate(a, 1)}
+    layers = (("h", 0, h), ("g", 0, g), ("a", 1, a))
+    named = {f"{kind}_{n}": own for kind, at, held in layers for n, own in enumerate(held, at)}
     arrays = checked({"outputs": outputs, "y": y, "e": e, **named, **others})
     TraceSource(arrays).check()
     write_trace(Path(path), arrays)

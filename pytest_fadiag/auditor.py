@@ -469,9 +469,8 @@ class Auditor:
         ).cpu()
         config = {**checkpoint.config, "frozen": True, **({} if seed is None else {"seed": seed})}
         write_atomically(out, saved_control(control, config))
-        sizes = [(own.numel(), own.requires_grad) for own in control.parameters()]
-        total = sum(size for size, _ in sizes)
-        held = sum(size for size, trained in sizes if not trained)
+        total = sum(own.numel() for own in control.parameters())
+        held = sum(own.numel() for own in control.parameters() if not own.requires_grad)
         return (
             f"{out}: all weights re-initialised with seed {seed or 0}. "
             f"Do not train {held:,} of its {total:,} parameters, those of the blocks: "
@@ -497,15 +496,11 @@ def questioned(
     made: Control, measured: Measurement, own: Fingerprint, network: Fingerprint | None
 ) -> Control:
     """A control with what is read of it, and what its tensors tell against it for a network."""
-    depth, shallow = measured.depth, made.kind is ControlKind.SHALLOW
-    doubts = () if network is None else network.doubts(own, shallow=shallow)
-    return msgspec.structs.replace(
-        made,
-        inputs=measured.inputs,
-        probes=() if depth is None else depth.probes,
-        balanced=None if depth is None else depth.network,
-        doubts=(*made.doubts, *doubts),
-    )
+    depth, doubts = measured.depth, made.doubts
+    if network is not None:
+        doubts += network.doubts(own, shallow=made.kind is ControlKind.SHALLOW)
+    read = {} if depth is None else {"probes": depth.probes, "balanced": depth.network}
+    return msgspec.structs.replace(made, inputs=measured.inputs, doubts=doubts, **read)
 
 
 def _lacking(held: Record | None, metrics: Sequence[str]) -> list[str]:

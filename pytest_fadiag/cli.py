@@ -174,15 +174,14 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
             joined[-1] += f"={word}"
         else:
             joined.append(word)
-    words = joined
     config = get_config()
     config.pluginmanager.register(sys.modules[__name__])
     config.pluginmanager.load_setuptools_entrypoints("pytest11")
     try:
-        files = config._parser.parse_known_args(words).file_or_dir
+        files = config._parser.parse_known_args(joined).file_or_dir
     except pytest.UsageError:  # pytest says it
-        return list(words)
-    rest, named = list(words), []
+        return joined
+    rest, named = list(joined), []
     for file in files:
         if "::" not in file:
             rest.remove(file)
@@ -237,7 +236,7 @@ def verify(options: argparse.Namespace) -> int:
     from .verify import verify as check
 
     typed = {name: getattr(options, name) for name in (n.replace("-", "_") for n in VERIFIED)}
-    return check(options.certificate, options.root, **{**typed, "frozen": options.frozen or ()})
+    return check(options.certificate, options.root, **typed)
 
 
 def lint(options: argparse.Namespace) -> int:

@@ -26,15 +26,14 @@ class Registry:
 
     def __init__(self, manager: pluggy.PluginManager) -> None:
         self.hook: Any = manager.hook
-        self.added: list[str] = []
-        for diagnostic in (one for some in self.hook.pytest_fadiag_diagnostics() for one in some):
+        self.added = [one for some in self.hook.pytest_fadiag_diagnostics() for one in some]
+        for diagnostic in self.added:
             diagnostics.register(diagnostic)
-            self.added.append(diagnostic.name)
 
     def close(self) -> None:
         """Forget the diagnostics of other packages."""
-        for name in self.added:
-            diagnostics.unregister(name)
+        for diagnostic in self.added:
+            diagnostics.unregister(diagnostic.name)
 
     def metrics(self) -> dict[str, Callable[[Any], Metric]]:
         """What measures the diagnostics of other packages."""

@@ -36,7 +36,7 @@ def verify(
     roots: Sequence[Path] = (),
     *,
     unsafe_load: bool = False,
-    frozen: Sequence[str] = (),
+    frozen: Sequence[str] | None = None,
     **typed: str | None,
 ) -> int:
     """Print which rows of a certificate reproduce; 0 if all do, else 1.
@@ -70,9 +70,11 @@ def verify(
     ]
     folders = [root.resolve() for root in (*roots, Path.cwd())]
     machine = ("batch-size", "device", "threads")  # this one's, not the recorded one's
-    used = {name: text for name, text in recorded.items() if name not in machine}
-    if not re.fullmatch("[0-9]{1,8}", used.get("log-batch", "")):
-        used.pop("log-batch", None)
+    used = {
+        name: text
+        for name, text in recorded.items()
+        if name not in machine and (name != "log-batch" or re.fullmatch("[0-9]{1,8}", text))
+    }
     data = given.get("data") or _data(recorded.get("data"), reports, folders)
     setup = Setup.of({**used, **given}, data=data, unsafe=bool(unsafe_load))
     files, auditor = Files(audit.origin, folders), Auditor(setup)
@@ -135,7 +137,7 @@ class Files:
             (path for path in ends if self.digests[path] == row.digest), ends[0] if ends else None
         )
 
-    def controls(self, rows: Sequence[Row], typed: Sequence[str]) -> Controls | None:
+    def controls(self, rows: Sequence[Row], typed: Sequence[str] | None) -> Controls | None:
         """The controls that were typed, else the recorded ones, as far as their files are here."""
         values, audited = typed or self.options.get("frozen", ()), set(map(self.path_of, rows))
 
