@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from .auditor import CONTROL_METRICS, Auditor, finite_score, needed, questioned
+from .auditor import CONTROL_METRICS, Auditor, finite_score, needed, questioned, with_depth
 from .judge.control import Control
-from .judge.diagnostics import default_diagnostics, get
+from .judge.diagnostics import default_diagnostics
 from .judge.errors import AuditError
 from .judge.records import Inputs, Score, check_accuracy
 from .judge.thresholds import DiagnosticThresholds
@@ -27,6 +23,7 @@ from .measure.credit import CreditSource, function_name
 from .measure.run import NetworkSource, measure
 from .measure.task import Task
 from .measure.traces import TraceSource
+from .progress import PATIENCE, patient
 from .show.report import DiagnosticReport
 
 if TYPE_CHECKING:
@@ -36,8 +33,6 @@ if TYPE_CHECKING:
     from .measure.types import Progress
 
 Thresholds = DiagnosticThresholds | Mapping[str, float | str] | None
-PATIENCE = 5.0
-"""Seconds after which a line says how far a measurement is."""
 
 
 def diagnose(
@@ -59,7 +54,6 @@ def diagnose(
     batch_size: int = 512,
     threads: int | None = None,
     progress: Progress | bool | None = None,
-    data_digest: str | None = None,
 ) -> DiagnosticReport:
     """Measure a network and judge it; the network itself is not touched, a copy is measured.
 
@@ -88,10 +82,8 @@ def diagnose(
     if headline_acc is not None:
         check_accuracy(headline_acc, "headline_acc", "regression")  # the report knows the task
     asked = default_diagnostics(control=given is not None, credit=credit is not None)
-    once = isinstance(eval_batches, Iterator)  # it may yield one buffer again and again
-    batches = list(map(copy.deepcopy, eval_batches)) if once else eval_batches
 
-    def seen_by(network: nn.Module, own: CreditSource | None = None) -> NetworkSource:
+    def seen_by(network: nn.Module, batches: Any, own: CreditSource | None = None) -> NetworkSource:
         return NetworkSource(
             network,
             batches,
@@ -100,41 +92,32 @@ def diagnose(
             stream=stream,
             credit=own,
             batch_size=batch_size,
-            data_digest=data_digest,
         )
 
     named = CreditSource(credit, function_name(credit)) if callable(credit) else CreditSource()
-    source, told = seen_by(model, named), _line(progress)
+    source, told = seen_by(model, eval_batches, named), _line(progress)
     with using_threads(threads):
         numbers = measure(source, needed(asked), progress=told)
         if network is not None:
-            measured = measure(seen_by(network), CONTROL_METRICS, progress=told)
+            measured = measure(seen_by(network, source.data), CONTROL_METRICS, progress=told)
             made = Control(finite_score(measured, "control"), "given as a network")
             prints = fingerprint(network), fingerprint(model, source.blocks)
             given = questioned(made, measured, *prints)
 
-        def judged() -> DiagnosticReport:
-            return DiagnosticReport.of(
-                numbers,
-                method_name=method_name,
-                headline_acc=headline_acc,
-                control=given,
-                thresholds=_thresholds(thresholds),
-                notes="\n".join(filter(None, [notes, _differs(headline_acc, numbers.score)])),
-                seed=seed,
-                diagnostics=tuple(one.name for one in asked),
-            )
-
-        numbers = replace(numbers, inputs=Inputs())
-        report = judged()
+        report = DiagnosticReport.of(
+            numbers,
+            method_name=method_name,
+            headline_acc=headline_acc,
+            control=given,
+            thresholds=_thresholds(thresholds),
+            notes="\n".join(filter(None, [notes, _differs(headline_acc, numbers.score)])),
+            seed=seed,
+            inputs=Inputs(),
+            diagnostics=tuple(one.name for one in asked),
+        )
         if report.credit is not None and report.credit.problem:
             raise AuditError(report.credit.problem)
-        depth = get("e")
-        if report.questions_control and depth is not None and depth not in asked:
-            asked = (*asked, depth)
-            numbers = replace(numbers, depth=measure(source, depth.needs).depth)
-            report = judged()
-    return report
+        return with_depth(report, lambda: measure(source, ["depth"]))
 
 
 def audit(
@@ -194,10 +177,8 @@ def save_trace(
     ``h``, of h_0 first. ``a`` is the credit at h_1 … h_L. Others: ``x``, ``control_outputs``,
     ``groups``, ``method``, ``seed``, ``loss``.
     """
-    named = {
-        f"{kind}_{n}": own for kind, all_ in (("h", h), ("g", g)) for n, own in enumerate(all_)
-    }
-    named |= {f"a_{n}": own for n, own in enumerate(a, 1)}
+    layers = (("h", 0, h), ("g", 0, g), ("a", 1, a))
+    named = {f"{kind}_{n}": own for kind, at, held in layers for n, own in enumerate(held, at)}
     arrays = checked({"outputs": outputs, "y": y, "e": e, **named, **others})
     TraceSource(arrays).check()
     write_trace(Path(path), arrays)
@@ -205,27 +186,32 @@ def save_trace(
 
 def residual_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
     """The median ‖h_l‖ of every state, h_0 first."""
-    return [*map(float, _measured(model, eval_batches, "states", options).residual_norms)]
+    return [*map(float, _measured(model, eval_batches, "states", **options).residual_norms)]
 
 
 def bp_grad_norms(model: nn.Module, eval_batches: Iterable[Any], **options: Any) -> list[float]:
     """The median ‖g_l‖ of every state, as for a mean loss over batches of 128."""
-    return [*map(float, _measured(model, eval_batches, "gradients", options).bp_grad_norms)]
+    return [*map(float, _measured(model, eval_batches, "gradients", **options).bp_grad_norms)]
 
 
 def cross_batch_direction_stability(
     model: nn.Module, eval_batches: Iterable[Any], **options: Any
 ) -> float:
     """The mean pairwise cosine of the batch-mean gradients at layer L//2, batches of 128."""
-    return float(_measured(model, eval_batches, "directions", options).cross_batch_stability)
+    return float(_measured(model, eval_batches, "directions", **options).cross_batch_stability)
 
 
 def _measured(
-    model: nn.Module, eval_batches: Iterable[Any], metric: str, options: dict[str, Any]
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    metric: str,
+    *,
+    loss: Any = None,
+    task: str | None = None,
+    **options: Any,
 ) -> Any:
-    loss, kind = options.pop("loss", None), options.pop("task", None)
-    task = Task(kind=kind, loss=loss, assumed=loss is None)
-    numbers = measure(NetworkSource(model, eval_batches, task=task, **options), [metric])
+    asked = Task(kind=task, loss=loss, assumed=loss is None)
+    numbers = measure(NetworkSource(model, eval_batches, task=asked, **options), [metric])
     if numbers.reference is not None and numbers.reference.problem:
         raise AuditError(f"the reference is not proven: {numbers.reference.problem}")
     return numbers
@@ -233,16 +219,10 @@ def _measured(
 
 def _line(progress: Progress | bool | None) -> Progress | None:
     """What tells how far a measurement is: the caller's own, or lines on stderr, ever fewer."""
-    start, due = time.monotonic(), 0.0 if progress else PATIENCE
-
-    def line(done: int, total: int) -> None:
-        nonlocal due
-        taken = time.monotonic() - start
-        if taken >= due:
-            due = max(2 * taken, 0.5)
-            print(f"fadiag: {done:,} of {total:,} samples, {taken:.0f} s", file=sys.stderr)
-
-    return line if progress is None or progress is True else progress or None
+    if progress is not None and progress is not True:
+        return progress or None
+    due = 0.0 if progress else PATIENCE
+    return patient(lambda text: print(f"fadiag: {text}", file=sys.stderr), due)
 
 
 def _thresholds(given: Thresholds) -> DiagnosticThresholds:

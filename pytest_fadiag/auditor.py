@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from . import __version__
 from .cache import Cache, key_of
 from .files import write_atomically
 from .hooks import Registry, installed
 from .judge.control import Control, ControlKind, Fingerprint
-from .judge.diagnostics import get, select
+from .judge.diagnostics import select
 from .judge.diagnostics.base import Diagnostic
 from .judge.errors import AuditError
 from .judge.records import Inputs, Measurement, Score, Twin, plain
@@ -27,9 +25,10 @@ from .judge.remarks import activation_assumed, tensors_aside
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import ControlFile, Controls
+from .load.logs import check_judged, parse_columns, read_log
 from .load.names import code_digest, file_digest, identify, plain_config
 from .load.setup import Setup, loss_of
-from .load.sources import KINDS, data_digest
+from .load.sources import data_digest
 from .load.specs import import_object, is_factory
 from .load.traces import is_trace
 
@@ -44,13 +43,12 @@ if TYPE_CHECKING:
 
 CONTROL_METRICS = ("accuracy", "control-readout")
 """What is measured of a control."""
+DEPTH = "depth-utility"
+R = TypeVar("R", bound=Report)
 
 
 class Overrides(NamedTuple):
-    """What fixtures give instead of what the setup would load; its numbers are never stored.
-
-    The same objects give the same numbers.
-    """
+    """What fixtures give instead of what the setup would load; its numbers are never stored."""
 
     network: nn.Module | None = None
     batches: Iterable[Any] | None = None
@@ -62,28 +60,17 @@ class Overrides(NamedTuple):
         return any(value is not None for value in self)
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint says of itself, and what loading it brought to light."""
-
-    method: str
-    seed: int | None
-    claimed_acc: float | None = None
-    notes: str
-    caveats: tuple[str, ...] = ()
-    config: dict[str, Any] = {}
-    untrained: bool = False
-    fingerprint: Fingerprint
-    control: Score | None = None
-    """What a trace's own control scores on the same samples."""
-
-
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What no threshold and no control changes about a checkpoint: what the cache keeps."""
 
-    facts: Facts
+    report: Report
+    """What it says about itself and what was measured; no diagnostic is asked for yet."""
     metrics: tuple[str, ...]
     """The metrics that were computed."""
-    measurement: Measurement
+    fingerprint: Fingerprint
+    untrained: bool = False
+    control: Score | None = None
+    """What a trace's own control scores on the same samples."""
 
 
 def needed(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
@@ -110,14 +97,14 @@ class Auditor:
         *,
         cache: Cache | None = None,
         registry: Registry | None = None,
-        progress: Callable[[str], Progress | None] | None = None,
+        progress: Callable[[str], Progress | None] = lambda name: None,
     ) -> None:
-        self.setup, self.cache, self.registry = setup, cache or Cache(), registry or installed()
-        self.progress = progress or (lambda name: None)
+        self.setup, self.registry, self.progress = setup, registry or installed(), progress
+        # What depends on an object of the caller has no key.
+        self.cache = Cache() if cache is None or setup.identity is None else cache
         self.kept: set[Path] = set()
         """The files whose numbers came from the cache."""
         self._records: dict[tuple[Path, str], Record | AuditError] = {}
-        self._overridden: tuple[object, Overrides, Record] | None = None
 
     def report(
         self,
@@ -130,96 +117,67 @@ class Auditor:
         seed: int | None = None,
         protocol: str | None = None,
         literal: bool = False,
+        log: bool = False,
         twins: Sequence[Path] | None = (),
     ) -> Report:
-        """The report of a checkpoint; (e) is added where the supplied control is questioned.
+        """The report of a checkpoint or log; (e) is added where the control is questioned.
 
         Not where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
         to compare with; ``None`` compares with none.
         """
-        record = self.record(path, needed(diagnostics), overrides)
-        facts = record.facts
-        seed = facts.seed if facts.seed is not None else seed
-        twin: Twin | None = None
-        # A network of a fixture has no twin on disk.
-        compares = protocol is None and twins is not None and not overrides
-        if compares and twins and {"d", "e"} & {one.key for one in diagnostics}:
-            twin = self._twin(twins, facts, diagnostics, control, thresholds, literal)
-        chosen, problem = None, ""
+        metrics, keys = needed(diagnostics), {one.key for one in diagnostics}
+        record = self._log(path) if log else self.record(path, metrics, overrides)
+        known, chosen, problem = record.report, None, ""
+        seed = seed if known.seed is None else known.seed
         try:
-            if facts.control is not None:
-                chosen = Control(facts.control, "control_outputs of the trace")
-            elif {one.key for one in diagnostics} - {*"abcefg"}:  # (d), or another package's
-                print_ = None if record.measurement.trace else facts.fingerprint
-                chosen = self.control(control, facts.method, seed, print_, overrides)
+            if record.control is not None:
+                chosen = Control(record.control, "control_outputs of the trace")
+            elif keys - {*"abcefg"}:  # (d), or another package's
+                tensors = None if known.trace or log else record.fingerprint
+                chosen = self.control(control, known.method_name, seed, tensors, overrides)
         except AuditError as error:
             problem = str(error)
-
-        def judged(record: Record, asked: Sequence[Diagnostic]) -> Report:
-            # What an earlier audit asked for, or what is read of a control, is not shown.
-            names, metrics = ("depth", "credit", "floor", "precision"), needed(asked)
-            unasked = {name: None for name in names if name not in metrics}
-            numbers = msgspec.structs.replace(record.measurement, **unasked)
-            return Report.of(
-                numbers,
-                method_name=facts.method,
-                seed=seed,
-                claimed_acc=facts.claimed_acc,
-                notes=facts.notes,
-                caveats=facts.caveats,
-                config=facts.config,
-                checkpoint=path.name,
-                control=chosen,
-                control_problem=problem,
-                thresholds=thresholds or DiagnosticThresholds(),
-                diagnostics=tuple(one.name for one in asked),
-                protocol=protocol,
-                twin=twin,
-            )
-
-        report = judged(record, diagnostics)
-        depth = None if report.stream_problem or literal else get("e")
-        if depth is not None and depth not in diagnostics and report.questions_control:
-            diagnostics = [*diagnostics, depth]
-            record = self.record(path, needed(diagnostics), overrides)
-            report = judged(record, diagnostics)
-        if compares and not twins and facts.method == "bp" and {"d", "e"} & {*report.fired}:
-            twin = self._twin([path], facts, diagnostics, control, thresholds, literal)  # its own
-            report = judged(record, diagnostics)
-        return report
-
-    def _twin(
-        self,
-        paths: Sequence[Path],
-        facts: Facts,
-        diagnostics: Sequence[Diagnostic],
-        control: Controls | Control | float | None,
-        thresholds: DiagnosticThresholds | None,
-        literal: bool,
-    ) -> Twin | None:
-        """The BP networks of the same shapes, each asked for all that tells whether it is healthy.
-
-        (e) is asked of them where it is asked here, or where there is no control.
-        """
-        depth = "" if control is not None and "e" not in {one.key for one in diagnostics} else "e"
-        asked, reports = select(f"abcd{depth}g"), []
-        for path in paths:
-            try:
-                held = self.record(path, needed(asked)).facts.fingerprint
-                if held.shapes == facts.fingerprint.shapes:
-                    reports.append(
-                        self.report(
-                            path,
-                            diagnostics=asked,
-                            control=control,
-                            thresholds=thresholds,
-                            literal=literal,
-                            twins=None,
+        # What an earlier audit asked for, or what is read of a control, is not shown.
+        unasked = {"depth", "credit", "floor", "precision"}.difference(metrics)
+        report = known.replace(
+            **dict.fromkeys(unasked),
+            seed=seed,
+            checkpoint=path.name,
+            control=chosen,
+            control_problem=problem,
+            thresholds=thresholds or DiagnosticThresholds(),
+            diagnostics=tuple(one.name for one in diagnostics),
+            protocol=protocol,
+        )
+        if log:
+            check_judged(report, path)
+            return report
+        if not literal:
+            report = with_depth(report, lambda: self.record(path, ["depth"], overrides).report)
+        if protocol is not None or twins is None or overrides:
+            return report  # a network of a fixture has no twin on disk
+        if known.method_name == "bp" and not twins and {"d", "e"} & {*report.fired}:
+            twins, keys = [path], {one.key for one in report.asked}  # its own
+        if twins and {"d", "e"} & keys:
+            # (e) is asked of them where it is asked here, or where there is no control.
+            asked = select("abcdg" if control is not None and "e" not in keys else "abcdeg")
+            theirs = []
+            for other in twins:
+                with suppress(AuditError):  # its own tests say what is wrong with it
+                    held = self.record(other, needed(asked)).fingerprint
+                    if held.shapes == record.fingerprint.shapes:
+                        theirs.append(
+                            self.report(
+                                other,
+                                diagnostics=asked,
+                                control=control,
+                                thresholds=thresholds,
+                                literal=literal,
+                                twins=None,
+                            )
                         )
-                    )
-            except AuditError:  # its own tests say what is wrong with it
-                continue
-        return Twin.of(reports) if reports else None
+            report = report.replace(twin=Twin.of(theirs) if theirs else None)
+        return report
 
     def control(
         self,
@@ -230,16 +188,11 @@ class Auditor:
         overrides: Overrides | None = None,
     ) -> Control | None:
         """The control that fits a method and seed; a file is evaluated and questioned."""
-        if isinstance(control, Controls):
-            chosen = control.choose_for(method, seed)
-        else:
-            chosen = (
-                control
-                if control is None or isinstance(control, Control)
-                else Control(Score(control))
-            )
-        if not isinstance(chosen, ControlFile):
+        chosen = control.choose_for(method, seed) if isinstance(control, Controls) else control
+        if chosen is None or isinstance(chosen, Control):
             return chosen
+        if not isinstance(chosen, ControlFile):
+            return Control(Score(chosen))
         file = chosen.path
         assert file is not None  # else its accuracy is known, and it is a Control
         if overrides and overrides.network is not None:  # a copy, with the control's tensors
@@ -248,56 +201,53 @@ class Auditor:
             filled = copy.deepcopy(overrides.network)
             load_into(filled, self.checkpoint(file))
             overrides = overrides._replace(network=filled)
-        with _named(f"control {file.name}"):
+        what = f"control {file.name}"
+        with _named(what):
             record = self.record(file, CONTROL_METRICS, overrides)
-        facts, score = record.facts, finite_score(record.measurement, f"control {file.name}")
-        made = chosen.measured(score, facts.config, untrained=facts.untrained)
-        return questioned(made, record.measurement, facts.fingerprint, network)
+        score, config = finite_score(record.report, what), record.report.config
+        made = chosen.measured(score, config, untrained=record.untrained)
+        return questioned(made, record.report, record.fingerprint, network)
 
     def record(
         self, path: Path, metrics: Sequence[str], overrides: Overrides | None = None
     ) -> Record:
         """The numbers of a file, from memory or the cache; what is missing is measured."""
-        if overrides:
-            last, asked = self._overridden, (path, *metrics)
-            same = last is not None and all(map(operator.is_, last[1], overrides))
-            if last is None or not same or last[0] != asked:
-                made = self._measure(path, file_digest(path), metrics, overrides)
-                self._overridden = last = asked, overrides, made
-            return last[2]
         digest = file_digest(path)
+        if overrides:
+            return self._measure(path, digest, metrics, overrides)
         known = self._records.get((path, digest))
         if isinstance(known, AuditError):
             raise AuditError(str(known)) from known
         if known is not None and not _lacking(known, metrics):
             return known
-        key = self._key(digest)
-        with self.cache.locked(key) if key else nullcontext():
-            held = (self._kept(key) if key else None) or known  # another worker may know more
+        key = "" if self.cache.folder is None else self._key(path, digest)
+        with self.cache.locked(key):
+            held = self._kept(key) or known  # another worker may know more
             lacking = _lacking(held, metrics)
             if lacking:
                 try:
-                    held = _joined(held, self._measure(path, digest, lacking, None))
+                    held = _joined(held, self._measure(path, digest, lacking, Overrides()))
                 except AuditError as error:
                     if held is None:
                         self._records[path, digest] = error
                     raise
-                if key:
-                    self.cache.put(key, plain(held))
+                self.cache.put(key, plain(held))
             elif known is None:
                 self.kept.add(path)
         assert held is not None
         self._records[path, digest] = held
         return held
 
-    def _key(self, digest: str) -> str:
-        """What a kept result depends on; empty where an object was given."""
-        identity = self.setup.identity
-        if identity is None or self.cache.folder is None:
-            return ""
-        return key_of(
-            {"file": digest, "data": self._data_digest, "code": self._code_digest, **identity}
-        )
+    def _log(self, path: Path) -> Record:
+        columns = self.setup.log_columns and parse_columns(self.setup.log_columns)
+        held = read_log(path, batch=self.setup.log_batch, columns=columns or None)
+        return Record(report=held.base, metrics=(), fingerprint=Fingerprint())
+
+    def _key(self, path: Path, digest: str) -> str:
+        """What a kept result depends on; the name tells method and seed."""
+        versions = {"torch": version("torch"), "code": self._code_digest}
+        file = {"file": digest, "name": path.parts[-2:], "data": self._data_digest}
+        return key_of({**file, **versions, **(self.setup.identity or {})})
 
     @cached_property
     def _data_digest(self) -> str | None:
@@ -307,137 +257,126 @@ class Auditor:
             known = data_digest(self.setup.data, self.setup.base)
         except AuditError:  # unless another package knows it, loading it says what is wrong
             known = None
-        return known if known is not None else self.data.digest
+        return known or self.data.digest
 
     @cached_property
     def _code_digest(self) -> str:
-        """Versions, this package, and the user's code below the root or named by options."""
-        named = {**self.setup.factories, "data": self.setup.data}
-        builtin = {"model": ("torchvision",), "data": KINDS}
-        pairs = [(name, str(spec)) for name, spec in named.items() if is_factory(str(spec))]
-        found = [(name, spec.partition(":")[0]) for name, spec in pairs]
-        modules = [module for name, module in found if module not in builtin.get(name, ())]
-        own = code_digest(Path(__file__).parent, ())
-        user = code_digest(self.setup.base, modules)
-        return " ".join([__version__, version("torch"), own, user])
+        """This package, and the user's code below the root or named by options."""
+        named = map(str, (*self.setup.factories.values(), self.setup.data))
+        return code_digest(self.setup.base, [__name__, *filter(is_factory, named)])
 
     def _kept(self, key: str) -> Record | None:
-        held = self.cache.get(key)
         try:
-            return None if held is None else msgspec.convert(held, Record, strict=False)
+            return msgspec.convert(self.cache.get(key), Record, strict=False)
         except msgspec.ValidationError:
             return None
 
-    def _measure(
-        self, path: Path, digest: str, metrics: Sequence[str], overrides: Overrides | None
-    ) -> Record:
+    def _measure(self, path: Path, digest: str, metrics: Sequence[str], given: Overrides) -> Record:
         """Load a file and measure its network, in one pass."""
-        from .load.data import as_data_set
+        from .measure.copies import threads
+
+        with _named(str(path)), threads(self.setup.threads):
+            if is_trace(path):
+                made = self._measure_trace(path, metrics)
+            else:
+                made = self._measure_network(path, metrics, given)
+            if file_digest(path) != digest:
+                raise AuditError(
+                    "the file changed while it was measured; run again when it is whole"
+                )
+        environment = {
+            **made.report.environment,
+            "checkpoint_sha256": digest,
+            "weights_digest": made.fingerprint.digest,
+        }
+        return msgspec.structs.replace(made, report=made.report.replace(environment=environment))
+
+    def _measure_network(self, path: Path, metrics: Sequence[str], given: Overrides) -> Record:
+        """What a checkpoint says, and the numbers of its network on the test data."""
         from .load.fingerprint import fingerprint
         from .load.network import assumed_activation, left_aside, other_shape
-        from .measure.copies import threads
         from .measure.inputs import NetworkError
         from .measure.run import NetworkSource, measure
         from .measure.task import Task
 
-        if is_trace(path):
-            return self._measure_trace(path, digest, metrics)
-        given, before, caveats = overrides or Overrides(), path.stat().st_mtime_ns, list[str]()
-        with _named(str(path)):
-            checkpoint = self.checkpoint(path)
-            network = self.network(checkpoint) if given.network is None else given.network
-            network = network.to(self.device if given.device is None else given.device)
-            data = (
-                None if given.data is None else as_data_set(given.data, "the fixture fa_test_data")
-            )
-            batches: Any = (
-                self.batches(checkpoint, network, data) if given.batches is None else given.batches
-            )
-            own_data = given.batches is not None or given.data is not None
-            n_train = checkpoint.config.get("n_train")
-            loss, said = loss_of(self.setup.loss, checkpoint.config.get("loss"))
-            caveats += [said] if said else []
-            loss = self.function("loss") if is_factory(str(loss)) else loss
-            source = NetworkSource(
-                network,
-                batches,
-                task=Task(kind=self.setup.task, loss=loss, assumed=loss is None),
-                forward=self.function("forward"),
-                stream=self.setup.stream,
-                credit=self._credit(checkpoint, given) if "credit" in metrics else None,
-                batch_size=self.setup.batch_size,
-                data_digest=None if own_data else self._data_digest,
-                n_train=n_train if isinstance(n_train, int) and n_train > 0 else None,
-            )
-            told, extra = self.progress(path.name), self.registry.metrics()
-            try:
-                with threads(self.setup.threads):
-                    numbers = measure(source, metrics, progress=told, extra=extra)
-            except NetworkError as error:
-                raise AuditError(f"{other_shape(network, source.data)}{error}") from error
-        if path.stat().st_mtime_ns != before:
-            raise AuditError(
-                f"{path}: the file changed while it was measured; run again when it is whole"
-            )
-        tensors = fingerprint(network, source.blocks)
-        name = getattr(batches, "name", "")
+        checkpoint = self.checkpoint(path)
+        network = self.network(checkpoint) if given.network is None else given.network
+        network = network.to(self.device if given.device is None else given.device)
+        batches = given.batches
+        if batches is None:
+            batches = self.batches(checkpoint, network, given.data)
+        own_data = given.batches is not None or given.data is not None
+        digest = None if own_data else self._data_digest
+        n_train = checkpoint.config.get("n_train")
+        loss, said = loss_of(self.setup.loss, checkpoint.config.get("loss"))
+        function = is_factory(str(loss))
+        loss = self.function("loss") if function else loss
+        source = NetworkSource(
+            network,
+            batches,
+            task=Task(kind=self.setup.task, loss=loss, assumed=loss is None),
+            forward=self.function("forward"),
+            stream=self.setup.stream,
+            credit=self._credit(checkpoint, given) if "credit" in metrics else None,
+            batch_size=self.setup.batch_size,
+            data_digest=digest,
+            n_train=n_train if isinstance(n_train, int) and n_train > 0 else None,
+        )
+        told, extra = self.progress(path.name), self.registry.metrics()
+        try:
+            numbers = measure(source, metrics, progress=told, extra=extra)
+        except NetworkError as error:
+            raise AuditError(f"{other_shape(network, source.data)}{error}") from error
+        caveats = [said] if said else []
         if given.network is None:
             if aside := left_aside(network, checkpoint):
                 caveats.append(tensors_aside(aside))
             if activation := assumed_activation(checkpoint, self.setup.model):
                 caveats.append(activation_assumed(activation))
-        environment = {
-            **numbers.environment,
-            "feedback_saved": checkpoint.feedback is not None,
-            "checkpoint_sha256": digest,
-            "weights_digest": tensors.digest,
-            **({} if own_data or self._data_digest is None else {"data_sha256": self._data_digest}),
-        }
-        facts = Facts(
-            method=checkpoint.method,
+        name, note = getattr(batches, "name", ""), getattr(batches, "note", "")
+        report = Report.of(
+            numbers,
+            method_name=checkpoint.method,
             seed=checkpoint.seed,
             claimed_acc=checkpoint.test_acc,
-            notes="; ".join(
-                filter(
-                    None,
-                    [f"{path.name} on {name}" if name else path.name, getattr(batches, "note", "")],
-                )
-            ),
+            notes="; ".join(filter(None, [f"{path.name} on {name}" if name else path.name, note])),
             caveats=tuple(caveats),
             config=plain_config(checkpoint.config),
-            untrained=checkpoint.content.get("untrained") is True,
-            fingerprint=tensors,
+            loss=self.setup.loss if function else numbers.loss,
+            inputs=getattr(batches, "inputs", None) or Inputs(data=name),
+            environment={
+                **numbers.environment,
+                "feedback_saved": checkpoint.feedback is not None,
+                **({} if digest is None else {"data_sha256": digest}),
+            },
+            diagnostics=(),
         )
-        inputs = getattr(batches, "inputs", None) or Inputs(data=name)
-        named = {"loss": self.setup.loss} if is_factory(str(self.setup.loss)) else {}
-        changes = {"environment": environment, "inputs": inputs, **named}
-        numbers = msgspec.structs.replace(numbers, **changes)
-        return Record(facts=facts, metrics=tuple(metrics), measurement=numbers)
+        return Record(
+            report=report,
+            metrics=tuple(metrics),
+            fingerprint=fingerprint(network, source.blocks),
+            untrained=checkpoint.content.get("untrained") is True,
+        )
 
-    def _measure_trace(self, path: Path, digest: str, metrics: Sequence[str]) -> Record:
+    def _measure_trace(self, path: Path, metrics: Sequence[str]) -> Record:
         """Read a trace, check it, and measure what it holds."""
         from .load.traces import read_trace
-        from .measure.copies import threads
         from .measure.traces import measure_trace
 
+        arrays = read_trace(path)
         told, extra = self.progress(path.name), self.registry.metrics()
-        with _named(str(path)), threads(self.setup.threads):
-            arrays = read_trace(path)
-            numbers, control = measure_trace(arrays, metrics, told, extra)
+        numbers, control = measure_trace(arrays, metrics, told, extra)
         shapes = {name: own.shape[1:] for name, own in arrays.items() if name.startswith("h_")}
-        held = hashlib.sha256(arrays["outputs"].tobytes()).hexdigest()
-        print_ = Fingerprint(shapes, {"outputs": held})
+        outputs = hashlib.sha256(arrays["outputs"].tobytes()).hexdigest()
         method, seed = identify(path, arrays)
-        facts = Facts(
-            method=method, seed=seed, notes=path.name, fingerprint=print_, control=control
+        return Record(
+            report=Report.of(
+                numbers, method_name=method, seed=seed, notes=path.name, diagnostics=()
+            ),
+            metrics=tuple(metrics),
+            fingerprint=Fingerprint(shapes, {"outputs": outputs}),
+            control=control,
         )
-        environment = {
-            **numbers.environment,
-            "checkpoint_sha256": digest,
-            "weights_digest": print_.digest,
-        }
-        numbers = msgspec.structs.replace(numbers, environment=environment)
-        return Record(facts=facts, metrics=tuple(metrics), measurement=numbers)
 
     @cached_property
     def data(self) -> DataSet:
@@ -451,8 +390,9 @@ class Auditor:
             )
         if isinstance(spec, DataSet):
             return spec
-        made = self.registry.load_data(spec, self.setup.base)
-        return load_data(spec, base=self.setup.base) if made is None else as_data_set(made, spec)
+        base = self.setup.base
+        made = self.registry.hook.pytest_fadiag_load_data(spec=spec, base=base)
+        return load_data(spec, base=base) if made is None else as_data_set(made, spec)
 
     @cached_property
     def device(self) -> str:
@@ -471,7 +411,7 @@ class Auditor:
         from .load.checkpoint import checkpoint_of, load_checkpoint
 
         unsafe = self.setup.unsafe
-        content = self.registry.load_checkpoint(path, unsafe=unsafe)
+        content = self.registry.hook.pytest_fadiag_load_checkpoint(path=path, unsafe=unsafe)
         if content is None:
             return load_checkpoint(path, unsafe=unsafe)
         return checkpoint_of(content, path)
@@ -483,39 +423,31 @@ class Auditor:
         return build_network(checkpoint, self.setup.model)
 
     def batches(
-        self, checkpoint: Checkpoint, network: nn.Module, data: DataSet | None = None
+        self, checkpoint: Checkpoint, network: nn.Module, data: Any = None
     ) -> Iterable[Any]:
-        """The test split as a network takes it."""
-        from .load.data import EvalBatches
+        """The test split, or what the fixture fa_test_data gives, as a network takes it."""
+        from .load.data import EvalBatches, as_data_set
         from .load.network import wants_flat
 
-        data = (self.data if data is None else data).for_checkpoint(
-            checkpoint.config, self.setup.normalize
-        )
-        flatten = not isinstance(data.x, Mapping) and wants_flat(network, data.x[0])
-        return EvalBatches(data, self.setup.batch_size, flatten=flatten)
+        split = self.data if data is None else as_data_set(data, "the fixture fa_test_data")
+        split = split.for_checkpoint(checkpoint.config, self.setup.normalize)
+        flatten = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
+        return EvalBatches(split, self.setup.batch_size, flatten=flatten)
 
     def _credit(self, checkpoint: Checkpoint, given: Overrides) -> Any:
         from .measure.credit import CreditSource, function_name
 
-        content = checkpoint.content or {
-            "state_dict": checkpoint.state_dict,
-            "config": checkpoint.config,
-        }
+        content, spec = checkpoint.content, self.setup.credit
         if given.credit is not None:
             return CreditSource(given.credit, "the fixture fa_credit", content)
         try:
             function = self.function("credit")
         except AuditError as error:  # it concerns (f) alone
             return CreditSource(checkpoint=content, problem=str(error))
+        name = spec if isinstance(spec, str) else function and function_name(function)
         factory = isinstance(self.setup.model, str) and given.network is None
         rebuild = (lambda: self.network(checkpoint)) if factory else None
-        named = (
-            self.setup.credit
-            if isinstance(self.setup.credit, str)
-            else function and function_name(function)
-        )
-        return CreditSource(function, named or "", content, rebuild=rebuild)
+        return CreditSource(function, name or "", content, rebuild=rebuild)
 
     def write_control(self, path: Path, out: Path, seed: int | None = None) -> str:
         """Write the network to train as the control of a checkpoint; replaces no file."""
@@ -537,15 +469,20 @@ class Auditor:
         ).cpu()
         config = {**checkpoint.config, "frozen": True, **({} if seed is None else {"seed": seed})}
         write_atomically(out, saved_control(control, config))
-        total = sum(parameter.numel() for parameter in control.parameters())
-        held = sum(
-            parameter.numel() for parameter in control.parameters() if not parameter.requires_grad
-        )
+        total = sum(own.numel() for own in control.parameters())
+        held = sum(own.numel() for own in control.parameters() if not own.requires_grad)
         return (
             f"{out}: all weights re-initialised with seed {seed or 0}. "
             f"Do not train {held:,} of its {total:,} parameters, those of the blocks: "
             "frozen_parameters names them"
         )
+
+
+def with_depth(report: R, measured: Callable[[], Measurement]) -> R:
+    """The report with (e), where no pass may rest on the supplied control alone."""
+    if not report.questions_control or report.stream_problem or DEPTH in report.diagnostics:
+        return report
+    return report.replace(depth=measured().depth, diagnostics=(*report.diagnostics, DEPTH))
 
 
 def finite_score(measured: Measurement, what: str) -> Score:
@@ -559,15 +496,11 @@ def questioned(
     made: Control, measured: Measurement, own: Fingerprint, network: Fingerprint | None
 ) -> Control:
     """A control with what is read of it, and what its tensors tell against it for a network."""
-    depth, shallow = measured.depth, made.kind is ControlKind.SHALLOW
-    doubts = () if network is None else network.doubts(own, shallow=shallow)
-    return msgspec.structs.replace(
-        made,
-        inputs=measured.inputs,
-        probes=() if depth is None else depth.probes,
-        balanced=None if depth is None else depth.network,
-        doubts=(*made.doubts, *doubts),
-    )
+    depth, doubts = measured.depth, made.doubts
+    if network is not None:
+        doubts += network.doubts(own, shallow=made.kind is ControlKind.SHALLOW)
+    read = {} if depth is None else {"probes": depth.probes, "balanced": depth.network}
+    return msgspec.structs.replace(made, inputs=measured.inputs, doubts=doubts, **read)
 
 
 def _lacking(held: Record | None, metrics: Sequence[str]) -> list[str]:
@@ -580,16 +513,15 @@ def _joined(held: Record | None, new: Record) -> Record:
     """One record of both: what was not measured before is taken from the new one."""
     if held is None:
         return new
-    unset = Measurement()
-    fields = {
-        name: getattr(new.measurement, name)
-        for name in Measurement.__struct_fields__
-        if getattr(new.measurement, name) != getattr(unset, name)
-    }
-    numbers = msgspec.structs.replace(held.measurement, **fields)
-    print_ = new.facts.fingerprint if new.facts.fingerprint.blocks else held.facts.fingerprint
-    facts = msgspec.structs.replace(held.facts, fingerprint=print_)
-    return Record(facts=facts, metrics=(*held.metrics, *new.metrics), measurement=numbers)
+    unset = msgspec.structs.asdict(Measurement())
+    fields = {name: getattr(new.report, name) for name in unset}
+    fields = {name: value for name, value in fields.items() if value != unset[name]}
+    return msgspec.structs.replace(
+        held,
+        report=held.report.replace(**fields),
+        metrics=(*held.metrics, *new.metrics),
+        fingerprint=(new if new.fingerprint.blocks else held).fingerprint,
+    )
 
 
 @contextmanager

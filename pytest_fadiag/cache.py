@@ -7,7 +7,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,26 +48,17 @@ class Cache:
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
         """Let one process at a time measure what a key stands for."""
-        lock = None
-        if self.folder is not None:
-            from filelock import FileLock
+        with ExitStack() as held:
+            if self.folder is not None:
+                from filelock import FileLock
 
-            logging.getLogger("filelock").setLevel(logging.WARNING)
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                lock = FileLock(self.folder / f"{key}.lock")
-                lock.acquire()
-            except (
-                OSError,
-                NotImplementedError,
-            ) as error:  # the latter on file systems without locks
-                self._give_up(error)
-                lock = None
-        try:
+                logging.getLogger("filelock").setLevel(logging.WARNING)
+                try:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    held.enter_context(FileLock(self.folder / f"{key}.lock"))
+                except (OSError, NotImplementedError) as error:  # file systems without locks
+                    self._give_up(error)
             yield
-        finally:
-            if lock is not None:
-                lock.release()
 
     def _give_up(self, error: Exception) -> None:
         self.folder = None

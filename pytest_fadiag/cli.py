@@ -21,19 +21,8 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 4
 VERIFIED = (
-    "model",
-    "stream",
-    "data",
-    "normalize",
-    "frozen",
-    "credit",
-    "loss",
-    "task",
-    "forward",
-    "device",
-    "threads",
-    "batch-size",
-    "unsafe-load",
+    *("model", "stream", "data", "normalize", "frozen", "credit", "loss", "task", "forward"),
+    *("device", "threads", "batch-size", "unsafe-load"),
 )
 """The options of ``fadiag verify``: those that measure."""
 CONTROL = ("model", "stream", "data", "forward", "unsafe-load")
@@ -156,21 +145,13 @@ def audit(words: Sequence[str]) -> int:
 
     Words that are not options are the files.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        __name__,
-        "--fa-only",
-        *words_for_pytest(words),
-    ]
+    start = [sys.executable, "-m", "pytest", "-p", __name__, "--fa-only"]
+    command = [*start, *words_for_pytest(words)]
     if os.name != "posix":
         return subprocess.call(command)
     sys.stdout.flush()
-    os.execv(
-        command[0], command
-    )  # in the place of this process: signals and the exit code are pytest's
+    # In the place of this process: signals and the exit code are pytest's.
+    os.execv(command[0], command)
 
 
 def words_for_pytest(words: Sequence[str]) -> list[str]:
@@ -193,15 +174,14 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
             joined[-1] += f"={word}"
         else:
             joined.append(word)
-    words = joined
     config = get_config()
     config.pluginmanager.register(sys.modules[__name__])
     config.pluginmanager.load_setuptools_entrypoints("pytest11")
     try:
-        files = config._parser.parse_known_args(words).file_or_dir
+        files = config._parser.parse_known_args(joined).file_or_dir
     except pytest.UsageError:  # pytest says it
-        return list(words)
-    rest, named = list(words), []
+        return joined
+    rest, named = list(joined), []
     for file in files:
         if "::" not in file:
             rest.remove(file)
@@ -217,14 +197,14 @@ def show(options: argparse.Namespace) -> int:
     """
     from .hooks import installed
     from .session.expect import Expectations
-    from .session.files import destination
+    from .session.files import destination, write
     from .show.combine import combine
     from .show.json import read_audit
     from .show.table import table
 
-    outputs = installed().outputs()
-    places = [destination(outputs, text, Path.cwd()) for text in options.report or ()]
-    if any(path in map(Path.absolute, options.audits) for _, path in places):
+    outputs, texts, base = installed().outputs(), options.report or (), Path.cwd()
+    places = {destination(outputs, text, base)[1] for text in texts}
+    if not places.isdisjoint(map(Path.absolute, options.audits)):
         raise AuditError("--report would overwrite an audit that is read; name another file")
     record = Expectations.read(Path(options.expect)) if options.expect else None
     audit = combine(
@@ -234,11 +214,8 @@ def show(options: argparse.Namespace) -> int:
         None if record is None else record.margins,
     )
     print(table(audit, shutil.get_terminal_size((120, 24)).columns), end="")
-    for kind, path in places:
-        notes = [f"{kind} is not written: a variable is not set"]
-        if path is not None:
-            notes = [*outputs[kind].write(audit, path), f"{kind} written to {path}"]
-        print("\n".join(notes))
+    for text in texts:
+        print("\n".join(write(outputs, text, base, audit)))
     return audit.exit_code
 
 
@@ -259,7 +236,7 @@ def verify(options: argparse.Namespace) -> int:
     from .verify import verify as check
 
     typed = {name: getattr(options, name) for name in (n.replace("-", "_") for n in VERIFIED)}
-    return check(options.certificate, options.root, **{**typed, "frozen": options.frozen or ()})
+    return check(options.certificate, options.root, **typed)
 
 
 def lint(options: argparse.Namespace) -> int:

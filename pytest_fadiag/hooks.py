@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -16,7 +16,6 @@ from .judge.errors import AuditError
 from .show.outputs import OUTPUTS, Output
 
 if TYPE_CHECKING:
-    from .load.data import DataSet
     from .measure.types import Metric
 
 GROUP = "pytest_fadiag"
@@ -27,39 +26,22 @@ class Registry:
 
     def __init__(self, manager: pluggy.PluginManager) -> None:
         self.hook: Any = manager.hook
-        self.added: list[str] = []
-        for diagnostic in (one for some in self.hook.pytest_fadiag_diagnostics() for one in some):
+        self.added = [one for some in self.hook.pytest_fadiag_diagnostics() for one in some]
+        for diagnostic in self.added:
             diagnostics.register(diagnostic)
-            self.added.append(diagnostic.name)
 
     def close(self) -> None:
         """Forget the diagnostics of other packages."""
-        for name in self.added:
-            diagnostics.unregister(name)
+        for diagnostic in self.added:
+            diagnostics.unregister(diagnostic.name)
 
     def metrics(self) -> dict[str, Callable[[Any], Metric]]:
         """What measures the diagnostics of other packages."""
-        return {
-            name: maker
-            for some in self.hook.pytest_fadiag_metrics()
-            for name, maker in some.items()
-        }
+        return dict(ChainMap(*self.hook.pytest_fadiag_metrics()))
 
     def outputs(self) -> dict[str, Output]:
         """The kinds of ``--fa-report``, the built-in ones first."""
-        added = {
-            kind: out for some in self.hook.pytest_fadiag_outputs() for kind, out in some.items()
-        }
-        return {**OUTPUTS, **{kind: out for kind, out in added.items() if kind not in OUTPUTS}}
-
-    def load_checkpoint(self, path: Path, *, unsafe: bool) -> Any:
-        """What another package reads from a file; ``None`` where none knows its format."""
-        return self.hook.pytest_fadiag_load_checkpoint(path=path, unsafe=unsafe)
-
-    def load_data(self, spec: str, base: Path) -> DataSet | None:
-        """The data that another package reads for a SPEC."""
-        data: DataSet | None = self.hook.pytest_fadiag_load_data(spec=spec, base=base)
-        return data
+        return {**OUTPUTS, **ChainMap(*self.hook.pytest_fadiag_outputs()), **OUTPUTS}
 
 
 def load_packages(manager: pluggy.PluginManager) -> None:

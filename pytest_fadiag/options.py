@@ -121,9 +121,10 @@ OPTIONS = (
     Option(
         "model",
         "measures",
-        "SPEC",
-        "The network of the checkpoints: package.module:factory or torchvision:NAME (default: the "
-        "reference ResidualMLP, rebuilt from the tensor shapes)",
+        "package.module:factory|torchvision:NAME",
+        "The network of the checkpoints (default: the reference ResidualMLP, rebuilt from the "
+        "tensor shapes)",
+        FUNCTION,
     ),
     Option(
         "stream",

@@ -145,10 +145,10 @@ class Recorder:
             entry["companions"] = {name: own for name, own in known.items() if name in COMPANIONS}
         text = json.dumps(plain({key: value for key, value in entry.items() if value is not None}))
         if self.digits is not None:
-            shorter = json.loads(
-                text, parse_float=lambda number: float(f"{float(number):.{self.digits}g}")
+            digits = f".{self.digits}g"
+            text = json.dumps(
+                json.loads(text, parse_float=lambda own: float(format(float(own), digits)))
             )
-            text = json.dumps(shorter)
         self._write(epoch, text.encode() + b"\n")
         return measured
 
@@ -186,10 +186,12 @@ class Recorder:
         kept = {earlier: text for earlier, text in self.lines.items() if earlier < epoch}
         dropped = sorted(set(self.lines) - set(kept) - {epoch})
         if kept and self.written < 0:
-            log = read_log(self.path)
-            if (log.method, log.seed) != (self.method, self.seed):
-                whose = f"{log.method}, seed {log.seed}; this is {self.method}, seed {self.seed}"
-                raise AuditError(f"the log is of {whose}; name another file\n  {self.path}")
+            log, ours = read_log(self.path).base, f"{self.method}, seed {self.seed}"
+            theirs = f"{log.method_name}, seed {log.seed}"
+            if theirs != ours:
+                raise AuditError(
+                    f"the log is of {theirs}; this is {ours}; name another file\n  {self.path}"
+                )
         try:
             if 0 <= self.written < epoch:
                 with self.path.open("ab") as file:

@@ -8,7 +8,8 @@ data from a factory, ``--unsafe-load``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,6 @@ from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .judge.words import one_line
 from .load.controls import Controls, parse_controls
-from .load.logs import parse_columns, read_log
 from .load.names import file_digest, is_log
 from .load.setup import FACTORIES, Setup
 from .load.sources import KINDS, data_digest
@@ -36,7 +36,7 @@ def verify(
     roots: Sequence[Path] = (),
     *,
     unsafe_load: bool = False,
-    frozen: Sequence[str] = (),
+    frozen: Sequence[str] | None = None,
     **typed: str | None,
 ) -> int:
     """Print which rows of a certificate reproduce; 0 if all do, else 1.
@@ -70,18 +70,20 @@ def verify(
     ]
     folders = [root.resolve() for root in (*roots, Path.cwd())]
     machine = ("batch-size", "device", "threads")  # this one's, not the recorded one's
-    used = {name: text for name, text in recorded.items() if name not in machine}
+    used = {
+        name: text
+        for name, text in recorded.items()
+        if name not in machine and (name != "log-batch" or re.fullmatch("[0-9]{1,8}", text))
+    }
     data = given.get("data") or _data(recorded.get("data"), reports, folders)
     setup = Setup.of({**used, **given}, data=data, unsafe=bool(unsafe_load))
     files, auditor = Files(audit.origin, folders), Auditor(setup)
     control, good = files.controls(audit.rows, frozen), 0
     for row, report in zip(rows, reports, strict=True):
-        problems = list(_problems(row, report, files, auditor, control))
+        problems = _problems(row, report, files, auditor, control)
         good += not problems
-        said = (
-            f"✗ {row.checkpoint}: {'; '.join(problems[:3])}" if problems else f"✓ {row.checkpoint}"
-        )
-        print(one_line(said))
+        said = f"✗ {row.checkpoint}: {'; '.join(problems[:3])}"
+        print(one_line(said if problems else f"✓ {row.checkpoint}"))
     again = {margin.name: _shown(margin) for margin in margins_of(audit.rows, {})}
     wrong += [
         f"{margin.name}: {_shown(margin)} is recorded, its rows give {again.get(margin.name)}"
@@ -135,7 +137,7 @@ class Files:
             (path for path in ends if self.digests[path] == row.digest), ends[0] if ends else None
         )
 
-    def controls(self, rows: Sequence[Row], typed: Sequence[str]) -> Controls | None:
+    def controls(self, rows: Sequence[Row], typed: Sequence[str] | None) -> Controls | None:
         """The controls that were typed, else the recorded ones, as far as their files are here."""
         values, audited = typed or self.options.get("frozen", ()), set(map(self.path_of, rows))
 
@@ -172,46 +174,36 @@ def _data(spec: str | None, reports: Sequence[Report], folders: Sequence[Path]) 
 
 def _problems(
     row: Row, then: Report, files: Files, auditor: Auditor, control: Controls | None
-) -> Iterator[str]:
+) -> list[str]:
     """In what a row does not reproduce."""
-    path = files.path_of(row)
-    place = files.places.get(path or "")
-    if path is None:
-        yield "no file of the certificate belongs to this row"
-    elif place is None:
-        yield f"no file with SHA-256 {files.digests[path][:12]}… found; name its folder with --root"
-    else:
-        try:
-            now = _measured(place, row, then, files, auditor, control)
-        except AuditError as error:
-            yield str(error)
-            return
-        yield from compare(then, now).problems
-        passed = [key for key, outcome in row.outcomes.items() if outcome is Outcome.PASSED]
-        yield from (
-            f"({key}) is recorded as passed, and fires" for key in passed if key in now.fired
-        )
+    try:
+        now = _measured(row, then, files, auditor, control)
+    except AuditError as error:
+        return [str(error)]
+    passed = [key for key, outcome in row.outcomes.items() if outcome is Outcome.PASSED]
+    fires = [f"({key}) is recorded as passed, and fires" for key in passed if key in now.fired]
+    return [*compare(then, now).problems, *fires]
 
 
 def _measured(
-    place: Path, row: Row, then: Report, files: Files, auditor: Auditor, control: Controls | None
+    row: Row, then: Report, files: Files, auditor: Auditor, control: Controls | None
 ) -> Report:
-    asked, limits = select(then.diagnostics), then.thresholds
-    if is_log(place):
-        batch, columns = (
-            files.options.get(name, ("",))[0] for name in ("log-batch", "log-columns")
-        )
-        size = int(batch) if batch.isdecimal() and len(batch) < 9 else None
-        log = read_log(place, batch=size, columns=parse_columns(columns) if columns else None)
-        return log.report(auditor.control(control, log.method, log.seed), limits, asked)
+    path = files.path_of(row)
+    if path is None:
+        raise AuditError("no file of the certificate belongs to this row")
+    if path not in files.places:
+        digest = files.digests[path][:12]
+        raise AuditError(f"no file with SHA-256 {digest}… found; name its folder with --root")
+    place = files.places[path]
     names = then.twin.source.split(", ") if then.twin else []
     return auditor.report(
         place,
         twins=[own for path, own in files.places.items() if Path(path).name in names],
-        diagnostics=asked,
+        diagnostics=select(then.diagnostics),
         control=control,
-        thresholds=limits,
+        thresholds=then.thresholds,
         seed=row.seed,
         protocol=then.protocol,
         literal=True,
+        log=is_log(place),
     )

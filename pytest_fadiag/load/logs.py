@@ -90,8 +90,6 @@ class TrainingLog:
     """What a log says about one training run."""
 
     path: Path
-    method: str
-    seed: int | None
     base: Report
     """Its last epoch, without a control; gradients as for batches of 128."""
 
@@ -114,10 +112,15 @@ class TrainingLog:
             thresholds=thresholds or DiagnosticThresholds(),
             diagnostics=tuple(diagnostic.name for diagnostic in asked),
         )
-        if not any(finding.measured for finding in report.findings):
-            said = "the last epoch has no number that a diagnostic needs, or the control is missing"
-            raise AuditError(f"training log: {said}\n  {self.path}")
+        check_judged(report, self.path)
         return report
+
+
+def check_judged(report: Report, path: Path) -> None:
+    """Refuse a log that measures nothing."""
+    if not any(finding.measured for finding in report.findings):
+        said = "the last epoch has no number that a diagnostic needs, or the control is missing"
+        raise AuditError(f"training log: {said}\n  {path}")
 
 
 def read_log(
@@ -275,7 +278,7 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
     final = own if about.final_acc is None else about.final_acc
     images = (last.images if final == own else None) or about.images
     method, seed = identify(path, config)
-    base = Report(
+    report = Report(
         **{
             **{name: getattr(last, name) for name in Measurement.__struct_fields__},
             "stability_layer": (size - 1) // 2 if sizes and not recorded else last.stability_layer,
@@ -294,7 +297,7 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
             depth_known=bool(sizes),
         ),
     )
-    return TrainingLog(path, method, seed, base)
+    return TrainingLog(path, report)
 
 
 def _scaled(entry: Entry, size: int, start: float | None, scale: float) -> Entry:

@@ -51,6 +51,10 @@ class Setup:
     device: str = "auto"
     threads: int = 1
     """CPU threads; another number can change the last digits."""
+    log_batch: int | None = None
+    """The batch size of the gradients of logs; else as each log says."""
+    log_columns: str | None = None
+    """``KEY=COLUMN,…``; else the columns of logs are known by their names."""
     unsafe: bool = False
     """Whether a checkpoint's pickle may run code."""
     base: Path = field(default_factory=Path.cwd)
@@ -60,9 +64,10 @@ class Setup:
     def of(cls, options: Mapping[str, Any], **others: Any) -> Setup:
         """The setup that options say by their names; what they leave out keeps its default."""
         given = {name.replace("-", "_"): own for name, own in options.items() if own is not None}
-        texts = (*FACTORIES, "stream", "task", "normalize", "device")
+        texts = (*FACTORIES, "stream", "task", "normalize", "device", "log_columns")
         known = {name: given[name] for name in texts if name in given}
-        known |= {name: int(given[name]) for name in ("batch_size", "threads") if name in given}
+        numbers = ("batch_size", "threads", "log_batch")
+        known |= {name: int(given[name]) for name in numbers if name in given}
         return cls(**known, **others)
 
     @property

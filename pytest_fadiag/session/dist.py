@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Collection
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -87,19 +89,13 @@ def visible_gpus() -> list[str]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
         entries = [entry.strip() for entry in given.split(",") if entry.strip()]
-        return (
-            entries[: entries.index("-1")] if "-1" in entries else entries
-        )  # which hides all that follows
+        return list(takewhile(lambda entry: entry != "-1", entries))  # which hides all that follows
+    command = ["nvidia-smi", "-L"]
     try:
-        listed = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True
-        ).stdout
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [
-        str(number)
-        for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))
-    ]
+    return [str(number) for number, _ in enumerate(re.findall("^GPU ", done.stdout, re.MULTILINE))]
 
 
 def prepare_workers(specs: Collection[Any]) -> None:

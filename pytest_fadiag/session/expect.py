@@ -75,43 +75,26 @@ class Expectations(msgspec.Struct, frozen=True):
 
     def updated(self, audit: Audit) -> dict[str, str]:
         """The record with what an audit found; what was not judged keeps its entry."""
-        broken = [
-            row.checkpoint
-            for row in audit.rows
-            if {Outcome.ERROR, Outcome.NOT_RUN} & {*row.outcomes.values()}
-        ]
-        broken += [
-            f"{m.name}{ENDING}"
-            for m in audit.margins
-            if m.outcome in (Outcome.ERROR, Outcome.NOT_RUN)
-        ]
+        lost = {Outcome.ERROR, Outcome.NOT_RUN}
+        broken = [row.checkpoint for row in audit.rows if lost & {*row.outcomes.values()}]
+        broken += [f"{margin.name}{ENDING}" for margin in audit.margins if margin.outcome in lost]
         if broken or not audit.rows:
             raise AuditError(f"{broken[0] if broken else 'the audit'} was not judged")
-        after = {name: letters(keys) for name, keys in self.keys.items()}
+        keys, margins = dict(self.keys), dict(self.margins)
         for method in dict.fromkeys(row.method for row in audit.rows):
             found = {row.checkpoint: self._found(row) for row in audit.rows if row.method == method}
-            if (
-                method not in self.keys
-                and not found.keys() & self.keys
-                and len(set(found.values())) == 1
-            ):
-                after[method] = letters(next(iter(found.values())))
+            listed = method in self.keys or found.keys() & self.keys
+            if not listed and len(set(found.values())) == 1:
+                keys[method] = next(iter(found.values()))
             else:
-                after |= {
-                    name: letters(keys)
-                    for name, keys in found.items()
-                    if keys != self.of(name, method)
-                }
-        verdicts = {m.name: m.margin.verdict.value for m in audit.margins if m.margin is not None}
-        verdicts = {
-            **self.margins,
-            **{
-                name: said
-                for name, said in verdicts.items()
-                if said != self.margins.get(name, "PASS")
-            },
+                keys |= {name: own for name, own in found.items() if own != self.of(name, method)}
+        for margin in audit.margins:
+            if margin.verdict not in (None, self.margins.get(margin.name, "PASS")):
+                margins[margin.name] = str(margin.verdict)
+        return {
+            **{name: letters(own) for name, own in keys.items()},
+            **{f"{name}{ENDING}": verdict for name, verdict in margins.items()},
         }
-        return {**after, **{f"{name}{ENDING}": verdict for name, verdict in verdicts.items()}}
 
     def _found(self, row: Row) -> Keys:
         """What fired, and of what did not run what was recorded."""
@@ -139,4 +122,4 @@ def update(path: Path | None, audit: Audit) -> str:
     write_atomically(
         path.resolve(), json.dumps(before.updated(audit), indent=1, ensure_ascii=False) + "\n"
     )
-    return f"FA audit: {plural(len(audit.rows), 'result')} recorded in {path}"
+    return f"{plural(len(audit.rows), 'result')} recorded in {path}"

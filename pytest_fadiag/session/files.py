@@ -20,7 +20,7 @@ from ..judge.errors import AuditError
 from ..load.controls import Controls
 from ..load.names import file_digest, is_checkpoint
 from ..options import OPTIONS
-from ..show.audit import Origin
+from ..show.audit import Audit, Origin
 from ..show.outputs import Output
 from .plan import Plan
 from .settings import Settings
@@ -41,6 +41,14 @@ def destination(outputs: Mapping[str, Output], text: str, base: Path) -> tuple[s
         raise AuditError(f"--fa-report={text}: unknown kind; expected {', '.join(outputs)}")
     name = os.path.expandvars(place or outputs[kind].destination)
     return kind, None if "$" in name else base / os.path.expanduser(name)
+
+
+def write(outputs: Mapping[str, Output], text: str, base: Path, audit: Audit) -> list[str]:
+    """Write the file of KIND[:DEST], and say so after what there is to note."""
+    kind, path = destination(outputs, text, base)
+    if path is None:
+        return [f"{text} is not written: the variable is not set"]
+    return [*outputs[kind].write(audit, path), f"{kind} written to {path}"]
 
 
 def check_destinations(

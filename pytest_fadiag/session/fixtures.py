@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from ..auditor import Overrides
+from ..auditor import DEPTH, Overrides
 from ..judge.diagnostics import Diagnostic, Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
+from ..judge.seeds import SeedReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..show.audit import Keys, Margin, Outcome, decide
 from ..show.report import DiagnosticReport
 from .items import AuditItem, overridden
-from .outcome import ASKED, CACHED, EXPECTED, JOB, KEYS, MARGIN, REPORT, judge, settle, text_of
+from .outcome import JOB, MARGIN, ROW, judge, row_of, settle, text_of
 from .plan import Job, diagnostics_for, make_jobs, required
 from .run import Run
 from .settings import MARKER, MARKER_KEYS, marked
@@ -106,17 +107,17 @@ class DiagnosticUnderTest:
         A record may say otherwise.
         """
         __tracebackhide__ = True
-        keys, expected, changed = self._node.stash[KEYS], self._node.stash[EXPECTED], ""
-        if expected is not None and self.outcome is Outcome.FAILED:
-            changed = "fire" if set(expected) & set(keys) else "pass"
+        row, recorded = self._node.stash[ROW], ""
+        if row.expected is not None:
+            recorded = "pass" if row.outcomes.keys().isdisjoint(row.expected) else "fire"
         headline = self.finding.headline
         if self.finding.key == "d" and self.report.control is None:
             headline += (
                 "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
             )
         node = self._node if self.outcome is Outcome.FAILED else None
-        text = text_of(self.report, keys, node)
-        settle(self._node, self.outcome, text, headline, changed)
+        text = text_of(self.report, row.outcomes, node)
+        settle(self._node, self.outcome, text, headline, recorded)
 
 
 def as_job(run: Run, value: object) -> Job:
@@ -139,14 +140,13 @@ def as_job(run: Run, value: object) -> Job:
 def jobs_of(run: Run, node: Any) -> list[Job]:
     """What a written test runs over: its marker's checkpoints, else those that the run names."""
     keywords, settings = marked(node), run.settings
-    paths = keywords.get("checkpoint") or (
-        settings.texts.get("checkpoint") if "seeds" in keywords else None
-    )
+    paths, base = keywords.get("checkpoint"), settings.root
+    if paths is None and "seeds" in keywords:
+        paths, base = settings.texts.get("checkpoint"), settings.path("checkpoint", "")
     if paths is None:
         jobs = [job for job in run.plan.named if job.kind != "log"]
     else:
-        typed = "checkpoint" not in keywords and "checkpoint" in settings.typed
-        base, what = settings.cwd if typed else settings.root, f"@pytest.mark.{MARKER}: checkpoint"
+        what = f"@pytest.mark.{MARKER}: checkpoint"
         jobs = make_jobs(
             settings,
             map(os.fspath, paths),
@@ -178,6 +178,7 @@ def checkpoint(run: Run, request: pytest.FixtureRequest) -> CheckpointUnderTest:
         or jobs_of(run, request.node)[0]
     )
     request.node.stash[JOB] = job = as_job(run, job)
+    request.node.stash.setdefault(ROW, row_of(job))
     return CheckpointUnderTest(run, job)
 
 
@@ -188,10 +189,7 @@ def network(run: Run, value: object, device: str) -> nn.Module:
 
 def batches(run: Run, value: object, model: nn.Module, data: Any) -> Iterable[Any]:
     """The batches of a test: its data as the network of its checkpoint takes them."""
-    from ..load.data import as_data_set
-
-    contents = CheckpointUnderTest(run, as_job(run, value)).contents
-    return run.auditor.batches(contents, model, as_data_set(data, "the fixture fa_test_data"))
+    return run.auditor.batches(CheckpointUnderTest(run, as_job(run, value)).contents, model, data)
 
 
 def control(run: Run, value: object) -> Control | None:
@@ -236,52 +234,44 @@ def report(
     What fixtures override is measured in this process and not stored.
     """
     node, job = request.node, as_job(run, value)
-    params = node.callspec.params if hasattr(node, "callspec") else {}
+    params = dict(node.callspec.params) if hasattr(node, "callspec") else {}
     diagnostics, single = asked(run, node, job), get(str(params.get("fa_diagnostic", node.name)))
     if single is not None and single not in diagnostics:
         diagnostics = select([*(one.name for one in diagnostics), single.name])
     names = tuple(one.key for one in diagnostics)
-    node.stash[JOB], node.stash[ASKED], node.stash[KEYS] = (
-        job,
-        names,
-        names if single is None else (single.key,),
-    )
+    node.stash[JOB], row = job, row_of(job, names if single is None else [single.key])
+    node.stash[ROW] = row  # what fails from here on is an error of them
     given = {
         part: request.getfixturevalue(name)
         for part, name in MEASURED_WITH.items()
         if overridden(node, name)
     }
-    overrides, control = Overrides(**given), run.controls or None
+    control: Any = run.controls or None
     own_control = overridden(node, "fa_frozen_baseline")
     if own_control:
         control = request.getfixturevalue("fa_frozen_baseline")
-    generated = isinstance(node, AuditItem)
-    others = [
-        (name, repr(held))
-        for name, held in params.items()
-        if name not in ("fa_diagnostic", "fa_checkpoint")
-    ]
-    key = (
-        job.id,
-        node.parent.nodeid,
-        "" if generated else node.originalname,
-        *others,
-        str(limits),
-        names,
-    )
-    listed = marked(node).get("diagnostics") or run.settings.diagnostics or run.settings.protocol
+    for name in ("fa_diagnostic", "fa_checkpoint"):
+        params.pop(name, None)
+    key = (job.id, node.parent.nodeid, node.function, repr(params), str(limits), names)
+    keywords = marked(node)
+    listed = keywords.get("diagnostics") or run.settings.diagnostics or run.settings.protocol
     judged = run.reports.get(key) or run.report(
-        job, diagnostics, limits, control, overrides, literal=bool(listed)
+        job, diagnostics, limits, control, Overrides(**given), literal=bool(listed)
     )
     run.reports[key] = judged
-    if generated and (given or own_control):
+    if isinstance(node, AuditItem) and (given or own_control):
         run.reports[job.id] = judged
-    expect = marked(node).get("expect", run.expected(job, judged))
-    node.stash[EXPECTED] = None if expect is None else tuple(expect)
-    node.stash[REPORT], node.stash[CACHED] = judged, Path(job.path) in run.auditor.kept
-    if single is None:
-        node.stash[KEYS] = ()
-    return ReportUnderTest.of(judged, expected=node.stash[EXPECTED])
+    expected = keywords.get("expect", run.expected(job, judged))
+    node.stash[ROW] = msgspec.structs.replace(
+        row,
+        method=judged.method_name,
+        seed=judged.seed,
+        report=judged,
+        outcomes={} if single is None else row.outcomes,
+        expected=expected,
+        cached=Path(job.path) in run.auditor.kept,
+    )
+    return ReportUnderTest.of(judged, expected=expected)
 
 
 def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> DiagnosticUnderTest:
@@ -291,13 +281,15 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
     """
     node = request.node
     finding = report.finding(getattr(request, "param", None) or node.name)
-    keys: Keys = (finding.key,)
-    if finding.key == "d" and "e" in {f.key for f in report.findings} - {*node.stash[ASKED]}:
-        depth, keys = report.finding("e"), ("d", "e")
+    keys, job, row = [finding.key], node.stash[JOB], node.stash[ROW]
+    added = DEPTH in report.diagnostics and get(DEPTH) not in asked(run, node, job)
+    if finding.key == "d" and added:
+        keys, depth = ["d", "e"], report.finding("e")
         if not finding.fired:
             said = f"(e) {depth.name} with (d): {depth.headline}; {finding.headline}"
             finding = msgspec.structs.replace(depth, headline=said)
-    node.stash[KEYS] = keys
+    outcomes = dict.fromkeys(keys, Outcome.NOT_RUN)
+    node.stash[ROW] = msgspec.structs.replace(row, outcomes=outcomes)
     _tell(
         node,
         method=report.method_name,
@@ -307,8 +299,8 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
         threshold=finding.threshold,
     )
     by_marker = marked(node).get("diagnostics")
-    needed = node.stash[JOB].required if by_marker is None else required(by_marker)
-    outcome = judge(finding, keys, node.stash[EXPECTED], needed)
+    needed = job.required if by_marker is None else required(by_marker)
+    outcome = judge(finding, keys, row.expected, needed)
     if outcome is Outcome.ERROR:
         raise AuditError(f"{finding.name} cannot be judged: {finding.error or finding.headline}")
     return DiagnosticUnderTest(node, report, finding, outcome)
@@ -335,25 +327,32 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
         for name in (*MEASURED_WITH.values(), "fa_frozen_baseline")
         if overridden(node, name) is not None
     ]
-    reports = [run.reports[job.id] for job in jobs if job.id in run.reports] if replaced else None
-    if reports is not None and len(reports) < len(jobs):
-        raise AuditError(
-            f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints "
-            "measure: run them all before "
-            f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
-        )
-    report, found = run.over_seeds(group, reports), None
-    headline = str(report)
-    if not isinstance(report, str):
-        method, margin, found = report.method, report.margin, report.margin.verdict.value
-        record = found if run.settings.update_expect else record
-        node.stash[MARGIN] = msgspec.structs.replace(
-            row, method=method, margin=margin, expected=record
-        )
-        value, threshold, seeds = margin.margin, margin.minimum, margin.seeds
-        _tell(node, method=method, status=found, value=value, threshold=threshold, seeds=seeds)
-        headline = "; ".join(filter(None, [report.headline, margin.needed]))
-    outcome = decide(found, record)
-    changed = record if record and outcome is Outcome.FAILED else ""
-    text = str(report).partition("\n")[2] or str(report)  # a heading is its title already
-    settle(node, outcome, text, headline, changed)
+    thresholds = run.settings.thresholds
+    if replaced:
+        reports = [run.reports[job.id] for job in jobs if job.id in run.reports]
+        if len(reports) < len(jobs):
+            raise AuditError(
+                f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints "
+                "measure: run them all before "
+                f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
+            )
+    else:
+        controls = run.controls or None
+        reports = [run.report(job, select("d"), thresholds, controls) for job in jobs]
+    for job, single in zip(jobs, reports, strict=True):
+        finding = single.finding("d")
+        if finding.error or single.nonfinite_outputs:
+            problem = finding.error or "its outputs are not finite, so it has no margin"
+            raise AuditError(f"{job.id}: {problem}")
+        if not finding.measured:
+            headline = f"{job.id}: {finding.headline}" if single.control else finding.headline
+            return settle(node, decide(None, record), headline, headline, record or "")
+    report = SeedReport.of(jobs[0].method, reports, thresholds.frozen_acc_margin_pp)
+    method, margin, found = report.method, report.margin, report.margin.verdict.value
+    record = found if run.settings.update_expect else record
+    node.stash[MARGIN] = msgspec.structs.replace(row, method=method, margin=margin, expected=record)
+    value, threshold, seeds = margin.margin, margin.minimum, margin.seeds
+    _tell(node, method=method, status=found, value=value, threshold=threshold, seeds=seeds)
+    headline = "; ".join(filter(None, [report.headline, margin.needed]))
+    text = str(report).partition("\n")[2]  # a heading is its title already
+    return settle(node, decide(found, record), text, headline, record or "")

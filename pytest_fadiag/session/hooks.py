@@ -93,17 +93,16 @@ class AuditHooks:
             )
         try:
             if _takes(metafunc, "fa_checkpoint"):
-                jobs = jobs_of(self.run, node)
-                marks = [[pytest.mark.skip(reason=job.skip)] if job.skip else [] for job in jobs]
                 params = [
-                    pytest.param(job, id=job.id, marks=own)
-                    for job, own in zip(jobs, marks, strict=True)
+                    pytest.param(
+                        job, id=job.id, marks=pytest.mark.skipif(bool(job.skip), reason=job.skip)
+                    )
+                    for job in jobs_of(self.run, node)
                 ]
                 metafunc.parametrize("fa_checkpoint", params, indirect=True)
             if _takes(metafunc, "fa_diagnostic"):
-                metafunc.parametrize(
-                    "fa_diagnostic", [one.name for one in asked(self.run, node)], indirect=True
-                )
+                names = [one.name for one in asked(self.run, node)]
+                metafunc.parametrize("fa_diagnostic", names, indirect=True)
         except AuditError:  # its fixtures say it when the test runs
             return
 
@@ -126,13 +125,13 @@ def collectors(session: pytest.Session, run: Run) -> list[AuditCollector]:
     """Everything that a run's options and arguments ask for; ids are those of the plan."""
     made: list[AuditCollector] = []
     credit = overridden(session, "fa_credit") is not None
-    names = {
-        given: tuple(d.name for d in diagnostics_for(run.settings, credit=given))
+    usual, names = (
+        tuple(one.name for one in diagnostics_for(run.settings, credit=given))
         for given in (False, credit)
-    }
-    for planned in run.plan.jobs:
-        usual = planned.kind == "checkpoint" and planned.diagnostics == names[False]
-        job = msgspec.structs.replace(planned, diagnostics=names[credit]) if usual else planned
+    )
+    for job in run.plan.jobs:
+        if job.kind == "checkpoint" and job.diagnostics == usual:
+            job = msgspec.structs.replace(job, diagnostics=names)  # noqa: PLW2901
         # Where there is no file, another path that exists: --nf asks for its time.
         path = session.config.rootpath if job.skip else Path(job.path)
         node: AuditCollector = AuditCollector.from_parent(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ..judge.diagnostics import get
-from .outcome import JOB, KEYS
+from .outcome import JOB, ROW, row_of
 from .plan import Job
 
 
@@ -34,7 +34,7 @@ class AuditCollector(pytest.Collector):
             item: AuditItem = AuditItem.from_parent(self, name=name, callobj=self.body)
             diagnostic = get(name)
             if self.job is not None and diagnostic is not None:
-                item.stash[JOB], item.stash[KEYS] = self.job, (diagnostic.key,)
+                item.stash[JOB], item.stash[ROW] = self.job, row_of(self.job, [diagnostic.key])
                 if self.job.skip:
                     item.add_marker(pytest.mark.skip(reason=self.job.skip))
             yield item

@@ -4,7 +4,7 @@ to the summary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,21 +19,24 @@ from ..show.audit import Keys, Margin, Outcome, Row, decide
 from .plan import Job
 
 JOB: pytest.StashKey[Job] = pytest.StashKey()
-REPORT: pytest.StashKey[Report] = pytest.StashKey()
-KEYS: pytest.StashKey[Keys] = pytest.StashKey()
-"""The keys that a test is about; none where it uses the whole report."""
-ASKED: pytest.StashKey[Keys] = pytest.StashKey()
-"""The keys that its report was asked for."""
-EXPECTED: pytest.StashKey[Keys | None] = pytest.StashKey()
-CACHED: pytest.StashKey[bool] = pytest.StashKey()
+ROW: pytest.StashKey[Row] = pytest.StashKey()
+"""What is known so far; its outcomes name what the test is about, none for the whole report."""
 MARGIN: pytest.StashKey[Margin] = pytest.StashKey()
 TOLD: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 """By the text of an error, or the id of a network that failed, the test that told it first."""
-ROW, MARGIN_ROW = "fa_row", "fa_margin"
+SENT_ROW, SENT_MARGIN = "fa_row", "fa_margin"
 """The attributes of a test report that carry what it found as plain values, also from xdist's
 workers.
 """
 ADVICE = "update the record (--fa-update-expect) or the marker's expect= if that is right"
+
+
+def row_of(
+    job: Job, keys: Iterable[str] = (), outcome: Outcome = Outcome.NOT_RUN, reason: str = ""
+) -> Row:
+    """The row of a test that has no report yet."""
+    outcomes = dict.fromkeys(keys, outcome)
+    return Row(job.id, job.method, job.seed, outcomes=outcomes, reason=reason, group=job.group)
 
 
 def judge(
@@ -50,12 +53,10 @@ def judge(
     return decide(found, recorded)
 
 
-def settle(
-    node: pytest.Item, outcome: Outcome, text: str, headline: str, changed: str = ""
-) -> None:
+def settle(node: pytest.Item, outcome: Outcome, text: str, headline: str, recorded: str) -> None:
     """Skip, raise or return as an outcome says; what is expected to fire is a strict xfail.
 
-    ``changed`` is what a record says: a difference from it fails by itself, whatever --runxfail
+    ``recorded`` is what a record says: a difference from it fails by itself, whatever --runxfail
     does.
     """
     __tracebackhide__ = True
@@ -67,20 +68,22 @@ def settle(
                 strict=True, raises=AuditFailure, reason=f"expected: {one_line(headline)}"
             )
         )
-    elif changed:
-        text += f"\nCHANGED: recorded as {changed}; {ADVICE}"
-        headline = f"{headline} (recorded as {changed})"
+    elif recorded:
+        text += f"\nCHANGED: recorded as {recorded}; {ADVICE}"
+        headline = f"{headline} (recorded as {recorded})"
     if outcome is not Outcome.PASSED:
         raise AuditFailure(text, headline)
 
 
-def text_of(report: Report, keys: Sequence[str], node: pytest.Item | None = None) -> str:
+def text_of(report: Report, keys: Collection[str], node: pytest.Item | None = None) -> str:
     """What a failing test shows: its own diagnostic, with what to write in the paper.
 
     The first one of a network adds the numbers by state and how the others came out.
     """
     told = node.config.stash.setdefault(TOLD, {}) if node else {}
-    again = node is not None and told.setdefault(node.stash[JOB].id, node.nodeid) != node.nodeid
+    again = (
+        node is not None and told.setdefault(node.stash[ROW].checkpoint, node.nodeid) != node.nodeid
+    )
     lines: list[str] = []
     others: list[str] = []
     plain: dict[str, list[str]] = {}
@@ -99,10 +102,11 @@ def text_of(report: Report, keys: Sequence[str], node: pytest.Item | None = None
 
 def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
     """Give the report of a test its text and its row."""
-    error, job = call.excinfo.value if call.excinfo else None, item.stash.get(JOB, None)
-    if job is None:  # skipped before its fixtures ran
-        job = getattr(getattr(item, "callspec", None), "params", {}).get("fa_checkpoint")
-    name = job.id if isinstance(job, Job) else item.nodeid
+    error, row = call.excinfo.value if call.excinfo else None, item.stash.get(ROW, None)
+    job = getattr(getattr(item, "callspec", None), "params", {}).get("fa_checkpoint")
+    if row is None and isinstance(job, Job):  # skipped before its fixtures ran
+        row = row_of(job)
+    name = item.nodeid if row is None else row.checkpoint
     if report.failed and isinstance(error, (AuditError, AuditFailure)):
         report.longrepr = _longrepr(item, error, name)
     if report.skipped and isinstance(report.longrepr, tuple):
@@ -119,22 +123,11 @@ def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Test
     )
     if MARGIN in item.stash:
         margin = msgspec.structs.replace(item.stash[MARGIN], outcome=outcome, reason=reason)
-        setattr(report, MARGIN_ROW, msgspec.to_builtins(margin))
-    elif isinstance(job, Job):
-        judged = item.stash.get(REPORT, None)
-        keys = item.stash.get(KEYS, ())
-        row = Row(
-            checkpoint=job.id,
-            method=job.method if judged is None else judged.method_name,
-            seed=job.seed if judged is None else judged.seed,
-            report=judged,
-            outcomes=dict.fromkeys(keys, outcome),
-            reason=reason,
-            expected=item.stash.get(EXPECTED, None),
-            group=job.group,
-            cached=item.stash.get(CACHED, False),
-        )
-        setattr(report, ROW, msgspec.to_builtins(row))
+        setattr(report, SENT_MARGIN, msgspec.to_builtins(margin))
+    elif row is not None:
+        outcomes = dict.fromkeys(row.outcomes, outcome)
+        row = msgspec.structs.replace(row, outcomes=outcomes, reason=reason)
+        setattr(report, SENT_ROW, msgspec.to_builtins(row))
 
 
 def _longrepr(item: pytest.Item, error: AuditError | AuditFailure, name: str) -> Any:

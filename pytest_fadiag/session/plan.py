@@ -20,7 +20,7 @@ from ..judge.words import one_line
 from ..load.logs import records_credit
 from ..load.names import identify, is_checkpoint, is_log, model_file
 from ..load.traces import fields_of, is_trace
-from .settings import Settings
+from .settings import Settings, spelled
 
 SEED_MARGIN = "seed-margin"
 """The name of the test of a method over its seeds."""
@@ -80,14 +80,12 @@ def real_files(path: Path, kind: Kind) -> list[str]:
 
     if os.path.isdir(path):
         found = network(path) or list(filter(fits, path.iterdir()))
-    elif os.path.lexists(path):  # brackets in the name of a file that exists are not a glob
+    elif os.path.exists(path):  # brackets in the name of a file that exists are not a glob
         found = [path]
     else:
         matches = map(Path, glob.glob(str(path), recursive=True))
         each = (network(one) if one.is_dir() else filter(fits, [one]) for one in matches)
         found = [file for some in each for file in some]
-    if broken := [file for file in found if not file.exists()]:
-        raise AuditError(f"a link to a file that does not exist\n  {broken[0]}")
     return sorted({os.path.abspath(file) for file in found})
 
 
@@ -132,10 +130,7 @@ def make_jobs(
             )
         for seed in seeds if "{seed}" in pattern else [None]:
             path = base / os.path.expanduser(pattern.replace("{seed}", str(seed)))
-            try:
-                files = expand(path, kind)
-            except AuditError as error:
-                raise AuditError(f"{what}: {error}") from None
+            files = expand(path, kind)
             if not files and settings.missing == "error":
                 raise AuditError(
                     f"{what}: no {kind} there\n  {path}\nIf it may be absent, add --fa-missing=skip"
@@ -220,40 +215,39 @@ def with_groups(jobs: Iterable[Job]) -> list[Job]:
     return [msgspec.structs.replace(job, group=names.get(job.path)) for job in jobs]
 
 
-def _typed(
-    settings: Settings, args: Sequence[str], named: Sequence[Job], expand: Expand
-) -> tuple[dict[str, set[str]], list[Job], dict[str, str], list[str]]:
-    """What arguments name: tests by path, jobs that no option names, margins over seeds; the rest.
+def _ids(settings: Settings, name: str) -> set[str]:
+    """What an argument may mean: an id as pytest prints it, from the root or the working folder."""
+    return {name, Path(os.path.relpath(settings.cwd / name, settings.root)).as_posix()}
 
-    An argument is a path, or an id as pytest prints it, from the root or the working folder.
+
+def _picked(
+    settings: Settings, args: Sequence[str], known: list[Job], expand: Expand
+) -> tuple[dict[str, set[str]], list[str]]:
+    """The tests that arguments name, by path, and the other arguments.
+
+    A file that no option names is added to what is known.
     """
     picked: dict[str, set[str]] = {}
-    extras: list[Job] = []
-    over_seeds: dict[str, str] = {}
     rest: list[str] = []
     for argument in args:
         name, *tests = argument.split("::")
-        path = os.path.abspath(settings.cwd / name)
-        ids = (name, Path(os.path.relpath(path, settings.root)).as_posix())
-        known = [*named, *extras]
+        path, ids = os.path.abspath(settings.cwd / name), _ids(settings, name)
         job = next((job for job in known if job.id in ids or job.path == path), None)
         kind: Kind = "trace" if path.endswith(".npz") else "checkpoint"
         fits = kind == "trace" or is_checkpoint(Path(path))
         if job is None and fits and expand(Path(path), kind):
-            (job,) = make_jobs(
+            known += make_jobs(
                 settings, [path], settings.cwd, name, kind, known=known, expand=expand
             )
-            extras.append(job)
-        if job is not None:
-            if unknown := [test for test in tests if get(test) is None]:
-                names = ", ".join(diagnostic.name for diagnostic in available())
-                raise AuditError(f"{argument}: no diagnostic {unknown[0]!r}; known: {names}")
-            picked.setdefault(job.path, set()).update(tests or job.diagnostics)
-        elif tests == [SEED_MARGIN]:
-            over_seeds |= dict.fromkeys(ids, argument)
-        else:
+            job = known[-1]
+        if job is None:
             rest.append(argument)
-    return picked, extras, over_seeds, rest
+            continue
+        if unknown := [test for test in tests if get(test) is None]:
+            names = ", ".join(diagnostic.name for diagnostic in available())
+            raise AuditError(f"{argument}: no diagnostic {unknown[0]!r}; known: {names}")
+        picked.setdefault(job.path, set()).update(tests or job.diagnostics)
+    return picked, rest
 
 
 def make_plan(
@@ -267,31 +261,33 @@ def make_plan(
 
     ``controls`` are the files of --fa-frozen: they are not audited unless an argument names them.
     """
-    named: list[Job] = []
     naming = {*KINDS} & settings.typed
     texts = {kind: settings.texts.get(kind, ()) for kind in KINDS}
     if "seeds" in settings.typed and any(texts.values()) and "{seed}" not in str(texts):
         raise AuditError(
             "--fa-seeds is given, but neither --fa-checkpoint nor --fa-log contains {seed}"
         )
+    known: list[Job] = []
     for kind in KINDS:
-        what, base = f"ini option fa_{kind}", settings.root
-        if kind in naming:
-            what, base = f"--fa-{kind}", settings.cwd
-        named += make_jobs(settings, texts[kind], base, what, kind, known=named, expand=expand)
-    picked, extras, over_seeds, rest = _typed(settings, args, named, expand)
-    every = with_groups(
-        job for job in [*named, *extras] if job.path not in controls or job.path in picked
-    )
+        base, what = settings.path(kind, ""), spelled(kind, settings.typed)
+        known += make_jobs(settings, texts[kind], base, what, kind, known=known, expand=expand)
+    named = len(known)
+    picked, rest = _picked(settings, args, known, expand)
+    every = with_groups(job for job in known if job.path not in controls or job.path in picked)
     if named and not every:
         raise AuditError(
             "everything to audit is a control of --fa-frozen: nothing is left to audit"
         )
-    margins = {job.group for job in every if job.group is not None and job.group in over_seeds}
-    found = {over_seeds[group] for group in margins}
-    rest += [text for text in dict.fromkeys(over_seeds.values()) if text not in found]
+    groups = {job.group for job in every if job.group is not None}
+    over_seeds = {
+        argument: groups & _ids(settings, argument.removesuffix(f"::{SEED_MARGIN}"))
+        for argument in rest
+        if argument.endswith(f"::{SEED_MARGIN}")
+    }
+    margins = set[str]().union(*over_seeds.values())
+    rest = [argument for argument in rest if not over_seeds.get(argument)]
     jobs = every
-    if (picked or margins) and not (naming and extras):
+    if (picked or margins) and not (naming and len(known) > named):
         jobs = [job for job in every if job.path in picked]
     elif rest and not naming:
         # What the ini file names belongs to a run of everything, as testpaths do.
@@ -319,7 +315,7 @@ def make_plan(
     elif not margins and (settings.protocol is None or PROTOCOLS[settings.protocol].over_seeds):
         whole = {job.path for job in jobs if job in every and MARGIN in job.diagnostics}
         partly = {job.group for job in every if job.path not in whole}
-        margins = {job.group for job in every if job.group is not None} - partly
+        margins = groups - partly
     return Plan(tuple(jobs), tuple(every), tuple(sorted(margins)), tuple(rest) if args else None)
 
 

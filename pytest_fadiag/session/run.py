@@ -20,13 +20,11 @@ from ..auditor import Auditor, Overrides
 from ..cache import Cache
 from ..hooks import Registry, load_packages
 from ..judge.control import Control
-from ..judge.diagnostics import Diagnostic, select
+from ..judge.diagnostics import Diagnostic
 from ..judge.errors import AuditError
 from ..judge.report import Report
-from ..judge.seeds import SeedReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..load.controls import Controls, parse_controls
-from ..load.logs import read_log
 from ..load.names import identify
 from ..load.specs import check_factory, is_factory
 from ..load.traces import is_trace
@@ -69,24 +67,13 @@ class Run:
             )
             check_destinations(settings, self.plan, self.controls, self.registry.outputs())
         setup = settings.setup
-        specs = {**setup.factories, "data": setup.data}
-        torchvision = str(setup.model).startswith("torchvision:")
-        if setup.model and not torchvision and not is_factory(str(setup.model)):
-            raise AuditError(
-                "--fa-model: expected package.module:factory or torchvision:NAME, not "
-                f"{setup.model!r}"
-            )
-        factories = {
-            f"--fa-{name}": str(spec)
-            for name, spec in specs.items()
-            if is_factory(str(spec)) and not str(spec).startswith("torchvision:")
-        }
-        if (
-            factories or setup.unsafe
-        ):  # package.module means the repo's own also from a sub-folder of it
+        named = {**setup.factories, "data": setup.data}.items()
+        factories = {f"--fa-{name}": str(spec) for name, spec in named if is_factory(str(spec))}
+        if factories or setup.unsafe:  # package.module is the repo's own also from a sub-folder
             sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)
-        for name, spec in factories.items():
-            check_factory(spec, name)
+        for option, spec in factories.items():
+            if not spec.startswith("torchvision:"):
+                check_factory(spec, option)
         _ = self.twins  # refused at the start where there are none
         self.auditor = Auditor(
             setup, cache=Cache(self._cache_folder(config), _warn), registry=self.registry
@@ -111,30 +98,20 @@ class Run:
         literal: bool = True,
     ) -> Report:
         """The report of a checkpoint or log; ``literal`` where the diagnostics were listed."""
-        path, protocol = Path(job.path), self.settings.protocol
-        if job.kind != "log":
-            twins = [(path, seed) for path, seed, kind in self.twins if kind == job.kind]
-            return self.auditor.report(
-                path,
-                diagnostics=diagnostics,
-                control=control,
-                thresholds=thresholds,
-                overrides=overrides,
-                seed=job.seed,
-                protocol=protocol,
-                literal=literal,
-                twins=[path for path, seed in twins if seed == job.seed]
-                or [path for path, _ in twins],
-            )
-        log = read_log(path, batch=self.settings.log_batch, columns=self.settings.log_columns)
-        chosen, problem = None, ""
-        seed = job.seed if log.seed is None else log.seed
-        try:
-            chosen = self.auditor.control(control, log.method, seed)
-        except AuditError as error:
-            problem = str(error)
-        report = log.report(chosen, thresholds, diagnostics)
-        return report.replace(control_problem=problem, seed=seed, protocol=protocol)
+        twins = [(path, seed) for path, seed, kind in self.twins if kind == job.kind]
+        same = [path for path, seed in twins if seed == job.seed]
+        return self.auditor.report(
+            Path(job.path),
+            diagnostics=diagnostics,
+            control=control,
+            thresholds=thresholds,
+            overrides=overrides,
+            seed=job.seed,
+            protocol=self.settings.protocol,
+            literal=literal,
+            log=job.kind == "log",
+            twins=same or [path for path, _ in twins],
+        )
 
     @cached_property
     def twins(self) -> list[tuple[Path, int | None, str]]:
@@ -148,21 +125,6 @@ class Run:
             return [(file, identify(file)[1], kind[is_trace(file)]) for file in files]
         jobs = [one for one in self.plan.named if one.kind != "log" and not one.skip]
         return [(Path(one.path), one.seed, one.kind) for one in jobs if one.method == "bp"]
-
-    def over_seeds(self, group: str, reports: Sequence[Report] | None = None) -> SeedReport | str:
-        """The margin of a method over its seeds, or why there is none."""
-        jobs = self.plan.seeds_of(group)
-        thresholds, control = self.settings.thresholds, self.controls or None
-        if reports is None:
-            reports = [self.report(job, select("d"), thresholds, control) for job in jobs]
-        for job, report in zip(jobs, reports, strict=True):
-            finding = report.finding("d")
-            if finding.error or report.nonfinite_outputs:
-                problem = finding.error or "its outputs are not finite, so it has no margin"
-                raise AuditError(f"{job.id}: {problem}")
-            if not finding.measured:
-                return f"{job.id}: {finding.headline}" if report.control else finding.headline
-        return SeedReport.of(jobs[0].method, reports, thresholds.frozen_acc_margin_pp)
 
     def expected(self, job: Job, report: Report) -> Keys | None:
         """The keys that are expected to fire; ``None`` without a record."""

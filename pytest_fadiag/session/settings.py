@@ -19,7 +19,6 @@ from ..judge.errors import AuditError
 from ..judge.protocol import PROTOCOLS
 from ..judge.records import Normalisation
 from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds
-from ..load.logs import parse_columns
 from ..load.setup import Setup
 from ..load.sources import parse_data
 from ..load.specs import check_factory
@@ -50,8 +49,6 @@ class Settings:
     shard: tuple[int, int] | None
     only: bool
     setup: Setup
-    log_batch: int | None
-    log_columns: dict[str, str] | None
     no_cache: bool
     diagnostics: str | None
     """The explicit list, where there is one."""
@@ -101,8 +98,6 @@ class Settings:
             shard=(part, parts) if one["shard"] else None,
             only=bool(one["only"]),
             setup=Setup.of(one, data=data, unsafe=bool(one["unsafe-load"]), base=root),
-            log_batch=int(one["log-batch"]) if one["log-batch"] else None,
-            log_columns=parse_columns(one["log-columns"]) if one["log-columns"] else None,
             no_cache=bool(one["no-cache"]),
             diagnostics=one["diagnostics"],
             protocol=one["protocol"],
@@ -118,14 +113,18 @@ class Settings:
         return (self.cwd if option in self.typed else self.root) / os.path.expanduser(text)
 
 
+def spelled(option: str, typed: Collection[str]) -> str:
+    """An option as it was given."""
+    return f"--fa-{option}" if option in typed else f"ini option fa_{option}"
+
+
 @contextmanager
 def _said_of(option: str, typed: Collection[str]) -> Iterator[None]:
     """Name an option in what is wrong with it."""
     try:
         yield
     except AuditError as error:
-        where = f"--fa-{option}" if option in typed else f"ini option fa_{option}"
-        raise AuditError(f"{where}: {error}") from None
+        raise AuditError(f"{spelled(option, typed)}: {error}") from None
 
 
 def _texts(config: pytest.Config, option: Option) -> tuple[str, ...]:

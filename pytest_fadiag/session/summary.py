@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import cached_property, partial
@@ -17,17 +16,17 @@ import pytest
 from ..judge.diagnostics import get
 from ..judge.errors import AuditError
 from ..judge.words import and_more, fold, printable
+from ..progress import patient
 from ..show.audit import Audit, Margin, Outcome, Row, united
 from ..show.terminal import write_table
 from .expect import update
-from .files import destination, origin_of
-from .outcome import MARGIN_ROW, ROW
+from .files import origin_of, write
+from .outcome import SENT_MARGIN, SENT_ROW, row_of
 from .plan import SEED_MARGIN
 from .run import Run
 
 DIED = "its worker died"
-PATIENCE = 5.0
-"""Seconds of a measurement before a line tells how far it is."""
+RECORD = "record"
 
 
 class Summary:
@@ -61,19 +60,10 @@ class Summary:
         That of a margin is put in its place.
         """
         name, _, test = nodeid.rpartition("::")
-        job, diagnostic = (
-            next((job for job in self.run.plan.jobs if job.id == name), None),
-            get(test),
-        )
-        if job is not None and diagnostic is not None:
-            yield Row(
-                name,
-                job.method,
-                job.seed,
-                outcomes={diagnostic.key: outcome},
-                reason=reason,
-                group=job.group,
-            )
+        diagnostic = get(test)
+        for job in self.run.plan.jobs:
+            if job.id == name and diagnostic is not None:
+                yield row_of(job, [diagnostic.key], outcome, reason)
         if test == SEED_MARGIN and name in self.run.plan.margins:
             first = self.run.plan.seeds_of(name)[0]
             self.margins[name] = Margin(
@@ -97,7 +87,7 @@ class Summary:
 
         A worker that died leaves a report without one.
         """
-        row, margin = report.__dict__.pop(ROW, None), report.__dict__.pop(MARGIN_ROW, None)
+        row, margin = report.__dict__.pop(SENT_ROW, None), report.__dict__.pop(SENT_MARGIN, None)
         if str(report.outcome) == "rerun":
             return  # of pytest-rerunfailures: the last time counts
         if row is not None:
@@ -175,18 +165,14 @@ class Summary:
         ):
             return
         settings, outputs = self.run.settings, self.run.registry.outputs()
-        record = ["record"] if settings.update_expect else []
+        record = [RECORD] if settings.update_expect else []
         for text in [*record, *settings.texts.get("report", ())]:
             try:
-                if text == "record":
-                    self.notes.append(update(settings.expect, self.audit))
-                    continue
-                kind, path = destination(outputs, text, settings.path("report", ""))
-                if path is None:
-                    self.notes.append(f"FA audit: {text} is not written: the variable is not set")
+                if text == RECORD:
+                    notes = [update(settings.expect, self.audit)]
                 else:
-                    self.notes += outputs[kind].write(self.audit, path)
-                    self.notes.append(f"FA audit: {kind} written to {path}")
+                    notes = write(outputs, text, settings.path("report", ""), self.audit)
+                self.notes += [*notes[:-1], f"FA audit: {notes[-1]}"]
             except (AuditError, OSError) as error:
                 said = printable(str(error))
                 self.notes.append(f"ERROR: FA audit: {text} is not written: {said}")
@@ -197,21 +183,16 @@ class Summary:
 
 
 def progress(config: pytest.Config, name: str) -> Callable[[int, int], None]:
-    """Tell how far a measurement is, on its own line: after 5 s, then each time twice as late."""
-    began, due = time.monotonic(), PATIENCE
+    """Tell how far a measurement is, on its own line."""
 
-    def tell(done: int, total: int) -> None:
-        nonlocal due
+    def tell(text: str) -> None:
         reporter: Any = config.pluginmanager.getplugin("terminalreporter")
         capture: Any = config.pluginmanager.getplugin("capturemanager")
-        taken = time.monotonic() - began
-        if taken >= due and reporter is not None:
-            due = 2 * taken
+        if reporter is not None:
             with capture.global_and_fixture_disabled() if capture else nullcontext():
-                samples = f"{done:,} of {max(done, total):,} samples"
-                reporter.write_line(f"measuring {printable(name)}: {samples}, {taken:.0f} s")
+                reporter.write_line(f"measuring {printable(name)}: {text}")
 
-    return tell
+    return patient(tell)
 
 
 def _interrupt(number: int, frame: Any) -> None:

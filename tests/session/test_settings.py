@@ -102,8 +102,6 @@ def test_what_is_wrong_with_a_setting_is_known_at_the_start(words: str, message:
         ("", {"fa_expect": "e.json"}, "expect", ROOT / "e.json"),
         ("--fa-diagnostics=ab", {"fa_protocol": "three"}, "protocol", None),
         ("--fa-protocol=three", {"fa_diagnostics": "ab"}, "diagnostics", None),
-        ("--fa-log-columns=epoch=step,a=b", {}, "log_columns", {"epoch": "step", "a": "b"}),
-        ("--fa-log-batch=1024", {}, "log_batch", 1024),
         ("--fa-shard=2/3", {}, "shard", (2, 3)),
     ],
 )

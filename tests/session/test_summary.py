@@ -26,7 +26,7 @@ def test_a_measurement_of_more_than_5_s_says_how_far_it_is(monkeypatch: pytest.M
     }
     config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=plugins.get))
     times = iter([100.0, 104.9, 105.1, 109.0, 110.3, 120.0])
-    monkeypatch.setattr(summary.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr("time.monotonic", lambda: next(times))
     tell = summary.progress(config, "dfa\x1b.pt")
     for done in range(1, 6):
         tell(1_000 * done, 5_000)

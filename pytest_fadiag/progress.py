@@ -1,0 +1,23 @@
+"""How far a measurement is, told ever more rarely."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+PATIENCE = 5.0
+"""Seconds before it is told for the first time."""
+
+
+def patient(tell: Callable[[str], None], due: float = PATIENCE) -> Callable[[int, int], None]:
+    """Tells how far a measurement is after so many seconds, then each time twice as late."""
+    start = time.monotonic()
+
+    def line(done: int, total: int) -> None:
+        nonlocal due
+        taken = time.monotonic() - start
+        if taken >= due:
+            due = max(2 * taken, 0.5)
+            tell(f"{done:,} of {max(done, total):,} samples, {taken:.0f} s")
+
+    return line
