@@ -306,18 +306,50 @@ def test_a_stream_with_few_of_the_weights_is_taken_only_if_it_is_named() -> None
 
 
 class Stem(Nested):
-    def __init__(self) -> None:
+    def __init__(self, inner: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.first = nn.Linear(20, D)
+        self.first, self.inner = nn.Linear(20, D), nn.ModuleList(inner() for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(self.first(x))
 
 
 def test_what_begins_at_the_input_and_does_not_repeat_is_embedding_whatever_it_holds() -> None:
+    class Other(Whole): ...
+
     net = stacked(Whole(), Whole())
-    net[0] = Stem()
+    net[0] = Stem(Other)
     assert find_stream(net.eval(), X).blocks == ("1", "2")
+    net[0] = Stem(Whole)
+    refused(net, "bypasses the sums in '0.inner.0', '0.inner.1' and '0'")
+
+
+def test_blocks_that_the_raw_input_passes_by_are_blocks() -> None:
+    """Taken for the embedding of the others, they could explode unseen."""
+
+    class Injected(Net):
+        def step(self, block: nn.Module, h: Tensor, x: Tensor) -> Tensor:
+            injects = block in list(self.blocks)[1:4]
+            return super().step(block, h + self.mix(x) if injects else h, x)
+
+    refused(Injected(6), "the input bypasses the sums in forward and feeds 'mix'")
+
+
+def test_the_first_block_is_one_also_where_it_alone_has_no_norm_and_nothing_embeds() -> None:
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList(nn.LayerNorm(20) for _ in range(2))
+            self.parts = nn.ModuleList(Branch(20) for _ in range(3))
+            self.scale, self.head = nn.Parameter(torch.ones(20)), nn.Linear(20, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = x * self.scale
+            for at, part in enumerate(self.parts):
+                h = h + part(h if at == 0 else self.norms[at - 1](h))
+            return self.head(h)
+
+    assert find_stream(First().eval(), X).blocks == ("parts.0", "parts.1", "parts.2")
 
 
 class Steps(nn.Module):

@@ -129,13 +129,23 @@ def covered(graph: Graph, blocks: list[Block]) -> float:
 
 
 def _is_embedding(graph: Graph, first: Stretch, blocks: list[Block]) -> bool:
-    """Whether what begins at the raw input, before any layer, comes before the whole stream."""
+    """Whether what begins at the raw input, before any layer, comes before the whole stream.
+
+    A module of the class of a block is part of the stream.
+    """
+    classes = {own for block in blocks for own in _classes(block.kind)}
+    modules = [call.module for call in graph.calls_in(first)]
     return (
         bool(blocks)
         and first.start <= graph.items[0].start
         and first.end <= blocks[0].start
         and covered(graph, blocks) >= LEAST_COVERED
+        and not any(type(own) in classes and any(own.children()) for own in modules)
     )
+
+
+def _classes(kind: object) -> set[object]:
+    return {own for part in kind for own in _classes(part)} if isinstance(kind, tuple) else {kind}
 
 
 def _refuse_repeats(graph: Graph, blocks: Sequence[Stretch]) -> None:
@@ -172,10 +182,11 @@ def _refuse_sums(graph: Graph, segment: Segment, sums: list[int]) -> None:
     )
     bypass = next(bypasses, (segment.start, segment.end))
     start, end, source, target = map(graph.maker, (segment.start, segment.end, *bypass))
+    source = source if source == "the input" else f"what {source} returns"
     calls = [graph.tape.calls[graph.nodes[index].call].name for index in sums]
     inside = and_more([repr(name) if name else "forward" for name in dict.fromkeys(calls)], 4)
     raise AuditError(
-        f"the network has no single stream between {start} and {end}: what {source} returns "
+        f"the network has no single stream between {start} and {end}: {source} "
         f"bypasses the sums in {inside} and feeds {target} (a second tower, a long skip, a carried "
         "value or a condition). No --fa-stream passes; audit a variant without that path"
     )

@@ -200,6 +200,11 @@ class Graph:
         ]
         return frozenset[str]().union(*taken)
 
+    def calls_in(self, stretch: Stretch) -> list[Call]:
+        """The calls in which something within a stretch was made."""
+        made = (index for index in self.useful if stretch.start < index <= stretch.end)
+        return [self.tape.calls[call] for call in {own for at in made for own in self._path(at)}]
+
     def parts(self, segment: Segment) -> list[Call]:
         """The calls that a segment consists of: those just below the one that holds all of it."""
         paths = [self._path(index) for index in segment.made]
