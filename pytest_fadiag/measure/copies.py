@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -89,6 +90,8 @@ def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
         with _Copying() as mode:
             mode.dtype = dtype
             for part in reversed(named_modules(network).values()):
+                hooks = (own for own in vars(part).values() if type(own) is OrderedDict)
+                memo |= {id(own): OrderedDict() for own in hooks if not own}  # half of the time
                 if (inner := unwrapped(part)) is not part:
                     memo[id(part)] = copy.deepcopy(inner, memo)
             made: nn.Module = copy.deepcopy(network, memo)
