@@ -158,12 +158,12 @@ def readout(
     targets = root * (targets - share)
     values, vectors = torch.linalg.eigh(z.T @ z)
     turned = z @ vectors
-    products = turned.T @ targets
+    products, squares = turned.T @ targets, turned.square()
     best, chosen, solved = torch.inf, RIDGES[0], products
     for ridge in RIDGES:
         inverse = 1 / (values.clamp_min(0) + ridge * len(z))
         coefficients = inverse.unsqueeze(1) * products
-        leverage = turned.square() @ inverse + w / w.sum()  # the second part is the bias's
+        leverage = squares @ inverse + w / w.sum()  # the second part is the bias's
         errors = (targets - turned @ coefficients) / (1 - leverage).unsqueeze(1)
         loss = float(errors.square().sum())
         if loss < best:
