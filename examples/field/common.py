@@ -116,11 +116,13 @@ def missing(*names: str) -> None:
 
 def freeze(model: torch.nn.Module, blocks: str) -> None:
     """Hold the blocks at their initialisation: parameters, and batch statistics as in evaluation."""
-    for name, module in model.named_modules():
-        if re.match(blocks, name):
-            module.requires_grad_(False)
-            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
-                module.register_forward_pre_hook(_still)
+    found = [one for name, one in model.named_modules() if re.match(blocks, name)]
+    if not found:
+        raise ValueError(f"no module is called {blocks}")
+    for module in found:
+        module.requires_grad_(False)
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            module.register_forward_pre_hook(_still)
 
 
 def _still(module: torch.nn.Module, _: Any) -> None:
@@ -293,7 +295,8 @@ class Row:
         self.accuracy, self.verdict = report.headline_acc, report.verdict
         self.control, self.margin = report.frozen_baseline_acc, report.margin_pp
         self.utility = report.depth_utility_pp
-        if report.twin and (report.twin.margin_pp or 0) >= 2:  # a share of less says nothing
+        twin = report.twin
+        if twin and twin.healthy and (twin.margin_pp or 0) >= 2:  # a share of less says nothing
             self.share = report.margin_share
         self.loss = f"{report.loss}{' (assumed)' if report.loss_assumed else ''}"
         self.marks = {one.key: MARKS[one.status.value] for one in report.findings}

@@ -20,12 +20,12 @@ HERE = Repository(
     bp="BP",
     blocks=r"layers\.[12]",
     network="3 hidden layers of 500, tanh, sigmoid outputs",
-    data="Fashion-MNIST for MNIST, 10,000 images, 10 epochs, lr 1e-3 (DRTP), 5e-3 (DFA), 0.1 (FA, BP)",
+    data="Fashion-MNIST for MNIST, 10,000 images, 10 epochs, lr 1e-3 (DRTP), 3e-4 (DFA), 0.1 (FA, BP)",
     changes="saved_variables is called saved_tensors today",
 )
 RATES = {
     "DRTP": 1e-3,
-    "DFA": 5e-3,
+    "DFA": 3e-4,
     "FA": 0.1,
     "BP": 0.1,
 }  # theirs is 1e-4, for sixty times the steps
