@@ -38,7 +38,7 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/xdist.py
 	$(BIN)/python benchmarks/scale.py
 
-zoo: $(VENV)-zoo/.ready ## stream detection on 247 architectures, about 12 minutes on one core
+zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute on one core
 	$(VENV)-zoo/bin/python -m benchmarks.zoo
 
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist

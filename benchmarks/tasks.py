@@ -110,6 +110,7 @@ def train(name: str, data: Split, seed: int) -> tuple[nn.Module, list[Tensor], d
 def audited(data: Split, folder: Path) -> dict[str, list[Any]]:
     """Train, save, audit: results by the command with their controls, the others by ``audit``."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pytest.ini").touch()  # not that of this repository
     np.savez(folder / "test.npz", x=data[2].numpy(), y=data[3].numpy())
     for name, seed in product([*RESULTS, *ALONE], SEEDS):
         net, Bs, config = train(name, data, seed)

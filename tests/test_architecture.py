@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "session": {"auditor", "cache", "hooks", "options", "load", "judge", "show", "files"},
     "plugin": {"session", "options", "hookspecs"},
     "verify": {"auditor", "hooks", "load", "judge", "show"},
-    "lint": {"judge"},
+    "lint": {"judge", "load"},
     "cli": {"session", "auditor", "hooks", "options", "verify", "lint", "load", "judge", "show"},
     "__main__": {"cli"},
 }

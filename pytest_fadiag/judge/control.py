@@ -202,7 +202,8 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
         else None,
         Doubt(
             Severity.WARNING,
-            f"the control looks undertrained: {name} below a {above[0]}",
+            f"the control looks undertrained, so the margin is too large: {name} below "
+            f"a {above[0]}",
         )
         if above
         else None,

@@ -104,14 +104,15 @@ def _on_inputs(report: Report) -> list[str]:
     on = f" on {inputs} (normalisation: {inputs.normalisation})" if inputs else ""
     return [
         *(inputs.remarks if inputs else []),
+        str(report.environment.get("targets", "")),
         f"the checkpoint claims {report.score_name} {fraction(claimed)}, but "
         f"{fraction(accuracy)} was measured{on}; check the data and its normalisation "
         "(--fa-normalize)"
         if claimed is not None and abs(claimed - accuracy) > CLAIM_SLACK_PP / 100
         else "",
         f"{report.probe_score} {fraction(network)} is far below a linear probe of h_L "
-        f"({fraction(probes[-1])}): the inputs are not as in training (check --fa-normalize), or "
-        "the head is undertrained"
+        f"({fraction(probes[-1])}): inputs or targets are not as in training (units, "
+        "--fa-normalize), or the head is undertrained"
         if network is not None and probes and 100 * (probes[-1] - network) >= FAR_BELOW_PP
         else "",
         f"the control was evaluated on other inputs: {theirs} (normalisation: "

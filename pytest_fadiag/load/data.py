@@ -59,14 +59,17 @@ class DataSet:
         real = x.is_floating_point() or self.pixels
         fits = constants <= {1, *x.shape[1:2]} if real else not constants
         fits &= y.ndim in (1, 2) and len(y) > 0
-        fits &= self.groups is None or (
-            self.groups.ndim == 1 and not self.groups.is_floating_point()
-        )
+        groups = self.groups
+        if groups is not None and (groups.shape != y.shape[:1] or groups.is_floating_point()):
+            raise AuditError(
+                f"{self.name}: groups must be one whole number per sample ({len(y):,}); got "
+                f"{tuple(groups.shape)} of {groups.dtype}"
+            )
         if not fits or any(x.shape[:1] != y.shape[:1] for x in held.values()):
             shapes = {name: f"{tuple(x.shape)} {x.dtype}" for name, x in held.items()}
             raise AuditError(
-                f"data {self.name}: expected one class index, real target or row of tokens per "
-                "sample, groups as whole numbers, and one mean and std per channel; got "
+                f"{self.name}: expected one class index, real target or row of tokens per "
+                "sample, and one mean and std per channel; got "
                 f"{shapes}, {constants or 'no'} constants".replace("torch.", "")
             )
 
@@ -106,12 +109,11 @@ class DataSet:
             x = x.float().div_(255) if self.pixels else x.long()
         if self.mean is None or self.std is None:
             return x
-        mean, std = (
-            torch.tensor(self.mean, device=x.device),
-            torch.tensor(self.std, device=x.device),
-        )
         shape = (-1,) + (1,) * (x.ndim - 2)
-        return (x - mean.view(shape)).div_(std.view(shape))
+        mean, std = (
+            torch.tensor(own, device=x.device).view(shape) for own in (self.mean, self.std)
+        )
+        return (x.sub_(mean) if self.pixels else x - mean).div_(std)  # bytes were copied already
 
     def batches(
         self, size: int = BATCH, *, flatten: bool = False
@@ -209,6 +211,8 @@ def from_factory(spec: str) -> DataSet:
         parts = [as_data_set(part, what) for part in made]
         names = parts[0].tensors
         held = {name: torch.cat([part.tensors[name] for part in parts]) for name in names}
+    except AuditError:
+        raise
     except Exception as error:  # the user's own code, and whatever it gives
         raise AuditError(
             f"{what}: expected (x, y), tensors by name with labels, a Dataset of samples of one "

@@ -218,7 +218,8 @@ def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
     elif not _from_pretrained(network, checkpoint):
         said = "; ".join(f"{what}: {and_more(names)}" for what, names in problems.items() if names)
         raise AuditError(
-            f"{checkpoint.path}: does not fit {type(network).__name__}: {said}. Else {NAME_IT}"
+            f"{checkpoint.path}: does not fit {type(network).__name__}: {said}. If it was trained "
+            f"as another network, {NAME_IT}"
         )
 
 

@@ -29,13 +29,17 @@ def named_modules(network: nn.Module) -> dict[str, nn.Module]:
         held: Mapping[Any, Any] = {}
         if isinstance(value, (list, tuple)):
             held = dict(enumerate(value))
-        elif isinstance(value, Mapping):
+        elif isinstance(value, dict):
             held = value
         elif isinstance(value, nn.Module) and value not in found:
             found[value] = name
-            own = {key: other for key, other in vars(value).items() if not key.startswith("_")}
+            own = {key: other for key, other in vars(value).items() if key[:1] != "_"}
             held = {**value._modules, **own}
-        waiting += [(f"{name}.{key}".lstrip("."), other) for key, other in held.items()]
+        waiting += [
+            (f"{name}.{key}".lstrip("."), other)
+            for key, other in held.items()
+            if isinstance(other, (nn.Module, list, tuple, dict))
+        ]
     return {name: module for module, name in found.items()}
 
 

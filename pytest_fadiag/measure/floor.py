@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .run import NetworkSource
 
 _KNOWN: dict[object, tuple[Tensor, float]] = {}
+"""The last readout: it is the same for every network on the same data, normalised alike."""
 LAST = 8
 """How many tokens before a target the readout sees."""
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -38,6 +39,7 @@ class Floor:
         self.rows: list[Tensor] = []
         self.scores: list[Tensor] = []
         self.reduced = self.problem = ""
+        self.key: object = object()  # of data without a digest, never known
 
     def update(self, batch: Batch) -> None:
         """Keep the inputs, made small, and which samples the network has right."""
@@ -48,15 +50,22 @@ class Floor:
             x = x.get("input_ids", next(iter(x.values())))
         units = self.units
         if units.per == 1:
-            self.rows.append(self._small(x).cpu())
+            self._keep(x)
             return
         if x.shape[:2] != batch.y.shape or x.ndim > 2 + x.is_floating_point():
             self.problem = f"inputs of shape {tuple(x.shape)} do not have one place for each token"
             return
         used = (units.fit | units.read)[batch.start * units.per :][: batch.y.numel()]
         used = used.to(x.device)
-        rows = x.flatten(0, 1)[used] if x.is_floating_point() else self._before(x, used)
-        self.rows.append(self._small(rows).cpu())
+        self._keep(x.flatten(0, 1)[used] if x.is_floating_point() else self._before(x, used))
+
+    def _keep(self, x: Tensor) -> None:
+        rows, digest = self._small(x).cpu(), self.source.data_digest
+        if not self.rows and digest is not None:
+            task, limit = self.source.task.kind, self.source.n_train
+            self.key = digest, task, limit, self.reduced, rows.shape, rows.numpy().tobytes()
+        if not self.rows or self.key not in _KNOWN:
+            self.rows.append(rows)
 
     def _before(self, ids: Tensor, used: Tensor) -> Tensor:
         """One-hot rows of the last 8 token ids at each place; larger vocabularies are sketched."""
@@ -105,18 +114,15 @@ class Floor:
             self.problem = f"{images}; a linear readout needs {LEAST_IMAGES:,}"
         if self.problem:
             return {"floor": records.Floor(problem=self.problem)}
-        x, used = torch.cat(self.rows), units.fit | units.read
-        chosen = used if units.per > 1 else torch.ones_like(used)
+        chosen = units.fit | units.read if units.per > 1 else torch.ones_like(units.fit)
         fit, read = (own[chosen].nonzero().flatten() for own in (units.fit, units.read))
         fit = fit[: self.source.n_train] if units.per == 1 else fit
         y, weights = units.targets[chosen], units.weights[chosen]
-        # The readout is the same for every network on these data, normalised alike.
-        ends = tuple(x[[0, -1]].flatten().tolist())
-        key = (self.source.data_digest, units.task.kind, len(fit), self.reduced, ends)
-        if self.source.data_digest is None or key not in _KNOWN:
+        if self.key not in _KNOWN:
             _KNOWN.clear()
-            _KNOWN[key] = readout(x, units.goals(y[fit]), fit, read, weights[fit])
-        predicted, ridge = _KNOWN[key]
+            x = torch.cat(self.rows)
+            _KNOWN[self.key] = readout(x, units.goals(y[fit]), fit, read, weights[fit])
+        predicted, ridge = _KNOWN[self.key]
         right, network = units.outcomes(predicted, units.own), units.scores(torch.cat(self.scores))
         return {
             "floor": records.Floor(
@@ -125,7 +131,7 @@ class Floor:
                 interval=units.interval(network - right),
                 fitted=len(fit),
                 read=len(read),
-                features=x.shape[1],
+                features=self.rows[0].shape[1],
                 reduced=self.reduced,
                 ridge=ridge,
                 left_out=units.left_out,

@@ -70,10 +70,10 @@ def balanced(right: Tensor, labels: Tensor) -> float:
 
 
 def clustered(values: Tensor, clusters: Tensor) -> Tensor:
-    """What each cluster contributes to the mean of the values, which is the mean of these."""
+    """The mean of the values, with what each cluster of any size adds to it or takes from it."""
     _, used = torch.unique(clusters, return_inverse=True)
-    sums = torch.zeros(int(used.max()) + 1, dtype=torch.float64)
-    return sums.index_add_(0, used, values.double()) * len(sums) / len(values)
+    mean, sums = values.double().mean(), torch.zeros(int(used.max()) + 1, dtype=torch.float64)
+    return mean + sums.index_add_(0, used, values - mean) * len(sums) / len(values)
 
 
 @lru_cache(maxsize=4)

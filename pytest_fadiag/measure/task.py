@@ -108,6 +108,9 @@ class Task:
         if not callable(self.loss) and (self.loss or FITTING[kind][0]) not in FITTING[kind]:
             expected = " or ".join([*FITTING[kind], "a function"])
             raise AuditError(f"the loss is {self.loss} for the task {kind}; expected {expected}")
+        below = (y < 0) & ((y != IGNORED) | (kind == "classes"))
+        if kind != "regression" and bool(below.any()):
+            raise AuditError(f"{got} below 0; classes and tokens run from 0 on")
         made = replace(self, kind=kind, loss=self.loss)
         if kind == "tokens":
             if y.is_floating_point() or y.ndim != 2:
@@ -136,14 +139,17 @@ class Task:
             return replace(made, scale=scale, axis=axis, edges=edges, shape=shape)
         if rows and not bool((y.sum(1) == 1).all()):
             raise AuditError(
-                f"{got} with several labels of one sample; expected one class, or --fa-task"
+                "several labels per sample are not supported; audit one label at a time: one "
+                "column of y, and --fa-forward that returns its logit"
             )
         if binary:
             limited = bool(((outputs >= 0) & (outputs <= 1)).all())
             bound = 0.5 if self.loss == "mse" or (callable(self.loss) and limited) else 0.0
             return replace(made, shape=tuple(outputs.shape[1:]), bound=bound)
         if not rows and (y.is_floating_point() or y.ndim != 1):
-            raise AuditError(f"{got}; expected one class index per sample, or its one-hot row")
+            raise AuditError(
+                f"{got}; expected one class index per sample as a whole number, or its one-hot row"
+            )
         return replace(made, remark="targets are one-hot rows, taken as classes" if rows else "")
 
     def read(self, outputs: Tensor) -> Tensor:
@@ -279,6 +285,11 @@ class Task:
         if outputs.ndim != dims or shape[: t.ndim] != t.shape:
             said = ", ".join(map(str, expected))
             raise AuditError(f"the network returned shape {shape}; expected [{said}]")
+        if self.kind == "classes" and shape[-1] == 1:
+            raise AuditError(
+                "whole-number targets are taken as classes, but the network has 1 output; for "
+                "regression add --fa-task=regression"
+            )
         if self.kind != "regression" and int(t.max()) >= shape[-1]:
             raise AuditError(
                 f"label {int(t.max())} is out of range: the network has {shape[-1]} outputs, "
@@ -291,7 +302,8 @@ class Task:
         if logits and inside and all(inside):
             raise AuditError(
                 "these are probabilities: every output lies in [0, 1], and ce and bce take logits; "
-                "give --fa-loss (or loss=) as mse, or as a function of these outputs"
+                "audit the network without its last sigmoid or softmax, or give --fa-loss (loss=) "
+                "as the function it was trained with (mse if by squared error)"
             )
 
 

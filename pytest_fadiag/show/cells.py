@@ -137,5 +137,5 @@ def _mean(column: Column, values: list[float | None]) -> Cell:
         return Cell()
     mean, sd = statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0
     show = "{:.1f}".format if column.text else column.show
-    short = show(mean)
-    return Cell(f"{short} ± {show(sd).lstrip('+')}", short=short, sort=mean)
+    short, spread = show(mean), show(sd).lstrip("+") if sd else "0"
+    return Cell(f"{short} ± {spread}", short=short, sort=mean)

@@ -152,5 +152,5 @@ def test_a_control_that_is_something_else_supports_no_claim_on_random_blocks() -
     doubt = Doubt(Severity.REMARK, "of another kind", other=True)
     made = healthy(control=Control(Score(0.95, 10_000), doubts=(doubt,)))
     said = made.finding("d").explanation
-    assert said.endswith("Not attributable to random blocks: of another kind.")
+    assert said.endswith("It does not show that random blocks suffice: of another kind.")
     assert BP.doubts == () and BP.replace(control=None).doubts == ()

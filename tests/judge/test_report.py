@@ -103,6 +103,10 @@ def audited_beside(margin: float, *probes: float, **depth: Any) -> Report:
         (floored(healthy(), floor=None), "trustworthy"),
         (probed(BP, diagnostics=(*ABC, "depth-utility")), "trustworthy"),
         (
+            probed(BP, diagnostics=(*ABC, "depth-utility")).replace(task="regression"),
+            "incomplete: …; depth-utility alone is not enough in regression",
+        ),
+        (
             probed(healthy(headline_acc=0.77, label_classes=10, label_class_share=0.1), 0.8, 0.9),
             "needs walk-back: deep blocks fail to beat frozen-random baseline",
         ),
@@ -461,7 +465,7 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
         ),
         (
             measured_as(0.318, 0.7, 0.807),
-            "0.3180 is far below a linear probe of h_L (0.8070): the inputs are not as in training",
+            "0.3180 is far below a linear probe of h_L (0.8070): inputs or targets",
         ),
         (
             healthy(

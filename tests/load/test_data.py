@@ -367,8 +367,11 @@ def test_a_factory_may_return_tensors_by_name(made: str, module: Module) -> None
         ("return (1 / 0 for _ in range(3))", "ZeroDivisionError"),
         ("raise OSError('disk is gone')", "raised OSError: disk is gone"),
         ("return X, Y.view(5, 2)", "expected one class index, real target or row of tokens"),
-        ("return {'x': X, 'y': Y, 'groups': Y[:4]}", "groups as whole numbers"),
-        ("return {'x': X, 'y': Y, 'groups': X[:, 0]}", "groups as whole numbers"),
+        ("return {'x': X, 'y': Y, 'groups': Y[:4]}", "groups must be one whole number per sample"),
+        (
+            "return {'x': X, 'y': Y, 'groups': X[:, 0]}",
+            "groups must be one whole number per sample",
+        ),
         ("return [('cat', 1)]", "expected tensors of numbers"),
     ],
 )

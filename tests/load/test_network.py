@@ -93,7 +93,7 @@ def test_each_tensor_keeps_its_precision_and_the_random_stream_its_state(
     [
         (
             checkpoint(network(), "blocks.1.fc1.bias"),
-            r"missing: blocks.1.fc1.bias \[64\]\. Else name",
+            r"missing: blocks.1.fc1.bias \[64\]\. If it was trained",
         ),
         (checkpoint(network(), extra=torch.zeros(1, 3)), r"not in the network: extra \[1, 3\]"),
         (

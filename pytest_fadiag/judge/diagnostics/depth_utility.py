@@ -169,7 +169,7 @@ def _unresolved(depth: Depth, value: float, minimum: float) -> str:
         gains = join_and(map(pp, depth.null_gains_pp))
         return f"re-initialised blocks gain {gains} pp, more than {limit(minimum)} pp apart"
     decides = high < minimum or (value >= minimum and low > 0)
-    return "" if decides else f"{number}: undecided at {limit(minimum)} pp"
+    return "" if decides else f"{number}: whether it reaches {limit(minimum)} pp is undecided"
 
 
 def _embedding(depth: Depth) -> str:

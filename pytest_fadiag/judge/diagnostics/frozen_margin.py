@@ -98,7 +98,7 @@ def margin_in_words(
     """
     below = f"margin over {'this control' if other else blocks} below {limit(minimum)} pp"
     if other:
-        return below, f"Not attributable to random blocks: {other}."
+        return below, f"It does not show that random blocks suffice: {other}."
     if bounds is None:
         return below, "Test-set size unknown, so no confidence interval: do not claim a gain."
     if bounds.high < 0:

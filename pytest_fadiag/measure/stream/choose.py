@@ -97,7 +97,7 @@ def _largest(graph: Graph, stretch: Stretch, names: list[str]) -> str:
 
     parts = zip(*(own.split(".") for own in read), strict=False)
     common = ".".join(part[0] for part in takewhile(lambda part: len({*part}) == 1, parts))
-    return max([*names, common or read[0]], key=size)
+    return max(names or [common or "".join(read[:1])], key=size)
 
 
 def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
@@ -290,8 +290,8 @@ def find_states(graph: Graph, blocks: list[Block], named: int | None) -> list[St
     value that is h_L for the user.
     """
     nodes, units = graph.nodes, blocks
-    if not graph.additive and blocks[0].start >= graph.items[0].end:
-        # The embedding, too, tells what is done to a state before a block takes it.
+    if len(blocks) == 1 and not graph.additive and blocks[0].start >= graph.items[0].end:
+        # The embedding tells what is done to a state before a block takes it.
         units = [_layer(graph, graph.items[0]), *blocks]
 
     def ops(between: Sequence[int]) -> tuple[str, ...]:

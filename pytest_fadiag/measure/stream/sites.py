@@ -86,10 +86,14 @@ class Stream:
     def run(self, model: nn.Module, x: ModelInput, on_state: OnState) -> Tensor:
         """Forward ``x``, showing each state to ``on_state`` as it appears; returns the logits."""
         watch = _Watch(self.sites, on_state)
-        events, modules = Events(watch.take), named_modules(model)
+        events = Events(watch.take)
         with ExitStack() as stack:
             for name, end in dict.fromkeys(site.place[:2] for site in self.sites):
-                stack.callback(events.hook(name, modules[name], end).remove)
+                try:
+                    module = model.get_submodule(name)
+                except AttributeError:  # it is in a plain list or dictionary
+                    module = named_modules(model)[name]
+                stack.callback(events.hook(name, module, end).remove)
             if any(site.function for site in self.sites):
                 stack.enter_context(events)
             returned = call_network(model, x)
