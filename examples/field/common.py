@@ -58,6 +58,8 @@ class Repository:
     """The rule that is BP: the twin of the others."""
     blocks: str = ""
     """What is frozen in a control: the blocks that the report names, mostly a pattern for ``freeze``."""
+    seeds: int = 3
+    """How many networks of each rule; one where that takes minutes."""
 
     def clone(self, folder: Path, mirror: Path | None) -> Path:
         """The code at this commit without its notebooks, in a folder of its own."""

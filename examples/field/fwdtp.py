@@ -20,6 +20,7 @@ HERE = Repository(
     rules=("BP", "FWDTP", "DTP"),
     bp="BP",
     blocks="the layers 1 to 4",
+    seeds=1,
     network="5 hidden layers of 256, tanh",
     data="Fashion-MNIST, 10,000 images, 8 epochs, lr 1 (0.08 for BP, the same step of the last layer)",
 )

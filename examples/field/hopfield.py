@@ -19,6 +19,7 @@ HERE = Repository(
     commit="45cfee96ebecb92af1cabef4b7533c82fdb2a263",
     rules=("equilibrium propagation",),
     blocks=r"W\.0",
+    seeds=1,
     network="Hopfield network 784-100-10 (its default has 1000), sigmoid",
     data="Fashion-MNIST for MNIST, 3,000 images and 1,280 test images; 4 of 100 epochs",
 )

@@ -15,6 +15,7 @@ HERE = Repository(
     commit="f4252307633ba38a26ab52504f5fd40352f5a6fd",
     rules=("SoftHebb",),
     blocks="conv2 and conv3",
+    seeds=1,
     network="demo.py's three convolutions with 24, 96, 384 of its 96, 384, 1536 channels",
     data="Fashion-MNIST for CIFAR-10 (padded to 32 × 32, three equal channels), 3,000 images of training and of test; 2 of 50 epochs of the readout",
     changes="learning rate schedules: the argument verbose, a rate per channel set as a tensor",
