@@ -48,9 +48,8 @@ def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
     rows = []
 
     def network(rule: str, row: Row, **frozen: bool) -> DiagnosticReport:
-        saved = (
-            options.folder / f"{name}-{rule}{'-frozen' if any(frozen.values()) else ''}-s{seed}.pt"
-        )
+        control = any(frozen.values())
+        saved = options.folder / f"{name}-{rule}{'-frozen' if control else ''}-s{seed}.pt"
         start = time.process_time()
         if options.again or not saved.exists():
             torch.manual_seed(seed)
@@ -65,7 +64,8 @@ def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
             kept = torch.load(saved, weights_only=False)
         row.train_minutes += kept["minutes"]
         start = time.process_time()
-        report: DiagnosticReport = module.audit(rule, kept["trained"], data)
+        read = here.bp or rule if control else rule  # nobody asks for the credit of a control
+        report: DiagnosticReport = module.audit(read, kept["trained"], data)
         row.audit_minutes += (time.process_time() - start) / 60
         return report
 

@@ -18,6 +18,7 @@ HERE = Repository(
     rules=("BP", "forward gradient"),
     bp="BP",
     blocks="fc1",
+    seeds=1,
     network="MLP 784-1024-1024-10, ReLU",
     data="Fashion-MNIST for MNIST, 10,000 images; 5 of 200 epochs, lr 2e-4 (0.02 for BP, whose default of 2e-4 is for 200)",
     changes="its configuration is given as values instead of by hydra",

@@ -35,7 +35,10 @@ def setup(source: Path) -> None:
 
 
 def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
-    """Their network and training; without batch norm their default feedback of ±0.001 is rounding noise."""
+    """Their network and training; without batch norm their default feedback of ±0.001 is rounding noise.
+
+    BP is trained here with the same layers: their ``bp_net`` multiplies by pre-activations.
+    """
     from Main import get_args, set_params
     from models.tp_net import tp_net
 
@@ -48,7 +51,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
         net.update_weights = lambda x, lr: [one.update_forward(lr / len(x)) for one in net.layers]
     for layer in net.layers[1:-1] if frozen else ():
         layer.update_forward = lambda lr: None
-    valid = DataLoader(data.arrays(train=False, **IMAGES), 5000)
+    valid = DataLoader(data.arrays(train=False, **IMAGES), 10_000)
     net.train(
         data.loader(256, **IMAGES),
         valid,

@@ -18,6 +18,7 @@ HERE = Repository(
     rules=("BP", "predsim"),
     bp="BP",
     blocks=r"layers\.[12]\.(encoder|bn)",
+    seeds=1,
     network="MLP, 3 hidden layers of 512",
     data="Fashion-MNIST, 10,000 images, 10 epochs",
     changes="no checkpoint of every epoch",
