@@ -25,7 +25,7 @@ import torch
 from pytest_fadiag import DiagnosticReport
 from pytest_fadiag.judge.records import Twin
 
-from .common import Data, Repository, Row, glue_lines, inside, tables, with_control
+from .common import Data, Repository, Row, glue_lines, inside, judged, tables, with_control
 
 
 def names() -> list[str]:
@@ -84,7 +84,7 @@ def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
                 else:
                     report = network(rule, row)
             twin = Twin.of([report]) if row.bp else twin
-            report = report.replace(twin=twin)
+            report = judged(report, twin)
             row.add(report)
             report.save(options.folder / f"{name}-{rule}-s{seed}.json")
             text = options.folder / f"{name}-{rule}-s{seed}.txt"

@@ -29,6 +29,7 @@ from torch.utils.data import TensorDataset
 
 from pytest_fadiag import Control, DiagnosticReport
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
+from pytest_fadiag.judge.records import Twin
 
 # ---------------------------------------------------------------------------------------------
 # A repository. Each file of this folder defines
@@ -248,18 +249,21 @@ REFUSALS = ("no stream: ", "the reference is not proven: ")
 
 
 def with_control(report: DiagnosticReport, control: DiagnosticReport) -> DiagnosticReport:
-    """A report beside its frozen control; (e) is judged too where that is in doubt, as always."""
+    """A report beside its frozen control, by (d) and (e) both."""
     if control.score is None:
         return report
     probes, own = (
         ((), None) if control.depth is None else (control.depth.probes, control.depth.network)
     )
     source = "trained by the same code with frozen blocks"
-    report = report.replace(control=Control(control.score, source, probes=probes, balanced=own))
-    asked = [
-        one for one in report.diagnostics if report.questions_control or one != "depth-utility"
-    ]
-    return report.replace(diagnostics=tuple(asked))
+    return report.replace(control=Control(control.score, source, probes=probes, balanced=own))
+
+
+def judged(report: DiagnosticReport, twin: Twin | None) -> DiagnosticReport:
+    """Beside the BP twin; (e) is judged where there is no control or a doubtful one, as in every audit."""
+    both = report.control is None or report.questions_control
+    asked = [one for one in report.diagnostics if both or one != "depth-utility"]
+    return report.replace(twin=twin, diagnostics=tuple(asked))
 
 
 @dataclass
@@ -278,8 +282,6 @@ class Row:
     accuracy: float | None = None
     control: float | None = None
     margin: float | None = None
-    share: float | None = None
-    """Of the twin's margin."""
     utility: float | None = None
     loss: str = ""
     marks: dict[str, str] | None = None
@@ -297,9 +299,6 @@ class Row:
         self.accuracy, self.verdict = report.headline_acc, report.verdict
         self.control, self.margin = report.frozen_baseline_acc, report.margin_pp
         self.utility = report.depth_utility_pp
-        twin = report.twin
-        if twin and twin.healthy and (twin.margin_pp or 0) >= 2:  # a share of less says nothing
-            self.share = report.margin_share
         self.loss = f"{report.loss}{' (assumed)' if report.loss_assumed else ''}"
         self.marks = {one.key: MARKS[one.status.value] for one in report.findings}
         self.headlines = {one.key: one.error or one.headline for one in report.findings}
@@ -335,7 +334,7 @@ def tables(rows: list[Row]) -> dict[str, str]:
             mean([row.accuracy for row in own], ".3f"),
             *(agreed([(row.marks or {}).get(key, "") for row in own]) for key in keys),
             mean([row.margin for row in own], "+.1f"),
-            mean([None if row.share is None else 100 * row.share for row in own], ".0f"),
+            share(own, [row for row in rows if row.bp and row.repository == repository]),
             " ".join(mean(values, "+.2f") for values in zip(*gammas, strict=True)),
             agreed([verdict(row) for row in own]),
             str(own[0].glue or ""),
@@ -386,10 +385,19 @@ def mean(values: list[float | None], form: str) -> str:
     return format(sum(known) / len(known), form).replace("-", "−") if known else ""
 
 
+def share(rows: list[Row], twins: list[Row]) -> str:
+    """Which part of BP's margin a rule reaches; empty where BP has none, or is not healthy."""
+    sound = all((row.marks or {}).get(key) == "✓" for row in twins for key in "abcg")
+    own, theirs = (sum(row.margin or 0 for row in some) for some in (rows, twins))
+    return f"{100 * own / theirs:.0f}" if sound and own > 0 and theirs >= 2 * len(twins) > 0 else ""
+
+
 def agreed(values: list[str]) -> str:
     """The value of all seeds, or each with its count."""
-    counts = Counter(values).most_common()
-    return values[0] if len(counts) == 1 else " ".join(f"{n}{one}" for one, n in counts)
+    counts = Counter(value for value in values if value).most_common()
+    if len({*values}) == 1:
+        return values[0]
+    return ", ".join(f"{n} {one}" if len(one) > 1 else f"{n}{one}" for one, n in counts)
 
 
 def verdict(row: Row) -> str:

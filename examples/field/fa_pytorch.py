@@ -17,7 +17,6 @@ HERE = Repository(
     rules=("BP", "FA"),
     bp="BP",
     blocks=r"linear\.0",
-    seeds=1,
     network="1 hidden layer of 1,000",
     data="Fashion-MNIST for MNIST, 10,000 images, 10 epochs",
     changes="saved_variables is called saved_tensors today, init functions end in _",

@@ -18,7 +18,6 @@ HERE = Repository(
     rules=("BP", "PC"),
     bp="BP",
     blocks="3",
-    seeds=1,
     network="2 hidden layers of 256, ReLU",
     data="Fashion-MNIST for MNIST, 10,000 images, 10 epochs",
 )

@@ -20,7 +20,6 @@ HERE = Repository(
     rules=("BP", "PEPITA"),
     bp="BP",
     blocks="the layers 0 and 1",
-    seeds=1,
     network="numpy MLP 784-256-256-10 (its default has 1024), ReLU, softmax",
     data="Fashion-MNIST for MNIST, 10,000 images; 4 of 100 epochs",
     changes="the shuffle of scikit-learn is numpy's",

@@ -31,7 +31,7 @@ STEP = """
 STILL = {
     "-0.005": "0",
     "-0.01,": "0,",
-    "to(device)\n\n": "to(device)\n    freeze(model, 'bn[23]')\n\n",
+    "model.to(device)\n": "model.to(device)\n    freeze(model, 'bn[23]')\n",
 }
 
 
