@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import pickle
 import pkgutil
+import re
 import subprocess
 import sys
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from .common import Data, Repository, Row, glue_lines, inside, markdown
+from pytest_fadiag import DiagnosticReport
+from pytest_fadiag.judge.records import Twin
+
+from .common import Data, Repository, Row, glue_lines, inside, judged, tables, with_control
 
 
 def names() -> list[str]:
@@ -32,47 +38,57 @@ def names() -> list[str]:
     )
 
 
-def run(name: str, options: argparse.Namespace) -> list[Row]:
-    """Train and audit every rule of one repository; what goes wrong is a row too."""
+def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
+    """Train and audit every rule of one repository, BP first; what goes wrong is a row too."""
     module = importlib.import_module(f"{__package__}.{name}")
     here: Repository = module.HERE
-    if here.refused:
-        return [Row.of(name, here, rule, why=here.refused) for rule in here.rules]
+    data = Data(options.data.resolve(), options.images, options.tested, seed)
+    _ = data.torchvision
+    twin: Twin | None = None
     rows = []
+
+    def network(rule: str, row: Row, **frozen: bool) -> DiagnosticReport:
+        control = any(frozen.values())
+        saved = options.folder / f"{name}-{rule}{'-frozen' if control else ''}-s{seed}.pt"
+        start = time.process_time()
+        if options.again or not saved.exists():
+            torch.manual_seed(seed)
+            trained = module.train(rule, source, data, **frozen)
+            kept = {"trained": trained, "minutes": (time.process_time() - start) / 60}
+            try:
+                torch.save(kept, part := saved.with_suffix(".part"))
+                part.rename(saved)
+            except (AttributeError, TypeError, pickle.PicklingError) as error:
+                print(f"{saved.stem} cannot be kept, so it is audited now: {error}")
+        else:
+            kept = torch.load(saved, weights_only=False)
+        row.train_minutes += kept["minutes"]
+        start = time.process_time()
+        read = here.bp or rule if control else rule  # nobody asks for the credit of a control
+        report: DiagnosticReport = module.audit(read, kept["trained"], data)
+        row.audit_minutes += (time.process_time() - start) / 60
+        return report
+
     for rule in here.rules:
-        row = Row.of(name, here, rule, glue=glue_lines(module.audit))
+        facts = here.name, here.commit, rule, seed, here.network, here.data, here.changes
+        row = Row(name, *facts, bp=rule == here.bp, glue=glue_lines(module.audit))
         rows.append(row)
         try:
             source = here.clone(options.folder, options.mirror)
-            data = Data(options.data.resolve(), options.images, options.tested)
-            _ = data.torchvision
-            saved = options.folder / f"{name}-{rule}.pt"
             with inside(source):
                 if hasattr(module, "setup"):
                     module.setup(source)
-                if options.again or not saved.exists():
-                    torch.manual_seed(options.seed)
-                    start = time.process_time()
-                    trained = module.train(rule, source, data)
-                    minutes = (time.process_time() - start) / 60
-                    try:
-                        torch.save(
-                            {"trained": trained, "minutes": minutes},
-                            part := saved.with_suffix(".part"),
-                        )
-                        part.rename(saved)
-                    except (AttributeError, TypeError, pickle.PicklingError) as error:
-                        print(f"{name} {rule} cannot be kept, so it is audited now: {error}")
+                if "frozen" in inspect.signature(module.train).parameters:
+                    report = network(rule, row, frozen=False)
+                    report = with_control(report, network(rule, row, frozen=True))
                 else:
-                    kept = torch.load(saved, weights_only=False)
-                    trained, minutes = kept["trained"], kept["minutes"]
-                row.train_minutes = minutes
-                start = time.process_time()
-                report = module.audit(rule, trained, data)
-                row.audit_minutes = (time.process_time() - start) / 60
+                    report = network(rule, row)
+            twin = Twin.of([report]) if row.bp else twin
+            report = judged(report, twin)
             row.add(report)
-            report.save(options.folder / f"{name}-{rule}.json")
-            (options.folder / f"{name}-{rule}.report.txt").write_text(str(report), encoding="utf-8")
+            report.save(options.folder / f"{name}-{rule}-s{seed}.json")
+            text = options.folder / f"{name}-{rule}-s{seed}.txt"
+            text.write_text(str(report), encoding="utf-8")
         except Exception as error:
             traceback.print_exc()
             row.why = f"{type(error).__name__}: {error}"
@@ -107,7 +123,7 @@ def main() -> None:
         "--images", type=int, default=10_000, help="training images (default: 10,000)"
     )
     parser.add_argument("--tested", type=int, default=10_000, help="test images (default: 10,000)")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--page", type=Path, help="write the tables into this Markdown page too")
     parser.add_argument("--again", action="store_true", help="train again what the folder holds")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -123,10 +139,11 @@ def main() -> None:
     rows_file.mkdir(exist_ok=True)
     for name in chosen:
         if len(chosen) == 1:
-            rows = [row.to_dict() for row in run(name, options)]
-            (rows_file / f"{name}.json").write_text(
-                json.dumps(rows, indent=1, ensure_ascii=False), encoding="utf-8"
-            )
+            here: Repository = importlib.import_module(f"{__package__}.{name}").HERE
+            for seed in range(1, here.seeds + 1):
+                own = [asdict(row) for row in run(name, seed, options)]
+                text = json.dumps(own, indent=1, ensure_ascii=False)
+                (rows_file / f"{name}-s{seed}.json").write_text(text, encoding="utf-8")
         else:  # one process each: their modules are all called train, utils, models
             command = [sys.executable, "-m", "examples.field", *sys.argv[1:]]
             subprocess.run([*command, "--only", name], check=False)
@@ -135,11 +152,16 @@ def main() -> None:
         for file in sorted(rows_file.glob("*.json"))
         for row in json.loads(file.read_text(encoding="utf-8"))
     ]
-    (options.folder / "field.json").write_text(
-        json.dumps([row.to_dict() for row in rows], indent=1, ensure_ascii=False), encoding="utf-8"
-    )
-    (options.folder / "field.md").write_text(markdown(rows), encoding="utf-8")
-    print(markdown(rows))
+    text = json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False)
+    (options.folder / "field.json").write_text(text, encoding="utf-8")
+    made = tables(rows)
+    print(made["results"])
+    if options.page and not options.only:
+        text = options.page.read_text(encoding="utf-8")
+        for what, table in made.items():
+            mark = f"<!-- {what} -->\n"
+            text = re.sub(f"{mark}.*?{mark}", lambda _: f"{mark}{table}{mark}", text, flags=re.S)  # noqa: B023
+        options.page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

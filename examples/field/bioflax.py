@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,20 @@ from .common import Data, Repository, missing
 HERE = Repository(
     name="yschimpf/bioflax",
     commit="9ab0ce39f9263ac495322b190fc06908c07cb1b9",
-    rules=("fa", "kp"),
+    rules=("bp", "fa", "kp"),
+    bp="bp",
+    blocks="0|1",
     network="Flax MLP 784-500-500-10, ReLU",
     data="Fashion-MNIST for MNIST, 10,000 images; its default of 5 epochs",
     changes="none; its layers for dfa return shapes that JAX 0.10 refuses, so dfa is not trained",
 )
 
 
-def train(rule: str, source: Path, data: Data) -> Any:
+def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
     """``train_epoch`` of ``bioflax/train_helpers.py``."""
     missing("wandb", "tqdm")
     import jax
+    import optax
     from bioflax import train_helpers
     from bioflax.model import BatchBioNeuralNetwork
 
@@ -34,21 +38,23 @@ def train(rule: str, source: Path, data: Data) -> Any:
         hidden_layers=[500, 500], activations=["relu", "relu"], features=10, mode=rule
     )
     state = train_helpers.create_train_state(
-        model, jax.random.PRNGKey(0), 0.02, 0.0, 0.0, 1, 32, 784, "sgd"
+        model, jax.random.PRNGKey(data.seed), 0.02, 0.0, 0.0, 1, 32, 784, "sgd"
     )
+    if frozen:
+        labels = {name: re.search(HERE.blocks, name) is not None for name in state.params}
+        tx = optax.multi_transform({True: optax.set_to_zero(), False: state.tx}, labels)
+        state = state.create(apply_fn=state.apply_fn, params=state.params, tx=tx)
     for _ in range(5):
         state, *_ = train_helpers.train_epoch(
             state, model, data.loader(32, shape=(1, 784)), "CE", 0, rule, False
         )
-    return jax.tree.map(np.asarray, state.params)
+    params = jax.tree.map(np.asarray, state.params)
+    return [{"B": None, **one.get("Dense_0", one), **one} for _, one in sorted(params.items())]
 
 
-def audit(rule: str, params: Any, data: Data) -> DiagnosticReport:
+def audit(rule: str, layers: Any, data: Data) -> DiagnosticReport:
     """Forward and backward by hand: once with the kernels for g, once with the feedback matrices for a."""
-    layers = [params[name] for name in sorted(params)]
-    kernels, biases = zip(
-        *((one["Dense_0"]["kernel"], one["Dense_0"]["bias"]) for one in layers), strict=True
-    )
+    kernels, biases, feedback = ([one[key] for one in layers] for key in ("kernel", "bias", "B"))
     x, y = (one.numpy() for one in data.arrays(train=False, shape=(784,)).tensors)
     h = [x]
     for kernel, bias in zip(kernels[:-1], biases, strict=False):
@@ -63,7 +69,7 @@ def audit(rule: str, params: Any, data: Data) -> DiagnosticReport:
             found.insert(0, (found[0] * (after > 0)) @ matrix.T)
         return found
 
-    a = back([one["B"] for one in layers])[1:]
+    a = [] if rule == "bp" else back(feedback)[1:]
     save_trace(
         "trace.npz",
         outputs=outputs,

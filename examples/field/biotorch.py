@@ -9,24 +9,28 @@ import torch
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository
+from .common import Data, Repository, freeze
 
 HERE = Repository(
     "jsalbert/biotorch",
     commit="74fad0dd32529e754e4bba8298d4e0fd0a06a886",
     rules=("backpropagation", "fa", "dfa", "usf"),
+    bp="backpropagation",
+    blocks=r"module\.(conv[23]|fc1)",
     network="LeNet, 3 convolutions and 2 linear layers",
     data="Fashion-MNIST for MNIST, 10,000 images, 6 epochs, Adam lr 1e-3",
 )
 IMAGES = {"shape": (1, 32, 32), "pad": 2}
 
 
-def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
+def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Module:
     """Their loop and batch size; one optimiser for all, with a learning rate for few epochs."""
     from biotorch import models
     from biotorch.training.functions import train as epoch
 
     model = getattr(models, rule).le_net_mnist(layer_config={"type": rule})
+    if frozen:
+        freeze(model, HERE.blocks)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
     batches = data.loader(128, **IMAGES)
     for number in range(6):

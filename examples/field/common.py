@@ -9,14 +9,17 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -24,13 +27,15 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from pytest_fadiag import DiagnosticReport
+from pytest_fadiag import Control, DiagnosticReport
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
+from pytest_fadiag.judge.records import Twin
 
 # ---------------------------------------------------------------------------------------------
 # A repository. Each file of this folder defines
 #   HERE, its record;
-#   train(rule, source, data), which trains by their code and returns what torch.save can keep;
+#   train(rule, source, data), which trains by their code and returns what torch.save can keep; with an
+#       argument ``frozen`` it trains the control too: blocks at their initialisation, the rest as ever;
 #   audit(rule, trained, data), which returns the report: its lines are the glue that is counted;
 #   setup(source), where their modules need changes before what was saved can be read again.
 # All run in the clone's folder; a trace that audit() needs is written there.
@@ -50,8 +55,12 @@ class Repository:
     """The data, and how far the training was scaled down."""
     changes: str = ""
     """What had to be changed so that the code runs on a present torch."""
-    refused: str = ""
-    """Why it cannot be audited, or not be run; then it is not trained."""
+    bp: str = ""
+    """The rule that is BP: the twin of the others."""
+    blocks: str = ""
+    """What is frozen in a control: the blocks that the report names, mostly a pattern for ``freeze``."""
+    seeds: int = 3
+    """How many networks of each rule; one where that takes minutes."""
 
     def clone(self, folder: Path, mirror: Path | None) -> Path:
         """The code at this commit without its notebooks, in a folder of its own."""
@@ -79,8 +88,10 @@ class Repository:
         return target
 
 
-def load(path: Path, replace: Mapping[str, str] | None = None, name: str = "") -> ModuleType:
-    """A file of a clone as a module, with words of it replaced in memory; the file stays as it is."""
+def load(
+    path: Path, replace: Mapping[str, str] | None = None, name: str = "", **names: Any
+) -> ModuleType:
+    """A file of a clone as a module, with words replaced in memory and ``names`` that they use."""
     text = path.read_text(encoding="utf-8")
     for old, new in (replace or {}).items():
         if old not in text:
@@ -92,6 +103,7 @@ def load(path: Path, replace: Mapping[str, str] | None = None, name: str = "") -
         importlib.util.spec_from_loader(module.__name__, None),
     )
     sys.modules[module.__name__] = module
+    vars(module).update(names)
     exec(compile(text, str(path), "exec"), vars(module))
     return module
 
@@ -103,6 +115,21 @@ def missing(*names: str) -> None:
             importlib.import_module(name)
         except ImportError:
             sys.modules[name] = _Nothing(name)
+
+
+def freeze(model: torch.nn.Module, blocks: str) -> None:
+    """Hold the blocks at their initialisation: parameters, and batch statistics as in evaluation."""
+    found = [one for name, one in model.named_modules() if re.match(blocks, name)]
+    if not found:
+        raise ValueError(f"no module is called {blocks}")
+    for module in found:
+        module.requires_grad_(False)
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            module.register_forward_pre_hook(_still)
+
+
+def _still(module: torch.nn.Module, _: Any) -> None:
+    module.training = False
 
 
 class _Nothing(ModuleType):
@@ -139,6 +166,7 @@ class Data:
     train: int = 10_000
     """The first so many training images are used, and test images."""
     tested: int = 10_000
+    seed: int = 1
 
     def images(self, *, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Images [N, 28, 28] from 0 to 255 and labels [N]."""
@@ -214,58 +242,69 @@ class Data:
 
 
 # ---------------------------------------------------------------------------------------------
-# The table.
+# The tables.
+
+MARKS = {"pass": "✓", "fire": "✗", "not resolved": "?", "not measured": "–"}
+REFUSALS = ("no stream: ", "the reference is not proven: ")
+
+
+def with_control(report: DiagnosticReport, control: DiagnosticReport) -> DiagnosticReport:
+    """A report beside its frozen control, by (d) and (e) both."""
+    if control.score is None:
+        return report
+    probes, own = (
+        ((), None) if control.depth is None else (control.depth.probes, control.depth.network)
+    )
+    source = "trained by the same code with frozen blocks"
+    return report.replace(control=Control(control.score, source, probes=probes, balanced=own))
+
+
+def judged(report: DiagnosticReport, twin: Twin | None) -> DiagnosticReport:
+    """Beside the BP twin; (e) is judged where there is no control or a doubtful one, as in every audit."""
+    both = report.control is None or report.questions_control
+    asked = [one for one in report.diagnostics if both or one != "depth-utility"]
+    return report.replace(twin=twin, diagnostics=tuple(asked))
 
 
 @dataclass
 class Row:
-    """One line of the table: what was trained, and what the audit says."""
+    """One network: what was trained, and what the audit says."""
 
     name: str
     repository: str
     commit: str
     rule: str
+    seed: int
     network: str
     data: str
     changes: str = ""
+    bp: bool = False
     accuracy: float | None = None
+    control: float | None = None
+    margin: float | None = None
+    utility: float | None = None
     loss: str = ""
-    findings: dict[str, str] | None = None
+    marks: dict[str, str] | None = None
     headlines: dict[str, str] | None = None
     gamma: dict[str, float | None] | None = None
     verdict: str = ""
     why: str = ""
     """Why there is no verdict."""
     glue: int | None = None
-    train_minutes: float | None = None
-    audit_minutes: float | None = None
-
-    @classmethod
-    def of(cls, name: str, here: Repository, rule: str, **rest: Any) -> Row:
-        """The row of one rule of a repository."""
-        return cls(
-            name, here.name, here.commit, rule, here.network, here.data, here.changes, **rest
-        )
+    train_minutes: float = 0.0
+    audit_minutes: float = 0.0
 
     def add(self, report: DiagnosticReport) -> None:
         """What the report says."""
         self.accuracy, self.verdict = report.headline_acc, report.verdict
-        self.loss = getattr(report, "loss", "") + (
-            " (assumed)" if getattr(report, "loss_assumed", False) else ""
-        )
-        self.findings = {finding.key: finding.outcome for finding in report.findings}
-        self.headlines = {
-            finding.key: finding.error or finding.headline for finding in report.findings
-        }
+        self.control, self.margin = report.frozen_baseline_acc, report.margin_pp
+        self.utility = report.depth_utility_pp
+        self.loss = f"{report.loss}{' (assumed)' if report.loss_assumed else ''}"
+        self.marks = {one.key: MARKS[one.status.value] for one in report.findings}
+        self.headlines = {one.key: one.error or one.headline for one in report.findings}
         if report.credit is not None and not report.credit.problem:
             pairs = zip(report.credit.sites, report.credit.gamma, strict=True)
-            self.gamma = {
-                site: own if own is not None and isfinite(own) else None for site, own in pairs
-            }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
+            self.gamma = {site: own if isfinite(own) else None for site, own in pairs}
 
 
 def glue_lines(function: Callable[..., Any]) -> int:
@@ -278,37 +317,96 @@ def glue_lines(function: Callable[..., Any]) -> int:
     return len(lines) - len(texts) - 1
 
 
-def markdown(rows: list[Row]) -> str:
-    """The table in Markdown: a row per rule, a column per diagnostic."""
-    keys = [one.key for one in DIAGNOSTICS]
-    head = [
-        "repository",
-        "rule",
-        "network",
-        "data",
-        "accuracy",
-        *(f"({key})" for key in keys),
-        "Γ by layer",
-        "verdict",
-        "glue",
-        "minutes",
-    ]
-    lines = [head, ["---"] * len(head)]
+def tables(rows: list[Row]) -> dict[str, str]:
+    """By name: the results with a row per rule, the networks and data, and what was refused."""
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        gamma = ", ".join(
-            "–" if value is None else f"{value:+.2f}" for value in (row.gamma or {}).values()
-        )
-        minutes = [
-            f"{value:.1f}" for value in (row.train_minutes, row.audit_minutes) if value is not None
-        ]
+        groups.setdefault((row.repository, row.rule), []).append(row)
+    keys = [one.key for one in DIAGNOSTICS]
+    head = ["repository", "rule", "accuracy", *keys, "margin", "% of BP", "Γ by layer"]
+    lines, seen = [[*head, "verdict", "glue", "minutes"]], ""
+    for (repository, rule), own in groups.items():
+        short = "" if repository == seen else short_name(repository)
+        gammas = [list((row.gamma or {}).values()) for row in own]
+        seen = repository
         lines.append([
-            f"[{row.repository}](https://github.com/{row.repository}/tree/{row.commit})",
-            row.rule, row.network, row.data,
-            "" if row.accuracy is None else f"{row.accuracy:.3f}",
-            *((row.findings or {}).get(key, "") for key in keys),
-            gamma, row.verdict or f"not audited: {row.why}",
-            "" if row.glue is None else str(row.glue), " + ".join(minutes),
+            short, f"{rule} (BP)" if own[0].bp and rule.lower() != "bp" else rule,
+            mean([row.accuracy for row in own], ".3f"),
+            *(agreed([(row.marks or {}).get(key, "") for row in own]) for key in keys),
+            mean([row.margin for row in own], "+.1f"),
+            share(own, [row for row in rows if row.bp and row.repository == repository]),
+            " ".join(mean(values, "+.2f") for values in zip(*gammas, strict=True)),
+            agreed([verdict(row) for row in own]),
+            str(own[0].glue or ""),
+            f"{sum(row.train_minutes + row.audit_minutes for row in own):.1f}",
         ])  # fmt: skip
-    return "".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
-    )
+    networks = [["repository", "network", "data and budget", "changes"]] + [
+        [
+            f"[{row.repository}](https://github.com/{row.repository}/tree/{row.commit})",
+            row.network,
+            row.data,
+            row.changes,
+        ]
+        for row in {row.repository: row for row in rows}.values()
+    ]
+    refused = [["repository", "", "what the audit says"]] + [
+        [short_name(row.repository), f"({' '.join(at)})", said]
+        for row in {(row.repository, row.rule): row for row in reversed(rows)}.values()
+        for said, at in sentences(row).items()
+    ]
+    glue = [row.glue for row in {row.repository: row for row in rows}.values() if row.glue]
+    minutes = sum(row.train_minutes + row.audit_minutes for row in rows)
+    total = f"\nMedian glue: {median(glue):g} lines. CPU time: {minutes:.0f} minutes on one core.\n"
+    return {
+        "results": grid(lines) + total,
+        "networks": grid(networks),
+        "refused": grid(refused),
+    }
+
+
+def sentences(row: Row) -> dict[str, list[str]]:
+    """What a report says is missing, with the letters that it concerns."""
+    found: dict[str, list[str]] = {}
+    for key, said in (row.headlines or {}).items():
+        if said.startswith(REFUSALS) or ((row.marks or {})[key] == "–" and key != "d"):
+            found.setdefault(said, []).append(key)
+    return found
+
+
+def short_name(repository: str) -> str:
+    """The name without its owner; of a long one its capitals."""
+    name = repository.split("/")[1]
+    return name if len(name) < 28 else "".join(filter(str.isupper, name))
+
+
+def mean(values: list[float | None], form: str) -> str:
+    """The mean over seeds."""
+    known = [value for value in values if value is not None]
+    return format(sum(known) / len(known), form).replace("-", "−") if known else ""
+
+
+def share(rows: list[Row], twins: list[Row]) -> str:
+    """Which part of BP's margin a rule reaches; empty where BP has none, or is not healthy."""
+    sound = all((row.marks or {}).get(key) == "✓" for row in twins for key in "abcg")
+    own, theirs = (sum(row.margin or 0 for row in some) for some in (rows, twins))
+    return f"{100 * own / theirs:.0f}" if sound and own > 0 and theirs >= 2 * len(twins) > 0 else ""
+
+
+def agreed(values: list[str]) -> str:
+    """The value of all seeds, or each with its count."""
+    counts = Counter(value for value in values if value).most_common()
+    if len({*values}) == 1:
+        return values[0]
+    return ", ".join(f"{n} {one}" if len(one) > 1 else f"{n}{one}" for one, n in counts)
+
+
+def verdict(row: Row) -> str:
+    """The first words of a verdict."""
+    words = row.verdict.split(":")[0].removeprefix("needs ").replace("walk-back", "walk back")
+    return words or f"not audited: {row.why}"
+
+
+def grid(lines: list[list[str]]) -> str:
+    """A table in Markdown."""
+    head, *rest = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in [head, ["---"] * len(head), *rest])

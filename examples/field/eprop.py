@@ -17,6 +17,7 @@ HERE = Repository(
     name="ChFrenkel/eprop-PyTorch",
     commit="0f32a8f20cdc07c1c21873ae740024be78c6a88a",
     rules=("e-prop",),
+    seeds=1,
     network="40-30-2 recurrent LIF neurons (its default has 100), 250 time steps",
     data="its own cue accumulation with cues of 30 steps and a pause of 40 (of 150 and 1,200); 3 of 10 epochs of 200 sequences",
     changes="np.int, which numpy dropped, is int",

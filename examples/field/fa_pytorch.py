@@ -9,13 +9,15 @@ import torch
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, load
+from .common import Data, Repository, freeze, load
 
 HERE = Repository(
     "L0SG/feedback-alignment-pytorch",
     commit="f9c6a2d76e4a01472ea3690bd37f33f129cfdc71",
-    rules=("FA",),
-    network="1 hidden layer of 1,000, linear",
+    rules=("BP", "FA"),
+    bp="BP",
+    blocks=r"linear\.0",
+    network="1 hidden layer of 1,000",
     data="Fashion-MNIST for MNIST, 10,000 images, 10 epochs",
     changes="saved_variables is called saved_tensors today, init functions end in _",
 )
@@ -30,13 +32,18 @@ def setup(source: Path) -> None:
         "init.constant(": "init.constant_(",
     }
     load(source / "lib" / "fa_linear.py", renamed)
+    load(source / "lib" / "linear.py", renamed)
 
 
-def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
+def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Module:
     """Batches of 32, SGD with momentum and weight decay, as in the script."""
     from fa_linear import LinearFANetwork
+    from linear import LinearNetwork
 
-    model = LinearFANetwork(in_features=784, num_layers=2, num_hidden_list=[1000, 10])
+    network = LinearNetwork if rule == "BP" else LinearFANetwork
+    model = network(in_features=784, num_layers=2, num_hidden_list=[1000, 10])
+    if frozen:
+        freeze(model, HERE.blocks)
     optimizer = torch.optim.SGD(
         model.parameters(), lr=1e-4, momentum=0.9, weight_decay=0.001, nesterov=True
     )
@@ -50,4 +57,6 @@ def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """The network as it is; its own backward is the credit."""
-    return diagnose(trained, data.test(**IMAGES), credit="own", method_name=rule)
+    return diagnose(
+        trained, data.test(**IMAGES), credit=None if rule == "BP" else "own", method_name=rule
+    )

@@ -15,6 +15,7 @@ HERE = Repository(
     name="mohammadpz/pytorch_forward_forward",
     commit="de9de2673fc2bb862fed85106b456ea707333d50",
     rules=("forward-forward",),
+    seeds=1,
     network="MLP 784-500-500, ReLU, goodness of both layers",
     data="Fashion-MNIST for MNIST, 4,000 of 50,000 images; 100 of 1,000 epochs a layer",
 )

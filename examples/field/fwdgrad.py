@@ -10,20 +10,24 @@ import torch
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, load, missing
+from .common import Data, Repository, freeze, load, missing
 
 HERE = Repository(
     name="orobix/fwdgrad",
     commit="300af55420592916637a3e131a12a2a685ae8433",
-    rules=("forward gradient",),
+    rules=("BP", "forward gradient"),
+    bp="BP",
+    blocks="fc1",
+    seeds=1,
     network="MLP 784-1024-1024-10, ReLU",
-    data="Fashion-MNIST for MNIST, 10,000 images; 5 of 200 epochs",
+    data="Fashion-MNIST for MNIST, 10,000 images; 5 of 200 epochs, lr 2e-4 (0.02 for BP, whose default of 2e-4 is for 200)",
     changes="its configuration is given as values instead of by hydra",
 )
+RATES = {"forward gradient": 2e-4, "BP": 0.02}
 NORMAL = {"mean": 0.1307, "std": 0.3081, "shape": (784,)}
 
 
-def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
+def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Module:
     """``mnist_fwdgrad.py`` with its default configuration."""
     missing("hydra", "omegaconf", "tensorboard")
     import torch.utils
@@ -34,11 +38,17 @@ def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
         writer=SimpleNamespace(SummaryWriter=lambda _: SimpleNamespace(add_scalar=lambda *_: None))
     )
 
+    def network(**sizes: Any) -> torch.nn.Module:
+        model: torch.nn.Module = NeuralNet(hidden_sizes=[1024, 1024], **sizes)
+        if frozen:
+            freeze(model, HERE.blocks)
+        return model
+
     def instantiate(make: Any, **values: Any) -> Any:
         return make(**values)
 
     module = load(
-        source / "mnist_fwdgrad.py",
+        source / ("mnist_backprop.py" if rule == "BP" else "mnist_fwdgrad.py"),
         {
             "import hydra\n": "",
             "from omegaconf import DictConfig, OmegaConf\n": "",
@@ -47,6 +57,9 @@ def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
             "(cfg: DictConfig)": "(cfg)",
             "hydra.utils.instantiate": "instantiate",
             '"NeuralNet" in cfg.model._target_': "True",
+            **(
+                {} if rule == "BP" else {"randn_like(p) for": "randn_like(p) * p.requires_grad for"}
+            ),
             'writer.add_scalar("Test/accuracy", acc / len(mnist_test), steps)': "return model",
         },
     )
@@ -57,8 +70,8 @@ def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
             device_id=0,
             grad_clipping=0.0,
             dataset=Batches,
-            model=lambda **sizes: NeuralNet(hidden_sizes=[1024, 1024], **sizes),
-            optimizer=lambda params: torch.optim.SGD(params, lr=2e-4),
+            model=network,
+            optimizer=lambda params: torch.optim.SGD(params, lr=RATES[rule]),
             scheduler=lambda optimizer: torch.optim.lr_scheduler.LambdaLR(
                 optimizer, lambda step: exponential_lr_decay(step, k=1e-4)
             ),
@@ -79,4 +92,4 @@ class Batches:
 
 def audit(rule: str, model: torch.nn.Module, data: Data) -> DiagnosticReport:
     """The network as it is; the rule has no credit at hidden states."""
-    return diagnose(model, data.test(**NORMAL), method_name="forward gradient")
+    return diagnose(model, data.test(**NORMAL), method_name=rule)

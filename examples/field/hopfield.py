@@ -18,6 +18,8 @@ HERE = Repository(
     name="smonsays/equilibrium-propagation",
     commit="45cfee96ebecb92af1cabef4b7533c82fdb2a263",
     rules=("equilibrium propagation",),
+    blocks=r"W\.0",
+    seeds=1,
     network="Hopfield network 784-100-10 (its default has 1000), sigmoid",
     data="Fashion-MNIST for MNIST, 3,000 images and 1,280 test images; 4 of 100 epochs",
 )
@@ -36,13 +38,19 @@ def parts(source: Path, batch_size: int) -> tuple[Any, dict[str, Any]]:
     return energy.RestrictedHopfield([784, 100, 10], cost, batch_size, phi), cfg
 
 
-def train(rule: str, source: Path, data: Data) -> Any:
+def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
     """``run_energy_model_mnist.py`` with the defaults of the Hopfield energy."""
     from lib import train as training
     from lib import utils
 
     model, cfg = parts(source, 100)
     optimizer = utils.create_optimizer(model, cfg["optimizer"], lr=cfg["learning_rate"])
+    if frozen:
+        first = list(model.W[0].parameters())
+        start = [one.detach().clone() for one in first]
+        optimizer.register_step_post_hook(
+            lambda *_: [one.data.copy_(own) for one, own in zip(first, start, strict=True)]
+        )
     loader = replace(data, train=3_000).loader(cfg["batch_size"], **NORMAL)
     for _ in range(4):
         batches = [(x, torch.nn.functional.one_hot(y, 10)) for x, y in loader]

@@ -18,11 +18,15 @@ from .common import Data, Repository
 HERE = Repository(
     name="thebuckleylab/jpc",
     commit="7d6cc05742d28b543311e6c4d4ca140ba996f8b5",
-    rules=("predictive coding",),
+    rules=("BP", "predictive coding"),
+    bp="BP",
+    blocks="the layers 0 and 1",
     network="equinox MLP 784-300-300-10, ReLU before each layer",
     data="Fashion-MNIST for MNIST, 10,000 images; 300 steps of 64, as in its notebook",
     changes="the version that an installed package has; a type that JAX 0.10 dropped",
 )
+SIZES = {"input_dim": 784, "width": 300, "depth": 3, "output_dim": 10}
+SIZES |= {"act_fn": "relu", "use_bias": True}
 NORMAL = {"mean": 0.1307, "std": 0.3081, "shape": (784,)}
 
 
@@ -37,34 +41,40 @@ def setup(source: Path) -> Any:
     return jpc
 
 
-def train(rule: str, source: Path, data: Data) -> Any:
+def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
     """``examples/discriminative_pc.ipynb``."""
     jpc = setup(source)
     import equinox as eqx
     import jax
     import optax
 
-    model = jpc.make_mlp(
-        jax.random.PRNGKey(0),
-        input_dim=784,
-        width=300,
-        depth=3,
-        output_dim=10,
-        act_fn="relu",
-        use_bias=True,
-    )
+    start = model = jpc.make_mlp(jax.random.PRNGKey(data.seed), **SIZES)
     optim = optax.adam(1e-3)
     state, step = optim.init((eqx.filter(model, eqx.is_array), None)), 0
+
+    @eqx.filter_jit
+    def bp_step(model: Any, state: Any, x: Any, t: Any) -> tuple[Any, Any]:
+        def loss(model: Any) -> Any:
+            h = x
+            for layer in model:
+                h = jax.vmap(layer)(h)
+            return ((h - t) ** 2).sum()
+
+        updates, state = optim.update((eqx.filter_grad(loss)(model), None), state)
+        return eqx.apply_updates(model, updates[0]), state
+
     while step < 300:
-        for x, y in data.loader(64, **NORMAL):
-            result = jpc.make_pc_step(
-                model=model,
-                optim=optim,
-                opt_state=state,
-                output=np.eye(10, dtype=np.float32)[y],
-                input=x.numpy(),
-            )
-            model, state, step = result["model"], result["opt_state"], step + 1
+        for images, y in data.loader(64, **NORMAL):
+            x, t = images.numpy(), np.eye(10, dtype=np.float32)[y]
+            if rule == "BP":
+                model, state = bp_step(model, state, x, t)
+            else:
+                found = jpc.make_pc_step(
+                    model=model, optim=optim, opt_state=state, output=t, input=x
+                )
+                model, state = found["model"], found["opt_state"]
+            model = [*start[:2], model[2]] if frozen else model
+            step += 1
             if step == 300:
                 break
     return [[np.asarray(one[1].weight), np.asarray(one[1].bias)] for one in model]
@@ -76,15 +86,7 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     import jax
     import jpc
 
-    blank = jpc.make_mlp(
-        jax.random.PRNGKey(0),
-        input_dim=784,
-        width=300,
-        depth=3,
-        output_dim=10,
-        act_fn="relu",
-        use_bias=True,
-    )
+    blank = jpc.make_mlp(jax.random.PRNGKey(0), **SIZES)
     model = eqx.tree_at(
         lambda m: [p for one in m for p in (one[1].weight, one[1].bias)],
         blank,
@@ -103,7 +105,7 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     (*g, e), (*h, outputs) = jax.grad(loss, has_aux=True)(zeros)
     parts: list[Any] = []
     for one in (
-        slice(i, i + 64) for i in range(0, len(x), 64)
+        slice(i, i + 64) for i in range(0, 0 if rule == "BP" else len(x), 64)
     ):  # as trained: the dynamics slow down with the batch's size
         z = [
             part[-1]
@@ -128,6 +130,6 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
         a=a,
         x=x,
         loss="mse",
-        method="predictive coding",
+        method=rule,
     )
     return audit_trace("trace.npz")

@@ -10,28 +10,33 @@ from torch.nn.functional import one_hot
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, load
+from .common import Data, Repository, freeze, load
 
 HERE = Repository(
     "anokland/local-loss",
     commit="7b3b40b941b2db305c59b56888a1165aefbfc178",
-    rules=("predsim",),
+    rules=("BP", "predsim"),
+    bp="BP",
+    blocks=r"layers\.[12]\.(encoder|bn)",
+    seeds=1,
     network="MLP, 3 hidden layers of 512",
-    data="Fashion-MNIST, 10,000 images, 5 epochs",
+    data="Fashion-MNIST, 10,000 images, 10 epochs",
     changes="no checkpoint of every epoch",
 )
 WORDS = "--model mlp --dataset FashionMNIST --num-layers 3 --num-hidden 512 --no-print-stats --no-cuda --save-dir "
 
 
-def setup(source: Path, epochs: int = 0) -> Any:
+def setup(source: Path, rule: str = "", epochs: int = 0, *, frozen: bool = False) -> Any:
     """Their script trains while it is imported, so many epochs as its options say."""
     sys.argv = ["train.py", *WORDS.split(), "", "--epochs", str(epochs)]
-    return load(source / "train.py", name="local_loss_script")
+    sys.argv += ["--backprop"] * (rule == "BP")
+    words = {"print(model)": f"freeze(model, {HERE.blocks!r})"} if frozen else {}
+    return load(source / "train.py", words, name="local_loss_script", freeze=freeze)
 
 
-def train(rule: str, source: Path, data: Data) -> Any:
+def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
     """Their script, by its own options."""
-    return setup(source, epochs=5).model
+    return setup(source, rule, epochs=10, frozen=frozen).model
 
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:

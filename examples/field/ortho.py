@@ -10,12 +10,14 @@ import torch
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository
+from .common import Data, Repository, freeze
 
 HERE = Repository(
     name="codenlighten/ortho-ai",
     commit="86044a3e95700196326840b5984b6e285f780414",
     rules=("DFA by name",),
+    blocks=r"layers\.",
+    seeds=1,
     network="pre-LayerNorm transformer, 4 blocks, d 64 (its default has 256), 4 heads, characters",
     data="next character of its own Markdown files for WikiText, sequences of 32; 400 of 5,000 steps at ten times its learning rate",
     changes="none; its trainers never call set_global_error, so the hooks leave BP's gradients as they are",
@@ -35,13 +37,15 @@ def batches(source: Path, *, train: bool) -> list[tuple[torch.Tensor, torch.Tens
     ]
 
 
-def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
+def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Module:
     """``OKADFATrainer`` of ``scripts/train_okadfa.py`` with its default settings."""
     from scripts.train_okadfa import OKADFAModel, OKADFATrainer
 
     model = OKADFAModel(
         vocab_size=128, d_model=64, num_heads=4, num_layers=4, d_ff=256, max_seq_len=32
     )
+    if frozen:
+        freeze(model, HERE.blocks)
     loader = batches(source, train=True)
     trainer = OKADFATrainer(
         model,

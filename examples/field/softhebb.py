@@ -8,12 +8,14 @@ import torch
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, load
+from .common import Data, Repository, freeze, load
 
 HERE = Repository(
     name="NeuromorphicComputing/SoftHebb",
     commit="f4252307633ba38a26ab52504f5fd40352f5a6fd",
     rules=("SoftHebb",),
+    blocks="conv2 and conv3",
+    seeds=1,
     network="demo.py's three convolutions with 24, 96, 384 of its 96, 384, 1536 channels",
     data="Fashion-MNIST for CIFAR-10 (padded to 32 × 32, three equal channels), 3,000 images of training and of test; 2 of 50 epochs of the readout",
     changes="learning rate schedules: the argument verbose, a rate per channel set as a tensor",
@@ -26,9 +28,14 @@ STEP = """
 
     def get_lr(self):
         if False:"""
+STILL = {
+    "-0.005": "0",
+    "-0.01,": "0,",
+    "model.to(device)\n": "model.to(device)\n    freeze(model, 'bn[23]')\n",
+}
 
 
-def setup(source: Path) -> None:
+def setup(source: Path, *, frozen: bool = False) -> None:
     """Its classes, so that a saved network can be loaded."""
     load(
         source / "demo.py",
@@ -49,8 +56,10 @@ def setup(source: Path) -> None:
             "range(50)": "range(2)",
             "nb_epochs=50": "nb_epochs=2",
             "epoch == 49": "epoch == 1",
+            **(STILL if frozen else {}),
         },
         name="softhebb_demo",
+        freeze=freeze,
     )
 
 
@@ -62,9 +71,9 @@ def images(data: Data, *, train: bool) -> torch.utils.data.TensorDataset:
     )
 
 
-def train(rule: str, source: Path, data: Data) -> torch.nn.Module:
+def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Module:
     """``demo.py``'s main block: one unsupervised epoch, then the readout."""
-    setup(source)
+    setup(source, frozen=frozen)
     import softhebb_demo as demo
 
     demo.main(images(data, train=True), images(data, train=False))
