@@ -81,6 +81,8 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The module that h_L goes to."""
     outside: float | None = None
     """The share of the parameters that no block reads."""
+    states: tuple[str, ...] = ()
+    """Where each state is seen: the input of 'blocks.1'."""
     sizes: tuple[int, ...] = ()
     """How many numbers each state has: where they differ, growth compares root mean squares."""
     spec: str = ""
@@ -378,13 +380,14 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
         """
         shown = [report.finding(key) for report in reports for key in "abcg"]
         depth = [report.finding(key) for report in reports for key in "de"]
+        doubted = [report.finding("d") for report in reports if report.questions_control]
         return cls(
             source=", ".join(str(report.checkpoint or report.method_name) for report in reports),
             margin_pp=_mean(report.margin_pp for report in reports),
             utility_pp=_mean(report.depth_utility_pp for report in reports),
             healthy=all(finding.exact and finding.passed for finding in shown),
             needs_depth=not any(finding.measured for finding in depth)
-            or any(finding.passed for finding in depth),
+            or any(finding.passed and finding not in doubted for finding in depth),
         )
 
     def line(self, what: str, theirs: float | None, share: float | None) -> str:

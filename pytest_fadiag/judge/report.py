@@ -173,7 +173,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if finding.key not in ("d", "e") or high < 0 or CERTAIN & {*finding.causes}:
             return finding
         gain = twin.margin_pp if finding.key == "d" else twin.utility_pp
-        said = "fails it too" if gain is None else f"gains {pp(gain)} pp here"
+        said = "does not gain from depth" if gain is None else f"gains {pp(gain)} pp here"
         return msgspec.structs.replace(
             finding,
             status=Status.NOT_RESOLVED,
@@ -400,10 +400,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         )
 
     def site(self, name: str) -> str:
-        """A state by its tensor, where the stream is known: «h_1: output of blocks.0»."""
-        index = int(name.removeprefix("h_"))
-        where = f"output of {self.blocks(index - 1)}" if index else f"input of {self.blocks(0)}"
-        return f"{name}: {where}" if self.stream else name
+        """A state by its tensor, where the stream is known: «h_1: the input of 'blocks.1'»."""
+        states = self.stream.states if self.stream else ()
+        return f"{name}: {states[int(name.removeprefix('h_'))]}" if states else name
 
     def lines(self, key: str, width: int = WIDTH) -> str:
         """The text of one diagnostic alone: outcome, numbers, FLAG, what to write in the paper."""
@@ -482,4 +481,5 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
 
 def _share(ours: float | None, theirs: float | None) -> float | None:
-    return None if ours is None or theirs is None or theirs <= 0 else round(ours / theirs, 9)
+    """Where BP gains less than 2 pp, a share of it says nothing."""
+    return None if ours is None or theirs is None or theirs < 2 else round(ours / theirs, 9)

@@ -36,13 +36,14 @@ def json_text(audit: Audit) -> str:
     return json.dumps(document(audit), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_audit(path: Path) -> Audit:
+def read_audit(path: str | Path) -> Audit:
     """The audit that ``--fa-report=json`` wrote, or of a certificate's folder, judged again.
 
-    >>> read_audit(Path("certificate")).rows[0].report.verdict  # doctest: +SKIP
+    >>> read_audit("certificate").rows[0].report.verdict  # doctest: +SKIP
     'needs walk-back: residual stream exploded'
     """
-    file = path / "audit.json" if path.is_dir() else path
+    file = Path(path)
+    file = file / "audit.json" if file.is_dir() else file
     try:
         return audit_of(msgspec.json.decode(read_bytes(file)))
     except OSError as error:

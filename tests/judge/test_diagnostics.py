@@ -476,11 +476,11 @@ def test_credit_below_the_floor_against_the_gradient_or_equal_to_it_is_said() ->
     question = "Does the credit have the sign of a gradient?"
     assert question in credited(healthy(), -0.9, 0.9).finding("f").explanation
     assert question not in credited(healthy(), -0.9, 0.9, 0.9).finding("f").explanation
-    stream = StreamInfo(blocks=("net.0", "net.1"), residual=True)
+    seen = ("the input of 'a'", "the input of 'b'", "the output of 'b'")
+    stream = StreamInfo(blocks=("a", "b"), residual=True, states=seen)
     named = credited(healthy(stream=stream), 0.9, 0.8).lines("f")
-    assert "h_1: output of net.0; h_2: output of net.1" in named and "output of" not in low.lines(
-        "f"
-    )
+    assert "h_1: the input of 'b'; h_2: the output of 'b'" in named
+    assert "input of" not in low.lines("f")
     assert "it is returning the BP gradient" in credited(healthy(), 1.0, 1.0).lines("f")
     assert "nothing" not in credited(healthy(), diagnostics=("a",)).verdict
     assert "shown, not judged" in str(credited(healthy(), diagnostics=("a", "b", "c", "d")))

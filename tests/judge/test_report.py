@@ -159,6 +159,9 @@ def test_a_twin_says_what_bp_gains_and_whether_the_task_needs_depth() -> None:
     assert bp_twin(2.5, 0.7, 0.715).needs_depth and bp_twin(1.5, 0.7, 0.8).needs_depth
     assert not bp_twin(1.5, 0.97, 0.98).needs_depth  # (e) is not resolved, (d) does not pass
     assert bp_twin(1.5, 0.97, 0.98, control=None).needs_depth  # nothing is measured
+    control = Control(Score(0.875, 10_000))
+    margin = floored(probed(healthy(control=control), 0.7, 0.715, null=0.7))
+    assert Twin.of([margin]).needs_depth and not Twin.of([warned(margin)]).needs_depth
     for ill in (
         {"cross_batch_stability": 0.9},
         {"floor": None},

@@ -560,3 +560,10 @@ def test_parts_of_modules_that_could_be_blocks_are_remarked_on() -> None:
     info = find_stream(net, X).info
     assert info.blocks == tuple(f"blocks.{group}.parts.{own}" for group in (0, 1) for own in (0, 1))
     assert info.alternatives == ("blocks.0", "blocks.1")
+
+
+def test_states_are_named_where_they_are() -> None:
+    """After the activation, not at the output of the layer that is the block."""
+    layers = nn.Linear(20, D), nn.ReLU(), nn.Linear(D, D), nn.ReLU(), nn.Linear(D, 5)
+    info = find_stream(nn.Sequential(*layers).eval(), X).info
+    assert (info.blocks, info.states) == (("2",), ("the output of '1'", "the output of '3'"))

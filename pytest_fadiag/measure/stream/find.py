@@ -159,6 +159,7 @@ class _Trial:
             residual=bool(graph.additive),
             head=[*reading, ""][0],
             outside=1 - sum(sizes[name] for name in inside) / sum(sizes.values()),
+            states=tuple(str(site) for _, site in states),
             sizes=tuple(map(math.prod, counted)),
             spec=spec or "",
             alternatives=() if spec else alternatives,
