@@ -440,10 +440,7 @@ class Auditor:
         content, spec = checkpoint.content, self.setup.credit
         if given.credit is not None:
             return CreditSource(given.credit, "the fixture fa_credit", content)
-        try:
-            function = self.function("credit")
-        except AuditError as error:  # it concerns (f) alone
-            return CreditSource(checkpoint=content, problem=str(error))
+        function = self.function("credit")
         name = spec if isinstance(spec, str) else function and function_name(function)
         factory = isinstance(self.setup.model, str) and given.network is None
         rebuild = (lambda: self.network(checkpoint)) if factory else None

@@ -39,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
         """Declare options of the audit without their prefix."""
         for option in OPTIONS:
             if option.name in names:
-                self.add_argument(f"--{option.name}", **option.arguments)
+                self.add_argument(f"--{option.name}", f"--fa-{option.name}", **option.arguments)
 
 
 def make_parser() -> _Parser:

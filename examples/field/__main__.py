@@ -64,7 +64,7 @@ def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
             kept = torch.load(saved, weights_only=False)
         row.train_minutes += kept["minutes"]
         start = time.process_time()
-        read = here.bp or rule if control else rule  # nobody asks for the credit of a control
+        read = here.bp or rule if control else rule  # a control has no credit to read
         report: DiagnosticReport = module.audit(read, kept["trained"], data)
         row.audit_minutes += (time.process_time() - start) / 60
         return report

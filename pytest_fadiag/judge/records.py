@@ -76,7 +76,8 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Which modules are the blocks between h_0 and h_L, as a report names them."""
 
     blocks: tuple[str, ...]
-    residual: bool
+    residual: bool | None = None
+    """Unknown of a trace."""
     head: str = ""
     """The module that h_L goes to."""
     outside: float | None = None
@@ -98,7 +99,7 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
             several if len(set(self.blocks)) > 1 else self.blocks[0],
             f" → {self.head}" if self.head else "",
             f", {plural(len(self.blocks), 'block')}",
-            ", residual" if self.residual else ", no residual connections",
+            {True: ", residual", False: ", no residual connections", None: ""}[self.residual],
             f", {100 * self.outside:.3g} % of parameters outside the blocks"
             if self.outside
             else "",

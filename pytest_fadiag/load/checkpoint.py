@@ -156,6 +156,8 @@ def read_tensors(path: Path, *, unsafe: bool = False) -> Any:
             return torch.load(path, map_location="cpu", weights_only=not unsafe)
     except AuditError:
         raise
+    except FileNotFoundError as error:
+        raise AuditError(f"{path}: no such file") from error
     except Exception as error:  # torch and safetensors report damage by many types
         refused = re.search(r"GLOBAL (\S+)", str(error))
         said = (

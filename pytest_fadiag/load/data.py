@@ -65,7 +65,10 @@ class DataSet:
                 f"{self.name}: groups must be one whole number per sample ({len(y):,}); got "
                 f"{tuple(groups.shape)} of {groups.dtype}"
             )
-        if not fits or any(x.shape[:1] != y.shape[:1] for x in held.values()):
+        if len({len(tensor) for tensor in held.values()}) > 1:
+            lengths = ", ".join(f"{name or 'x'} has {len(x):,}" for name, x in held.items())
+            raise AuditError(f"{self.name}: expected as many labels as samples; {lengths}")
+        if not fits:
             shapes = {name: f"{tuple(x.shape)} {x.dtype}" for name, x in held.items()}
             raise AuditError(
                 f"{self.name}: expected one class index, real target or row of tokens per "

@@ -57,8 +57,6 @@ class CreditSource:
     """What a report calls the function."""
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
     """The content of the file; its ``Bs`` serve where no function is given."""
-    problem: str = ""
-    """Why there is no function though one is named; the rest is measured all the same."""
     rebuild: Callable[[], nn.Module] | None = None
     """Builds the network again: feedback that differs then was drawn, and trained nothing."""
 
@@ -79,7 +77,7 @@ class Credit:
 
     def __init__(self, source: NetworkSource) -> None:
         self.source, self.credit = source, source.credit or CreditSource()
-        self.name, self.problem, self.absent = self.credit.name, self.credit.problem, False
+        self.name, self.problem, self.absent = self.credit.name, "", False
         wide = source.proof.dtype == "float64"
         self.network = copy_of(source.network, torch.float64) if wide else source.network
         self.sites: dict[int, Site] = {}

@@ -56,7 +56,7 @@ class TraceSource(NetworkSource):
             state[(0,) * (1 + own)].numel() for state, own in zip(states, tokens, strict=True)
         )
         blocks = tuple(f"block {n}" for n in range(1, depth))
-        info = StreamInfo(blocks=blocks, residual=False, sizes=sizes)
+        info = StreamInfo(blocks=blocks, sizes=sizes)
         self.stream = Stream((), info, (), frozenset(), tokens)
         self.proof = Reference(dtype="as given")  # nothing is proven, and nothing refuted
         self.labels = y if y.is_floating_point() else y.long()

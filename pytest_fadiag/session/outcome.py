@@ -87,7 +87,7 @@ def text_of(report: Report, keys: Collection[str], node: pytest.Item | None = No
     lines: list[str] = []
     others: list[str] = []
     plain: dict[str, list[str]] = {}
-    for f in report.findings:
+    for f in sorted(report.findings, key=lambda own: not own.fired):  # what failed comes first
         said = one_line(f"({f.key}) {f.outcome}: {f.headline}")
         if f.key in keys:
             numbers = [] if again or f.error else select([f.key])[0].table(report)

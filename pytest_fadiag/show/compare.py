@@ -36,6 +36,8 @@ KINDS = {
 }
 TOLERANCES = {name: kind for kind, names in KINDS.items() for name in names.split()}
 """By field; any other number is compared as a norm is."""
+MOST = 5
+"""How many moved numbers of a network are listed."""
 SETTING = ("torch", "device", "device_name", "dtype", "threads", "tf32")
 """The parts of the environment that change the last digits of a measurement."""
 NOT_COMPARED = {"environment", "thresholds", "config", "notes", "caveats", "doubts", "correct"}
@@ -116,7 +118,9 @@ def diff(old: Audit, new: Audit) -> list[str]:
             lines.append(f"{name}: {words(row)} → {words(other)}")
         if row.report is not None and other.report is not None:
             result = compare(row.report, other.report)
-            lines += [f"{name}: {problem}" for problem in result.problems]
+            lines += [f"{name}: {said}" for said in (*result.changed, *result.moved[:MOST])]
+            if len(result.moved) > MOST:
+                lines.append(f"{name}: {len(result.moved) - MOST} more numbers moved")
             if result.problems and result.elsewhere:
                 lines.append(f"{name}: measured elsewhere: {', '.join(result.elsewhere)}")
     verdicts = {margin.name: margin.verdict for margin in old.margins}
@@ -158,6 +162,8 @@ def _shown(value: Any) -> str:
         return f"{len(value)} numbers"
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, dict):
+        return "measured"
     return "not measured" if value is None else str(value)
 
 

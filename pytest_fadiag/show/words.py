@@ -77,7 +77,7 @@ def margin_words(row: Margin, *, bounds: bool = True) -> str:
     if row.margin is None:
         reason = f": {row.reason}" if row.reason and row.outcome is Outcome.ERROR else ""
         skipped = row.outcome is Outcome.SKIPPED
-        return one_line("margin not measured" if skipped else f"{row.outcome.value}{reason}")
+        return one_line("margin not judged" if skipped else f"{row.outcome.value}{reason}")
     minimum, interval = limit(row.margin.minimum), row.margin.interval
     said = {
         SeedVerdict.PASS.value: f"margin ≥ {minimum} pp",

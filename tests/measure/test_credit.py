@@ -246,9 +246,6 @@ def test_without_any_credit_nothing_is_measured_and_the_ways_are_named() -> None
     assert "--fa-credit=package.module:function" in ours.problem
     wrong = credit_of(network(), CreditSource(checkpoint={"Bs": [torch.zeros(D, CLASSES)] * 2}))
     assert "Bs of the shapes [(12, 5), (12, 5)], not [(12, 5), (12, 5), (12, 5)]" in wrong.problem
-    assert (
-        credit_of(network(), CreditSource(problem="no module paper")).problem == "no module paper"
-    )
 
 
 def constant(value: float = 1.0, blocks: int = BLOCKS, shape: tuple[int, ...] = (128, D)) -> Any:

@@ -116,6 +116,12 @@ def test_a_control_that_is_broken_or_fits_nothing_is_an_error_of_the_margin_alon
     repo.result.stdout.fnmatch_lines([message])
 
 
+def test_a_credit_that_does_not_exist_is_an_error(repo: Repo) -> None:
+    result = repo.run(BP, CONTROLS, "--fa-credit=os:no_such_rule")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*'os' has no attribute 'no_such_rule'*"])
+
+
 def test_a_broken_checkpoint_is_an_error_of_its_own_tests_and_told_once(repo: Repo) -> None:
     (repo.path / "runs" / "dfa_s42.pt").write_bytes(b"not a checkpoint")
     assert repo.outcomes(BP, DFA) == {"bp_s42": "a. b. c. ds", "dfa_s42": "aE bE cE dE"}

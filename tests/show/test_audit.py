@@ -170,9 +170,7 @@ def test_margins_are_called_by_their_interval() -> None:
         margin_words(builders.margin("dfa", expected="PASS"), bounds=False)
         == "margin < 2 pp, expected ≥ 2 pp"
     )
-    assert (
-        margin_words(builders.margin("dfa", margin=None, outcome=SKIPPED)) == "margin not measured"
-    )
+    assert margin_words(builders.margin("dfa", margin=None, outcome=SKIPPED)) == "margin not judged"
     assert (
         margin_words(builders.margin("dfa", margin=None, outcome=Outcome.ERROR, reason="x"))
         == "error: x"
