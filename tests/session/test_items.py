@@ -117,7 +117,7 @@ def test_a_control_that_is_broken_or_fits_nothing_is_an_error_of_the_margin_alon
 
 
 def test_a_credit_that_does_not_exist_is_an_error(repo: Repo) -> None:
-    result = repo.run(BP, CONTROLS, "--fa-credit=os:no_such_rule")
+    result = repo.run(BP, CONTROLS, "--fa-diagnostics=af", "--fa-credit=os:no_such_rule")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*'os' has no attribute 'no_such_rule'*"])
 
