@@ -174,7 +174,8 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             return finding
         gain = twin.margin_pp if finding.key == "d" else twin.utility_pp
         said = "does not gain from depth" if gain is None else f"gains {pp(gain)} pp here"
-        said += ", over a control in doubt" * (gain is not None and gain >= diagnostic.limit(self))
+        if finding.key == "d" and gain is not None and gain >= diagnostic.limit(self):
+            said += ", over a control in doubt"
         return msgspec.structs.replace(
             finding,
             status=Status.NOT_RESOLVED,
