@@ -202,7 +202,7 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
         else None,
         Doubt(
             Severity.WARNING,
-            f"the control looks undertrained, so the margin is too large: {name} below "
+            f"the control looks undertrained, so the margin may be too large: {name} below "
             f"a {above[0]}",
         )
         if above

@@ -381,7 +381,11 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
         """
         shown = [report.finding(key) for report in reports for key in "abcg"]
         depth = [report.finding(key) for report in reports for key in "de"]
-        doubted = [report.finding("d") for report in reports if report.questions_control]
+        doubted = [  # where (e) decides
+            report.finding("d")
+            for report in reports
+            if report.questions_control and report.finding("e").measured
+        ]
         return cls(
             source=", ".join(str(report.checkpoint or report.method_name) for report in reports),
             margin_pp=_mean(report.margin_pp for report in reports),

@@ -203,8 +203,13 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     def at(self, epoch: Epoch) -> Self:
         """The report with the numbers of one epoch in place of its own."""
-        own = {name: getattr(epoch, name) for name in epoch.__struct_fields__ if name != "epoch"}
-        return self.replace(**own, log=msgspec.structs.replace(self.log or Log(), epochs=()))
+        kept = (
+            *("method_name", "seed", "control", "twin", "thresholds", "diagnostics", "stream"),
+            *("reference", "stability_layer", "environment"),
+        )
+        own = {name: getattr(self, name) for name in kept}
+        own |= {name: getattr(epoch, name) for name in epoch.__struct_fields__ if name != "epoch"}
+        return type(self)(**own, log=msgspec.structs.replace(self.log or Log(), epochs=()))
 
     @cached_property
     def first_fired(self) -> dict[str, int]:

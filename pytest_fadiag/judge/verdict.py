@@ -43,7 +43,7 @@ def sentence(
     """
     own = {diagnostic.key: diagnostic for diagnostic in available()}
     flags = [
-        (f.claim if "non-finite" in f.causes else own[f.key].walk_back)
+        (f.claim if f.key == "d" and "non-finite" in f.causes else own[f.key].walk_back)
         + " (likely)" * (not f.exact)
         for f in fired
     ]

@@ -137,7 +137,7 @@ def refuse_scripted(network: nn.Module) -> None:
 def redrawn(network: nn.Module, gain: float = 1.0) -> nn.Module:
     """The network re-initialised in place: nothing of its architecture is off or not finite.
 
-    What weights are computed from, as by a spectral norm, keeps its finite values.
+    What weights are computed from, as by a spectral norm, keeps its finite values unless all are 0.
     """
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -150,7 +150,7 @@ def redrawn(network: nn.Module, gain: float = 1.0) -> nn.Module:
             drawn = (noise * scale).to(tensor)
             if last in ("running_mean", "running_var"):
                 tensor.fill_(last == "running_var")
-            elif isinstance(tensor, nn.Parameter) and not is_source(name):
+            elif isinstance(tensor, nn.Parameter) and not (is_source(name) and tensor.any()):
                 tensor.copy_(drawn + (tensor.ndim < 2 and "weight" in last))
             else:
                 tensor.copy_(torch.where(torch.isfinite(tensor), tensor, drawn))

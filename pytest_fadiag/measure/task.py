@@ -108,9 +108,6 @@ class Task:
         if not callable(self.loss) and (self.loss or FITTING[kind][0]) not in FITTING[kind]:
             expected = " or ".join([*FITTING[kind], "a function"])
             raise AuditError(f"the loss is {self.loss} for the task {kind}; expected {expected}")
-        below = (y < 0) & ((y != IGNORED) | (kind == "classes"))
-        if kind != "regression" and bool(below.any()):
-            raise AuditError(f"{got} below 0; classes and tokens run from 0 on")
         made = replace(self, kind=kind, loss=self.loss)
         if kind == "tokens":
             if y.is_floating_point() or y.ndim != 2:
@@ -183,6 +180,8 @@ class Task:
         """Class indices, token ids, or values in units of √V, ``[B, k]``."""
         if self.kind == "regression":
             return y.reshape(len(y), -1).to(wide_dtype(y)) / self.scale
+        if bool(((y < 0) & ((y != IGNORED) | (self.kind != "tokens"))).any()):
+            raise AuditError(f"a label is {int(y.min())}; classes and tokens run from 0 on")
         if self.kind != "tokens" and y.ndim == 2:
             y = y.argmax(1) if y.shape[1] > 1 else y.flatten()
         return y.long()

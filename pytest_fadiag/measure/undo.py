@@ -83,7 +83,8 @@ class Undo(TorchFunctionMode):
     def apply(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function returns, differentiated through its forward, else by its own backward."""
         own = super(_SingleLevelFunction, function).apply  # type: ignore[misc]
-        if threading.get_ident() != self.thread or not torch.is_grad_enabled():
+        here = threading.get_ident() == self.thread and torch.is_grad_enabled()
+        if not here or function.__module__ == "torch.nn.modules._functions":
             return own(*args, **kwargs)
         context: Any = FunctionCtx()  # its backward is not called
         context.needs_input_grad = tuple(

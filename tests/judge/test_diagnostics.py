@@ -418,7 +418,7 @@ def test_a_linear_readout_of_the_inputs_is_the_floor(
     finding = made.finding("g")
     assert finding.outcome == status and said in finding.headline
     assert made.verdict.startswith("needs walk-back: a linear readout") == finding.fired
-    meaning = "[−15.00, −0.10]. Accuracy shows no use of any layer; it says nothing about credit."
+    meaning = "[−15.00, −0.10]. This says nothing about credit."
     assert (meaning in str(made)) == finding.fired
     assert "784 values per input, λ/n 0.0100" in made.lines("g")
 

@@ -162,6 +162,10 @@ def test_a_twin_says_what_bp_gains_and_whether_the_task_needs_depth() -> None:
     control = Control(Score(0.875, 10_000))
     margin = floored(probed(healthy(control=control), 0.7, 0.715, null=0.7))
     assert Twin.of([margin]).needs_depth and not Twin.of([warned(margin)]).needs_depth
+    without = warned(margin).replace(
+        diagnostics=(*ABC, "frozen-margin", "linear-floor"), depth=None
+    )
+    assert Twin.of([without]).needs_depth  # nothing but the doubted margin is known
     for ill in (
         {"cross_batch_stability": 0.9},
         {"floor": None},
@@ -224,9 +228,7 @@ def test_the_verdict_names_what_is_not_finite() -> None:
     made = report(nonfinite_outputs=3, frozen_baseline_acc=None)
     assert made.verdict == "needs walk-back: outputs are not finite"
     made = report(residual_norms=[1, math.inf], bp_grad_norms=[1, math.nan])
-    assert made.verdict == (
-        "needs walk-back: residual stream is not finite; BP gradient is not finite"
-    )
+    assert made.verdict == ("needs walk-back: residual stream exploded; BP grad at numerical floor")
 
 
 @pytest.mark.parametrize(

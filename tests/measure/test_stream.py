@@ -567,3 +567,28 @@ def test_states_are_named_where_they_are() -> None:
     layers = nn.Linear(20, D), nn.ReLU(), nn.Linear(D, D), nn.ReLU(), nn.Linear(D, 5)
     info = find_stream(nn.Sequential(*layers).eval(), X).info
     assert (info.blocks, info.states) == (("2",), ("the output of '1'", "the output of '3'"))
+
+
+class Gated(nn.Module):
+    """An update by a norm and a gain, without a matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln, self.gain = nn.LayerNorm(D), nn.Parameter(torch.ones(D))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.gain * torch.tanh(self.ln(h))
+
+
+def test_an_update_without_a_matrix_is_a_block() -> None:
+    net = nn.Sequential(nn.Linear(20, D), Whole(), Whole(), Gated(), nn.Linear(D, 5))
+    assert find_stream(net.eval(), X).blocks == ("1", "2", "3")
+
+
+def test_a_block_whose_weight_norm_is_zero_is_a_block() -> None:
+    net = nn.Sequential(nn.Linear(20, D), *(Whole() for _ in range(3)), nn.Linear(D, 5))
+    for block in net[1:4]:
+        nn.utils.parametrizations.weight_norm(block.fc)
+    for parameter in net[2].fc.parameters():
+        nn.init.zeros_(parameter)
+    assert find_stream(net.eval(), X).blocks == ("1", "2", "3")

@@ -91,6 +91,13 @@ def test_outputs_that_are_no_logits_are_refused(outputs: Tensor, message: str) -
         Task().check(outputs, Y)
 
 
+def test_labels_below_zero_are_refused() -> None:
+    with pytest.raises(AuditError, match="a label is -1; classes and tokens run from 0 on"):
+        Task().check(LOGITS, Y - 1)
+    with pytest.raises(AuditError, match="a label is -100"):
+        Task().losses(LOGITS, torch.full_like(Y, -100))
+
+
 def test_logits_log_probabilities_and_probabilities_of_an_own_loss_are_taken() -> None:
     for task, outputs in (
         (Task(), LOGITS),

@@ -288,7 +288,6 @@ TOLD: dict[str, tuple[Tensor, Tensor, Task, str]] = {
         Task("classes"),
         "! expected one class index",
     ),
-    "below 0": (CLASSES - 1, torch.zeros(1200, 3), Task(), "! below 0; classes and tokens run"),
     "differences": (CLASSES - 1, torch.zeros(1200, 1), Task("regression"), "regression"),
     "one row": (CLASSES, torch.zeros(1200, 3), Task("tokens"), "! tokens are whole numbers"),
 }

@@ -31,7 +31,7 @@ class LinearFloor(Diagnostic):
         span = floor.interval or (value, value)
         number = f"network − readout {distinct(pp, value, 0.0)} pp, {interval(*span)}"
         if span[1] < 0:
-            meaning = "Accuracy shows no use of any layer; it says nothing about credit."
+            meaning = "This says nothing about credit."
             return self.finding(
                 report, Status.FIRE, value, number, meaning, interval=floor.interval
             )

@@ -166,7 +166,7 @@ class Graph:
 
     def _additive(self) -> list[Segment]:
         end = self.items[-1].start
-        between = [own for own in self.segments if own.end <= end and own in self.items]
+        between = [own for own in self.segments if own.end <= end and self.parameters(own)]
         kinds = {own: [span.kind for span in self.around(own)][-1:] for own in between}
         adding = [kinds[own] for own in between if own.adds and kinds[own]]
         return [own for own in between if own.adds or kinds[own] in adding]
