@@ -191,7 +191,11 @@ class Task:
         loss, t = self.key, self.targets(y)
         try:
             if callable(loss):
-                losses = loss(self.written(outputs), y)
+                own = self.written(outputs)
+                try:
+                    losses = loss(own, y)
+                except RuntimeError:  # it may hold float32 tensors, such as class weights
+                    losses = loss(own.float(), y)
             elif loss == "ce":
                 losses = F.cross_entropy(outputs.movedim(-1, 1), t, reduction="none")
                 losses = losses.sum(1) if t.ndim == 2 else losses
@@ -241,20 +245,15 @@ class Task:
             error = (1 - 2 * goal) * torch.sigmoid((1 - 2 * goal) * own)
             return _split(F.pad(error, (wide.shape[1] - own.shape[1], 0)))
         with torch.enable_grad():
-            leaf = wide.requires_grad_()
-            try:
-                losses = self.losses(leaf, y)
-            except AuditError:  # it may hold float32 tensors, such as class weights
-                leaf = outputs.detach().clone().requires_grad_()
-                losses = self.losses(leaf, y)
+            losses = self.losses(wide.requires_grad_(), y)
             gradient = (
-                torch.autograd.grad(losses.sum(), leaf, allow_unused=True)[0]
+                torch.autograd.grad(losses.sum(), wide, allow_unused=True)[0]
                 if losses.requires_grad
                 else None
             )
         if gradient is None:
             raise AuditError("the loss cannot be differentiated: it does not depend on the outputs")
-        return _split(gradient.to(wide.dtype))
+        return _split(gradient)
 
     def predicted(self, outputs: Tensor) -> Tensor:
         """The class, token or value that the outputs of each sample stand for."""

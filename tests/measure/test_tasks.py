@@ -80,6 +80,7 @@ def one_hot(y: Tensor) -> Tensor:
 
 V = VALUES.double().var(0, correction=0).sum()
 BITS = (X[:, 0] > 0).float()
+WEIGHTS = torch.tensor([1.0, 4.0, 0.5])
 Hand = Callable[[Tensor, Tensor], Tensor]
 CASES: dict[str, tuple[Any, Tensor, Any, Hand]] = {
     "cross-entropy": (3, CLASSES, None, lambda o, y: F.cross_entropy(o, y, reduction="none")),
@@ -91,6 +92,12 @@ CASES: dict[str, tuple[Any, Tensor, Any, Hand]] = {
         lambda o, y: F.softplus(o).sum(1) - (o * one_hot(y)).sum(1),
     ),
     "hinge": (3, CLASSES, hinge, hinge),
+    "class weights": (
+        3,
+        CLASSES,
+        nn.CrossEntropyLoss(WEIGHTS, reduction="none"),  # of float32 alone
+        lambda o, y: F.cross_entropy(o, y, WEIGHTS.to(o), reduction="none"),
+    ),
     "regression": (2, VALUES, None, lambda o, y: (o - y).square().sum(1) / V),
     "own regression": (2, VALUES, absolute, absolute),
     "one value": (
@@ -157,7 +164,8 @@ def test_the_gradient_is_that_of_the_loss_and_its_own_credit_is_aligned(name: st
         given, size = net(x), 0.5 if name == "one value of a class" else 0.0
         told = Task(loss=CASES[name][2]).told(y, given)
         losses = told.losses(told.read(given.double()), y)
-    torch.testing.assert_close(losses, by_hand(given.double(), y))
+    expected = by_hand(given.double(), y)
+    torch.testing.assert_close(losses.double(), expected, rtol=1e-6, atol=1e-6)
     if net.squeezed and found.task == "classes":
         right = (given > size) == (y == 1)
         assert found.score is not None and [*(found.score.outcomes or ())] == right.int().tolist()
