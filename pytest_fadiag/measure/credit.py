@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
-from ..judge.words import and_more, plural
+from ..judge.words import plural
 from .copies import copy_of, working_copy
 from .inputs import NetworkError, copied, each, like, rows, tensors_of, unlabelled
 from .pooling import Layout
@@ -206,14 +206,10 @@ class Credit:
                 network = working_copy(rebuild()).to(self.source.device)
             brought.append(self._own(network, x, e).values())
         if differ(*brought):
-            left: list[str] = []
-            for name, module in network.named_modules():
-                own = [key for key, value in vars(module).items() if isinstance(value, Tensor)]
-                left += [f"{name}.{key}".lstrip(".") for key in own]
             raise AuditError(
                 "the feedback of the network's own backward differs from one build to the next, so "
-                f"it is not what trained this checkpoint (tensors outside it: {and_more(left)}); "
-                "save the feedback with the checkpoint and load it"
+                "it is not what trained this checkpoint; keep it in the state_dict "
+                "(register_buffer), or save it with the checkpoint and load it"
             )
 
     def _checked(

@@ -128,7 +128,8 @@ class Summary:
             for row in self.audit.rows if verbosity > 0 else ():
                 if row.report is not None:
                     terminalreporter.write_sep("-", row.checkpoint)
-                    writer.line("\n".join(_wrapped(str(row.report), writer.fullwidth - 1)))
+                    width = writer.fullwidth - 1
+                    writer.line("\n".join(_wrapped(row.report.text(width), width)))
             if verbosity >= 0:
                 terminalreporter.write_sep("=", "FA audit")
             write_table(writer, self.audit, self._remarks(), quiet=verbosity < 0)

@@ -92,9 +92,10 @@ class CreditAlignment(Diagnostic):
 
     def lines(self, report: Report) -> list[str]:
         credit = report.credit
-        if credit is None or credit.problem:
-            way = "give the method's credit by --fa-credit=package.module:function"
-            return [credit.problem if credit else way]
+        if credit is None:
+            return ["give the method's credit by --fa-credit=package.module:function"]
+        if credit.problem:
+            return []
         lost = [f"{s} ({n:,})" for s, n in zip(credit.sites, credit.undefined, strict=True) if n]
         blocks = [at for at, site in enumerate(credit.sites) if site != "h_0"]
         sizes = [credit.magnitude[at] for at in blocks]

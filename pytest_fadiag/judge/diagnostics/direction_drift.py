@@ -84,7 +84,7 @@ class DirectionDrift(Diagnostic):
         agreement, error = report.sample_invariance, report.output_error_drift
         batches, zero = report.batches, report.zero_gradient_samples
         share, rank = report.predicted_class_share, report.effective_rank
-        one = "" if share is None else f" ({share:.1%} of predictions are one class)"
+        one = "" if share is None else f" ({100 * share:.1f} % of predictions are one class)"
         return [
             f"gradient agreement between {GROUPS[report.task]}: {cosine(agreement)}"
             f"{one if math.isnan(agreement) else ''}"
@@ -112,8 +112,8 @@ def class_mix(report: Report) -> str:
         )
     if present and share and present > 1 and share - 1 / present >= SKEW:
         return (
-            f"class imbalance ({share:.0%} of the evaluation batches are one class): batch means "
-            "are biased, so (c) is judged by the agreement between classes"
+            f"class imbalance ({100 * share:.0f} % of the evaluation batches are one class): batch "
+            "means are biased, so (c) is judged by the agreement between classes"
         )
     return ""
 
@@ -131,4 +131,5 @@ def _exemption(report: Report) -> tuple[str, str]:
         )
     if not math.isnan(agreement) or share is None or share >= ONE_CLASS:
         return "", ""
-    return "not driven to one class", f"at most {share:.0%} of the predictions are one class"
+    said = f"at most {100 * share:.0f} % of the predictions are one class"
+    return "not driven to one class", said
