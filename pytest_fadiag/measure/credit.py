@@ -20,6 +20,7 @@ from .copies import copy_of, working_copy
 from .inputs import NetworkError, copied, each, like, rows, tensors_of, unlabelled
 from .pooling import Layout
 from .reference import differ, passed, shifted
+from .task import name_of
 from .types import Batch, ModelInput
 from .vectors import median, row_norms, unit_rows
 
@@ -54,16 +55,11 @@ class CreditSource:
 
     function: CreditFunction | None = None
     name: str = ""
-    """What a report calls the function."""
+    """What a report calls the function, where it is not by its own name."""
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
     """The content of the file; its ``Bs`` serve where no function is given."""
     rebuild: Callable[[], nn.Module] | None = None
     """Builds the network again: feedback that differs then was drawn, and trained nothing."""
-
-
-def function_name(function: CreditFunction) -> str:
-    """What a report calls a function without a SPEC."""
-    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 class Credit:
@@ -77,7 +73,8 @@ class Credit:
 
     def __init__(self, source: NetworkSource) -> None:
         self.source, self.credit = source, source.credit or CreditSource()
-        self.name, self.problem, self.absent = self.credit.name, "", False
+        self.name = self.credit.name or name_of(self.credit.function)
+        self.problem, self.absent = "", False
         wide = source.proof.dtype == "float64"
         self.network = copy_of(source.network, torch.float64) if wide else source.network
         self.sites: dict[int, Site] = {}

@@ -99,8 +99,6 @@ class NetworkSource:
         """Every target as given, in the order of the data."""
         own = getattr(self.data, "labels", None)
         parts = [own] if isinstance(own, Tensor) else [y for _, y in checked(self.data)]
-        if not parts:
-            raise AuditError("the evaluation data holds no samples")
         return _whole(torch.cat(parts).cpu())
 
     @cached_property
@@ -282,9 +280,7 @@ def measure(
     what needs none is measured.
     """
     makers = {**METRICS, **(extra or {})}
-    if unknown := [name for name in metrics if name not in makers]:
-        raise AuditError(f"unknown metric {unknown[0]!r}; expected one of {', '.join(makers)}")
-    stream_problem, probabilities = "", list[bool]()
+    stream_problem = ""
     with quiet(source.network):
         task = source.task
         if along := [name for name in metrics if name not in STREAMLESS]:
@@ -303,27 +299,27 @@ def measure(
             made = {name: metric for name, metric in made.items() if name not in rests}
         needs = frozenset[str]().union(*(metric.needs for metric in made.values()))
         samples = batches = 0
+        probabilities = bool(needs - {"reference"})
         for batch in source.batches(needs):
             for metric in made.values():
                 if batch.evaluation or metric.needs & EVERY_BATCH:
                     metric.update(batch)
             samples, batches = samples + len(batch.y), batches + batch.evaluation
-            if batch.outputs is not None and all(probabilities):
+            if probabilities and batch.outputs is not None:
                 low, high = batch.outputs.amin(0), batch.outputs.amax(0)
-                varied = (
-                    float((high - low).max()) > CONSTANT
-                )  # a dead network is audited, and fires
-                probabilities.append(varied and float(low.min()) >= 0 and float(high.max()) <= 1)
+                varied = float((high - low).max()) > CONSTANT  # else it is dead, and fires
+                probabilities = varied and float(low.min()) >= 0 and float(high.max()) <= 1
             if progress is not None:
                 progress(samples, len(source.labels))
             del batch  # before the next one is made
         beyond = any(not metric.needs & EVERY_BATCH for metric in made.values())
-        if not samples or (beyond and batches < 2):
+        if beyond and batches < 2:
             raise AuditError(
                 f"the evaluation data has {samples} samples in all; the protocol needs at least 2 "
                 f"batches of {BATCH}"
             )
-        task.refuse_probabilities(probabilities)
+        if probabilities:
+            task.refuse_probabilities()
         computed = {name: metric.compute() for name, metric in made.items()}
     device, cuda = source.device, source.device.type == "cuda"
     machine = platform.processor() or platform.machine()

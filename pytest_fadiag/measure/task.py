@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -53,8 +53,6 @@ class Task:
     kind: str | None = None
     """``classes``, ``regression`` or ``tokens``; else the targets tell it."""
     loss: str | Loss | None = None
-    assumed: bool = True
-    """Whether the loss is the usual one of the task since none was given."""
     shape: tuple[int, ...] | None = None
     """Of one sample's outputs as the network returns them, where they are read in another form."""
     bound: float = 0.0
@@ -75,7 +73,11 @@ class Task:
             raise AuditError(f"loss {self.loss!r}; expected {names} or package.module:function")
         if self.kind is not None and self.kind not in FITTING:
             raise AuditError(f"task {self.kind!r}; expected one of {', '.join(FITTING)}")
-        object.__setattr__(self, "assumed", self.assumed and self.loss is None)
+
+    @property
+    def assumed(self) -> bool:
+        """Whether the loss is the usual one of the task since none was given."""
+        return self.loss is None
 
     @property
     def key(self) -> str | Loss:
@@ -85,10 +87,7 @@ class Task:
     @property
     def name(self) -> str:
         """What a report calls the loss."""
-        own = self.key
-        if isinstance(own, str):
-            return LOSSES[own]
-        return str(getattr(own, "__qualname__", type(own).__name__))
+        return LOSSES[self.key] if isinstance(self.key, str) else name_of(self.key)
 
     def told(self, y: Tensor, outputs: Tensor) -> Task:
         """This task as all targets and the first outputs tell it; an error where they do not."""
@@ -96,19 +95,12 @@ class Task:
         bits, one = bool(((y == 0) | (y == 1)).all()), outputs.numel() == len(outputs)
         rows = bits and y.ndim == outputs.ndim == 2 and y.shape[1] > 1
         binary = bits and one and y.numel() == len(y)
-        kind = self.kind or (
-            "classes"
-            if rows or binary
-            else "regression"
-            if y.is_floating_point()
-            else "tokens"
-            if y.ndim == 2
-            else "classes"
-        )
-        if not callable(self.loss) and (self.loss or FITTING[kind][0]) not in FITTING[kind]:
+        kind = "regression" if y.is_floating_point() else "tokens" if y.ndim == 2 else "classes"
+        kind = self.kind or ("classes" if rows or binary else kind)
+        if isinstance(self.loss, str) and self.loss not in FITTING[kind]:
             expected = " or ".join([*FITTING[kind], "a function"])
             raise AuditError(f"the loss is {self.loss} for the task {kind}; expected {expected}")
-        made = replace(self, kind=kind, loss=self.loss)
+        made = replace(self, kind=kind)
         if kind == "tokens":
             if y.is_floating_point() or y.ndim != 2:
                 raise AuditError(f"{got}; tokens are whole numbers [B, T]")
@@ -154,16 +146,12 @@ class Task:
 
         One logit o becomes (0, o); one value that is compared with 0 and 1 becomes (½, o).
         """
-        if self.shape is None or outputs.numel() != len(outputs) * self._size:
+        if self.shape is None:
             return outputs
         rows = outputs.reshape(len(outputs), -1)
         if self.kind == "regression":
             return rows / self.scale
         return torch.cat([torch.full_like(rows, self.bound), rows], 1)
-
-    @property
-    def _size(self) -> int:
-        return int(torch.Size(self.shape or ()).numel())
 
     def written(self, outputs: Tensor) -> Tensor:
         """Outputs in the form in which the network returns them."""
@@ -202,12 +190,9 @@ class Task:
         except Exception as error:
             said = f"outputs {tuple(outputs.shape)}: {type(error).__name__}: {error}"
             raise AuditError(f"the loss failed on {said}") from error
-        if not isinstance(losses, Tensor) or losses.shape != y.shape[:1]:
-            got = (
-                f"shape {tuple(losses.shape)}"
-                if isinstance(losses, Tensor)
-                else type(losses).__name__
-            )
+        kind = type(losses).__name__
+        got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else kind
+        if got != f"shape ({len(y)},)":
             raise AuditError(
                 f"the loss returned {got} for {len(y)} samples; expected one number per sample "
                 "(reduction='none', summed over outputs)"
@@ -279,10 +264,9 @@ class Task:
     def check(self, outputs: Tensor, y: Tensor) -> None:
         """An error where these are not the outputs of these samples."""
         shape, t = tuple(outputs.shape), self.targets(y)
-        expected = [*t.shape] if self.kind == "regression" else [*t.shape, "classes"]
-        dims = t.ndim + (self.kind != "regression")
-        if outputs.ndim != dims or shape[: t.ndim] != t.shape:
-            said = ", ".join(map(str, expected))
+        last = () if self.kind == "regression" else ("classes",)
+        if outputs.ndim != t.ndim + len(last) or shape[: t.ndim] != t.shape:
+            said = ", ".join(map(str, (*t.shape, *last)))
             raise AuditError(f"the network returned shape {shape}; expected [{said}]")
         if self.kind == "classes" and shape[-1] == 1:
             raise AuditError(
@@ -295,15 +279,19 @@ class Task:
                 f"so labels run from 0 to {shape[-1] - 1}"
             )
 
-    def refuse_probabilities(self, inside: Sequence[bool]) -> None:
-        """An error where all outputs lie in [0, 1] and the loss, assumed or bce, takes logits."""
-        logits = self.kind in (None, "classes") and (self.assumed or self.loss == "bce")
-        if logits and inside and all(inside):
+    def refuse_probabilities(self) -> None:
+        """An error where the loss, assumed or bce, takes logits: all outputs lie in [0, 1]."""
+        if self.kind in (None, "classes") and self.loss in (None, "bce"):
             raise AuditError(
                 "these are probabilities: every output lies in [0, 1], and ce and bce take logits; "
                 "audit the network without its last sigmoid or softmax, or give --fa-loss (loss=) "
                 "as the function it was trained with (mse if by squared error)"
             )
+
+
+def name_of(function: object) -> str:
+    """What a report calls a function that no option names."""
+    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def _split(error: Tensor, size: Tensor | float = 1.0) -> OutputError:
