@@ -75,9 +75,10 @@ class _Copying(TorchFunctionMode):
         if func not in (Tensor.__deepcopy__, Tensor.clone):
             return func(*args, **(kwargs or {}))
         tensor = args[0].detach()
-        lacking = tensor.device.type == "mps" and self.dtype == torch.float64
         dtype = self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
-        return tensor.to("cpu" if lacking else tensor.device, dtype, copy=True)
+        # Apple's GPUs have no float64: what is measured is measured on the CPU.
+        device = "cpu" if self.dtype and tensor.device.type == "mps" else tensor.device
+        return tensor.to(device, dtype, copy=True)
 
 
 def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
@@ -189,9 +190,8 @@ def quiet(network: nn.Module) -> Iterator[None]:
         for kind in {"cpu", *(parameter.device.type for parameter in network.parameters())}:
             stack.enter_context(torch.autocast(kind, enabled=False))
             if kind != "cpu":
-                device, end = torch.get_device_module(kind), "" if kind == "mps" else "_all"
-                state = getattr(device, f"get_rng_state{end}")()
-                stack.callback(getattr(device, f"set_rng_state{end}"), state)
+                device = torch.get_device_module(kind)
+                stack.callback(device.set_rng_state_all, device.get_rng_state_all())
         if "torch._dynamo" in sys.modules:  # without it nothing is compiled; its import takes long
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

@@ -115,7 +115,7 @@ class Credit:
 
     def _measure(self, batch: Batch, returned: Any, part: slice) -> None:
         network, stream, task = self.network, self.source.stream, self.source.task
-        given, y = rows(batch.x, part), batch.y[part].to(next(network.parameters()).device)
+        given, y = rows(batch.x, part), batch.y[part]
         x = like(given, network)
 
         def objective(outputs: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
 from .probes import WIDEST, Units, projection
 from .types import Batch
-from .vectors import wide_dtype
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -147,11 +146,10 @@ def readout(
     λ is chosen by the leave-one-out squared error: with X = U S Vᵀ of the centred, weighted
     inputs all of them cost one decomposition.
     """
-    dtype = wide_dtype(x)
-    z, targets = x[fit].to(dtype), targets.to(dtype)
-    w = (w * (len(w) / w.sum())).to(dtype)  # n_train may have cut the fit half short
+    z = x[fit].double()
+    w = w * (len(w) / w.sum())  # n_train may have cut the fit half short
     mean = (w.unsqueeze(1) * z).sum(0) / w.sum()
-    scale = (z - mean).square().mean().sqrt().clamp_min(torch.finfo(dtype).tiny)
+    scale = (z - mean).square().mean().sqrt().clamp_min(torch.finfo(z.dtype).tiny)
     root = w.sqrt().unsqueeze(1)
     z = root * (z - mean) / scale
     share = (w.unsqueeze(1) * targets).sum(0) / w.sum()
@@ -168,4 +166,4 @@ def readout(
         loss = float(errors.square().sum())
         if loss < best:
             best, chosen, solved = loss, ridge, coefficients
-    return ((x[read].to(dtype) - mean) / scale) @ (vectors @ solved) + share, chosen
+    return ((x[read].double() - mean) / scale) @ (vectors @ solved) + share, chosen

@@ -19,7 +19,7 @@ from .probes import clustered
 from .reference import passed
 from .task import GROUPS, IGNORED, LOSSES
 from .types import Batch
-from .vectors import median, pairwise_cosine, row_cosines, row_norms, unit_rows, wide_dtype
+from .vectors import median, pairwise_cosine, row_cosines, row_norms, unit_rows
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -148,7 +148,7 @@ class Directions(_Collected):
         given, task = batch.gradients[self.layer], self.source.task
         targets, flat = task.targets(batch.y), given.flatten(1)
         groups, told = task.groups(targets), task.groups(task.predicted(batch.outputs))
-        total = batch.error.norms @ flat.to(wide_dtype(flat))
+        total = batch.error.norms @ flat.double()
         self.directionless += int((~_directed(row_norms(flat))).sum())
         if task.kind == "tokens":
             told = torch.where(targets == IGNORED, -1, told).flatten()
@@ -159,7 +159,7 @@ class Directions(_Collected):
         own = {"tokens": GROUPS, "regression": len(task.edges) + 1}
         classes, norms = own.get(task.kind or "", batch.outputs.shape[-1]), row_norms(flat)
         directed = _directed(norms) & (groups >= 0)
-        units = flat[directed].to(total) / norms[directed].unsqueeze(1)
+        units = flat[directed].double() / norms[directed].unsqueeze(1)
         units = _sketched(units, max(1, MOST_ENTRIES // classes))
         sums = units.new_zeros(classes, units.shape[1])
         self.sums = self.sums + sums.index_add_(0, groups[directed], units)
@@ -310,7 +310,7 @@ class GradientPrecision(_Collected):
                 network,
                 stream,
                 like(x, network),
-                lambda outputs: task.losses(outputs, y.to(outputs.device)).sum() / BATCH,
+                lambda outputs: task.losses(outputs, y).sum() / BATCH,
                 first=len(stream.sites) - 1,
             )
             return seen.gradients[-1].flatten(1)

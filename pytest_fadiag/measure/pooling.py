@@ -16,7 +16,6 @@ from .inputs import copied, largest_difference
 from .redraw import modules_of_blocks
 from .reference import drawn_like, passed, projected, shifted
 from .types import ModelInput
-from .vectors import wide_dtype
 
 if TYPE_CHECKING:
     from .stream.sites import Stream
@@ -152,9 +151,9 @@ class Pooling:
             return state
         read = self._read(state)
         if not self.places:
-            return read.flatten(2).mean(2, dtype=wide_dtype(state))
+            return read.flatten(2).mean(2, dtype=torch.float64)
         pool: Any = getattr(functional, f"adaptive_avg_pool{read.ndim - 2}d")
-        cells: Tensor = pool(read.to(wide_dtype(state)), _cells(read))
+        cells: Tensor = pool(read.double(), _cells(read))
         return cells.flatten(1)
 
     def _read(self, state: Tensor) -> Tensor:

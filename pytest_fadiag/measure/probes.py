@@ -19,7 +19,7 @@ from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
 from .redraw import as_initialised, redrawn_blocks, retake_statistics
 from .types import Batch
-from .vectors import median, row_norms, wide_dtype
+from .vectors import median, row_norms
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -109,7 +109,7 @@ def normalised(features: Tensor) -> tuple[Tensor, int]:
     These are zeros, as constant vectors are. There is no epsilon: a vector is scaled by its
     largest entry first.
     """
-    wide = features.to(wide_dtype(features))
+    wide = features.double()
     largest = wide.abs().amax(1, keepdim=True)
     z = functional.layer_norm(wide / largest, wide.shape[1:], eps=0.0).nan_to_num(0.0)
     if z.shape[1] > WIDEST:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..judge.errors import AuditError
-from .vectors import row_norms, wide_dtype
+from .vectors import row_norms
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES = {"ce": "cross-entropy", "mse": "squared error", "bce": "binary cross-entropy"}
@@ -116,7 +116,7 @@ class Task:
             ranks[frequent] = torch.arange(len(frequent))
             return replace(made, ranks=ranks)
         if kind == "regression":
-            values = y.reshape(len(y), -1).to(wide_dtype(y)).cpu()
+            values = y.reshape(len(y), -1).double().cpu()
             centred = values - values.mean(0)
             scale = float(centred.square().sum(1).mean().sqrt())
             if not scale > 0:
@@ -167,7 +167,7 @@ class Task:
     def targets(self, y: Tensor) -> Tensor:
         """Class indices, token ids, or values in units of √V, ``[B, k]``."""
         if self.kind == "regression":
-            return y.reshape(len(y), -1).to(wide_dtype(y)) / self.scale
+            return y.reshape(len(y), -1).double() / self.scale
         if bool(((y < 0) & ((y != IGNORED) | (self.kind != "tokens"))).any()):
             raise AuditError(f"a label is {int(y.min())}; classes and tokens run from 0 on")
         if self.kind != "tokens" and y.ndim == 2:
@@ -209,7 +209,7 @@ class Task:
 
     def error(self, outputs: Tensor, y: Tensor) -> OutputError:
         """The output error of each sample."""
-        wide, loss = outputs.detach().to(wide_dtype(outputs)), self.key
+        wide, loss = outputs.detach().double(), self.key
         if loss == "ce":
             # softmax − one-hot; p_y − 1 is minus the sum of the others, relative to the largest.
             t = self.targets(y).unsqueeze(-1)
@@ -239,17 +239,17 @@ class Task:
             )
         if gradient is None:
             raise AuditError("the loss cannot be differentiated: it does not depend on the outputs")
-        return _split(gradient.to(wide.dtype))
+        return _split(gradient.double())
 
     def predicted(self, outputs: Tensor) -> Tensor:
         """The class, token or value that the outputs of each sample stand for."""
-        return outputs.to(wide_dtype(outputs)) if self.kind == "regression" else outputs.argmax(-1)
+        return outputs.double() if self.kind == "regression" else outputs.argmax(-1)
 
     def scores(self, outputs: Tensor, y: Tensor) -> Tensor:
         """1 where a class or token is right, c_i of regression; 0 where outputs are not finite."""
         t, finite = self.targets(y), torch.isfinite(outputs).all(-1)
         if self.kind != "regression":
-            return ((outputs.argmax(-1) == t) & finite).to(wide_dtype(outputs))
+            return ((outputs.argmax(-1) == t) & finite).double()
         return torch.where(finite, 1 - (self.predicted(outputs) - t).square().sum(1), 0.0)
 
     def groups(self, values: Tensor) -> Tensor:

@@ -8,15 +8,10 @@ import torch
 from torch import Tensor
 
 
-def wide_dtype(tensor: Tensor) -> torch.dtype:
-    """float64, or float32 on devices that have no float64."""
-    return torch.float32 if tensor.device.type == "mps" else torch.float64
-
-
 def row_norms(rows: Tensor) -> Tensor:
     """The L2 norm along the last dimension in float64; float64 rows are scaled first."""
     if rows.dtype != torch.float64:
-        norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=wide_dtype(rows))
+        norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
         return norms
     scale = rows.abs().amax(-1, keepdim=True)
     safe = torch.where((scale > 0) & torch.isfinite(scale), scale, 1.0)
@@ -26,7 +21,7 @@ def row_norms(rows: Tensor) -> Tensor:
 
 def unit_rows(rows: Tensor) -> Tensor:
     """Each row along the last dimension divided by its norm, in float64; NaN for a zero row."""
-    wide = rows.to(wide_dtype(rows))
+    wide = rows.double()
     scaled = wide / wide.abs().amax(-1, keepdim=True)
     units: Tensor = scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     return units
