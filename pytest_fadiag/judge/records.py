@@ -545,7 +545,6 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     """Outputs of the network; then classes in the test set, and the share of the largest one."""
     label_classes: int | None = None
     label_class_share: float | None = None
-    largest_logit: float | None = None
     score: Score | None = None
     stream: StreamInfo | None = None
     stream_problem: str = ""

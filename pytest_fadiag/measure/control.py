@@ -74,11 +74,6 @@ def make_control(
     return control
 
 
-def frozen_parameters(control: nn.Module) -> list[str]:
-    """The names of the parameters that must not be trained."""
-    return [name for name, own in named_parameters(control).items() if not own.requires_grad]
-
-
 def _in_eval_mode(module: nn.Module, _args: Any) -> None:
     module.training = False  # train() of the whole network reaches it too
 
@@ -86,7 +81,13 @@ def _in_eval_mode(module: nn.Module, _args: Any) -> None:
 def saved_control(control: nn.Module, config: Mapping[str, Any]) -> bytes:
     """The file of a network that is to be trained as a control."""
     file = io.BytesIO()
-    frozen = frozen_parameters(control)
-    content = {"state_dict": control.state_dict(), "config": dict(config)}
-    torch.save({**content, "frozen_parameters": frozen, "untrained": True}, file)
+    content = {
+        "state_dict": control.state_dict(),
+        "config": dict(config),
+        "frozen_parameters": [
+            name for name, own in named_parameters(control).items() if not own.requires_grad
+        ],
+        "untrained": True,
+    }
+    torch.save(content, file)
     return file.getvalue()

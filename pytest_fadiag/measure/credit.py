@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
-from ..judge.words import and_more, plural
+from ..judge.words import and_more
 from .copies import copy_of, working_copy
-from .inputs import NetworkError, copied, each, like, rows, tensors_of, unlabelled
+from .inputs import NetworkError, copied, each, like, rows, tensors_in, tensors_of, unlabelled
 from .pooling import Layout
-from .reference import differ, passed, shifted
+from .reference import differ, drawn_like, passed, shifted
 from .task import name_of
 from .types import Batch, ModelInput
 from .vectors import median, row_norms, unit_rows
@@ -134,24 +134,24 @@ class Credit:
             credits = self._checked(returned, shapes, part)
         for layer, credit in credits.items():
             a, g = (own.to(error.norms).flatten(1) for own in (credit, taken.gradients[layer]))
-            if broken := int((torch.isfinite(g).all(1) & ~torch.isfinite(a).all(1)).sum()):
+            if (torch.isfinite(g).all(1) & ~torch.isfinite(a).all(1)).any():
                 raise AuditError(
-                    f"the credit from {self.name} is NaN or inf at h_{layer} for {broken} of "
-                    f"{plural(len(y), 'sample')} of a batch, where the gradient is finite"
+                    f"the credit from {self.name} is NaN or inf at h_{layer} for samples whose "
+                    "gradient is finite"
                 )
             state = taken.states[layer]
             if layer not in self.sites:
                 self.sites[layer] = Site(layer, network, stream, state)
             compared = self.sites[layer].compare(a, g, error.norms, state)
-            self.sites[layer].nudge(compared, state, losses, losses_at)
+            first = None if batch.start else part
+            self.sites[layer].nudge(compared, state, losses, losses_at, first)
         self.samples += len(y)
 
     def _found(
         self, x: ModelInput, e: Tensor, shapes: Sequence[tuple[int, ...]]
     ) -> dict[int, Tensor]:
         """The credit by layer, from the checkpoint's Bs or the network's own backward."""
-        Bs = self.credit.checkpoint.get("Bs")
-        feedback = [B for B in Bs if isinstance(B, Tensor)] if isinstance(Bs, (list, tuple)) else []
+        feedback = list(tensors_in(self.credit.checkpoint.get("Bs")))
         written = self._written(e)
         got, sizes = [tuple(B.shape) for B in feedback], written.shape[1:]
         wanted = [(*own[len(sizes) - 1 :], sizes[-1]) for own in shapes[1:]]
@@ -190,8 +190,7 @@ class Credit:
             seen = passed(network, self.source.stream, traced, objective, own_backward=True)
         except NetworkError as failure:
             raise AuditError(f"the network's own backward fails ({failure}); {WAYS}") from failure
-        hidden = seen.handed_on and not any(own.requires_grad for own in tensors_of(traced))
-        first = 1 if hidden else 0
+        first = int(seen.handed_on and not any(own.requires_grad for own in tensors_of(traced)))
         return dict(enumerate(seen.gradients[first:], first))
 
     def _refuse_drawn(self, rebuild: Callable[[], nn.Module], x: ModelInput, e: Tensor) -> None:
@@ -217,27 +216,22 @@ class Credit:
         self, returned: Any, shapes: Sequence[tuple[int, ...]], part: slice
     ) -> dict[int, Tensor]:
         """The function's credit of some samples of a batch by layer, samples first."""
-        depth, credits = len(shapes) - 1, dict[int, Tensor]()
-        listed = isinstance(returned, (list, tuple, Tensor))
-        if not listed or len(returned) not in (depth, depth + 1):
-            got = plural(len(returned), "tensor") if listed else type(returned).__name__
-            expected = f"h_1 … h_{depth}, or one more with that of h_0 first"
-            raise self._wrong(got, f"a list of one tensor per block output, {expected}")
-        for layer, credit in enumerate(returned, len(shapes) - len(returned)):
-            dim, shape = self.source.stream.batch_dims[layer], shapes[layer]
-            expected = f"real numbers of shape {(*shape[:dim], BATCH, *shape[dim:])}"
-            got = type(credit).__name__
-            if isinstance(credit, Tensor):
-                kind = "real numbers" if credit.is_floating_point() else str(credit.dtype)
-                got = f"{kind} of shape {tuple(credit.shape)}"
-            if got != expected:
-                written = "the credit of a block belongs to the state that it writes"
-                raise self._wrong(f"{got} for h_{layer}", f"{expected}: {written}")
-            credits[layer] = credit.detach().movedim(dim, 0)[part]
-        return credits
-
-    def _wrong(self, got: str, expected: str) -> AuditError:
-        return AuditError(f"the credit function {self.name} returned {got}; expected {expected}")
+        dims = self.source.stream.batch_dims
+        wanted = [(*own[:dim], BATCH, *own[dim:]) for own, dim in zip(shapes, dims, strict=True)]
+        listed = returned if isinstance(returned, (list, tuple, Tensor)) else [returned]
+        real = (isinstance(own, Tensor) and own.is_floating_point() for own in listed)
+        got = [
+            tuple(own.shape) if fits else str(getattr(own, "dtype", type(own).__name__))
+            for own, fits in zip(listed, real, strict=True)
+        ]
+        if got not in (wanted, wanted[1:]):
+            raise AuditError(
+                f"the credit function {self.name} returned {got}; expected a list of real numbers "
+                f"of the shapes {wanted[1:]}, those of the states that the blocks write, or one "
+                f"more with that of h_0 first, {wanted[0]}"
+            )
+        credits = enumerate(listed, len(wanted) - len(got))
+        return {layer: own.detach().movedim(dims[layer], 0)[part] for layer, own in credits}
 
     def compute(self) -> dict[str, Any]:
         """The record of (f)."""
@@ -258,10 +252,11 @@ class Site:
         self.permutations = SignedPermutations(features, layer, state.device)
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         """Cosines, ratios of norms and cosines of the null, of some samples each."""
-        self.taken = 0
-        self.loss = self.along_gradient = self.along_credit = 0.0
+        self.undefined = 0
+        self.changes = [(0.0, 0.0, 0.0)]
+        """Of some samples each: the loss, and its change along the gradient and the credit."""
         self.along_random: list[list[float]] = []
-        """Of some samples each: what the gradient gives, and each random direction."""
+        """Of the first batch: its change along the gradient, and along each random direction."""
 
     def compare(self, a: Tensor, g: Tensor, sizes: Tensor, state: Tensor) -> Compared:
         """Compare credit and gradient of some samples; the gradient is ``sizes`` times ``g``."""
@@ -272,7 +267,7 @@ class Site:
         shaped = (v[defined].view(-1, *state.shape[1:]) for v in (credit, gradient))
         null = self.permutations.cosines(*map(self.layout.by_feature, shaped))
         self.parts.append((cosines, ratios, null))
-        self.taken += len(g)
+        self.undefined += len(g) - len(cosines)
         return defined, credit, gradient
 
     def nudge(
@@ -281,8 +276,12 @@ class Site:
         state: Tensor,
         losses: Tensor,
         losses_at: Callable[[int, Tensor], Tensor],
+        first: slice | None,
     ) -> None:
-        """See what steps of η‖h‖ down unit vectors make of the losses of the samples compared."""
+        """See what steps of η‖h‖ down unit vectors make of the losses of the samples compared.
+
+        ``first`` are their places in the first batch, where they are in it.
+        """
         defined, credit, gradient = compared
         step = ETA * row_norms(state.flatten(1)).unsqueeze(1)
 
@@ -290,19 +289,13 @@ class Site:
             moved = losses_at(self.layer, -(step * direction).view_as(state))
             return float((moved - losses)[defined].sum())
 
-        along_gradient, before = change(gradient), self.taken - len(state)
-        self.loss += float(losses[defined].sum())
-        self.along_gradient += along_gradient
-        self.along_credit += change(credit)
-        if before < BATCH:  # random directions say what 0 looks like, and each costs a pass
-            changes = [along_gradient]
-            for draw in range(RANDOM_DRAWS):
-                generator = torch.Generator().manual_seed(RANDOM_DRAWS * self.layer + draw)
-                shape = BATCH, gradient.shape[1]
-                drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-                some = drawn[before : self.taken]
-                changes.append(change(unit_rows(some.to(gradient))))
-            self.along_random.append(changes)
+        along = change(gradient)
+        self.changes.append((float(losses[defined].sum()), along, change(credit)))
+        if first is not None:  # random directions say what 0 looks like, and each costs a pass
+            whole = gradient.new_empty(BATCH, gradient.shape[1])
+            seeds = range(RANDOM_DRAWS * self.layer, RANDOM_DRAWS * (self.layer + 1))
+            directions = (unit_rows(drawn_like(whole, seed)[first]) for seed in seeds)
+            self.along_random.append([along, *map(change, directions)])
 
     def numbers(self) -> dict[str, Any]:
         """Its entry in each field of the record."""
@@ -311,7 +304,8 @@ class Site:
         if len(cosines):
             null = torch.quantile(drawn, 0.5, dim=1).double()
         low, high = torch.quantile(null, null.new_tensor([0.025, 0.975])).tolist()
-        resolved = self.along_gradient < -RESOLVED * self.loss
+        loss, along_gradient, along_credit = map(sum, zip(*self.changes, strict=True))
+        resolved = along_gradient < -RESOLVED * loss
         sums = [sum(changes) for changes in zip(*self.along_random, strict=True)]
         unit = sums[0] if resolved and sums[0] < 0 else math.nan
         return {
@@ -321,10 +315,10 @@ class Site:
             "null_sd": float(null.std()),
             "null_low": low,
             "null_high": high,
-            "nudge": self.along_credit / self.along_gradient if resolved else math.nan,
+            "nudge": along_credit / along_gradient if resolved else math.nan,
             "random_nudge": tuple(change / unit for change in sums[1:]),
             "magnitude": median(ratios),
-            "undefined": self.taken - len(cosines),
+            "undefined": self.undefined,
         }
 
 

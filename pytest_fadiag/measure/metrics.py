@@ -240,17 +240,18 @@ class Accuracy(_Collected):
     needs = frozenset({"outputs"})
 
     def update(self, batch: Batch) -> None:
-        """Take targets, scores, predictions, and the largest output of each sample."""
+        """Take targets, scores, predictions, and which samples' outputs are finite."""
         assert batch.outputs is not None
         task, targets = self.source.task, self.source.task.targets(batch.y)
-        predicted, largest = task.predicted(batch.outputs), batch.outputs.abs().flatten(1).amax(1)
+        predicted, finite = task.predicted(batch.outputs), torch.isfinite(batch.outputs)
         predicted = task.groups(predicted) if task.kind == "regression" else predicted
-        self.seen.append([targets, task.scores(batch.outputs, batch.y), predicted, largest])
+        scores = task.scores(batch.outputs, batch.y)
+        self.seen.append([targets, scores, predicted, finite.flatten(1).all(1)])
         self.classes = batch.outputs.shape[-1]
 
     def compute(self) -> dict[str, Any]:
         """The score, and the shares of the most frequent label and prediction."""
-        targets, scores, predictions, largest = (taken.cpu() for taken in self.layers())
+        targets, scores, predictions, finite = (taken.cpu() for taken in self.layers())
         task, data = self.source.task, self.source.data_digest
         order = hashlib.sha256(targets.numpy().tobytes()).hexdigest()
         state = self.source.network.state_dict()
@@ -280,8 +281,7 @@ class Accuracy(_Collected):
             "score": score,
             **shares,
             "predicted_class_share": float(predicted.max() / predicted.sum()),
-            "largest_logit": float(largest.max()),
-            "nonfinite_outputs": int((~torch.isfinite(largest)).sum()),
+            "nonfinite_outputs": int((~finite).sum()),
             "nonfinite_weights": tuple(
                 name for name, own in weights.items() if not bool(torch.isfinite(own).all())
             ),

@@ -226,15 +226,16 @@ class NetworkSource:
             return (outputs * error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
-            state = state.detach().movedim(self.stream.batch_dims[layer], 0)
+            state = state.movedim(self.stream.batch_dims[layer], 0)
             if "states" in needs:
                 seen["states"].append(state)
             if "features" in needs:
                 seen["features"].append(pooling(state))
 
         if "gradients" in needs:
-            taken = passed(self.network, self.stream, x, carried, watch=on_state)
-            seen["gradients"] = taken.gradients
+            _, seen["states"], seen["gradients"], _ = passed(self.network, self.stream, x, carried)
+            if "features" in needs:
+                seen["features"] = [pooling(state) for state in seen["states"]]
         elif seen:
             carried(self.stream.run(self.network, copied(x), on_state))
         else:

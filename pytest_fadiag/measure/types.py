@@ -48,12 +48,9 @@ class Metric(Protocol):
         ``error``, ``states``, ``gradients``, or their inputs alone. ``reference``: these too, and
         the metric is left out where the reference is not proven.
         """
-        ...
 
     def update(self, batch: Batch) -> None:
         """Take in a batch."""
-        ...
 
     def compute(self) -> dict[str, Any]:
         """Fields of the measurement, by name."""
-        ...
