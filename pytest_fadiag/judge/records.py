@@ -272,8 +272,6 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """The network's own accuracy on the images that are read, classes weighted equally."""
     left_out: tuple[int, ...] = ()
     """Classes with fewer than 5 images in a half, which neither probes nor scores count."""
-    not_reinitialised: tuple[str, ...] = ()
-    """Blocks that cannot be re-initialised, so that there is no null."""
     null_problem: str = ""
     problem: str = ""
     """Why nothing was measured; empty where it was."""

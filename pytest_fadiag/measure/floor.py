@@ -9,10 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..judge import records
-from ..judge.records import LEAST_IMAGES
-from ..judge.words import plural
 from .probes import WIDEST, Units, projection
 from .types import Batch
+from .vectors import sketch
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -36,14 +35,12 @@ class Floor:
     def __init__(self, source: NetworkSource) -> None:
         self.source, self.units = source, Units(source)
         self.rows: list[Tensor] = []
-        self.scores: list[Tensor] = []
-        self.reduced = self.problem = ""
+        self.reduced, self.problem = "", self.units.problem
         self.key: object = object()  # of data without a digest, never known
 
     def update(self, batch: Batch) -> None:
         """Keep the inputs, made small, and which samples the network has right."""
-        assert batch.outputs is not None
-        self.scores.append(self.source.task.scores(batch.outputs, batch.y).cpu())
+        self.units.take(batch)
         x = batch.x
         if isinstance(x, dict):
             x = x.get("input_ids", next(iter(x.values())))
@@ -76,10 +73,9 @@ class Floor:
         self.reduced = f"one-hot rows of the last {LAST} tokens"
         if LAST * words > WIDEST:
             self.reduced += f", hashed to {WIDEST:,}"
-            generator = torch.Generator().manual_seed(0)
-            drawn = torch.randint(2 * WIDEST, (LAST * words,), generator=generator).to(ids.device)
-            drawn = drawn[places.clamp_min(0)]
-            places, signs = drawn % WIDEST, signs * (1 - 2 * (drawn // WIDEST))
+            drawn, turned = sketch(LAST * words, WIDEST, ids.device)
+            signs = signs * turned[places.clamp_min(0)]
+            places = drawn[places.clamp_min(0)]
         rows = torch.zeros(len(last), min(LAST * words, WIDEST), device=ids.device)
         return rows.scatter_add_(1, places.clamp_min(0), signs)
 
@@ -108,9 +104,6 @@ class Floor:
     def compute(self) -> dict[str, Any]:
         """The record of (g)."""
         units = self.units
-        if units.number < LEAST_IMAGES:
-            images = plural(units.number, "test image")
-            self.problem = f"{images}; a linear readout needs {LEAST_IMAGES:,}"
         if self.problem:
             return {"floor": records.Floor(problem=self.problem)}
         chosen = units.fit | units.read if units.per > 1 else torch.ones_like(units.fit)
@@ -122,7 +115,7 @@ class Floor:
             x = torch.cat(self.rows)
             _KNOWN[self.key] = readout(x, units.goals(y[fit]), fit, read, weights[fit])
         predicted, ridge = _KNOWN[self.key]
-        right, network = units.outcomes(predicted, units.own), units.scores(torch.cat(self.scores))
+        right, network = units.outcomes(predicted, units.own), units.scores()
         return {
             "floor": records.Floor(
                 readout=units.mean(right),

@@ -19,7 +19,7 @@ from .probes import clustered
 from .reference import passed
 from .task import GROUPS, IGNORED, LOSSES
 from .types import Batch
-from .vectors import median, pairwise_cosine, row_cosines, row_norms, unit_rows
+from .vectors import median, pairwise_cosine, row_cosines, row_norms, sketch, unit_rows
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -160,7 +160,9 @@ class Directions(_Collected):
         classes, norms = own.get(task.kind or "", batch.outputs.shape[-1]), row_norms(flat)
         directed = _directed(norms) & (groups >= 0)
         units = flat[directed].double() / norms[directed].unsqueeze(1)
-        units = _sketched(units, max(1, MOST_ENTRIES // classes))
+        if units.shape[1] > (most := max(1, MOST_ENTRIES // classes)):
+            places, signs = sketch(units.shape[1], most, units.device)
+            units = units.new_zeros(len(units), most).index_add_(1, places, units * signs)
         sums = units.new_zeros(classes, units.shape[1])
         self.sums = self.sums + sums.index_add_(0, groups[directed], units)
         kinds = groups[groups >= 0], groups[directed], told[told >= 0]
@@ -190,15 +192,6 @@ class Directions(_Collected):
 
 def _directed(norms: Tensor) -> Tensor:
     return torch.isfinite(norms) & (norms > 0)
-
-
-def _sketched(units: Tensor, most: int) -> Tensor:
-    width = units.shape[1]
-    if width <= most:
-        return units
-    drawn = torch.randint(2 * most, (width,), generator=torch.Generator().manual_seed(0))
-    places, signs = (drawn % most).to(units.device), 1 - 2 * (drawn // most).to(units)
-    return units.new_zeros(len(units), most).index_add_(1, places, units * signs)
 
 
 class OutputErrors(_Collected):

@@ -9,6 +9,8 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from ..judge.errors import AuditError
+from ..judge.words import and_more
 from .copies import copy_of, is_source, named_modules, named_parameters, quiet
 from .types import ModelInput
 
@@ -96,13 +98,13 @@ def _reset(network: nn.Module, own: frozenset[str]) -> set[str]:
     return drawn
 
 
-def redrawn_blocks(
-    network: nn.Module, stream: Stream, seed: int
-) -> tuple[nn.Module, tuple[str, ...]]:
-    """A copy with every block re-initialised, and the names of the blocks that cannot be."""
+def redrawn_blocks(network: nn.Module, stream: Stream, seed: int) -> nn.Module:
+    """A copy with every block re-initialised; an error where one cannot be."""
     copy = copy_of(network)
-    failed = reinitialise(copy, stream.parameters, stream.outside, seed)
-    return copy, tuple(stream.blocks[number] for number in failed)
+    if failed := reinitialise(copy, stream.parameters, stream.outside, seed):
+        blocks = and_more([stream.blocks[number] for number in failed])
+        raise AuditError(f"{blocks} cannot be re-initialised")
+    return copy
 
 
 @torch.no_grad()

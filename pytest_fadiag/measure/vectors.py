@@ -39,6 +39,12 @@ def pairwise_cosine(vectors: Tensor) -> float:
     return float((cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1)))
 
 
+def sketch(width: int, most: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """For so many entries one of fewer places each, and a sign: on average, products are kept."""
+    drawn = torch.randint(2 * most, (width,), generator=torch.Generator().manual_seed(0))
+    return (drawn % most).to(device), (1 - 2 * (drawn // most)).to(device)
+
+
 def median(values: Tensor) -> float:
     """The median of the values, the mean of the middle two for an even number; NaN for none."""
     if not values.numel():
