@@ -22,7 +22,7 @@ from .pooling import Layout
 from .reference import differ, drawn_like, passed, shifted
 from .task import name_of
 from .types import Batch, ModelInput
-from .vectors import median, row_norms, unit_rows
+from .vectors import directed, median, row_norms, unit_rows
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -260,10 +260,11 @@ class Site:
 
     def compare(self, a: Tensor, g: Tensor, sizes: Tensor, state: Tensor) -> Compared:
         """Compare credit and gradient of some samples; the gradient is ``sizes`` times ``g``."""
-        defined = torch.isfinite(g).all(1) & (sizes > 0) & (a != 0).any(1) & (g != 0).any(1)
+        norms, of_gradient = row_norms(a), row_norms(g)
+        defined = directed(norms) & directed(of_gradient) & (sizes > 0)
         credit, gradient = (torch.where(defined.unsqueeze(1), unit_rows(v), 0.0) for v in (a, g))
         cosines = (credit * gradient).sum(1).clamp(-1, 1)[defined]
-        ratios = (row_norms(a) / (row_norms(g) * sizes))[defined]
+        ratios = (norms / (of_gradient * sizes))[defined]
         shaped = (v[defined].view(-1, *state.shape[1:]) for v in (credit, gradient))
         null = self.permutations.cosines(*map(self.layout.by_feature, shaped))
         self.parts.append((cosines, ratios, null))

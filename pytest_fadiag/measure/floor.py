@@ -44,18 +44,17 @@ class Floor:
         x = batch.x
         if isinstance(x, dict):
             x = x.get("input_ids", next(iter(x.values())))
-        units = self.units
-        if units.per == 1:
-            self._keep(x)
-            return
-        if x.shape[:2] != batch.y.shape or x.ndim > 2 + x.is_floating_point():
+        units, tokens = self.units, x.ndim <= 2 + x.is_floating_point()
+        if not x[0].numel():
+            self.problem = "the trace holds no x, the inputs"
+        elif units.per > 1 and (x.shape[:2] != batch.y.shape or not tokens):
             self.problem = f"inputs of shape {tuple(x.shape)} do not have one place for each token"
+        if self.problem:
             return
-        used = (units.fit | units.read)[batch.start * units.per :][: batch.y.numel()]
-        used = used.to(x.device)
-        self._keep(x.flatten(0, 1)[used] if x.is_floating_point() else self._before(x, used))
-
-    def _keep(self, x: Tensor) -> None:
+        if units.per > 1:
+            used = (units.fit | units.read)[batch.start * units.per :][: batch.y.numel()]
+            used = used.to(x.device)
+            x = x.flatten(0, 1)[used] if x.is_floating_point() else self._before(x, used)
         rows, digest = self._small(x).cpu(), self.source.data_digest
         if not self.rows and digest is not None:
             task, limit = self.source.task.kind, self.source.n_train

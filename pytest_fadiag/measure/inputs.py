@@ -42,9 +42,8 @@ def call_network(network: nn.Module, x: ModelInput) -> Any:
     except AuditError:
         raise
     except Exception as error:
-        hint = "; lower --fa-batch-size" if isinstance(error, torch.OutOfMemoryError) else ""
-        if isinstance(error, TypeError) and "required positional argument" in str(error):
-            hint = "; say how it is called by --fa-forward=package.module:function"
+        hint = "; say how it is called by --fa-forward=package.module:function"
+        hint = hint if "required positional argument" in str(error) else ""
         said = f"the network failed on {describe(x)}{hint}: {type(error).__name__}: {error}"
         raise NetworkError(said) from error
 

@@ -19,7 +19,15 @@ from .probes import clustered
 from .reference import passed
 from .task import GROUPS, IGNORED, LOSSES
 from .types import Batch
-from .vectors import median, pairwise_cosine, row_cosines, row_norms, sketch, unit_rows
+from .vectors import (
+    directed,
+    median,
+    pairwise_cosine,
+    row_cosines,
+    row_norms,
+    sketch,
+    unit_rows,
+)
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -111,7 +119,7 @@ class Gradients(_Collected):
 
 def effective_rank(rows: Tensor) -> float:
     """exp of the entropy of the spectrum of unit rows; 0 where fewer than two have a direction."""
-    if not rows.shape[1] or len(rows := rows[_directed(row_norms(rows))]) < 2:
+    if not rows.shape[1] or len(rows := rows[directed(row_norms(rows))]) < 2:
         return 0.0
     units = unit_rows(rows)
     gram = units.T @ units if units.shape[1] < len(units) else units @ units.T
@@ -149,7 +157,7 @@ class Directions(_Collected):
         targets, flat = task.targets(batch.y), given.flatten(1)
         groups, told = task.groups(targets), task.groups(task.predicted(batch.outputs))
         total = batch.error.norms @ flat.double()
-        self.directionless += int((~_directed(row_norms(flat))).sum())
+        self.directionless += int((~directed(row_norms(flat))).sum())
         if task.kind == "tokens":
             told = torch.where(targets == IGNORED, -1, told).flatten()
             if given.ndim == 3 and given.shape[:2] == targets.shape:
@@ -158,26 +166,26 @@ class Directions(_Collected):
                 groups = groups.new_full(groups.shape[:1], -1)
         own = {"tokens": GROUPS, "regression": len(task.edges) + 1}
         classes, norms = own.get(task.kind or "", batch.outputs.shape[-1]), row_norms(flat)
-        directed = _directed(norms) & (groups >= 0)
-        units = flat[directed].double() / norms[directed].unsqueeze(1)
+        there = directed(norms) & (groups >= 0)
+        units = flat[there].double() / norms[there].unsqueeze(1)
         if units.shape[1] > (most := max(1, MOST_ENTRIES // classes)):
             places, signs = sketch(units.shape[1], most, units.device)
             units = units.new_zeros(len(units), most).index_add_(1, places, units * signs)
         sums = units.new_zeros(classes, units.shape[1])
-        self.sums = self.sums + sums.index_add_(0, groups[directed], units)
-        kinds = groups[groups >= 0], groups[directed], told[told >= 0]
+        self.sums = self.sums + sums.index_add_(0, groups[there], units)
+        kinds = groups[groups >= 0], groups[there], told[told >= 0]
         counts = torch.stack([kind.bincount(minlength=classes) for kind in kinds])
         self.seen.append([total.unsqueeze(0), counts.unsqueeze(0)])
 
     def compute(self) -> dict[str, Any]:
         """Both cosines; the class that is predicted most often is left out of the second."""
         batch_sums, counts = self.layers()
-        samples, directed, predicted = counts.sum(0)
-        left = directed > 0
+        samples, known, predicted = counts.sum(0)
+        left = known > 0
         if self.source.task.kind == "regression" and int(left.sum()) < 3:
             left[:] = False
         left[predicted.argmax()] &= not bool(predicted.any())
-        means = self.sums[left] / directed[left].unsqueeze(1)
+        means = self.sums[left] / known[left].unsqueeze(1)
         pairs = len(means) * (len(means) - 1)
         products = float(means.sum(0).square().sum() - means.square().sum())
         return {
@@ -188,10 +196,6 @@ class Directions(_Collected):
             "eval_classes": int((samples > 0).sum()),
             "eval_class_share": float(samples.max() / samples.sum().clamp_min(1)),
         }
-
-
-def _directed(norms: Tensor) -> Tensor:
-    return torch.isfinite(norms) & (norms > 0)
 
 
 class OutputErrors(_Collected):
@@ -309,7 +313,7 @@ class GradientPrecision(_Collected):
             return seen.gradients[-1].flatten(1)
 
         wide = gradient(torch.float64)
-        there = torch.isfinite(wide).all(1) & (wide != 0).any(1)
+        there = directed(row_norms(wide))
 
         def resolution(dtype: torch.dtype) -> Resolution:
             name = str(dtype).removeprefix("torch.")
@@ -320,7 +324,7 @@ class GradientPrecision(_Collected):
                 narrow = gradient(dtype).to(wide)
             except AuditError as error:  # not every operation exists in half precision
                 return Resolution(dtype=name, problem=f"does not run: {str(error).splitlines()[0]}")
-            kept = there & torch.isfinite(narrow).all(1) & (narrow != 0).any(1)
+            kept = there & directed(row_norms(narrow))
             cosine, lost = median(row_cosines(narrow[kept], wide[kept])), int((there & ~kept).sum())
             return Resolution(dtype=name, cosine=cosine, lost=lost)
 

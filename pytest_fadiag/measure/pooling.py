@@ -142,8 +142,7 @@ class Pooling:
         if self.places and first.ndim > 2:
             self.words = f"the {' × '.join(map(str, _cells(self._read(first))))} cells"
         elif self.tokens is not None and self.layout.are_tokens(first.shape[1:]):
-            some = f"the {plural(len(self.tokens), 'token')} that the head reads"
-            self.words = "the class token" if self.tokens.tolist() == [0] else some
+            self.words = f"the {plural(len(self.tokens), 'token')} that the head reads"
 
     def __call__(self, state: Tensor) -> Tensor:
         """``[N, features]`` of a state, samples first."""

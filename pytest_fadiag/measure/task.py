@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..judge.errors import AuditError
-from .vectors import row_norms
+from .vectors import column, row_norms
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES = {"ce": "cross-entropy", "mse": "squared error", "bce": "binary cross-entropy"}
@@ -36,7 +36,7 @@ class OutputError:
     @property
     def whole(self) -> Tensor:
         """The errors themselves."""
-        return self.units * self.norms.view(-1, *[1] * (self.units.ndim - 1))
+        return self.units * column(self.norms, self.units)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +216,7 @@ class Task:
             label, counts = t.clamp_min(0), t != IGNORED
             others = F.log_softmax(wide, -1).scatter(-1, label, -torch.inf)
             others = torch.where(counts, others, -torch.inf)
-            largest = others.flatten(1).amax(1).view(-1, *[1] * (wide.ndim - 1))
+            largest = column(others.flatten(1).amax(1), wide)
             largest = largest.clamp_min(torch.finfo(wide.dtype).min)  # no token may count
             relative = torch.exp(others - largest)
             error = relative.scatter(-1, label, -relative.sum(-1, keepdim=True))
@@ -296,6 +296,6 @@ def name_of(function: object) -> str:
 
 def _split(error: Tensor, size: Tensor | float = 1.0) -> OutputError:
     """Errors, given relative to a size, as unit vectors and norms."""
-    norms = row_norms(error.flatten(1)).view(-1, *[1] * (error.ndim - 1))
+    norms = column(row_norms(error.flatten(1)), error)
     units = torch.where(norms == 0, 0.0, error / norms)
     return OutputError(units, (size * norms).flatten())

@@ -8,6 +8,16 @@ import torch
 from torch import Tensor
 
 
+def column(values: Tensor, like: Tensor) -> Tensor:
+    """One value per sample, with as many dimensions as another tensor has."""
+    return values.view(-1, *[1] * (like.ndim - 1))
+
+
+def directed(norms: Tensor) -> Tensor:
+    """Which rows of these norms have a direction."""
+    return torch.isfinite(norms) & (norms > 0)
+
+
 def row_norms(rows: Tensor) -> Tensor:
     """The L2 norm along the last dimension in float64; float64 rows are scaled first."""
     if rows.dtype != torch.float64:

@@ -129,7 +129,9 @@ def test_sorted_data_is_halved_by_a_fixed_shuffle_however_it_is_given(learnt: An
 def test_with_few_images_nothing_is_measured(learnt: Any) -> None:
     model, x, y = learnt
     few = measured(model, in_batches(x[:999], y[:999]), ["states", "depth"])
-    assert few.depth is not None and few.depth.problem.startswith("999 test images; linear probes")
+    assert few.depth is not None and few.depth.problem.startswith(
+        "999 test images; a linear readout"
+    )
     assert few.depth.probes == () and len(few.residual_norms) == 4
     assert not depth_of(model, in_batches(x[:1_000], y[:1_000])).problem
 
@@ -166,9 +168,9 @@ class Tokens(nn.Module):
     ("read", "tokens_first", "words"),
     [
         (None, False, ""),
-        ([0], False, "the class token"),
+        ([0], False, "the 1 token that the head reads"),
         ([1, 3], False, "the 2 tokens that the head reads"),
-        ([0], True, "the class token"),
+        ([0], True, "the 1 token that the head reads"),
         (None, True, ""),
     ],
 )
