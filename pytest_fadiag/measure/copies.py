@@ -54,6 +54,13 @@ def named_parameters(network: nn.Module) -> dict[str, Tensor]:
     return {name: parameter for parameter, name in names.items()}
 
 
+def precisions(network: nn.Module) -> list[torch.dtype]:
+    """The dtypes of its real parameters, the narrowest first; float32 where it has none."""
+    parameters = named_parameters(network).values()
+    dtypes = {own.dtype for own in parameters if own.is_floating_point()} or {torch.float32}
+    return sorted(dtypes, key=lambda dtype: torch.finfo(dtype).bits)
+
+
 def is_source(name: str) -> bool:
     """Whether weights are computed from this parameter, as by a weight norm or spectral norm."""
     return "parametrizations" in name or name.endswith(("_orig", "weight_g", "weight_v"))
@@ -113,9 +120,7 @@ def working_copy(model: nn.Module) -> nn.Module:
     """The network that is measured: a copy in eval mode, frozen, in float32 or the widest dtype."""
     if not isinstance(model, nn.Module):
         raise AuditError(f"the model is {type(model).__name__}; expected a torch.nn.Module")
-    parameters = named_parameters(model).values()
-    dtypes = {own.dtype for own in parameters if own.is_floating_point()}
-    network = copy_of(model, max([torch.float32, *dtypes], key=lambda own: torch.finfo(own).bits))
+    network = copy_of(model, torch.promote_types(torch.float32, precisions(model)[-1]))
     vars(network).pop(WIDE, None)  # it is measured as it is
     for module in named_modules(network).values():
         module.training = False

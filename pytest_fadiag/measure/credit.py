@@ -152,7 +152,7 @@ class Credit:
     ) -> dict[int, Tensor]:
         """The credit by layer, from the checkpoint's Bs or the network's own backward."""
         feedback = list(tensors_in(self.credit.checkpoint.get("Bs")))
-        written = self._written(e)
+        written = self.source.task.written_error(e)
         got, sizes = [tuple(B.shape) for B in feedback], written.shape[1:]
         wanted = [(*own[len(sizes) - 1 :], sizes[-1]) for own in shapes[1:]]
         if got == wanted:
@@ -170,18 +170,13 @@ class Credit:
             self._refuse_drawn(self.credit.rebuild, x, e)
         return self._own(self.source.network, x, e)
 
-    def _written(self, e: Tensor) -> Tensor:
-        """The error by the outputs as the network returns them, at least one of each sample."""
-        written = self.source.task.written_error(e)
-        return written.unsqueeze(1) if written.ndim == 1 else written
-
     def _own(self, network: nn.Module, x: ModelInput, e: Tensor) -> dict[int, Tensor]:
         """What the own backward of a network brings to each state."""
 
         def objective(outputs: Tensor) -> Tensor:
             for module in network.modules():
                 if hasattr(module, "loss_gradient"):  # of BioTorch's direct feedback alignment
-                    module.loss_gradient = self._written(e).to(outputs)
+                    module.loss_gradient = self.source.task.written_error(e).to(outputs)
             return (outputs * e.to(outputs)).sum()
 
         # The graph begins at the inputs: it must show what is done to h_0.

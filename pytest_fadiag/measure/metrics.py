@@ -251,8 +251,7 @@ class Accuracy(_Collected):
         targets, scores, predictions, finite = (taken.cpu() for taken in self.layers())
         task, data = self.source.task, self.source.data_digest
         order = hashlib.sha256(targets.numpy().tobytes()).hexdigest()
-        state = self.source.network.state_dict()
-        weights = {name: own for name, own in state.items() if own.is_floating_point()}
+        weights = self.source.network.state_dict()
         counted = targets != IGNORED if task.kind == "tokens" else torch.ones(len(targets)) > 0
         predicted, labels, shares = predictions[counted].bincount(), targets[counted], {}
         if task.kind != "regression":

@@ -75,12 +75,9 @@ def balanced_interval(differences: Tensor, labels: Tensor) -> tuple[float, float
 
     As for a margin two images are added, a part of them to each class.
     """
-    counts, values = torch.bincount(labels).double(), differences.double()
-    there = counts > 0
-    counts, sums, squares = (
-        own[there]
-        for own in (counts, *(torch.bincount(labels, own) for own in (values, values.square())))
-    )
+    _, present = torch.unique(labels, return_inverse=True)
+    powers = (differences.double() ** power for power in range(3))
+    counts, sums, squares = (torch.bincount(present, own) for own in powers)
     means, added = sums / counts, 2 / len(counts)
     number = counts + added
     variance = (((squares + added) / number - means.square()) / number).sum() / len(counts) ** 2

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES, Measurement, Reference
-from .copies import named_parameters, quiet, working_copy
+from .copies import precisions, quiet, working_copy
 from .credit import Credit, CreditSource
 from .floor import Floor
 from .inputs import (
@@ -74,8 +74,7 @@ class NetworkSource:
         n_train: int | None = None,
     ) -> None:
         self.network = working_copy(model)
-        dtypes = {own.dtype for own in named_parameters(model).values() if own.is_floating_point()}
-        self.dtype = min(dtypes or {torch.float32}, key=lambda dtype: torch.finfo(dtype).bits)
+        self.dtype = precisions(model)[0]
         self.data = list(map(copy.deepcopy, batches)) if isinstance(batches, Iterator) else batches
         self.asked, self.spec, self.credit = task or Task(), stream, credit
         self.forward = forward

@@ -161,8 +161,9 @@ class Task:
         return own.reshape(-1, *self.shape)
 
     def written_error(self, error: Tensor) -> Tensor:
-        """∂ℓ_i/∂outputs_i in that form."""
-        return self.written(error) / self.scale**2
+        """∂ℓ_i/∂outputs_i in that form, at least one of each sample."""
+        written = self.written(error) / self.scale**2
+        return written.unsqueeze(1) if written.ndim == 1 else written
 
     def targets(self, y: Tensor) -> Tensor:
         """Class indices, token ids, or values in units of √V, ``[B, k]``."""
