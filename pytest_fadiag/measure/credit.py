@@ -26,7 +26,6 @@ from .vectors import directed, median, row_norms, unit_rows
 
 if TYPE_CHECKING:
     from .run import NetworkSource
-    from .stream.sites import Stream
 
 CreditFunction = Callable[..., Sequence[Tensor]]
 Compared = tuple[Tensor, Tensor, Tensor]
@@ -77,6 +76,7 @@ class Credit:
         self.problem, self.absent = "", False
         wide = source.proof.dtype == "float64"
         self.network = copy_of(source.network, torch.float64) if wide else source.network
+        self.layout = Layout(self.network, frozenset().union(*source.stream.own))
         self.sites: dict[int, Site] = {}
         self.samples = 0
 
@@ -141,7 +141,7 @@ class Credit:
                 )
             state = taken.states[layer]
             if layer not in self.sites:
-                self.sites[layer] = Site(layer, network, stream, state)
+                self.sites[layer] = Site(layer, self.layout, state)
             compared = self.sites[layer].compare(a, g, error.norms, state)
             first = None if batch.start else part
             self.sites[layer].nudge(compared, state, losses, losses_at, first)
@@ -241,9 +241,9 @@ class Credit:
 class Site:
     """What is gathered at one state."""
 
-    def __init__(self, layer: int, network: nn.Module, stream: Stream, state: Tensor) -> None:
-        self.layer, self.layout = layer, Layout(network, frozenset().union(*stream.own))
-        features = self.layout.by_feature(state).shape[2]
+    def __init__(self, layer: int, layout: Layout, state: Tensor) -> None:
+        self.layer, self.layout = layer, layout
+        features = layout.by_feature(state).shape[2]
         self.permutations = SignedPermutations(features, layer, state.device)
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         """Cosines, ratios of norms and cosines of the null, of some samples each."""

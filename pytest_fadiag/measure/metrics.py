@@ -82,7 +82,6 @@ class Gradients(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Take the norms, those of the errors, and all of what is not too wide."""
-        assert batch.error is not None
         norms = _norms(batch.gradients, self.source)
         self.seen.append([*norms, batch.error.norms.unsqueeze(1)])
         flat = [own.flatten(1) for own in (*batch.gradients, batch.error.units)]
@@ -151,7 +150,6 @@ class Directions(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Add the gradients of the batch, and by class their unit vectors."""
-        assert batch.error is not None and batch.outputs is not None
         self.layer = max((len(batch.gradients) - 1) // 2, 1)
         given, task = batch.gradients[self.layer], self.source.task
         targets, flat = task.targets(batch.y), given.flatten(1)
@@ -209,7 +207,6 @@ class OutputErrors(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Take the sizes of the errors, and their sum."""
-        assert batch.error is not None and batch.outputs is not None
         task, errors = self.source.task, [batch.error]
         if task.assumed and task.kind == "classes":
             others = (replace(task, loss=name) for name in ("mse", "bce"))
@@ -238,7 +235,6 @@ class Accuracy(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Take targets, scores, predictions, and which samples' outputs are finite."""
-        assert batch.outputs is not None
         task, targets = self.source.task, self.source.task.targets(batch.y)
         predicted, finite = task.predicted(batch.outputs), torch.isfinite(batch.outputs)
         predicted = task.groups(predicted) if task.kind == "regression" else predicted

@@ -160,11 +160,10 @@ class Pooling:
         if self.layout.is_map(state.shape[1:]):
             return state
         if self.tokens is not None and state.ndim == 3:
-            first_ones = int(self.tokens[-1]) == len(self.tokens) - 1 < state.shape[1]
-            if state.shape[1] != self.of and not first_ones:
+            if state.shape[1] != self.of:
                 raise AuditError(
-                    f"the head reads {len(self.tokens)} of the {self.of} tokens of h_L, not the "
-                    f"first ones: which of {state.shape[1]} in another state these are is unknown"
+                    f"the head reads {len(self.tokens)} of the {self.of} tokens of h_L: which of "
+                    f"{state.shape[1]} in another state these are is unknown"
                 )
             state = state[:, self.tokens]
         return state.movedim(-1, 1)

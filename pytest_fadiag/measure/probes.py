@@ -154,7 +154,6 @@ class Units:
 
     def take(self, batch: Batch) -> None:
         """Take how the network scores."""
-        assert batch.outputs is not None
         self.taken.append(self.task.scores(batch.outputs, batch.y).cpu())
 
     def goals(self, targets: Tensor) -> Tensor:

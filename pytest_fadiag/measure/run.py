@@ -305,7 +305,7 @@ def measure(
                 if batch.evaluation or metric.needs & EVERY_BATCH:
                     metric.update(batch)
             samples, batches = samples + len(batch.y), batches + batch.evaluation
-            if probabilities and batch.outputs is not None:
+            if probabilities:
                 low, high = batch.outputs.amin(0), batch.outputs.amax(0)
                 varied = float((high - low).max()) > CONSTANT  # else it is dead, and fires
                 probabilities = varied and float(low.min()) >= 0 and float(high.max()) <= 1

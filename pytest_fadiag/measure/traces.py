@@ -15,6 +15,7 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES, Measurement, Reference, Score, StreamInfo
 from ..judge.words import sig
 from .credit import Credit, Site
+from .pooling import Layout
 from .run import EVERY_BATCH, NetworkSource, measure
 from .stream.sites import Stream
 from .task import OutputError, Task
@@ -168,14 +169,11 @@ class TraceCredit(Credit):
         self.given = source.layers["a"]
         self.absent, self.name, self.samples = not self.given, "the trace", 0
         self.problem = "" if self.given else "the trace holds no credit: a_1 … a_L"
-        self.sites = {
-            layer: Site(layer, source.network, source.stream, own)
-            for layer, own in self.given.items()
-        }
+        layout = Layout(source.network, frozenset())
+        self.sites = {layer: Site(layer, layout, own) for layer, own in self.given.items()}
 
     def update(self, batch: Batch) -> None:
         """Compare the credits of an evaluation batch with its gradients."""
-        assert batch.error is not None
         part = slice(batch.start, batch.start + len(batch.y))
         for layer, own in self.given.items():
             a, g = (v.flatten(1).double() for v in (own[part], batch.gradients[layer]))

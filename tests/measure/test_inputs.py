@@ -67,13 +67,13 @@ BROKEN: dict[str, tuple[Any, str]] = {
         [(X, torch.ones(300, 2, 2))],
         r"targets of shape \(300, 2, 2\)",
     ),
-    "infinite": ([(X, Y / 0)], "the targets hold NaN or inf; mend them"),
+    "infinite": ([(X, Y / 0)], "inputs or targets hold NaN or inf; mend them"),
     "lengths": ([(X, Y[:-1])], r"inputs of shape \(300, 2\) \(torch.float32\) for 299 labels"),
     "mask": (
         [{"x": X, "mask": X[:1], "y": Y}],
         r"inputs x \(300, 2\) .*, mask \(1, 2\) .* for 300",
     ),
-    "NaN": ([(X / 0, Y)], "evaluation batch 0: the inputs hold NaN or inf"),
+    "NaN": ([(X / 0, Y)], "evaluation batch 0: inputs or targets hold NaN or inf"),
     "shapes": ([(X[:99], Y[:99]), (X[:, :1], Y)], r"batches differ, .*\(0, 2\).* and .*\(0, 1\)"),
     "names": ([(X[:99], Y[:99]), {"x": X, "y": Y}], "evaluation batches differ, inputs of shape"),
 }
