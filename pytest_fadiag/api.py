@@ -19,7 +19,7 @@ from .load.fingerprint import fingerprint
 from .load.setup import Setup
 from .load.traces import checked, fields_of, is_trace, write_trace
 from .measure.copies import threads as using_threads
-from .measure.credit import CreditSource, function_name
+from .measure.credit import CreditSource
 from .measure.run import NetworkSource, measure
 from .measure.task import Task
 from .measure.traces import TraceSource
@@ -87,15 +87,15 @@ def diagnose(
         return NetworkSource(
             network,
             batches,
-            task=Task(kind=task, loss=loss, assumed=loss is None),
+            task=Task(kind=task, loss=loss),
             forward=forward,
             stream=stream,
             credit=own,
             batch_size=batch_size,
         )
 
-    named = CreditSource(credit, function_name(credit)) if callable(credit) else CreditSource()
-    source, told = seen_by(model, eval_batches, named), _line(progress)
+    own = CreditSource(credit if callable(credit) else None)
+    source, told = seen_by(model, eval_batches, own), _line(progress)
     with using_threads(threads):
         numbers = measure(source, needed(asked), progress=told)
         if network is not None:
@@ -210,7 +210,7 @@ def _measured(
     task: str | None = None,
     **options: Any,
 ) -> Any:
-    asked = Task(kind=task, loss=loss, assumed=loss is None)
+    asked = Task(kind=task, loss=loss)
     numbers = measure(NetworkSource(model, eval_batches, task=asked, **options), [metric])
     if numbers.reference is not None and numbers.reference.problem:
         raise AuditError(f"the reference is not proven: {numbers.reference.problem}")

@@ -314,7 +314,7 @@ class Auditor:
         source = NetworkSource(
             network,
             batches,
-            task=Task(kind=self.setup.task, loss=loss, assumed=loss is None),
+            task=Task(kind=self.setup.task, loss=loss),
             forward=self.function("forward"),
             stream=self.setup.stream,
             credit=self._credit(checkpoint, given) if "credit" in metrics else None,
@@ -435,16 +435,15 @@ class Auditor:
         return EvalBatches(split, self.setup.batch_size, flatten=flatten)
 
     def _credit(self, checkpoint: Checkpoint, given: Overrides) -> Any:
-        from .measure.credit import CreditSource, function_name
+        from .measure.credit import CreditSource
 
         content, spec = checkpoint.content, self.setup.credit
         if given.credit is not None:
             return CreditSource(given.credit, "the fixture fa_credit", content)
-        function = self.function("credit")
-        name = spec if isinstance(spec, str) else function and function_name(function)
+        name = spec if isinstance(spec, str) else ""
         factory = isinstance(self.setup.model, str) and given.network is None
         rebuild = (lambda: self.network(checkpoint)) if factory else None
-        return CreditSource(function, name or "", content, rebuild=rebuild)
+        return CreditSource(self.function("credit"), name, content, rebuild=rebuild)
 
     def write_control(self, path: Path, out: Path, seed: int | None = None) -> str:
         """Write the network to train as the control of a checkpoint; replaces no file."""

@@ -210,9 +210,9 @@ OPTIONS = (
     Option(
         "device",
         "measures",
-        "auto|cpu|mps|cuda|cuda:N",
+        "auto|cpu|cuda|cuda:N",
         "Where networks are measured (default: auto, a GPU if there is one)",
-        r"auto|cpu|mps|cuda(:[0-9]+)?",
+        r"auto|cpu|cuda(:[0-9]+)?",
         "auto",
     ),
     Option(

@@ -25,7 +25,7 @@ from .judge.words import plural
 from .load.logs import RECORDER, read_log
 from .load.names import identify
 from .measure.copies import working_copy
-from .measure.credit import CreditSource, function_name
+from .measure.credit import CreditSource
 from .measure.inputs import regrouped
 from .measure.run import NetworkSource, measure
 from .measure.task import Task
@@ -95,11 +95,11 @@ class Recorder:
             raise AuditError(f"expected evaluation data with at least 2 batches of {BATCH} samples")
         self.data: dict[bool, Iterable[Any]] = {True: batches, False: first}
         self.options: dict[str, Any] = {
-            "task": Task(kind=task, loss=loss, assumed=loss is None),
+            "task": Task(kind=task, loss=loss),
             "forward": forward,
             "stream": stream,
             "batch_size": batch_size,
-            "credit": None if credit is None else CreditSource(credit, function_name(credit)),
+            "credit": None if credit is None else CreditSource(credit),
         }
         self.sources: dict[Any, NetworkSource] = {}
         self.told: set[str] = set()

@@ -138,9 +138,8 @@ def _found(model: nn.Module, x: Inputs, spec: str | None) -> _Seen:
         logits = outputs(_called(network, x))
     Task().check(logits, _labels(x))
     # Logits of a few samples at initialisation may all lie in [0, 1]: probabilities add up to 1.
-    Task().refuse_probabilities(
-        [bool((logits >= 0).all() and logits.sum(1).allclose(torch.ones(1).to(logits)))]
-    )
+    if (logits >= 0).all() and logits.sum(1).allclose(torch.ones(1).to(logits)):
+        Task().refuse_probabilities()
     seen = passed(network, stream, x, _loss)
     return _Seen(seen.states, seen.gradients)
 

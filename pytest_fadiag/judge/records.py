@@ -272,8 +272,6 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """The network's own accuracy on the images that are read, classes weighted equally."""
     left_out: tuple[int, ...] = ()
     """Classes with fewer than 5 images in a half, which neither probes nor scores count."""
-    not_reinitialised: tuple[str, ...] = ()
-    """Blocks that cannot be re-initialised, so that there is no null."""
     null_problem: str = ""
     problem: str = ""
     """Why nothing was measured; empty where it was."""
@@ -545,7 +543,6 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     """Outputs of the network; then classes in the test set, and the share of the largest one."""
     label_classes: int | None = None
     label_class_share: float | None = None
-    largest_logit: float | None = None
     score: Score | None = None
     stream: StreamInfo | None = None
     stream_problem: str = ""

@@ -255,8 +255,7 @@ def _kind(value: Tensor) -> str:
 
 def choose_device(name: str) -> torch.device:
     """The device of a name; ``auto`` is the first GPU if there is one."""
-    mps = "mps" if torch.backends.mps.is_available() else "cpu"
-    name = name.replace("auto", "cuda" if torch.cuda.is_available() else mps)
+    name = name.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:

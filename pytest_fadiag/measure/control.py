@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from ..judge.errors import AuditError
-from ..judge.words import and_more
-from .copies import copy_of, named_parameters, quiet, refuse_scripted, working_copy
+from .copies import named_parameters, quiet, refuse_scripted, working_copy
 from .inputs import like, rows
-from .redraw import modules_of_blocks, reinitialise
+from .redraw import modules_of_blocks, redrawn_blocks, reinitialise
 from .stream.find import find_stream
 from .types import ModelInput
 
@@ -40,7 +39,7 @@ def make_control(
     >>> train(control, data)  # as the network was trained
     """
     refuse_scripted(model)
-    network, control = working_copy(model), copy_of(model)
+    network = working_copy(model)
     with quiet(network):
         if inputs is None:
             first = next((own for own in network.modules() if own._parameters), None)
@@ -52,19 +51,12 @@ def make_control(
             inputs = torch.randn(SAMPLES, first.in_features)
         found = find_stream(network, like(rows(inputs, slice(SAMPLES)), network), stream)
     inside = frozenset().union(*found.parameters)
-    numbers = reinitialise(control, found.parameters, found.outside, seed)
-    failed = [found.blocks[number] for number in numbers]
+    control = redrawn_blocks(model, found, seed)
     if from_scratch:
         # By the same seed the embedding would have the numbers of the first block.
         other = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(seed)))
-        if reinitialise(control, [found.outside - inside], inside, other):
-            failed.append("what is outside the blocks")
-    if failed:
-        raise AuditError(
-            f"{and_more(failed)} cannot be re-initialised: some parameters are read elsewhere too, "
-            "are not finite, or have a weight norm or another parametrisation. Build a new network "
-            "instead, and freeze its blocks before training"
-        )
+        around = "what is outside the blocks", found.outside - inside
+        reinitialise(control, [around], inside, other)
     parameters, own = named_parameters(control), inside - found.outside
     for name in own:
         parameters[name].requires_grad_(False)
@@ -74,11 +66,6 @@ def make_control(
     return control
 
 
-def frozen_parameters(control: nn.Module) -> list[str]:
-    """The names of the parameters that must not be trained."""
-    return [name for name, own in named_parameters(control).items() if not own.requires_grad]
-
-
 def _in_eval_mode(module: nn.Module, _args: Any) -> None:
     module.training = False  # train() of the whole network reaches it too
 
@@ -86,7 +73,13 @@ def _in_eval_mode(module: nn.Module, _args: Any) -> None:
 def saved_control(control: nn.Module, config: Mapping[str, Any]) -> bytes:
     """The file of a network that is to be trained as a control."""
     file = io.BytesIO()
-    frozen = frozen_parameters(control)
-    content = {"state_dict": control.state_dict(), "config": dict(config)}
-    torch.save({**content, "frozen_parameters": frozen, "untrained": True}, file)
+    content = {
+        "state_dict": control.state_dict(),
+        "config": dict(config),
+        "frozen_parameters": [
+            name for name, own in named_parameters(control).items() if not own.requires_grad
+        ],
+        "untrained": True,
+    }
+    torch.save(content, file)
     return file.getvalue()

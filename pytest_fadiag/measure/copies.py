@@ -54,6 +54,13 @@ def named_parameters(network: nn.Module) -> dict[str, Tensor]:
     return {name: parameter for parameter, name in names.items()}
 
 
+def precisions(network: nn.Module) -> list[torch.dtype]:
+    """The dtypes of its real parameters, the narrowest first; float32 where it has none."""
+    parameters = named_parameters(network).values()
+    dtypes = {own.dtype for own in parameters if own.is_floating_point()} or {torch.float32}
+    return sorted(dtypes, key=lambda dtype: torch.finfo(dtype).bits)
+
+
 def is_source(name: str) -> bool:
     """Whether weights are computed from this parameter, as by a weight norm or spectral norm."""
     return "parametrizations" in name or name.endswith(("_orig", "weight_g", "weight_v"))
@@ -75,9 +82,10 @@ class _Copying(TorchFunctionMode):
         if func not in (Tensor.__deepcopy__, Tensor.clone):
             return func(*args, **(kwargs or {}))
         tensor = args[0].detach()
-        lacking = tensor.device.type == "mps" and self.dtype == torch.float64
         dtype = self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
-        return tensor.to("cpu" if lacking else tensor.device, dtype, copy=True)
+        # Apple's GPUs have no float64: what is measured is measured on the CPU.
+        device = "cpu" if self.dtype and tensor.device.type == "mps" else tensor.device
+        return tensor.to(device, dtype, copy=True)
 
 
 def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
@@ -112,9 +120,7 @@ def working_copy(model: nn.Module) -> nn.Module:
     """The network that is measured: a copy in eval mode, frozen, in float32 or the widest dtype."""
     if not isinstance(model, nn.Module):
         raise AuditError(f"the model is {type(model).__name__}; expected a torch.nn.Module")
-    parameters = named_parameters(model).values()
-    dtypes = {own.dtype for own in parameters if own.is_floating_point()}
-    network = copy_of(model, max([torch.float32, *dtypes], key=lambda own: torch.finfo(own).bits))
+    network = copy_of(model, torch.promote_types(torch.float32, precisions(model)[-1]))
     vars(network).pop(WIDE, None)  # it is measured as it is
     for module in named_modules(network).values():
         module.training = False
@@ -189,9 +195,8 @@ def quiet(network: nn.Module) -> Iterator[None]:
         for kind in {"cpu", *(parameter.device.type for parameter in network.parameters())}:
             stack.enter_context(torch.autocast(kind, enabled=False))
             if kind != "cpu":
-                device, end = torch.get_device_module(kind), "" if kind == "mps" else "_all"
-                state = getattr(device, f"get_rng_state{end}")()
-                stack.callback(getattr(device, f"set_rng_state{end}"), state)
+                device = torch.get_device_module(kind)
+                stack.callback(device.set_rng_state_all, device.get_rng_state_all())
         if "torch._dynamo" in sys.modules:  # without it nothing is compiled; its import takes long
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

@@ -15,17 +15,16 @@ from torch import Tensor, nn
 from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
-from ..judge.words import plural
 from .copies import copy_of, working_copy
-from .inputs import NetworkError, copied, each, like, rows, tensors_of, unlabelled
+from .inputs import NetworkError, copied, each, like, rows, tensors_in, tensors_of, unlabelled
 from .pooling import Layout
-from .reference import differ, passed, shifted
+from .reference import differ, drawn_like, passed, shifted
+from .task import name_of
 from .types import Batch, ModelInput
-from .vectors import median, row_norms, unit_rows
+from .vectors import directed, median, row_norms, unit_rows
 
 if TYPE_CHECKING:
     from .run import NetworkSource
-    from .stream.sites import Stream
 
 CreditFunction = Callable[..., Sequence[Tensor]]
 Compared = tuple[Tensor, Tensor, Tensor]
@@ -54,16 +53,11 @@ class CreditSource:
 
     function: CreditFunction | None = None
     name: str = ""
-    """What a report calls the function."""
+    """What a report calls the function, where it is not by its own name."""
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
     """The content of the file; its ``Bs`` serve where no function is given."""
     rebuild: Callable[[], nn.Module] | None = None
     """Builds the network again: feedback that differs then was drawn, and trained nothing."""
-
-
-def function_name(function: CreditFunction) -> str:
-    """What a report calls a function without a SPEC."""
-    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 class Credit:
@@ -77,9 +71,11 @@ class Credit:
 
     def __init__(self, source: NetworkSource) -> None:
         self.source, self.credit = source, source.credit or CreditSource()
-        self.name, self.problem, self.absent = self.credit.name, "", False
+        self.name = self.credit.name or name_of(self.credit.function)
+        self.problem, self.absent = "", False
         wide = source.proof.dtype == "float64"
         self.network = copy_of(source.network, torch.float64) if wide else source.network
+        self.layout = Layout(self.network, frozenset().union(*source.stream.own))
         self.sites: dict[int, Site] = {}
         self.samples = 0
 
@@ -118,7 +114,7 @@ class Credit:
 
     def _measure(self, batch: Batch, returned: Any, part: slice) -> None:
         network, stream, task = self.network, self.source.stream, self.source.task
-        given, y = rows(batch.x, part), batch.y[part].to(next(network.parameters()).device)
+        given, y = rows(batch.x, part), batch.y[part]
         x = like(given, network)
 
         def objective(outputs: Tensor) -> Tensor:
@@ -137,25 +133,25 @@ class Credit:
             credits = self._checked(returned, shapes, part)
         for layer, credit in credits.items():
             a, g = (own.to(error.norms).flatten(1) for own in (credit, taken.gradients[layer]))
-            if broken := int((torch.isfinite(g).all(1) & ~torch.isfinite(a).all(1)).sum()):
+            if (torch.isfinite(g).all(1) & ~torch.isfinite(a).all(1)).any():
                 raise AuditError(
-                    f"the credit from {self.name} is NaN or inf at h_{layer} for {broken} of "
-                    f"{plural(len(y), 'sample')} of a batch, where the gradient is finite"
+                    f"the credit from {self.name} is NaN or inf at h_{layer} for samples whose "
+                    "gradient is finite"
                 )
             state = taken.states[layer]
             if layer not in self.sites:
-                self.sites[layer] = Site(layer, network, stream, state)
+                self.sites[layer] = Site(layer, self.layout, state)
             compared = self.sites[layer].compare(a, g, error.norms, state)
-            self.sites[layer].nudge(compared, state, losses, losses_at)
+            first = None if batch.start else part
+            self.sites[layer].nudge(compared, state, losses, losses_at, first)
         self.samples += len(y)
 
     def _found(
         self, x: ModelInput, e: Tensor, shapes: Sequence[tuple[int, ...]]
     ) -> dict[int, Tensor]:
         """The credit by layer, from the checkpoint's Bs or the network's own backward."""
-        Bs = self.credit.checkpoint.get("Bs")
-        feedback = [B for B in Bs if isinstance(B, Tensor)] if isinstance(Bs, (list, tuple)) else []
-        written = self._written(e)
+        feedback = list(tensors_in(self.credit.checkpoint.get("Bs")))
+        written = self.source.task.written_error(e)
         got, sizes = [tuple(B.shape) for B in feedback], written.shape[1:]
         wanted = [(*own[len(sizes) - 1 :], sizes[-1]) for own in shapes[1:]]
         if got == wanted:
@@ -173,18 +169,13 @@ class Credit:
             self._refuse_drawn(self.credit.rebuild, x, e)
         return self._own(self.source.network, x, e)
 
-    def _written(self, e: Tensor) -> Tensor:
-        """The error by the outputs as the network returns them, at least one of each sample."""
-        written = self.source.task.written_error(e)
-        return written.unsqueeze(1) if written.ndim == 1 else written
-
     def _own(self, network: nn.Module, x: ModelInput, e: Tensor) -> dict[int, Tensor]:
         """What the own backward of a network brings to each state."""
 
         def objective(outputs: Tensor) -> Tensor:
             for module in network.modules():
                 if hasattr(module, "loss_gradient"):  # of BioTorch's direct feedback alignment
-                    module.loss_gradient = self._written(e).to(outputs)
+                    module.loss_gradient = self.source.task.written_error(e).to(outputs)
             return (outputs * e.to(outputs)).sum()
 
         # The graph begins at the inputs: it must show what is done to h_0.
@@ -193,8 +184,7 @@ class Credit:
             seen = passed(network, self.source.stream, traced, objective, own_backward=True)
         except NetworkError as failure:
             raise AuditError(f"the network's own backward fails ({failure}); {WAYS}") from failure
-        hidden = seen.handed_on and not any(own.requires_grad for own in tensors_of(traced))
-        first = 1 if hidden else 0
+        first = int(seen.handed_on and not any(own.requires_grad for own in tensors_of(traced)))
         return dict(enumerate(seen.gradients[first:], first))
 
     def _refuse_drawn(self, rebuild: Callable[[], nn.Module], x: ModelInput, e: Tensor) -> None:
@@ -216,27 +206,22 @@ class Credit:
         self, returned: Any, shapes: Sequence[tuple[int, ...]], part: slice
     ) -> dict[int, Tensor]:
         """The function's credit of some samples of a batch by layer, samples first."""
-        depth, credits = len(shapes) - 1, dict[int, Tensor]()
-        listed = isinstance(returned, (list, tuple, Tensor))
-        if not listed or len(returned) not in (depth, depth + 1):
-            got = plural(len(returned), "tensor") if listed else type(returned).__name__
-            expected = f"h_1 … h_{depth}, or one more with that of h_0 first"
-            raise self._wrong(got, f"a list of one tensor per block output, {expected}")
-        for layer, credit in enumerate(returned, len(shapes) - len(returned)):
-            dim, shape = self.source.stream.batch_dims[layer], shapes[layer]
-            expected = f"real numbers of shape {(*shape[:dim], BATCH, *shape[dim:])}"
-            got = type(credit).__name__
-            if isinstance(credit, Tensor):
-                kind = "real numbers" if credit.is_floating_point() else str(credit.dtype)
-                got = f"{kind} of shape {tuple(credit.shape)}"
-            if got != expected:
-                written = "the credit of a block belongs to the state that it writes"
-                raise self._wrong(f"{got} for h_{layer}", f"{expected}: {written}")
-            credits[layer] = credit.detach().movedim(dim, 0)[part]
-        return credits
-
-    def _wrong(self, got: str, expected: str) -> AuditError:
-        return AuditError(f"the credit function {self.name} returned {got}; expected {expected}")
+        dims = self.source.stream.batch_dims
+        wanted = [(*own[:dim], BATCH, *own[dim:]) for own, dim in zip(shapes, dims, strict=True)]
+        listed = returned if isinstance(returned, (list, tuple, Tensor)) else [returned]
+        real = (isinstance(own, Tensor) and own.is_floating_point() for own in listed)
+        got = [
+            tuple(own.shape) if fits else str(getattr(own, "dtype", type(own).__name__))
+            for own, fits in zip(listed, real, strict=True)
+        ]
+        if got not in (wanted, wanted[1:]):
+            raise AuditError(
+                f"the credit function {self.name} returned {got}; expected a list of real numbers "
+                f"of the shapes {wanted[1:]}, those of the states that the blocks write, or one "
+                f"more with that of h_0 first, {wanted[0]}"
+            )
+        credits = enumerate(listed, len(wanted) - len(got))
+        return {layer: own.detach().movedim(dims[layer], 0)[part] for layer, own in credits}
 
     def compute(self) -> dict[str, Any]:
         """The record of (f)."""
@@ -251,27 +236,29 @@ class Credit:
 class Site:
     """What is gathered at one state."""
 
-    def __init__(self, layer: int, network: nn.Module, stream: Stream, state: Tensor) -> None:
-        self.layer, self.layout = layer, Layout(network, frozenset().union(*stream.own))
-        features = self.layout.by_feature(state).shape[2]
+    def __init__(self, layer: int, layout: Layout, state: Tensor) -> None:
+        self.layer, self.layout = layer, layout
+        features = layout.by_feature(state).shape[2]
         self.permutations = SignedPermutations(features, layer, state.device)
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
         """Cosines, ratios of norms and cosines of the null, of some samples each."""
-        self.taken = 0
-        self.loss = self.along_gradient = self.along_credit = 0.0
+        self.undefined = 0
+        self.changes = [(0.0, 0.0, 0.0)]
+        """Of some samples each: the loss, and its change along the gradient and the credit."""
         self.along_random: list[list[float]] = []
-        """Of some samples each: what the gradient gives, and each random direction."""
+        """Of the first batch: its change along the gradient, and along each random direction."""
 
     def compare(self, a: Tensor, g: Tensor, sizes: Tensor, state: Tensor) -> Compared:
         """Compare credit and gradient of some samples; the gradient is ``sizes`` times ``g``."""
-        defined = torch.isfinite(g).all(1) & (sizes > 0) & (a != 0).any(1) & (g != 0).any(1)
+        norms, of_gradient = row_norms(a), row_norms(g)
+        defined = directed(norms) & directed(of_gradient) & (sizes > 0)
         credit, gradient = (torch.where(defined.unsqueeze(1), unit_rows(v), 0.0) for v in (a, g))
         cosines = (credit * gradient).sum(1).clamp(-1, 1)[defined]
-        ratios = (row_norms(a) / (row_norms(g) * sizes))[defined]
+        ratios = (norms / (of_gradient * sizes))[defined]
         shaped = (v[defined].view(-1, *state.shape[1:]) for v in (credit, gradient))
         null = self.permutations.cosines(*map(self.layout.by_feature, shaped))
         self.parts.append((cosines, ratios, null))
-        self.taken += len(g)
+        self.undefined += len(g) - len(cosines)
         return defined, credit, gradient
 
     def nudge(
@@ -280,8 +267,12 @@ class Site:
         state: Tensor,
         losses: Tensor,
         losses_at: Callable[[int, Tensor], Tensor],
+        first: slice | None,
     ) -> None:
-        """See what steps of η‖h‖ down unit vectors make of the losses of the samples compared."""
+        """See what steps of η‖h‖ down unit vectors make of the losses of the samples compared.
+
+        ``first`` are their places in the first batch, where they are in it.
+        """
         defined, credit, gradient = compared
         step = ETA * row_norms(state.flatten(1)).unsqueeze(1)
 
@@ -289,19 +280,13 @@ class Site:
             moved = losses_at(self.layer, -(step * direction).view_as(state))
             return float((moved - losses)[defined].sum())
 
-        along_gradient, before = change(gradient), self.taken - len(state)
-        self.loss += float(losses[defined].sum())
-        self.along_gradient += along_gradient
-        self.along_credit += change(credit)
-        if before < BATCH:  # random directions say what 0 looks like, and each costs a pass
-            changes = [along_gradient]
-            for draw in range(RANDOM_DRAWS):
-                generator = torch.Generator().manual_seed(RANDOM_DRAWS * self.layer + draw)
-                shape = BATCH, gradient.shape[1]
-                drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
-                some = drawn[before : self.taken]
-                changes.append(change(unit_rows(some.to(gradient))))
-            self.along_random.append(changes)
+        along = change(gradient)
+        self.changes.append((float(losses[defined].sum()), along, change(credit)))
+        if first is not None:  # random directions say what 0 looks like, and each costs a pass
+            whole = gradient.new_empty(BATCH, gradient.shape[1])
+            seeds = range(RANDOM_DRAWS * self.layer, RANDOM_DRAWS * (self.layer + 1))
+            directions = (unit_rows(drawn_like(whole, seed)[first]) for seed in seeds)
+            self.along_random.append([along, *map(change, directions)])
 
     def numbers(self) -> dict[str, Any]:
         """Its entry in each field of the record."""
@@ -310,7 +295,8 @@ class Site:
         if len(cosines):
             null = torch.quantile(drawn, 0.5, dim=1).double()
         low, high = torch.quantile(null, null.new_tensor([0.025, 0.975])).tolist()
-        resolved = self.along_gradient < -RESOLVED * self.loss
+        loss, along_gradient, along_credit = map(sum, zip(*self.changes, strict=True))
+        resolved = along_gradient < -RESOLVED * loss
         sums = [sum(changes) for changes in zip(*self.along_random, strict=True)]
         unit = sums[0] if resolved and sums[0] < 0 else math.nan
         return {
@@ -320,10 +306,10 @@ class Site:
             "null_sd": float(null.std()),
             "null_low": low,
             "null_high": high,
-            "nudge": self.along_credit / self.along_gradient if resolved else math.nan,
+            "nudge": along_credit / along_gradient if resolved else math.nan,
             "random_nudge": tuple(change / unit for change in sums[1:]),
             "magnitude": median(ratios),
-            "undefined": self.taken - len(cosines),
+            "undefined": self.undefined,
         }
 
 

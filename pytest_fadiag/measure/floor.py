@@ -9,11 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..judge import records
-from ..judge.records import LEAST_IMAGES
-from ..judge.words import plural
 from .probes import WIDEST, Units, projection
 from .types import Batch
-from .vectors import wide_dtype
+from .vectors import sketch
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -37,29 +35,26 @@ class Floor:
     def __init__(self, source: NetworkSource) -> None:
         self.source, self.units = source, Units(source)
         self.rows: list[Tensor] = []
-        self.scores: list[Tensor] = []
-        self.reduced = self.problem = ""
+        self.reduced, self.problem = "", self.units.problem
         self.key: object = object()  # of data without a digest, never known
 
     def update(self, batch: Batch) -> None:
         """Keep the inputs, made small, and which samples the network has right."""
-        assert batch.outputs is not None
-        self.scores.append(self.source.task.scores(batch.outputs, batch.y).cpu())
+        self.units.take(batch)
         x = batch.x
         if isinstance(x, dict):
             x = x.get("input_ids", next(iter(x.values())))
-        units = self.units
-        if units.per == 1:
-            self._keep(x)
-            return
-        if x.shape[:2] != batch.y.shape or x.ndim > 2 + x.is_floating_point():
+        units, tokens = self.units, x.ndim <= 2 + x.is_floating_point()
+        if not x[0].numel():
+            self.problem = "the trace holds no x, the inputs"
+        elif units.per > 1 and (x.shape[:2] != batch.y.shape or not tokens):
             self.problem = f"inputs of shape {tuple(x.shape)} do not have one place for each token"
+        if self.problem:
             return
-        used = (units.fit | units.read)[batch.start * units.per :][: batch.y.numel()]
-        used = used.to(x.device)
-        self._keep(x.flatten(0, 1)[used] if x.is_floating_point() else self._before(x, used))
-
-    def _keep(self, x: Tensor) -> None:
+        if units.per > 1:
+            used = (units.fit | units.read)[batch.start * units.per :][: batch.y.numel()]
+            used = used.to(x.device)
+            x = x.flatten(0, 1)[used] if x.is_floating_point() else self._before(x, used)
         rows, digest = self._small(x).cpu(), self.source.data_digest
         if not self.rows and digest is not None:
             task, limit = self.source.task.kind, self.source.n_train
@@ -77,10 +72,9 @@ class Floor:
         self.reduced = f"one-hot rows of the last {LAST} tokens"
         if LAST * words > WIDEST:
             self.reduced += f", hashed to {WIDEST:,}"
-            generator = torch.Generator().manual_seed(0)
-            drawn = torch.randint(2 * WIDEST, (LAST * words,), generator=generator).to(ids.device)
-            drawn = drawn[places.clamp_min(0)]
-            places, signs = drawn % WIDEST, signs * (1 - 2 * (drawn // WIDEST))
+            drawn, turned = sketch(LAST * words, WIDEST, ids.device)
+            signs = signs * turned[places.clamp_min(0)]
+            places = drawn[places.clamp_min(0)]
         rows = torch.zeros(len(last), min(LAST * words, WIDEST), device=ids.device)
         return rows.scatter_add_(1, places.clamp_min(0), signs)
 
@@ -109,9 +103,6 @@ class Floor:
     def compute(self) -> dict[str, Any]:
         """The record of (g)."""
         units = self.units
-        if units.number < LEAST_IMAGES:
-            images = plural(units.number, "test image")
-            self.problem = f"{images}; a linear readout needs {LEAST_IMAGES:,}"
         if self.problem:
             return {"floor": records.Floor(problem=self.problem)}
         chosen = units.fit | units.read if units.per > 1 else torch.ones_like(units.fit)
@@ -123,7 +114,7 @@ class Floor:
             x = torch.cat(self.rows)
             _KNOWN[self.key] = readout(x, units.goals(y[fit]), fit, read, weights[fit])
         predicted, ridge = _KNOWN[self.key]
-        right, network = units.outcomes(predicted, units.own), units.scores(torch.cat(self.scores))
+        right, network = units.outcomes(predicted, units.own), units.scores()
         return {
             "floor": records.Floor(
                 readout=units.mean(right),
@@ -147,11 +138,10 @@ def readout(
     λ is chosen by the leave-one-out squared error: with X = U S Vᵀ of the centred, weighted
     inputs all of them cost one decomposition.
     """
-    dtype = wide_dtype(x)
-    z, targets = x[fit].to(dtype), targets.to(dtype)
-    w = (w * (len(w) / w.sum())).to(dtype)  # n_train may have cut the fit half short
+    z = x[fit].double()
+    w = w * (len(w) / w.sum())  # n_train may have cut the fit half short
     mean = (w.unsqueeze(1) * z).sum(0) / w.sum()
-    scale = (z - mean).square().mean().sqrt().clamp_min(torch.finfo(dtype).tiny)
+    scale = (z - mean).square().mean().sqrt().clamp_min(torch.finfo(z.dtype).tiny)
     root = w.sqrt().unsqueeze(1)
     z = root * (z - mean) / scale
     share = (w.unsqueeze(1) * targets).sum(0) / w.sum()
@@ -168,4 +158,4 @@ def readout(
         loss = float(errors.square().sum())
         if loss < best:
             best, chosen, solved = loss, ridge, coefficients
-    return ((x[read].to(dtype) - mean) / scale) @ (vectors @ solved) + share, chosen
+    return ((x[read].double() - mean) / scale) @ (vectors @ solved) + share, chosen

@@ -42,9 +42,8 @@ def call_network(network: nn.Module, x: ModelInput) -> Any:
     except AuditError:
         raise
     except Exception as error:
-        hint = "; lower --fa-batch-size" if isinstance(error, torch.OutOfMemoryError) else ""
-        if isinstance(error, TypeError) and "required positional argument" in str(error):
-            hint = "; say how it is called by --fa-forward=package.module:function"
+        hint = "; say how it is called by --fa-forward=package.module:function"
+        hint = hint if "required positional argument" in str(error) else ""
         said = f"the network failed on {describe(x)}{hint}: {type(error).__name__}: {error}"
         raise NetworkError(said) from error
 
@@ -133,15 +132,15 @@ def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
                 f"evaluation batch {index}: targets of shape {tuple(y.shape)}; expected class "
                 "indices [B], token ids [B, T] or values [B] or [B, k]"
             )
-        if not torch.isfinite(y).all():
-            raise AuditError(f"evaluation batch {index}: the targets hold NaN or inf; mend them")
         if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
             raise AuditError(f"evaluation batch {index}: {describe(x)} for {len(y)} labels")
-        held = x.items() if isinstance(x, dict) else [("", x)]
+        held = [("", y), *(x.items() if isinstance(x, dict) else [("", x)])]
         # A sum is taken ten times as fast, and may overflow.
         unsure = [own for name, own in held if "mask" not in name and not own.sum().isfinite()]
         if not all(own.isfinite().all() for own in unsure):
-            raise AuditError(f"evaluation batch {index}: the inputs hold NaN or inf; mend them")
+            raise AuditError(
+                f"evaluation batch {index}: inputs or targets hold NaN or inf; mend them"
+            )
         yield x, y
 
 

@@ -19,7 +19,15 @@ from .probes import clustered
 from .reference import passed
 from .task import GROUPS, IGNORED, LOSSES
 from .types import Batch
-from .vectors import median, pairwise_cosine, row_cosines, row_norms, unit_rows, wide_dtype
+from .vectors import (
+    directed,
+    median,
+    pairwise_cosine,
+    row_cosines,
+    row_norms,
+    sketch,
+    unit_rows,
+)
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -74,7 +82,6 @@ class Gradients(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Take the norms, those of the errors, and all of what is not too wide."""
-        assert batch.error is not None
         norms = _norms(batch.gradients, self.source)
         self.seen.append([*norms, batch.error.norms.unsqueeze(1)])
         flat = [own.flatten(1) for own in (*batch.gradients, batch.error.units)]
@@ -111,7 +118,7 @@ class Gradients(_Collected):
 
 def effective_rank(rows: Tensor) -> float:
     """exp of the entropy of the spectrum of unit rows; 0 where fewer than two have a direction."""
-    if not rows.shape[1] or len(rows := rows[_directed(row_norms(rows))]) < 2:
+    if not rows.shape[1] or len(rows := rows[directed(row_norms(rows))]) < 2:
         return 0.0
     units = unit_rows(rows)
     gram = units.T @ units if units.shape[1] < len(units) else units @ units.T
@@ -143,13 +150,12 @@ class Directions(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Add the gradients of the batch, and by class their unit vectors."""
-        assert batch.error is not None and batch.outputs is not None
         self.layer = max((len(batch.gradients) - 1) // 2, 1)
         given, task = batch.gradients[self.layer], self.source.task
         targets, flat = task.targets(batch.y), given.flatten(1)
         groups, told = task.groups(targets), task.groups(task.predicted(batch.outputs))
-        total = batch.error.norms @ flat.to(wide_dtype(flat))
-        self.directionless += int((~_directed(row_norms(flat))).sum())
+        total = batch.error.norms @ flat.double()
+        self.directionless += int((~directed(row_norms(flat))).sum())
         if task.kind == "tokens":
             told = torch.where(targets == IGNORED, -1, told).flatten()
             if given.ndim == 3 and given.shape[:2] == targets.shape:
@@ -158,24 +164,26 @@ class Directions(_Collected):
                 groups = groups.new_full(groups.shape[:1], -1)
         own = {"tokens": GROUPS, "regression": len(task.edges) + 1}
         classes, norms = own.get(task.kind or "", batch.outputs.shape[-1]), row_norms(flat)
-        directed = _directed(norms) & (groups >= 0)
-        units = flat[directed].to(total) / norms[directed].unsqueeze(1)
-        units = _sketched(units, max(1, MOST_ENTRIES // classes))
+        there = directed(norms) & (groups >= 0)
+        units = flat[there].double() / norms[there].unsqueeze(1)
+        if units.shape[1] > (most := max(1, MOST_ENTRIES // classes)):
+            places, signs = sketch(units.shape[1], most, units.device)
+            units = units.new_zeros(len(units), most).index_add_(1, places, units * signs)
         sums = units.new_zeros(classes, units.shape[1])
-        self.sums = self.sums + sums.index_add_(0, groups[directed], units)
-        kinds = groups[groups >= 0], groups[directed], told[told >= 0]
+        self.sums = self.sums + sums.index_add_(0, groups[there], units)
+        kinds = groups[groups >= 0], groups[there], told[told >= 0]
         counts = torch.stack([kind.bincount(minlength=classes) for kind in kinds])
         self.seen.append([total.unsqueeze(0), counts.unsqueeze(0)])
 
     def compute(self) -> dict[str, Any]:
         """Both cosines; the class that is predicted most often is left out of the second."""
         batch_sums, counts = self.layers()
-        samples, directed, predicted = counts.sum(0)
-        left = directed > 0
+        samples, known, predicted = counts.sum(0)
+        left = known > 0
         if self.source.task.kind == "regression" and int(left.sum()) < 3:
             left[:] = False
         left[predicted.argmax()] &= not bool(predicted.any())
-        means = self.sums[left] / directed[left].unsqueeze(1)
+        means = self.sums[left] / known[left].unsqueeze(1)
         pairs = len(means) * (len(means) - 1)
         products = float(means.sum(0).square().sum() - means.square().sum())
         return {
@@ -186,19 +194,6 @@ class Directions(_Collected):
             "eval_classes": int((samples > 0).sum()),
             "eval_class_share": float(samples.max() / samples.sum().clamp_min(1)),
         }
-
-
-def _directed(norms: Tensor) -> Tensor:
-    return torch.isfinite(norms) & (norms > 0)
-
-
-def _sketched(units: Tensor, most: int) -> Tensor:
-    width = units.shape[1]
-    if width <= most:
-        return units
-    drawn = torch.randint(2 * most, (width,), generator=torch.Generator().manual_seed(0))
-    places, signs = (drawn % most).to(units.device), 1 - 2 * (drawn // most).to(units)
-    return units.new_zeros(len(units), most).index_add_(1, places, units * signs)
 
 
 class OutputErrors(_Collected):
@@ -212,7 +207,6 @@ class OutputErrors(_Collected):
 
     def update(self, batch: Batch) -> None:
         """Take the sizes of the errors, and their sum."""
-        assert batch.error is not None and batch.outputs is not None
         task, errors = self.source.task, [batch.error]
         if task.assumed and task.kind == "classes":
             others = (replace(task, loss=name) for name in ("mse", "bce"))
@@ -240,21 +234,20 @@ class Accuracy(_Collected):
     needs = frozenset({"outputs"})
 
     def update(self, batch: Batch) -> None:
-        """Take targets, scores, predictions, and the largest output of each sample."""
-        assert batch.outputs is not None
+        """Take targets, scores, predictions, and which samples' outputs are finite."""
         task, targets = self.source.task, self.source.task.targets(batch.y)
-        predicted, largest = task.predicted(batch.outputs), batch.outputs.abs().flatten(1).amax(1)
+        predicted, finite = task.predicted(batch.outputs), torch.isfinite(batch.outputs)
         predicted = task.groups(predicted) if task.kind == "regression" else predicted
-        self.seen.append([targets, task.scores(batch.outputs, batch.y), predicted, largest])
+        scores = task.scores(batch.outputs, batch.y)
+        self.seen.append([targets, scores, predicted, finite.flatten(1).all(1)])
         self.classes = batch.outputs.shape[-1]
 
     def compute(self) -> dict[str, Any]:
         """The score, and the shares of the most frequent label and prediction."""
-        targets, scores, predictions, largest = (taken.cpu() for taken in self.layers())
+        targets, scores, predictions, finite = (taken.cpu() for taken in self.layers())
         task, data = self.source.task, self.source.data_digest
         order = hashlib.sha256(targets.numpy().tobytes()).hexdigest()
-        state = self.source.network.state_dict()
-        weights = {name: own for name, own in state.items() if own.is_floating_point()}
+        weights = self.source.network.state_dict()
         counted = targets != IGNORED if task.kind == "tokens" else torch.ones(len(targets)) > 0
         predicted, labels, shares = predictions[counted].bincount(), targets[counted], {}
         if task.kind != "regression":
@@ -280,8 +273,7 @@ class Accuracy(_Collected):
             "score": score,
             **shares,
             "predicted_class_share": float(predicted.max() / predicted.sum()),
-            "largest_logit": float(largest.max()),
-            "nonfinite_outputs": int((~torch.isfinite(largest)).sum()),
+            "nonfinite_outputs": int((~finite).sum()),
             "nonfinite_weights": tuple(
                 name for name, own in weights.items() if not bool(torch.isfinite(own).all())
             ),
@@ -310,13 +302,13 @@ class GradientPrecision(_Collected):
                 network,
                 stream,
                 like(x, network),
-                lambda outputs: task.losses(outputs, y.to(outputs.device)).sum() / BATCH,
+                lambda outputs: task.losses(outputs, y).sum() / BATCH,
                 first=len(stream.sites) - 1,
             )
             return seen.gradients[-1].flatten(1)
 
         wide = gradient(torch.float64)
-        there = torch.isfinite(wide).all(1) & (wide != 0).any(1)
+        there = directed(row_norms(wide))
 
         def resolution(dtype: torch.dtype) -> Resolution:
             name = str(dtype).removeprefix("torch.")
@@ -327,7 +319,7 @@ class GradientPrecision(_Collected):
                 narrow = gradient(dtype).to(wide)
             except AuditError as error:  # not every operation exists in half precision
                 return Resolution(dtype=name, problem=f"does not run: {str(error).splitlines()[0]}")
-            kept = there & torch.isfinite(narrow).all(1) & (narrow != 0).any(1)
+            kept = there & directed(row_norms(narrow))
             cosine, lost = median(row_cosines(narrow[kept], wide[kept])), int((there & ~kept).sum())
             return Resolution(dtype=name, cosine=cosine, lost=lost)
 

@@ -16,7 +16,6 @@ from .inputs import copied, largest_difference
 from .redraw import modules_of_blocks
 from .reference import drawn_like, passed, projected, shifted
 from .types import ModelInput
-from .vectors import wide_dtype
 
 if TYPE_CHECKING:
     from .stream.sites import Stream
@@ -143,8 +142,7 @@ class Pooling:
         if self.places and first.ndim > 2:
             self.words = f"the {' × '.join(map(str, _cells(self._read(first))))} cells"
         elif self.tokens is not None and self.layout.are_tokens(first.shape[1:]):
-            some = f"the {plural(len(self.tokens), 'token')} that the head reads"
-            self.words = "the class token" if self.tokens.tolist() == [0] else some
+            self.words = f"the {plural(len(self.tokens), 'token')} that the head reads"
 
     def __call__(self, state: Tensor) -> Tensor:
         """``[N, features]`` of a state, samples first."""
@@ -152,9 +150,9 @@ class Pooling:
             return state
         read = self._read(state)
         if not self.places:
-            return read.flatten(2).mean(2, dtype=wide_dtype(state))
+            return read.flatten(2).mean(2, dtype=torch.float64)
         pool: Any = getattr(functional, f"adaptive_avg_pool{read.ndim - 2}d")
-        cells: Tensor = pool(read.to(wide_dtype(state)), _cells(read))
+        cells: Tensor = pool(read.double(), _cells(read))
         return cells.flatten(1)
 
     def _read(self, state: Tensor) -> Tensor:
@@ -162,11 +160,10 @@ class Pooling:
         if self.layout.is_map(state.shape[1:]):
             return state
         if self.tokens is not None and state.ndim == 3:
-            first_ones = int(self.tokens[-1]) == len(self.tokens) - 1 < state.shape[1]
-            if state.shape[1] != self.of and not first_ones:
+            if state.shape[1] != self.of:
                 raise AuditError(
-                    f"the head reads {len(self.tokens)} of the {self.of} tokens of h_L, not the "
-                    f"first ones: which of {state.shape[1]} in another state these are is unknown"
+                    f"the head reads {len(self.tokens)} of the {self.of} tokens of h_L: which of "
+                    f"{state.shape[1]} in another state these are is unknown"
                 )
             state = state[:, self.tokens]
         return state.movedim(-1, 1)

@@ -19,7 +19,7 @@ from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
 from .redraw import as_initialised, redrawn_blocks, retake_statistics
 from .types import Batch
-from .vectors import median, row_norms, wide_dtype
+from .vectors import median, row_norms
 
 if TYPE_CHECKING:
     from .run import NetworkSource
@@ -75,12 +75,9 @@ def balanced_interval(differences: Tensor, labels: Tensor) -> tuple[float, float
 
     As for a margin two images are added, a part of them to each class.
     """
-    counts, values = torch.bincount(labels).double(), differences.double()
-    there = counts > 0
-    counts, sums, squares = (
-        own[there]
-        for own in (counts, *(torch.bincount(labels, own) for own in (values, values.square())))
-    )
+    _, present = torch.unique(labels, return_inverse=True)
+    powers = (differences.double() ** power for power in range(3))
+    counts, sums, squares = (torch.bincount(present, own) for own in powers)
     means, added = sums / counts, 2 / len(counts)
     number = counts + added
     variance = (((squares + added) / number - means.square()) / number).sum() / len(counts) ** 2
@@ -109,7 +106,7 @@ def normalised(features: Tensor) -> tuple[Tensor, int]:
     These are zeros, as constant vectors are. There is no epsilon: a vector is scaled by its
     largest entry first.
     """
-    wide = features.to(wide_dtype(features))
+    wide = features.double()
     largest = wide.abs().amax(1, keepdim=True)
     z = functional.layer_norm(wide / largest, wide.shape[1:], eps=0.0).nan_to_num(0.0)
     if z.shape[1] > WIDEST:
@@ -149,11 +146,15 @@ class Units:
         spread = self.own - self.own.double().mean(0)
         self.variance = float(spread.square().sum(-1).mean())
         """V of regression, of the half that is read."""
+        number = len(self.targets) if self.per == 1 else int((self.fit | self.read).sum())
+        few = f"{plural(number, 'test image')}; a linear readout needs {LEAST_IMAGES:,}"
+        self.problem = few if number < LEAST_IMAGES else ""
+        self.taken: list[Tensor] = []
+        """The scores of the network for all samples of each batch."""
 
-    @property
-    def number(self) -> int:
-        """How many are fitted to or read, or could be."""
-        return len(self.targets) if self.per == 1 else int((self.fit | self.read).sum())
+    def take(self, batch: Batch) -> None:
+        """Take how the network scores."""
+        self.taken.append(self.task.scores(batch.outputs, batch.y).cpu())
 
     def goals(self, targets: Tensor) -> Tensor:
         """What a ridge regression is fitted to: values, or one-hot rows."""
@@ -167,9 +168,10 @@ class Units:
             return (predicted.argmax(1) == targets).double()
         return 1 - (predicted - targets).square().sum(1) / self.variance
 
-    def scores(self, of_all: Tensor) -> Tensor:
-        """Those of the network, as the task gives them for all samples, of the units read."""
-        own = of_all.flatten()[self.read[: of_all.numel()]].double()
+    def scores(self) -> Tensor:
+        """What the network's outputs are worth, of the units that are read."""
+        of_all = torch.cat(self.taken).flatten()
+        own = of_all[self.read[: len(of_all)]].double()
         return 1 - (1 - own) / self.variance if self.task.kind == "regression" else own
 
     def mean(self, values: Tensor) -> float:
@@ -259,24 +261,20 @@ class Depth:
     """
 
     def __init__(self, source: NetworkSource, states: int | None = None) -> None:
-        self.source, self.states, self.problem = source, slice(states), ""
+        self.source, self.states = source, slice(states)
         self.seeds = SEEDS if states is None else ()
         self.network, self.stream = source.network, source.stream
         self.units = units = Units(source)
         self.passes = ((True, False), (False, True)) if units.shuffled else ((True, True),)
         """Whether a pass over the data fits and whether it scores: the fit half may come last."""
         self.own = Curve(units)
-        self.scores: list[Tensor] = []
         self.change: list[list[Tensor]] = [[] for _ in self.stream.blocks]
-        try:
-            if units.number < LEAST_IMAGES:
-                images = plural(units.number, "test image")
-                raise AuditError(
-                    f"{images}; linear probes need {LEAST_IMAGES:,}, half of them to fit"
-                )
-            self.words = source.pooling.words
-        except AuditError as error:
-            self.problem = str(error)
+        self.problem = units.problem
+        if not self.problem:
+            try:
+                self.words = source.pooling.words
+            except AuditError as error:
+                self.problem = str(error)
         needs = FEATURES | {"states"} if self.seeds else FEATURES
         self.needs = frozenset[str]() if self.problem else needs
 
@@ -285,8 +283,7 @@ class Depth:
         if self.problem:
             return
         self.own.take(batch, self.states, *self.passes[0])
-        if batch.outputs is not None:
-            self.scores.append(self.source.task.scores(batch.outputs, batch.y).cpu())
+        self.units.take(batch)
         for block, (before, after) in enumerate(pairwise(batch.states)):
             if before.shape == after.shape:
                 tokens = self.stream.tokens[block]
@@ -301,7 +298,11 @@ class Depth:
             for batch in self.source.batches(FEATURES):
                 self.own.take(batch, self.states, fit, score)
         own, units = self.own.outcomes(), self.units
-        null, failed, null_problem = self._null(own[0])
+        null, null_problem = list[list[Tensor]](), ""
+        try:
+            null = [self._redrawn(seed, own[0]) for seed in self.seeds]
+        except AuditError as error:
+            null_problem = str(error)
         return {
             "depth": records.Depth(
                 probes=tuple(map(units.mean, own)),
@@ -315,44 +316,29 @@ class Depth:
                 ),
                 fitted=int(units.fit.sum()),
                 read=int(units.read.sum()),
-                network=units.mean(units.scores(torch.cat(self.scores))),
+                network=units.mean(units.scores()),
                 left_out=units.left_out,
                 tokens=self.words,
                 shuffled=len(self.passes) > 1,
                 nonfinite=tuple(probe.nonfinite for probe in self.own.probes),
                 as_initialised=as_initialised(self.network, self.stream) if self.seeds else (),
-                not_reinitialised=failed,
                 null_problem=null_problem,
             )
         }
 
-    def _null(self, first: Tensor) -> tuple[list[list[Tensor]], tuple[str, ...], str]:
-        """The outcomes with re-initialised blocks for each seed, or the blocks that cannot be
-        re-initialised, or another reason why there are none.
-
-        ``first`` are the outcomes at h_0, which is the network's own.
-        """
-        null = []
-        try:
-            for seed in self.seeds:
-                copy, failed = redrawn_blocks(self.network, self.stream, seed)
-                if failed:
-                    return [], failed, ""
-                retake_statistics(copy, self.stream, self.source.chosen(self.units.half))
-                curve, other = Curve(self.units), self.source.redrawn(copy)
-                for fit, score in self.passes:
-                    for batch in other.batches(FEATURES):
-                        curve.take(batch, slice(1, None), fit, score)
-                # States that are not finite would make every network look better than its null.
-                if broken := max(probe.nonfinite for probe in curve.probes):
-                    images = plural(broken, "image")
-                    raise AuditError(
-                        f"with re-initialised blocks, states are NaN or inf for {images}"
-                    )
-                null.append([first, *curve.outcomes()])
-        except AuditError as error:
-            return [], (), str(error)
-        return null, (), ""
+    def _redrawn(self, seed: int, first: Tensor) -> list[Tensor]:
+        """The outcomes with re-initialised blocks; ``first`` are those at h_0, which stays."""
+        copy = redrawn_blocks(self.network, self.stream, seed)
+        retake_statistics(copy, self.stream, self.source.chosen(self.units.half))
+        curve, other = Curve(self.units), self.source.redrawn(copy)
+        for fit, score in self.passes:
+            for batch in other.batches(FEATURES):
+                curve.take(batch, slice(1, None), fit, score)
+        # States that are not finite would make every network look better than its null.
+        if broken := max(probe.nonfinite for probe in curve.probes):
+            images = plural(broken, "image")
+            raise AuditError(f"with re-initialised blocks, states are NaN or inf for {images}")
+        return [first, *curve.outcomes()]
 
     def _interval(
         self, own: Sequence[Tensor], null: Sequence[Sequence[Tensor]], start: int, end: int

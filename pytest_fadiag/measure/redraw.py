@@ -9,6 +9,8 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from ..judge.errors import AuditError
+from ..judge.words import and_more
 from .copies import copy_of, is_source, named_modules, named_parameters, quiet
 from .types import ModelInput
 
@@ -49,16 +51,22 @@ def modules_of_blocks(network: nn.Module, own: frozenset[str]) -> list[tuple[nn.
 
 
 def reinitialise(
-    network: nn.Module, blocks: Sequence[frozenset[str]], outside: frozenset[str], seed: int
-) -> list[int]:
-    """Draw the weights of blocks again, in place; returns the numbers of blocks that cannot be.
+    network: nn.Module,
+    blocks: Sequence[tuple[str, frozenset[str]]],
+    outside: frozenset[str],
+    seed: int,
+) -> None:
+    """Draw the weights of blocks again, in place; an error where those of one cannot be.
 
-    ``blocks`` are the names of the parameters that each reads. ``reset_parameters`` of their
+    ``blocks`` are their names and the parameters that each reads. ``reset_parameters`` of their
     modules decides, inner modules first, so a block has the last word on its layers. Other
     parameters are drawn with their own mean and spread. What is read ``outside`` too stays, and
     so does what weights are computed from.
     """
-    parameters, own = named_parameters(network), frozenset().union(*blocks) - outside
+    parameters, own = (
+        named_parameters(network),
+        frozenset().union(*(held for _, held in blocks)) - outside,
+    )
     with quiet(network):
         torch.manual_seed(seed)
         drawn = _reset(network, own)
@@ -69,7 +77,11 @@ def reinitialise(
                 noise = torch.randn(tensor.shape, dtype=torch.float64)
                 tensor.copy_(finite.mean() + noise * finite.std(correction=0))
                 drawn.add(name)
-    return [number for number, block in enumerate(blocks) if not block or not block <= drawn]
+    if failed := [name for name, held in blocks if not held or not held <= drawn]:
+        raise AuditError(
+            f"{and_more(failed)} cannot be re-initialised: some parameters are read elsewhere too, "
+            "are not finite, or have a weight norm or another parametrisation"
+        )
 
 
 def _reset(network: nn.Module, own: frozenset[str]) -> set[str]:
@@ -96,13 +108,13 @@ def _reset(network: nn.Module, own: frozenset[str]) -> set[str]:
     return drawn
 
 
-def redrawn_blocks(
-    network: nn.Module, stream: Stream, seed: int
-) -> tuple[nn.Module, tuple[str, ...]]:
-    """A copy with every block re-initialised, and the names of the blocks that cannot be."""
+def redrawn_blocks(network: nn.Module, stream: Stream, seed: int) -> nn.Module:
+    """A copy with every block re-initialised."""
     copy = copy_of(network)
-    failed = reinitialise(copy, stream.parameters, stream.outside, seed)
-    return copy, tuple(stream.blocks[number] for number in failed)
+    # A trace has blocks and no parameters.
+    blocks = list(zip(stream.blocks, stream.parameters, strict=False))
+    reinitialise(copy, blocks, stream.outside, seed)
+    return copy
 
 
 @torch.no_grad()

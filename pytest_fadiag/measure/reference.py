@@ -50,7 +50,6 @@ def passed(
     *,
     own_backward: bool = False,
     first: int = 0,
-    watch: OnState | None = None,
     undo: Undo | None = None,
 ) -> Pass:
     """The states, and at each from ``first`` on the gradient of ``objective(outputs)``.
@@ -72,8 +71,6 @@ def passed(
             own.retain_grad()  # what arrives there after all hooks
         states.append(state)
         credited.append(own)
-        if watch is not None:
-            watch(layer, state)
 
     with torch.enable_grad():
         with handing_on(given) if own_backward else undone(undo or Undo(network)):

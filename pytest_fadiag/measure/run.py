@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES, Measurement, Reference
-from .copies import named_parameters, quiet, working_copy
+from .copies import precisions, quiet, working_copy
 from .credit import Credit, CreditSource
 from .floor import Floor
 from .inputs import (
@@ -74,8 +74,7 @@ class NetworkSource:
         n_train: int | None = None,
     ) -> None:
         self.network = working_copy(model)
-        dtypes = {own.dtype for own in named_parameters(model).values() if own.is_floating_point()}
-        self.dtype = min(dtypes or {torch.float32}, key=lambda dtype: torch.finfo(dtype).bits)
+        self.dtype = precisions(model)[0]
         self.data = list(map(copy.deepcopy, batches)) if isinstance(batches, Iterator) else batches
         self.asked, self.spec, self.credit = task or Task(), stream, credit
         self.forward = forward
@@ -99,8 +98,6 @@ class NetworkSource:
         """Every target as given, in the order of the data."""
         own = getattr(self.data, "labels", None)
         parts = [own] if isinstance(own, Tensor) else [y for _, y in checked(self.data)]
-        if not parts:
-            raise AuditError("the evaluation data holds no samples")
         return _whole(torch.cat(parts).cpu())
 
     @cached_property
@@ -228,15 +225,16 @@ class NetworkSource:
             return (outputs * error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
-            state = state.detach().movedim(self.stream.batch_dims[layer], 0)
+            state = state.movedim(self.stream.batch_dims[layer], 0)
             if "states" in needs:
                 seen["states"].append(state)
             if "features" in needs:
                 seen["features"].append(pooling(state))
 
         if "gradients" in needs:
-            taken = passed(self.network, self.stream, x, carried, watch=on_state)
-            seen["gradients"] = taken.gradients
+            _, seen["states"], seen["gradients"], _ = passed(self.network, self.stream, x, carried)
+            if "features" in needs:
+                seen["features"] = [pooling(state) for state in seen["states"]]
         elif seen:
             carried(self.stream.run(self.network, copied(x), on_state))
         else:
@@ -282,9 +280,7 @@ def measure(
     what needs none is measured.
     """
     makers = {**METRICS, **(extra or {})}
-    if unknown := [name for name in metrics if name not in makers]:
-        raise AuditError(f"unknown metric {unknown[0]!r}; expected one of {', '.join(makers)}")
-    stream_problem, probabilities = "", list[bool]()
+    stream_problem = ""
     with quiet(source.network):
         task = source.task
         if along := [name for name in metrics if name not in STREAMLESS]:
@@ -303,27 +299,27 @@ def measure(
             made = {name: metric for name, metric in made.items() if name not in rests}
         needs = frozenset[str]().union(*(metric.needs for metric in made.values()))
         samples = batches = 0
+        probabilities = bool(needs - {"reference"})
         for batch in source.batches(needs):
             for metric in made.values():
                 if batch.evaluation or metric.needs & EVERY_BATCH:
                     metric.update(batch)
             samples, batches = samples + len(batch.y), batches + batch.evaluation
-            if batch.outputs is not None and all(probabilities):
+            if probabilities:
                 low, high = batch.outputs.amin(0), batch.outputs.amax(0)
-                varied = (
-                    float((high - low).max()) > CONSTANT
-                )  # a dead network is audited, and fires
-                probabilities.append(varied and float(low.min()) >= 0 and float(high.max()) <= 1)
+                varied = float((high - low).max()) > CONSTANT  # else it is dead, and fires
+                probabilities = varied and float(low.min()) >= 0 and float(high.max()) <= 1
             if progress is not None:
                 progress(samples, len(source.labels))
             del batch  # before the next one is made
         beyond = any(not metric.needs & EVERY_BATCH for metric in made.values())
-        if not samples or (beyond and batches < 2):
+        if beyond and batches < 2:
             raise AuditError(
                 f"the evaluation data has {samples} samples in all; the protocol needs at least 2 "
                 f"batches of {BATCH}"
             )
-        task.refuse_probabilities(probabilities)
+        if probabilities:
+            task.refuse_probabilities()
         computed = {name: metric.compute() for name, metric in made.items()}
     device, cuda = source.device, source.device.type == "cuda"
     machine = platform.processor() or platform.machine()

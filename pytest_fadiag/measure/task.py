@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..judge.errors import AuditError
-from .vectors import row_norms, wide_dtype
+from .vectors import column, row_norms
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES = {"ce": "cross-entropy", "mse": "squared error", "bce": "binary cross-entropy"}
@@ -36,7 +36,7 @@ class OutputError:
     @property
     def whole(self) -> Tensor:
         """The errors themselves."""
-        return self.units * self.norms.view(-1, *[1] * (self.units.ndim - 1))
+        return self.units * column(self.norms, self.units)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +53,6 @@ class Task:
     kind: str | None = None
     """``classes``, ``regression`` or ``tokens``; else the targets tell it."""
     loss: str | Loss | None = None
-    assumed: bool = True
-    """Whether the loss is the usual one of the task since none was given."""
     shape: tuple[int, ...] | None = None
     """Of one sample's outputs as the network returns them, where they are read in another form."""
     bound: float = 0.0
@@ -75,7 +73,11 @@ class Task:
             raise AuditError(f"loss {self.loss!r}; expected {names} or package.module:function")
         if self.kind is not None and self.kind not in FITTING:
             raise AuditError(f"task {self.kind!r}; expected one of {', '.join(FITTING)}")
-        object.__setattr__(self, "assumed", self.assumed and self.loss is None)
+
+    @property
+    def assumed(self) -> bool:
+        """Whether the loss is the usual one of the task since none was given."""
+        return self.loss is None
 
     @property
     def key(self) -> str | Loss:
@@ -85,10 +87,7 @@ class Task:
     @property
     def name(self) -> str:
         """What a report calls the loss."""
-        own = self.key
-        if isinstance(own, str):
-            return LOSSES[own]
-        return str(getattr(own, "__qualname__", type(own).__name__))
+        return LOSSES[self.key] if isinstance(self.key, str) else name_of(self.key)
 
     def told(self, y: Tensor, outputs: Tensor) -> Task:
         """This task as all targets and the first outputs tell it; an error where they do not."""
@@ -96,19 +95,12 @@ class Task:
         bits, one = bool(((y == 0) | (y == 1)).all()), outputs.numel() == len(outputs)
         rows = bits and y.ndim == outputs.ndim == 2 and y.shape[1] > 1
         binary = bits and one and y.numel() == len(y)
-        kind = self.kind or (
-            "classes"
-            if rows or binary
-            else "regression"
-            if y.is_floating_point()
-            else "tokens"
-            if y.ndim == 2
-            else "classes"
-        )
-        if not callable(self.loss) and (self.loss or FITTING[kind][0]) not in FITTING[kind]:
+        kind = "regression" if y.is_floating_point() else "tokens" if y.ndim == 2 else "classes"
+        kind = self.kind or ("classes" if rows or binary else kind)
+        if isinstance(self.loss, str) and self.loss not in FITTING[kind]:
             expected = " or ".join([*FITTING[kind], "a function"])
             raise AuditError(f"the loss is {self.loss} for the task {kind}; expected {expected}")
-        made = replace(self, kind=kind, loss=self.loss)
+        made = replace(self, kind=kind)
         if kind == "tokens":
             if y.is_floating_point() or y.ndim != 2:
                 raise AuditError(f"{got}; tokens are whole numbers [B, T]")
@@ -124,7 +116,7 @@ class Task:
             ranks[frequent] = torch.arange(len(frequent))
             return replace(made, ranks=ranks)
         if kind == "regression":
-            values = y.reshape(len(y), -1).to(wide_dtype(y)).cpu()
+            values = y.reshape(len(y), -1).double().cpu()
             centred = values - values.mean(0)
             scale = float(centred.square().sum(1).mean().sqrt())
             if not scale > 0:
@@ -154,16 +146,12 @@ class Task:
 
         One logit o becomes (0, o); one value that is compared with 0 and 1 becomes (½, o).
         """
-        if self.shape is None or outputs.numel() != len(outputs) * self._size:
+        if self.shape is None:
             return outputs
         rows = outputs.reshape(len(outputs), -1)
         if self.kind == "regression":
             return rows / self.scale
         return torch.cat([torch.full_like(rows, self.bound), rows], 1)
-
-    @property
-    def _size(self) -> int:
-        return int(torch.Size(self.shape or ()).numel())
 
     def written(self, outputs: Tensor) -> Tensor:
         """Outputs in the form in which the network returns them."""
@@ -173,13 +161,14 @@ class Task:
         return own.reshape(-1, *self.shape)
 
     def written_error(self, error: Tensor) -> Tensor:
-        """∂ℓ_i/∂outputs_i in that form."""
-        return self.written(error) / self.scale**2
+        """∂ℓ_i/∂outputs_i in that form, at least one of each sample."""
+        written = self.written(error) / self.scale**2
+        return written.unsqueeze(1) if written.ndim == 1 else written
 
     def targets(self, y: Tensor) -> Tensor:
         """Class indices, token ids, or values in units of √V, ``[B, k]``."""
         if self.kind == "regression":
-            return y.reshape(len(y), -1).to(wide_dtype(y)) / self.scale
+            return y.reshape(len(y), -1).double() / self.scale
         if bool(((y < 0) & ((y != IGNORED) | (self.kind != "tokens"))).any()):
             raise AuditError(f"a label is {int(y.min())}; classes and tokens run from 0 on")
         if self.kind != "tokens" and y.ndim == 2:
@@ -206,12 +195,9 @@ class Task:
         except Exception as error:
             said = f"outputs {tuple(outputs.shape)}: {type(error).__name__}: {error}"
             raise AuditError(f"the loss failed on {said}") from error
-        if not isinstance(losses, Tensor) or losses.shape != y.shape[:1]:
-            got = (
-                f"shape {tuple(losses.shape)}"
-                if isinstance(losses, Tensor)
-                else type(losses).__name__
-            )
+        kind = type(losses).__name__
+        got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else kind
+        if got != f"shape ({len(y)},)":
             raise AuditError(
                 f"the loss returned {got} for {len(y)} samples; expected one number per sample "
                 "(reduction='none', summed over outputs)"
@@ -228,14 +214,14 @@ class Task:
 
     def error(self, outputs: Tensor, y: Tensor) -> OutputError:
         """The output error of each sample."""
-        wide, loss = outputs.detach().to(wide_dtype(outputs)), self.key
+        wide, loss = outputs.detach().double(), self.key
         if loss == "ce":
             # softmax − one-hot; p_y − 1 is minus the sum of the others, relative to the largest.
             t = self.targets(y).unsqueeze(-1)
             label, counts = t.clamp_min(0), t != IGNORED
             others = F.log_softmax(wide, -1).scatter(-1, label, -torch.inf)
             others = torch.where(counts, others, -torch.inf)
-            largest = others.flatten(1).amax(1).view(-1, *[1] * (wide.ndim - 1))
+            largest = column(others.flatten(1).amax(1), wide)
             largest = largest.clamp_min(torch.finfo(wide.dtype).min)  # no token may count
             relative = torch.exp(others - largest)
             error = relative.scatter(-1, label, -relative.sum(-1, keepdim=True))
@@ -257,13 +243,13 @@ class Task:
 
     def predicted(self, outputs: Tensor) -> Tensor:
         """The class, token or value that the outputs of each sample stand for."""
-        return outputs.to(wide_dtype(outputs)) if self.kind == "regression" else outputs.argmax(-1)
+        return outputs.double() if self.kind == "regression" else outputs.argmax(-1)
 
     def scores(self, outputs: Tensor, y: Tensor) -> Tensor:
         """1 where a class or token is right, c_i of regression; 0 where outputs are not finite."""
         t, finite = self.targets(y), torch.isfinite(outputs).all(-1)
         if self.kind != "regression":
-            return ((outputs.argmax(-1) == t) & finite).to(wide_dtype(outputs))
+            return ((outputs.argmax(-1) == t) & finite).double()
         return torch.where(finite, 1 - (self.predicted(outputs) - t).square().sum(1), 0.0)
 
     def groups(self, values: Tensor) -> Tensor:
@@ -278,10 +264,9 @@ class Task:
     def check(self, outputs: Tensor, y: Tensor) -> None:
         """An error where these are not the outputs of these samples."""
         shape, t = tuple(outputs.shape), self.targets(y)
-        expected = [*t.shape] if self.kind == "regression" else [*t.shape, "classes"]
-        dims = t.ndim + (self.kind != "regression")
-        if outputs.ndim != dims or shape[: t.ndim] != t.shape:
-            said = ", ".join(map(str, expected))
+        last = () if self.kind == "regression" else ("classes",)
+        if outputs.ndim != t.ndim + len(last) or shape[: t.ndim] != t.shape:
+            said = ", ".join(map(str, (*t.shape, *last)))
             raise AuditError(f"the network returned shape {shape}; expected [{said}]")
         if self.kind == "classes" and shape[-1] == 1:
             raise AuditError(
@@ -294,10 +279,9 @@ class Task:
                 f"so labels run from 0 to {shape[-1] - 1}"
             )
 
-    def refuse_probabilities(self, inside: Sequence[bool]) -> None:
-        """An error where all outputs lie in [0, 1] and the loss, assumed or bce, takes logits."""
-        logits = self.kind in (None, "classes") and (self.assumed or self.loss == "bce")
-        if logits and inside and all(inside):
+    def refuse_probabilities(self) -> None:
+        """An error where the loss, assumed or bce, takes logits: all outputs lie in [0, 1]."""
+        if self.kind in (None, "classes") and self.loss in (None, "bce"):
             raise AuditError(
                 "these are probabilities: every output lies in [0, 1], and ce and bce take logits; "
                 "audit the network without its last sigmoid or softmax, or give --fa-loss (loss=) "
@@ -305,8 +289,13 @@ class Task:
             )
 
 
+def name_of(function: object) -> str:
+    """What a report calls a function that no option names."""
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
 def _split(error: Tensor, size: Tensor | float = 1.0) -> OutputError:
     """Errors, given relative to a size, as unit vectors and norms."""
-    norms = row_norms(error.flatten(1)).view(-1, *[1] * (error.ndim - 1))
+    norms = column(row_norms(error.flatten(1)), error)
     units = torch.where(norms == 0, 0.0, error / norms)
     return OutputError(units, (size * norms).flatten())

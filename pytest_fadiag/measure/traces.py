@@ -11,16 +11,16 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES, Measurement, Reference, Score, StreamInfo
 from ..judge.words import sig
 from .credit import Credit, Site
+from .pooling import Layout
 from .run import EVERY_BATCH, NetworkSource, measure
 from .stream.sites import Stream
 from .task import OutputError, Task
 from .types import Batch, Progress
-from .vectors import median, row_norms
+from .vectors import column, median, row_norms
 
 COSINE = 0.9999
 """Of e and its formula at least; that of another loss was 0.997."""
@@ -97,7 +97,7 @@ class TraceSource(NetworkSource):
         """Ten batches of 128 at most, and the rest where something is needed of it."""
         whole = BATCH * min(BATCHES, self.rows // BATCH)
         end = len(self.labels) if needs & EVERY_BATCH else whole
-        outputs, x = self.arrays["outputs"], self.arrays.get("x", self.arrays["outputs"])
+        outputs, x = self.arrays["outputs"], self.arrays.get("x", self.labels[:, None][:, :0])
         x = x.float() if x.dtype == torch.uint8 and self.task.kind != "tokens" else x  # pixels
         error, size, _ = self.error
         for start in range(0, end, BATCH):
@@ -110,7 +110,7 @@ class TraceSource(NetworkSource):
                 batch.gradients = [
                     torch.where(norms > 0, own[part] / (size * norms), 0.0)
                     for own in self.layers["g"].values()
-                    for norms in [error.norms[part].view(-1, *[1] * (own.ndim - 1))]
+                    for norms in [column(error.norms[part], own)]
                 ]
             if "features" in needs:
                 batch.features = [self.pooling(own[part]) for own in self.layers["h"].values()]
@@ -169,14 +169,11 @@ class TraceCredit(Credit):
         self.given = source.layers["a"]
         self.absent, self.name, self.samples = not self.given, "the trace", 0
         self.problem = "" if self.given else "the trace holds no credit: a_1 … a_L"
-        self.sites = {
-            layer: Site(layer, source.network, source.stream, own)
-            for layer, own in self.given.items()
-        }
+        layout = Layout(source.network, frozenset())
+        self.sites = {layer: Site(layer, layout, own) for layer, own in self.given.items()}
 
     def update(self, batch: Batch) -> None:
         """Compare the credits of an evaluation batch with its gradients."""
-        assert batch.error is not None
         part = slice(batch.start, batch.start + len(batch.y))
         for layer, own in self.given.items():
             a, g = (v.flatten(1).double() for v in (own[part], batch.gradients[layer]))
@@ -194,14 +191,9 @@ def measure_trace(
     source = TraceSource(arrays)
     source.check()
     makers = {**(extra or {}), "credit": TraceCredit}
-    floor, bare = None, "floor" in metrics and "x" not in arrays
-    if bare:
-        floor = records.Floor(problem="the trace holds no x, the inputs")
-    numbers = measure(
-        source, [own for own in metrics if not bare or own != "floor"], progress, makers
-    )
+    numbers = measure(source, metrics, progress, makers)
     score = None
     if "control_outputs" in arrays:
         control = TraceSource({**arrays, "outputs": arrays["control_outputs"]})
         score = measure(control, ["accuracy"]).score
-    return replace(numbers, trace=True, reference=None, floor=floor or numbers.floor), score
+    return replace(numbers, trace=True, reference=None), score

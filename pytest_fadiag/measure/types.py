@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from .task import OutputError
+from .task import OutputError
 
 ModelInput = Tensor | dict[str, Tensor]
 Progress = Callable[[int, int], None]
@@ -18,7 +18,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(eq=False)
 class Batch:
-    """Some samples as seen, tensors detached, samples first; what is not needed is not there."""
+    """Some samples as seen, tensors detached, samples first; what is not needed is empty."""
 
     x: ModelInput
     """On the network's device; a metric that runs networks on it runs them on copies of it."""
@@ -27,8 +27,8 @@ class Batch:
     """The number of the first sample in the data."""
     evaluation: bool
     """Whether it is one of the first ten batches of exactly 128, on which gradients are taken."""
-    outputs: Tensor | None = None
-    error: OutputError | None = None
+    outputs: Tensor = field(default_factory=lambda: torch.empty(0))
+    error: OutputError = field(default_factory=lambda: OutputError(*torch.empty(2, 0)))
     """e_i = ∂ℓ_i/∂outputs_i as unit vectors and sizes, float64."""
     states: list[Tensor] = field(default_factory=list)
     """h_0 … h_L."""
@@ -48,12 +48,9 @@ class Metric(Protocol):
         ``error``, ``states``, ``gradients``, or their inputs alone. ``reference``: these too, and
         the metric is left out where the reference is not proven.
         """
-        ...
 
     def update(self, batch: Batch) -> None:
         """Take in a batch."""
-        ...
 
     def compute(self) -> dict[str, Any]:
         """Fields of the measurement, by name."""
-        ...

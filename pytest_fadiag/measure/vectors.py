@@ -8,15 +8,20 @@ import torch
 from torch import Tensor
 
 
-def wide_dtype(tensor: Tensor) -> torch.dtype:
-    """float64, or float32 on devices that have no float64."""
-    return torch.float32 if tensor.device.type == "mps" else torch.float64
+def column(values: Tensor, like: Tensor) -> Tensor:
+    """One value per sample, with as many dimensions as another tensor has."""
+    return values.view(-1, *[1] * (like.ndim - 1))
+
+
+def directed(norms: Tensor) -> Tensor:
+    """Which rows of these norms have a direction."""
+    return torch.isfinite(norms) & (norms > 0)
 
 
 def row_norms(rows: Tensor) -> Tensor:
     """The L2 norm along the last dimension in float64; float64 rows are scaled first."""
     if rows.dtype != torch.float64:
-        norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=wide_dtype(rows))
+        norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
         return norms
     scale = rows.abs().amax(-1, keepdim=True)
     safe = torch.where((scale > 0) & torch.isfinite(scale), scale, 1.0)
@@ -26,7 +31,7 @@ def row_norms(rows: Tensor) -> Tensor:
 
 def unit_rows(rows: Tensor) -> Tensor:
     """Each row along the last dimension divided by its norm, in float64; NaN for a zero row."""
-    wide = rows.to(wide_dtype(rows))
+    wide = rows.double()
     scaled = wide / wide.abs().amax(-1, keepdim=True)
     units: Tensor = scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     return units
@@ -42,6 +47,12 @@ def pairwise_cosine(vectors: Tensor) -> float:
     units, n = unit_rows(vectors), len(vectors)
     cosines = units @ units.T
     return float((cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1)))
+
+
+def sketch(width: int, most: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """For so many entries one of fewer places each, and a sign: on average, products are kept."""
+    drawn = torch.randint(2 * most, (width,), generator=torch.Generator().manual_seed(0))
+    return (drawn % most).to(device), (1 - 2 * (drawn // most)).to(device)
 
 
 def median(values: Tensor) -> float:

@@ -12,7 +12,7 @@ from support import Chain, Residual, changed, clustered, fitted, network, traine
 from torch import Tensor, nn
 
 from pytest_fadiag.judge.errors import AuditError
-from pytest_fadiag.measure.control import frozen_parameters, make_control
+from pytest_fadiag.measure.control import make_control
 
 D = 8
 IMAGES = torch.randn(16, 3, 8, 8, generator=torch.Generator().manual_seed(0)) + 1
@@ -30,6 +30,10 @@ def convolutional(*, affine: bool = True) -> Any:
 
 def moved(before: dict[str, Tensor], model: nn.Module) -> set[str]:
     return {name for name, own in model.state_dict().items() if not torch.equal(own, before[name])}
+
+
+def frozen_parameters(control: nn.Module) -> list[str]:
+    return [name for name, own in control.named_parameters() if not own.requires_grad]
 
 
 def in_blocks(names: Any) -> set[str]:

@@ -255,16 +255,13 @@ def constant(value: float = 1.0, blocks: int = BLOCKS, shape: tuple[int, ...] = 
 @pytest.mark.parametrize(
     ("credit", "said"),
     [
-        (
-            constant(blocks=2),
-            "returned 2 tensors; expected a list of one tensor per block output, h_1 … h_3",
-        ),
-        (constant(shape=(128, 11)), "returned real numbers of shape (128, 11) for h_1; expected"),
-        (constant(shape=(D, 128)), "expected real numbers of shape (128, 12): the credit of a"),
-        (constant(math.nan), "is NaN or inf at h_1 for 128 of 128 samples"),
-        (lambda model, x, y: None, "returned NoneType; expected a list"),
-        (lambda model, x, y: [None] * BLOCKS, "returned NoneType for h_1"),
-        (lambda model, x, y: [torch.ones(128, D).long()] * BLOCKS, "returned torch.int64 of shape"),
+        (constant(blocks=2), "returned [(128, 12), (128, 12)]; expected a list of real numbers"),
+        (constant(shape=(128, 11)), "returned [(128, 11), (128, 11), (128, 11)]; expected"),
+        (constant(shape=(D, 128)), "of the shapes [(128, 12), (128, 12), (128, 12)], those of the"),
+        (constant(math.nan), "is NaN or inf at h_1 for samples whose gradient is finite"),
+        (lambda model, x, y: None, "returned ['NoneType']; expected a list"),
+        (lambda model, x, y: [None] * BLOCKS, "returned ['NoneType', 'NoneType', "),
+        (lambda model, x, y: [torch.ones(128, D).long()] * BLOCKS, "returned ['torch.int64', "),
         (lambda model, x, y: 1 / 0, "raised ZeroDivisionError: division by zero"),
     ],
 )

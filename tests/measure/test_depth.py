@@ -93,7 +93,7 @@ def test_probes_null_utility_and_intervals_are_what_the_definition_gives(learnt:
     assert_is(seen, probes(states_of(model, x), y), null, y)
     assert seen.gain_pp > 20 and seen.null[0] != seen.null[1]  # numbers that differ are compared
     assert (seen.fitted, seen.read, seen.shuffled, seen.nonfinite) == (650, 650, False, (0,) * 4)
-    assert (seen.problem, seen.null_problem, seen.not_reinitialised) == ("", "", ())
+    assert (seen.problem, seen.null_problem) == ("", "")
 
 
 def test_of_a_control_the_readout_of_h_0_is_measured(learnt: Any) -> None:
@@ -129,7 +129,9 @@ def test_sorted_data_is_halved_by_a_fixed_shuffle_however_it_is_given(learnt: An
 def test_with_few_images_nothing_is_measured(learnt: Any) -> None:
     model, x, y = learnt
     few = measured(model, in_batches(x[:999], y[:999]), ["states", "depth"])
-    assert few.depth is not None and few.depth.problem.startswith("999 test images; linear probes")
+    assert few.depth is not None and few.depth.problem.startswith(
+        "999 test images; a linear readout"
+    )
     assert few.depth.probes == () and len(few.residual_norms) == 4
     assert not depth_of(model, in_batches(x[:1_000], y[:1_000])).problem
 
@@ -166,9 +168,9 @@ class Tokens(nn.Module):
     ("read", "tokens_first", "words"),
     [
         (None, False, ""),
-        ([0], False, "the class token"),
+        ([0], False, "the 1 token that the head reads"),
         ([1, 3], False, "the 2 tokens that the head reads"),
-        ([0], True, "the class token"),
+        ([0], True, "the 1 token that the head reads"),
         (None, True, ""),
     ],
 )
@@ -324,7 +326,8 @@ def test_a_block_that_cannot_be_re_initialised_leaves_no_null() -> None:
     model = network(d=24, blocks=3, classes=4)
     model.blocks[1].ln.weight = model.out_ln.weight  # read by the head too
     seen = depth_of(model, in_batches(*rings(IMAGES)))
-    assert seen.not_reinitialised == ("blocks.1",) and seen.null == () and seen.utility_pp is None
+    assert seen.null_problem.startswith("blocks.1 cannot be re-initialised: some parameters are")
+    assert seen.null == () and seen.utility_pp is None
     assert len(seen.probes) == 4 and seen.interval is not None
 
 

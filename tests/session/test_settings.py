@@ -46,7 +46,7 @@ def test_the_help_names_defaults_and_diagnostics() -> None:
         ("missing", ["error", "skip"], ["maybe", "Skip"]),
         ("shard", ["1/4"], ["1", "0/4", "1/0", "a/b", "1/4/2"]),
         ("batch-size", ["1", "64"], ["0", "1.5", "²", "-3", ""]),
-        ("device", ["auto", "cpu", "cuda", "cuda:3", "mps"], ["gpu", "cuda:", "cuda:x"]),
+        ("device", ["auto", "cpu", "cuda", "cuda:3"], ["mps", "gpu", "cuda:", "cuda:x"]),
         ("protocol", ["three", "four"], ["five"]),
         ("credit", ["pkg.mod:function"], ["pkg.mod", "pkg:mod:f", "a b:c"]),
         ("loss", ["ce", "mse", "bce", "pkg.mod:function"], ["l1", "MSE", "pkg.mod", ""]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..margins import reads_less
 from ..records import Depth
 from ..words import (
-    and_more,
     by_state,
     distinct,
     fraction,
@@ -177,6 +176,4 @@ def _embedding(depth: Depth) -> str:
 
 
 def _no_null(depth: Depth) -> str:
-    if depth.not_reinitialised:
-        return f"{and_more(depth.not_reinitialised)} cannot be re-initialised"
     return depth.null_problem or "none was measured"
