@@ -18,7 +18,7 @@ from ..judge.errors import AuditError
 from ..judge.words import and_more, fold, printable
 from ..progress import patient
 from ..show.audit import Audit, Margin, Outcome, Row, united
-from ..show.terminal import write_table
+from ..show.table import write_table
 from .expect import update
 from .files import origin_of, write
 from .outcome import SENT_MARGIN, SENT_ROW, row_of

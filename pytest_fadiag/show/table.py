@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 from ..judge.words import fold, one_line, printable
 from .audit import Audit
@@ -58,6 +58,16 @@ def table(audit: Audit, width: int = 120) -> str:
     return "\n".join(rows) + "\n"
 
 
+def write_table(
+    writer: Any, audit: Audit, more: Sequence[str] = (), *, quiet: bool = False
+) -> None:
+    """Write these lines to a terminal."""
+    for line in lines(audit, writer.fullwidth, more, quiet=quiet):
+        for text, colour in line:
+            writer.write(text, **({colour: True} if colour else {}))
+        writer.line()
+
+
 def _fitted(whole: Table, width: int) -> list[Text]:
     """Everything; without deviations; without columns; with names cut. What fired goes last."""
     if not whole.lines:
@@ -78,9 +88,9 @@ def _fitted(whole: Table, width: int) -> list[Text]:
     for count, gap, longest, short in stages:
         shown = sorted(rank[:count])
         text = _lines(whole, shown, gap, longest, short)
-        room = width - sum(_width(piece) for piece, _ in text[0][:-1])
+        room = width - sum(len(piece) for piece, _ in text[0][:-1])
         needed = [
-            min(_width(said.partition(", expected")[0]), LONGEST.get(look, 17))
+            min(len(said.partition(", expected")[0]), LONGEST.get(look, 17))
             for *_, (said, look) in text[2:]
         ]
         if max(needed) <= room:
@@ -116,35 +126,19 @@ def _lines(whole: Table, shown: Sequence[int], gap: int, longest: int, short: bo
         pieces = [cell.short if short and cell.short else cell.text for cell in column]
         if any(piece.endswith(MARKS) for piece in pieces):
             pieces = [piece if piece.endswith(MARKS) else f"{piece} " for piece in pieces]
-        widest = max(map(_width, pieces))
+        widest = max(map(len, pieces))
         for row, cell, piece in zip(text, column, pieces, strict=True):
-            space = " " * (widest - _width(piece))
-            padded = piece + space if number == 0 else space + piece
+            padded = piece.ljust(widest) if number == 0 else piece.rjust(widest)
             last = number + 1 == len(titles)
             row.append((piece if last else padded + " " * gap, cell.tone))
     return text
 
 
-def _width(text: str) -> int:
-    """Columns of a terminal: letters of East Asia take two, combining marks none."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide - sum(bool(unicodedata.combining(char)) for char in text)
-
-
 def _cut(text: str, most: int) -> str:
-    if _width(text) <= most:
-        return text
-    text = text[:most]
-    while text and _width(text) > most - 1:
-        text = text[:-1]
-    return text + "…"
+    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
 
 
 def _middle(text: str, most: int) -> str:
     """A long name without its middle: both ends of a path tell files apart."""
-    if _width(text) <= most:
-        return text
     half = (most - 1) // 2
-    return _cut(f"{text[:half]}…{text[-half:]}", most)
+    return text if len(text) <= most else f"{text[:half]}…{text[-half:]}"
