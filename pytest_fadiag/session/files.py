@@ -43,12 +43,13 @@ def destination(outputs: Mapping[str, Output], text: str, base: Path) -> tuple[s
     return kind, None if "$" in name else base / os.path.expanduser(name)
 
 
-def write(outputs: Mapping[str, Output], text: str, base: Path, audit: Audit) -> list[str]:
-    """Write the file of KIND[:DEST], and say so after what there is to note."""
+def write(outputs: Mapping[str, Output], text: str, base: Path, audit: Audit) -> str:
+    """Write the file of KIND[:DEST], and say so."""
     kind, path = destination(outputs, text, base)
     if path is None:
-        return [f"{text} is not written: the variable is not set"]
-    return [*outputs[kind].write(audit, path), f"{kind} written to {path}"]
+        return f"{text} is not written: the variable is not set"
+    outputs[kind].write(audit, path)
+    return f"{kind} written to {path}"
 
 
 def check_destinations(

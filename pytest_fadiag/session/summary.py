@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -26,7 +25,6 @@ from .plan import SEED_MARGIN
 from .run import Run
 
 DIED = "its worker died"
-RECORD = "record"
 
 
 class Summary:
@@ -165,21 +163,18 @@ class Summary:
         ):
             return
         settings, outputs = self.run.settings, self.run.registry.outputs()
-        record = [RECORD] if settings.update_expect else []
-        for text in [*record, *settings.texts.get("report", ())]:
+        base, texts = settings.path("report", ""), settings.texts.get("report", ())
+        written = {text: partial(write, outputs, text, base) for text in texts}
+        if settings.update_expect:
+            written["record"] = partial(update, settings.expect)
+        for text, make in written.items():
             try:
-                if text == RECORD:
-                    notes = [update(settings.expect, self.audit)]
-                else:
-                    notes = write(outputs, text, settings.path("report", ""), self.audit)
-                self.notes += [*notes[:-1], f"FA audit: {notes[-1]}"]
+                self.notes.append(f"FA audit: {make(self.audit)}")
             except (AuditError, OSError) as error:
                 said = printable(str(error))
                 self.notes.append(f"ERROR: FA audit: {text} is not written: {said}")
                 if session.exitstatus == pytest.ExitCode.OK:
                     session.exitstatus = pytest.ExitCode.USAGE_ERROR
-        if not self.config.pluginmanager.has_plugin("terminalreporter"):
-            print("\n".join(self.notes), file=sys.stderr)
 
 
 def progress(config: pytest.Config, name: str) -> Callable[[int, int], None]:

@@ -50,11 +50,6 @@ SAID = {look.get("label") for look in (*LOOKS.values(), BAND, FAILS)}
 """What a legend names apart from methods."""
 PLAIN = (-50, -15, -5, 0, 5, 15, 50)
 """The ticks of a wide range of pp."""
-METADATA: dict[str, dict[str, Any]] = {
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-"""What would make two files of the same figure differ."""
 SIZES = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize")
 STYLE: dict[Any, Any] = {
     **dict.fromkeys((*SIZES, "legend.fontsize"), 8.0),
@@ -180,19 +175,17 @@ def _draw(chart: Chart, axes: Axes) -> None:
         axes.text(1.02, lowest, name, va="center", color=look["color"], transform=axes.transAxes)
 
 
-def write_figures(audit: Audit, folder: Path, width: float = 7.0) -> list[str]:
+def write_figures(audit: Audit, folder: Path, width: float = 7.0) -> None:
     """Every figure that there are numbers for, as PNG and PDF; the same audit, the same bytes."""
     found = figures(audit, width)
     if not found:
         raise AuditError("no figures: nothing was measured")
-    folder.mkdir(parents=True, exist_ok=True)
     for name, drawn in found.items():
-        for kind, metadata in METADATA.items():
+        for kind in ("png", "pdf"):
             content = io.BytesIO()
-            drawn.savefig(content, format=kind, dpi=200, metadata=metadata)
+            drawn.savefig(content, format=kind, dpi=200, metadata={"CreationDate": None})
             drawn.set_layout_engine("none")  # it has its place now
             write_atomically(folder / f"{name}.{kind}", content.getvalue())
-    return []
 
 
 def _stroke(number: int) -> dict[str, Any]:
