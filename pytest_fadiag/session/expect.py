@@ -40,8 +40,7 @@ class Expectations(msgspec.Struct, frozen=True):
         try:
             return cls.parse(read_json(path))
         except AuditError as error:
-            place = "" if str(path) in str(error) else f"\n  {path}"
-            raise AuditError(f"--fa-expect: {error}{place}") from None
+            raise AuditError(f"--fa-expect: {error}\n  {path}") from None
 
     @classmethod
     def parse(cls, content: Any) -> Expectations:
