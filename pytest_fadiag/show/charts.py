@@ -115,18 +115,14 @@ def probes(rows: Sequence[Row]) -> Chart:
 
 def gamma(rows: Sequence[Row]) -> Chart:
     """(f): Γ at every site with the band of its null."""
-
-    def curve(credit: Credit) -> Fields:
-        return {"ys": credit.gamma, "low": credit.null_low, "high": credit.null_high}
-
-    return Chart("(f) Γ and its permutation null", _at_sites(rows, curve))
+    series = _at_sites(rows, ys="gamma", low="null_low", high="null_high")
+    return Chart("(f) Γ and its permutation null", series)
 
 
 def nudge(rows: Sequence[Row]) -> Chart:
     """(f): the loss that a small step along the credit saves, relative to a step of BP."""
-    series = _at_sites(rows, lambda credit: {"ys": credit.nudge})
     own = Series(name="BP", ys=(1.0,), role="limit")
-    return Chart("(f) Δloss along the credit, BP = 1", series, (own,))
+    return Chart("(f) Δloss along the credit, BP = 1", _at_sites(rows, ys="nudge"), (own,))
 
 
 def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
@@ -246,15 +242,16 @@ def _overlay(
     return tuple(drawn)
 
 
-def _at_sites(rows: Sequence[Row], curve: Callable[[Credit], Fields]) -> tuple[Series, ...]:
-    """Numbers of the credit at every site; h_0 is not judged."""
+def _at_sites(rows: Sequence[Row], **named: str) -> tuple[Series, ...]:
+    """Numbers of the credit at every site, by the names of its fields; h_0 is not judged."""
 
     def own(report: Report) -> Fields:
         credit = report.credit or Credit()
         xs = [int(site.removeprefix("h_")) for site in credit.sites]
         states = enumerate(credit.state)
         fired = tuple(n for n, state in states if xs[n] and state is not SiteState.ALIGNED)
-        return {"xs": xs, "fired": fired, **curve(credit)}
+        numbers = {field: getattr(credit, name) for field, name in named.items()}
+        return {"xs": xs, "fired": fired, **numbers}
 
     return _overlay(rows, own, "f")
 

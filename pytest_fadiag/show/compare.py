@@ -144,17 +144,13 @@ def _differences(
             yield from _differences(a, b, elsewhere, field, f"{path}[{index}]")
     else:
         tolerance, size = TOLERANCES.get(field, NORM), math.inf
-        if _is_number(one) and _is_number(two):
+        if isinstance(one, (int, float)) and isinstance(two, (int, float)):
             scale = max(abs(one), abs(two)) if tolerance.relative else 1.0
             size = abs(one - two) / scale if scale else 0.0
         elif one == two or (isinstance(one, str) and isinstance(two, str)):
             size = 0.0
         if size > (tolerance.elsewhere if elsewhere else tolerance.same):
             yield Difference(size, path, one, two)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _shown(value: Any) -> str:

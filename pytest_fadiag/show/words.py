@@ -80,15 +80,14 @@ def margin_words(row: Margin, *, bounds: bool = True) -> str:
         return one_line("margin not judged" if skipped else f"{row.outcome.value}{reason}")
     minimum, interval = limit(row.margin.minimum), row.margin.interval
     said = {
-        SeedVerdict.PASS.value: f"margin ≥ {minimum} pp",
-        SeedVerdict.FIRE.value: f"margin < {minimum} pp",
-        SeedVerdict.INCONCLUSIVE.value: "inconclusive",
+        "PASS": f"margin ≥ {minimum} pp",
+        "FIRE": f"margin < {minimum} pp",
+        "INCONCLUSIVE": "inconclusive",
     }
-    text = said[row.margin.verdict.value]
+    text = said[row.margin.verdict]
     text += f" [{interval.low:+.1f}, {interval.high:+.1f}]".replace("-", "−") if bounds else ""
-    differs = row.as_expected is False
     expected = said.get(row.expected or "", "").removeprefix("margin ")
-    return f"{text}, expected {expected}" if differs else text
+    return f"{text}, expected {expected}" if row.as_expected is False else text
 
 
 def headline(audit: Audit) -> str:
