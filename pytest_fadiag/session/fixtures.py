@@ -16,10 +16,10 @@ from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.seeds import SeedReport
 from ..judge.thresholds import DiagnosticThresholds
-from ..show.audit import Keys, Margin, Outcome, decide
+from ..show.audit import Keys, Margin, Outcome, decide, judge
 from ..show.report import DiagnosticReport
 from .items import AuditItem, overridden
-from .outcome import JOB, MARGIN, ROW, judge, row_of, settle, text_of
+from .outcome import JOB, MARGIN, ROW, row_of, settle, text_of
 from .plan import Job, diagnostics_for, make_jobs, required
 from .run import Run
 from .settings import MARKER, MARKER_KEYS, marked

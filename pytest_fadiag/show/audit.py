@@ -6,12 +6,12 @@ The same structs are in memory, cross xdist and stand in the JSON file.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 import msgspec
 
-from ..judge.diagnostics import Diagnostic, Finding, available
+from ..judge.diagnostics import Diagnostic, Finding, Status, available
 from ..judge.margins import SeedMargin
 from ..judge.protocol import published
 from ..judge.report import Report
@@ -50,6 +50,20 @@ def decide(found: str | None, expected: str | None) -> Outcome:
     if found != (expected or "PASS"):
         return Outcome.FAILED
     return Outcome.PASSED if found == "PASS" else Outcome.XFAILED
+
+
+def judge(
+    finding: Finding, keys: Collection[str], expected: Keys | None, required: Collection[str] = ()
+) -> Outcome:
+    """What becomes of the test of a finding, which these keys name.
+
+    ``expected`` are the keys recorded to fire, ``None`` without a record; one that is ``required``
+    must be measured.
+    """
+    if finding.error or (finding.status is Status.NOT_MEASURED and finding.key in required):
+        return Outcome.ERROR
+    recorded = None if expected is None else "PASS" if set(expected).isdisjoint(keys) else "FIRE"
+    return decide(found(finding), recorded)
 
 
 class Verdict(str, enum.Enum):
@@ -221,8 +235,6 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Every option that was set, by name, on the command line or in the ini file."""
     files: dict[str, str] = {}
     """The SHA-256 of every checkpoint, log and control, by path."""
-    root: str = ""
-    """The root folder, where it is recorded."""
 
 
 class Audit(msgspec.Struct, frozen=True, dict=True):
@@ -265,13 +277,19 @@ def reports_of(rows: Iterable[Row]) -> list[Report]:
 
 
 def united(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """The rows of single tests as one row per checkpoint, in the order of the table."""
+    """The rows of single tests as one row per checkpoint: logs last, by method, seed and id."""
     by_id: dict[str, Row] = {}
     for row in rows:
         by_id[row.checkpoint] = by_id[row.checkpoint] + row if row.checkpoint in by_id else row
-
-    def place(row: Row) -> tuple[bool, str, int, str]:
-        """Logs last, by method, seed and id."""
-        return row.partial, row.method, -1 if row.seed is None else row.seed, row.checkpoint
-
-    return tuple(sorted(by_id.values(), key=place))
+    return tuple(
+        sorted(
+            by_id.values(),
+            key=lambda row: (
+                row.partial,
+                row.method,
+                row.seed is not None,
+                row.seed or 0,
+                row.checkpoint,
+            ),
+        )
+    )

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from ..judge.errors import AuditError
-from ..judge.report import Report
 from ..judge.seeds import SeedReport
 from ..judge.words import and_more, grouped
-from .audit import Audit, Keys, Margin, Outcome, Row, decide, found, reports_of, united
+from .audit import Audit, Keys, Margin, Outcome, Row, decide, judge, reports_of, united
 from .compare import compare
 
 SAME_OPTIONS = (
@@ -96,12 +95,7 @@ def _contradiction(one: Row, other: Row) -> str:
         return "they are different files"
     if one is other or one.report is None or other.report is None:
         return ""
-    shared = tuple(name for name in one.report.diagnostics if name in other.report.diagnostics)
-    result = compare(
-        one.report.replace(diagnostics=shared), other.report.replace(diagnostics=shared)
-    )
-    moved = [str(m) for m in result.moved if not {repr(m.before), repr(m.now)} & {"None", "[]"}]
-    return and_more([*result.changed, *moved], 2)
+    return and_more(compare(one.report, other.report).problems, 2)
 
 
 def _judged(
@@ -116,15 +110,9 @@ def _judged(
     report = row.report.replace(thresholds=row.report.thresholds.replace(**changes))
     outcomes = dict(row.outcomes)
     for key, outcome in row.outcomes.items():
-        if outcome is _outcome(row.report, key, row.expected):
-            outcomes[key] = _outcome(report, key, keys)
+        if outcome is judge(row.report.finding(key), [key], row.expected):
+            outcomes[key] = judge(report.finding(key), [key], keys)
     return msgspec.structs.replace(row, report=report, outcomes=outcomes, expected=keys)
-
-
-def _outcome(report: Report, key: str, expected: Keys | None) -> Outcome:
-    finding = report.finding(key)
-    record = None if expected is None else "FIRE" if key in expected else "PASS"
-    return Outcome.ERROR if finding.error else decide(found(finding), record)
 
 
 def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin, ...]:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Finding, Status
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.session.expect import Expectations, check_update, update
-from pytest_fadiag.session.outcome import judge, text_of
-from pytest_fadiag.show.audit import Audit, Outcome
+from pytest_fadiag.session.outcome import text_of
+from pytest_fadiag.show.audit import Audit, Outcome, judge
 
 NAMES = {"p": Status.PASS, "P": Status.LIKELY_PASS, "f": Status.FIRE, "F": Status.LIKELY_FIRE}
 NAMES |= {"n": Status.NOT_MEASURED, "r": Status.NOT_RESOLVED}

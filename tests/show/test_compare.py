@@ -140,12 +140,9 @@ def test_one_checkpoint_in_two_audits_is_one_row_or_a_contradiction() -> None:
         combine(
             [first, of(builders.row(ONE.replace(residual_norms=(36.0, 40.0, 45.0, 52.0, 66.0))))]
         )
-
-
-def test_audits_of_different_diagnostics_add_up() -> None:
-    rest = ONE.replace(diagnostics=ONE.diagnostics[:4], depth=None, credit=None)
-    (row,) = combine([of(builders.row(rest)), of(builders.row(ONE))]).rows
-    assert row.report == ONE and set(row.outcomes) == set("abcdef")
+    fewer = ONE.replace(diagnostics=ONE.diagnostics[:4])
+    with pytest.raises(AuditError, match=r"bp_s42\.pt: diagnostics: .* → .*; leave one out"):
+        combine([first, of(builders.row(fewer))])
 
 
 def test_an_audit_is_judged_again_by_other_thresholds_and_records() -> None:
