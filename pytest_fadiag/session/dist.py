@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Collection
-from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -88,8 +87,8 @@ def visible_gpus() -> list[str]:
     """
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
-        entries = [entry.strip() for entry in given.split(",") if entry.strip()]
-        return list(takewhile(lambda entry: entry != "-1", entries))  # which hides all that follows
+        shown, *_ = f",{given}".split(",-1")  # which hides all that follows
+        return [entry.strip() for entry in shown.split(",") if entry.strip()]
     command = ["nvidia-smi", "-L"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
@@ -136,13 +135,8 @@ class Workers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, log: Any) -> Any:
-        """Keep the tests of a checkpoint on one worker, unless the user chose a distribution."""
-        given = [*self.config.getini("addopts"), *os.environ.get("PYTEST_ADDOPTS", "").split()]
-        given += map(str, self.config.invocation_params.args)
-        if self.config.getoption("dist") != "load" or any(
-            str(word).startswith("--dist") for word in given
-        ):
+        """Keep the tests of a checkpoint on one worker, unless another distribution was chosen."""
+        if self.config.getoption("dist") != "load":
             return None
-        return CheckpointScheduling(
-            self.config, log, {SEED_MARGIN, *(one.name for one in available())}
-        )
+        names = {SEED_MARGIN, *(one.name for one in available())}
+        return CheckpointScheduling(self.config, log, names)
