@@ -5,9 +5,7 @@ And the report of any checkpoint or log of it.
 
 from __future__ import annotations
 
-import os
 import sys
-import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -43,11 +41,7 @@ class Run:
 
     def __init__(self, config: pytest.Config) -> None:
         self.worker: dict[str, Any] = getattr(config, "workerinput", {}).get("fadiag", {})
-        if not (
-            os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
-            or config.getoption("disable_plugin_autoload", False)
-        ):
-            load_packages(config.pluginmanager)
+        load_packages(config.pluginmanager)
         self.registry = Registry(config.pluginmanager)
         config.add_cleanup(self.registry.close)
         self.settings = settings = Settings.read(config)
@@ -76,7 +70,7 @@ class Run:
                 check_factory(spec, option)
         _ = self.twins  # refused at the start where there are none
         self.auditor = Auditor(
-            setup, cache=Cache(self._cache_folder(config), _warn), registry=self.registry
+            setup, cache=Cache(self._cache_folder(config)), registry=self.registry
         )
         self.reports: dict[object, Report] = {}
         """What was measured with the fixtures of a conftest, by test."""
@@ -148,10 +142,3 @@ def _controls(settings: Settings) -> Controls:
         return parse_controls(given, files) if given else Controls()
     except AuditError as error:
         raise AuditError(f"--fa-frozen: {error}") from None
-
-
-def _warn(text: str) -> None:
-    """A full disk is a warning also where warnings are errors: no checkpoint is to blame for it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.warn(pytest.PytestWarning(f"fadiag: {text}"), stacklevel=2)
