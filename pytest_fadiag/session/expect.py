@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +64,6 @@ class Expectations(msgspec.Struct, frozen=True):
     def of(self, checkpoint: str, method: str) -> Keys:
         """What is expected to fire; of what is not listed, nothing is."""
         return self.keys.get(checkpoint, self.keys.get(method, ()))
-
-    def absent(self, rows: Mapping[str, str]) -> list[str]:
-        """The recorded names that are neither id nor method of a run: a run without them says
-        nothing about them.
-        """
-        return [name for name in self.keys if name not in rows and name not in rows.values()]
 
     def updated(self, audit: Audit) -> dict[str, str]:
         """The record with what an audit found; what was not judged keeps its entry."""

@@ -14,9 +14,9 @@ from ..auditor import DEPTH, Overrides
 from ..judge.diagnostics import Diagnostic, Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
-from ..judge.seeds import SeedReport
 from ..judge.thresholds import DiagnosticThresholds
 from ..show.audit import Keys, Margin, Outcome, decide, judge
+from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
 from .items import AuditItem, overridden
 from .outcome import JOB, MARGIN, ROW, row_of, settle, text_of
@@ -327,9 +327,8 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
         for name in (*MEASURED_WITH.values(), "fa_frozen_baseline")
         if overridden(node, name) is not None
     ]
-    thresholds = run.settings.thresholds
     if replaced:
-        reports = [run.reports[job.id] for job in jobs if job.id in run.reports]
+        reports = {job.id: run.reports[job.id] for job in jobs if job.id in run.reports}
         if len(reports) < len(jobs):
             raise AuditError(
                 f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints "
@@ -338,16 +337,11 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
             )
     else:
         controls = run.controls or None
-        reports = [run.report(job, select("d"), thresholds, controls) for job in jobs]
-    for job, single in zip(jobs, reports, strict=True):
-        finding = single.finding("d")
-        if finding.error or single.nonfinite_outputs:
-            problem = finding.error or "its outputs are not finite, so it has no margin"
-            raise AuditError(f"{job.id}: {problem}")
-        if not finding.measured:
-            headline = f"{job.id}: {finding.headline}" if single.control else finding.headline
-            return settle(node, decide(None, record), headline, headline, record or "")
-    report = SeedReport.of(jobs[0].method, reports, thresholds.frozen_acc_margin_pp)
+        limits = run.settings.thresholds
+        reports = {job.id: run.report(job, select("d"), limits, controls) for job in jobs}
+    report = over_seeds(jobs[0].method, reports)
+    if isinstance(report, str):
+        return settle(node, decide(None, record), report, report, record or "")
     method, margin, found = report.method, report.margin, report.margin.verdict.value
     record = found if run.settings.update_expect else record
     node.stash[MARGIN] = msgspec.structs.replace(row, method=method, margin=margin, expected=record)

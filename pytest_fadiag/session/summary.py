@@ -138,11 +138,10 @@ class Summary:
         run = self.run
         if run.record is None or run.plan.rest is not None or run.settings.shard is not None:
             return []
-        known = {
-            **{job.id: job.method for job in run.plan.named},
-            **{row.checkpoint: row.method for row in self.audit.rows},
-        }
-        gone = run.record.absent(known)
+        known = {job.id: job.method for job in run.plan.named}
+        known |= {row.checkpoint: row.method for row in self.audit.rows}
+        names = {*known, *known.values()}
+        gone = [name for name in run.record.keys if name not in names]
         return [f"recorded and not in this run: {and_more(gone)}"] if gone else []
 
     @pytest.hookimpl(tryfirst=True)

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from ..judge.errors import AuditError
+from ..judge.report import Report
 from ..judge.seeds import SeedReport
 from ..judge.words import and_more, grouped
-from .audit import Audit, Keys, Margin, Outcome, Row, decide, judge, reports_of, united
+from .audit import Audit, Keys, Margin, Outcome, Row, decide, judge, united
 from .compare import compare
 
 SAME_OPTIONS = (
@@ -120,18 +121,27 @@ def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin
     groups = grouped((row.group, row) for row in rows if row.group and row.report is not None)
     margins = []
     for name, seeds in groups.items():
-        reports = reports_of(seeds)
-        margin, expected = Margin(name, seeds[0].method, seeds[0].partial), recorded.get(name)
-        judged = (report.replace(diagnostics=("frozen-margin",)).finding("d") for report in reports)
-        without = next((finding for finding in judged if not finding.measured), None)
+        method, partial, expected = seeds[0].method, seeds[0].partial, recorded.get(name)
+        reports = {row.checkpoint: row.report for row in seeds if row.report is not None}
+        result, reason = None, ""
         try:
-            if without is not None:
-                raise AuditError(without.headline)
-            minimum = reports[0].thresholds.frozen_acc_margin_pp
-            result = SeedReport.of(seeds[0].method, reports, minimum).margin
-            became = {"margin": result, "outcome": decide(result.verdict.value, expected)}
+            made = over_seeds(method, reports)
+            result = None if isinstance(made, str) else made.margin
+            outcome = decide(result.verdict.value if result else None, expected)
         except AuditError as error:
-            skip = without is not None and not without.error
-            became = {"outcome": Outcome.SKIPPED if skip else Outcome.ERROR, "reason": str(error)}
-        margins.append(msgspec.structs.replace(margin, expected=expected, **became))
+            outcome, reason = Outcome.ERROR, str(error)
+        margins.append(Margin(name, method, partial, result, outcome, reason, expected))
     return tuple(margins)
+
+
+def over_seeds(method: str, reports: Mapping[str, Report]) -> SeedReport | str:
+    """A method over its seeds, by the ids of their reports; else why it has no margin."""
+    for name, report in reports.items():
+        finding = report.replace(diagnostics=("frozen-margin",)).finding("d")
+        if finding.error or report.nonfinite_outputs:
+            problem = finding.error or "its outputs are not finite, so it has no margin"
+            raise AuditError(f"{name}: {problem}")
+        if not finding.measured:
+            return f"{name}: {finding.headline}" if report.control else finding.headline
+    minimum = next(iter(reports.values())).thresholds.frozen_acc_margin_pp
+    return SeedReport.of(method, list(reports.values()), minimum)

@@ -167,6 +167,11 @@ def test_margins_without_a_control_are_skipped() -> None:
     ]
     audits = [of(builders.row(report, group="bp")) for report in reports]
     assert [margin.outcome for margin in combine(audits).margins] == [Outcome.SKIPPED]
+    recorded = combine(audits, expected=lambda *_: (), margins={"bp": "FIRE"})
+    assert [margin.outcome for margin in recorded.margins] == [Outcome.FAILED]
+    lost = of(builders.row(builders.healthy(seed=1, nonfinite_outputs=1), group="bp"))
+    (margin,) = combine([lost, audits[1]]).margins
+    assert margin.outcome is Outcome.ERROR and "not finite" in margin.reason
 
 
 def test_margins_that_are_not_resolved_are_skipped_as_in_one_run() -> None:
