@@ -91,7 +91,7 @@ def margin_words(row: Margin, *, bounds: bool = True) -> str:
 
 
 def headline(audit: Audit) -> str:
-    """The audit in one sentence: how many results stand, margins over seeds, published forms."""
+    """The audit in one sentence: how many results stand, and margins over seeds."""
     verdicts = Counter(row.status.verdict for row in audit.rows)
     parts = [
         f"{verdicts[verdict]} {said}" for verdict, said in COUNTED.items() if verdicts[verdict]
@@ -114,10 +114,6 @@ def headline(audit: Audit) -> str:
     )
     if margins:
         said.append("seed margins: " + ", ".join(f"{n} {word}" for word, n in margins.items()))
-    forms = Counter(row.status.published.partition("(")[0] for row in audit.rows)
-    if any(forms):
-        counts = (f"{forms[word]} {word}" for word in ("PASS", "FAIL", "INCOMPLETE") if forms[word])
-        said.append("D1 to D3: " + ", ".join(counts))
     text = "; ".join(said) or "nothing was audited"
     return f"interrupted: {text}" if audit.interrupted else text
 

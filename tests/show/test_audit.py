@@ -186,8 +186,6 @@ def test_the_headline_counts(audit: Audit) -> None:
     assert headline(msgspec.structs.replace(audit, interrupted=True)).startswith(
         "interrupted: 7 checkpoints"
     )
-    three = builders.row(builders.exploded(protocol="three"))
-    assert headline(of(three, builders.row(builders.healthy()))).endswith("D1 to D3: 1 FAIL")
 
 
 def test_a_record_that_is_met_is_one_line(audit: Audit) -> None:
