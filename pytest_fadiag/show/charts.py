@@ -179,13 +179,12 @@ def trained_and_frozen(rows: Sequence[Row]) -> Chart:
 
 
 def training(rows: Sequence[Row]) -> list[Chart]:
-    """‖h_L‖, ‖g‖ of the deepest logged layer, accuracy and cosine over epochs.
+    """‖h_L‖, ‖g‖ of the deepest logged layer and accuracy over epochs.
 
     With the score: the mean control of each method, and that of BP where no log has it.
     """
     reports = [report for report in reports_of(rows) if report.log]
     floors = {report.thresholds.g_norm_floor: "floor" for report in reports}
-    ceilings = {report.thresholds.stability_drift_ceiling: "ceiling" for report in reports}
     scores = [(f"control of {r.method_name}", r.frozen_baseline_acc) for r in reports]
     if "bp" not in {report.method_name for report in reports}:
         scores += [("BP", r.headline_acc) for r in reports_of(rows) if r.method_name == "bp"]
@@ -196,7 +195,6 @@ def training(rows: Sequence[Row]) -> list[Chart]:
         ("‖h_L‖", lambda epoch: _deepest(epoch.residual_norms), True, ()),
         ("‖g‖, deepest layer", lambda e: _deepest(e.bp_grad_norms), True, _levels(floors)),
         (score, lambda epoch: epoch.headline_acc, False, _levels(means, "control")),
-        ("(c) cosine", lambda epoch: epoch.cross_batch_stability, False, _levels(ceilings)),
     ]
     charts = []
     for title, value, log, limits in wanted:

@@ -73,7 +73,7 @@ def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
     grids = {
         "hero": (2, hero if all(chart.series for chart in hero) else []),
         "audit": (3, [c for c in (norms(rows), gradients(rows), *numbers) if c.series]),
-        "rescue": (3, training(rows)[:3]),
+        "rescue": (3, training(rows)),
     }
     drawn = {n: figure(charts, width, across) for n, (across, charts) in grids.items() if charts}
     for name, whole in (("depth", probes(rows)), ("credit", gamma(rows))):
@@ -171,7 +171,7 @@ def _draw(chart: Chart, axes: Axes) -> None:
             axes.axhline(*one.ys, **look)
         at = (axes.transData - axes.transAxes).transform((0, one.ys[-1]))[1]
         lowest = max(at, lowest + 0.13)  # names of close levels keep their distance
-        name = _label(re.sub("^(threshold|floor|ceiling) ", "", one.name))
+        name = _label(re.sub("^(threshold|floor) ", "", one.name))
         axes.text(1.02, lowest, name, va="center", color=look["color"], transform=axes.transAxes)
 
 
