@@ -15,7 +15,7 @@ from ..judge.diagnostics import Diagnostic, Finding, Status, available
 from ..judge.margins import SeedMargin
 from ..judge.protocol import published
 from ..judge.report import Report
-from ..judge.verdict import AS_GIVEN, TRUSTWORTHY, left_open, sentence
+from ..judge.verdict import AS_GIVEN, TRUSTWORTHY, left_open
 from ..judge.words import grouped
 
 Keys = tuple[str, ...]
@@ -97,8 +97,6 @@ class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what fired is what was recorded, as far as it ran; ``None`` without a record."""
     published: str = ""
     """What the published form of the protocol says, if the row is judged by one: FAIL(D1+D2)."""
-    sentence: str = ""
-    """The verdict as a report words it: «needs walk-back: …», «incomplete: …»."""
 
 
 class Row(msgspec.Struct, frozen=True, dict=True):
@@ -145,8 +143,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         ]
         if report is None or not judged:
             return RowStatus(errors=errors, not_run=not_run)
-        flags = [f for f in judged if f.fired]
-        fired = tuple(f.key for f in flags)
+        fired = tuple(f.key for f in judged if f.fired)
         passed = tuple(f.key for f in judged if f.passed)
         halted = dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
         states = {f.key: report.state(f) for f in judged if not f.fired} | halted
@@ -168,7 +165,6 @@ class Row(msgspec.Struct, frozen=True, dict=True):
             not_run=not_run,
             as_expected=due == {*fired} if recorded else None,
             published=published(report.protocol, fired, decided),
-            sentence=sentence(flags, lacking, best.value),
         )
 
     def __add__(self, other: Row) -> Row:

@@ -102,7 +102,7 @@ def _row(shown: Sequence[Column], limits: Collection[str], row: Row, name: str) 
             hint=report.finding(column.key).headline if decides else "",
         )
         numbers.append(cell)
-    verdict = Cell(words(row), tone(row), hint=status.sentence)
+    verdict = Cell(words(row), tone(row))
     seed = "" if row.seed is None else str(row.seed)
     return Line(name, seed, tuple(numbers), verdict, row)
 

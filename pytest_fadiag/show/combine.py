@@ -58,7 +58,7 @@ def combine(
     whole = united(rows.values())
     origins = [audit.origin for audit in audits if audit.origin is not None]
     origin = None
-    if origins and (len(audits) == 1 or len(parts) == len(audits) == len(origins)):
+    if len(origins) == len(audits) and len(audits) in (1, len(parts)):
         files = {path: digest for one in origins for path, digest in one.files.items()}
         origin = msgspec.structs.replace(origins[0], files=files)
     return Audit(

@@ -84,8 +84,8 @@ def compare(before: Report, now: Report) -> Comparison:
     facts: dict[str, tuple[object, object]] = {
         "method": (before.method_name, now.method_name),
         "seed": (before.seed, now.seed),
-        "checkpoint": _digests(before, now, "checkpoint_sha256"),
-        "test data": _digests(before, now, "data_sha256"),
+        "checkpoint": (_digest(before, "checkpoint"), _digest(now, "checkpoint")),
+        "test data": (_digest(before, "data"), _digest(now, "data")),
         "diagnostics": (" ".join(before.diagnostics), " ".join(now.diagnostics)),
         "control": (_control(before), _control(now)),
     }
@@ -163,9 +163,8 @@ def _shown(value: Any) -> str:
     return "not measured" if value is None else str(value)
 
 
-def _digests(before: Report, now: Report, name: str) -> tuple[str, str]:
-    one, two = (str(report.environment.get(name, ""))[:12] for report in (before, now))
-    return (one, two) if one and two else ("", "")
+def _digest(report: Report, name: str) -> str:
+    return str(report.environment.get(f"{name}_sha256", "unknown"))[:12]
 
 
 def _control(report: Report) -> str:
