@@ -120,18 +120,24 @@ class Summary:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """Print the audit table; with -v every report, with -q one line per network."""
-        writer, verbosity = self.config.get_terminal_writer(), self.config.get_verbosity()
-        if not _ran_nothing(self.config, exitstatus) and (self.audit.rows or self.audit.margins):
-            for row in self.audit.rows if verbosity > 0 else ():
+        """Print the audit table; with -v every report too."""
+        writer = self.config.get_terminal_writer()
+        if self._found_something(exitstatus):
+            for row in self.audit.rows if self.config.get_verbosity() > 0 else ():
                 if row.report is not None:
                     terminalreporter.write_sep("-", row.checkpoint)
                     writer.line("\n".join(_wrapped(str(row.report), writer.fullwidth - 1)))
-            if verbosity >= 0:
-                terminalreporter.write_sep("=", "FA audit")
-            write_table(writer, self.audit, self._remarks(), quiet=verbosity < 0)
+            terminalreporter.write_sep("=", "FA audit")
+            write_table(writer, self.audit, self._remarks())
         for note in self.notes:
             terminalreporter.write_line(note, red=note.startswith("ERROR"))
+
+    def _found_something(self, exitstatus: int) -> bool:
+        """Whether there is an audit: tests were not only listed, nor the command refused."""
+        listed = (self.config.getoption(name, False) for name in ("collectonly", "setupplan"))
+        if any(listed) or exitstatus == pytest.ExitCode.USAGE_ERROR:
+            return False
+        return bool(self.audit.rows or self.audit.margins)
 
     def _remarks(self) -> list[str]:
         """What the table does not show: what a record has and a run of everything has not."""
@@ -157,9 +163,7 @@ class Summary:
         """
         if signal.getsignal(signal.SIGTERM) is _interrupt:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if _ran_nothing(session.config, session.exitstatus) or not (
-            self.audit.rows or self.audit.margins
-        ):
+        if not self._found_something(session.exitstatus):
             return
         settings, outputs = self.run.settings, self.run.registry.outputs()
         base, texts = settings.path("report", ""), settings.texts.get("report", ())
@@ -195,15 +199,6 @@ def _interrupt(number: int, frame: Any) -> None:
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt("SIGTERM")
-
-
-def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
-    """Whether tests were only listed, or the command was refused."""
-    listed = any(
-        config.getoption(name, False)
-        for name in ("collectonly", "show_fixtures_per_test", "setupplan")
-    )
-    return listed or exitstatus == pytest.ExitCode.USAGE_ERROR
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..judge.words import fold, one_line, printable
+from ..judge.words import fold, printable
 from .audit import Audit
 from .cells import EXEMPTED, FIRED, NONE, Cell, Table, table_of
-from .words import FAILED, about, headline, legend, made, margin_words, notes, tone, words
+from .words import about, headline, legend, made, notes
 
 LONGEST_NAME, SHORTEST_NAME = 24, 8
 LONGEST = {"red": 23, "green": 28, "yellow": 28}
@@ -19,24 +19,13 @@ Text = list[tuple[str, str]]
 """One line in pieces: each with its colour, or bold."""
 
 
-def lines(
-    audit: Audit,
-    width: int = 120,
-    more: Sequence[str] = (),
-    *,
-    quiet: bool = False,
-) -> list[Text]:
-    """What was measured, the table as wide as the terminal, legend, notes, the audit in one line.
-
-    With ``quiet`` one line per network and margin instead of the table.
-    """
+def lines(audit: Audit, width: int = 120, more: Sequence[str] = ()) -> list[Text]:
+    """What was measured, the table as wide as the terminal, legend, notes, the audit in short."""
     numbers = made(audit)
     head = [f"{what}: {said}" for what, said in about(audit).items()]
     head += [f"numbers: {numbers}"] if numbers else []
-    text = _brief(audit) if quiet else _wrapped(" · ".join(head), width)
-    text += [] if quiet else _fitted(table_of(audit), width)
-    below = [line for line in legend(audit) if not quiet or line != FAILED]
-    for line in [*below, *(f"note: {note}" for note in (*notes(audit), *more))]:
+    text = _wrapped(" · ".join(head), width) + _fitted(table_of(audit), width)
+    for line in [*legend(audit), *(f"note: {note}" for note in (*notes(audit), *more))]:
         text += _wrapped(line, width)
     text += _wrapped(
         "; ".join(filter(None, (f"FA audit: {headline(audit)}", numbers))), width, "bold"
@@ -58,11 +47,9 @@ def table(audit: Audit, width: int = 120) -> str:
     return "\n".join(rows) + "\n"
 
 
-def write_table(
-    writer: Any, audit: Audit, more: Sequence[str] = (), *, quiet: bool = False
-) -> None:
+def write_table(writer: Any, audit: Audit, more: Sequence[str] = ()) -> None:
     """Write these lines to a terminal."""
-    for line in lines(audit, writer.fullwidth, more, quiet=quiet):
+    for line in lines(audit, writer.fullwidth, more):
         for text, colour in line:
             writer.write(text, **({colour: True} if colour else {}))
         writer.line()
@@ -102,12 +89,6 @@ def _fitted(whole: Table, width: int) -> list[Text]:
     hidden = [column.title for n, column in enumerate(whole.columns) if n not in shown]
     said = f"hidden at {width} columns: {', '.join(hidden)}"
     return [*fitted, *(_wrapped(said, width) if hidden else [])]
-
-
-def _brief(audit: Audit) -> list[Text]:
-    rows = [(row.checkpoint, words(row), tone(row)) for row in audit.rows]
-    rows += [(margin.name, margin_words(margin), "") for margin in audit.margins]
-    return [[(f"{one_line(name)}: {said}", colour)] for name, said, colour in rows]
 
 
 def _lines(whole: Table, shown: Sequence[int], gap: int, longest: int, short: bool) -> list[Text]:
