@@ -215,20 +215,9 @@ def _about(report: Report) -> dict[str, str]:
 
 
 def setting(audit: Audit) -> dict[str, str]:
-    """The same, and by which rules it was judged."""
-    said = {
-        "per_block": "per-block growth",
-        "cumulative": "cumulative growth",
-        "excuse": "known confounds exempted",
-        "flag": "nothing exempted",
-    }
-    thresholds = [report.thresholds for report in audit.reports]
-    used = dict.fromkeys(name for t in thresholds for name in (t.growth, t.confounds))
-    if not used:
-        return {}
+    """The same, and by which thresholds it was judged."""
     rules = " · ".join(f"({d.key}) {rule(d, audit)}" for d in audit.diagnostics)
-    rest = {"fails if": rules, "settings": "; ".join(said[name] for name in used)}
-    return about(audit) | rest
+    return about(audit) | {"fails if": rules} if audit.reports else {}
 
 
 def _value(value: float | str) -> str:

@@ -232,4 +232,4 @@ LOW = builders.BP.thresholds.replace(margin_pp=1)
 def test_thresholds_are_said_in_words(audit: Audit) -> None:
     rules = [rule(diagnostic, audit) for diagnostic in audit.diagnostics]
     assert rules[0] == "growth > 50×" and rules[3] == "margin < 2 pp"
-    assert setting(audit)["settings"] == "per-block growth; known confounds exempted"
+    assert setting(audit)["fails if"].startswith("(a) growth > 50× · (b) ")
