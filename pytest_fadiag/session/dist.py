@@ -97,22 +97,6 @@ def visible_gpus() -> list[str]:
     return [str(number) for number, _ in enumerate(re.findall("^GPU ", done.stdout, re.MULTILINE))]
 
 
-def prepare_workers(specs: Collection[Any]) -> None:
-    """Give each worker its GPU and its share of the cores before it starts.
-
-    A replaced worker inherits both.
-    """
-    gpus = visible_gpus()
-    threads = str(max(1, (os.cpu_count() or 1) // max(1, len(specs))))
-    for number, spec in enumerate(specs):
-        if not spec.popen:
-            continue  # a worker elsewhere has other GPUs and cores
-        if gpus:
-            spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpus[number % len(gpus)])
-        if "OMP_NUM_THREADS" not in os.environ:
-            spec.env.setdefault("OMP_NUM_THREADS", threads)
-
-
 class Workers:
     """What the controller of an xdist run does for its workers."""
 
@@ -128,10 +112,22 @@ class Workers:
         """Tell a worker what the controller found, so that all collect the same."""
         node.workerinput["fadiag"] = self.sent
 
+    @staticmethod
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_setupnodes(self, specs: list[Any]) -> None:
-        """One GPU and a share of the cores for each worker."""
-        prepare_workers(specs)
+    def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+        """Give each worker its GPU and its share of the cores before it starts.
+
+        A replaced worker inherits both.
+        """
+        gpus = visible_gpus()
+        threads = str(max(1, (os.cpu_count() or 1) // len(specs)))
+        for number, spec in enumerate(specs):
+            if not spec.popen:
+                continue  # a worker elsewhere has other GPUs and cores
+            if gpus:
+                spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpus[number % len(gpus)])
+            if "OMP_NUM_THREADS" not in os.environ:
+                spec.env.setdefault("OMP_NUM_THREADS", threads)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, log: Any) -> Any:

@@ -70,29 +70,28 @@ class Expectations(msgspec.Struct, frozen=True):
         lost = {Outcome.ERROR, Outcome.NOT_RUN}
         broken = [row.checkpoint for row in audit.rows if lost & {*row.outcomes.values()}]
         broken += [f"{margin.name}{ENDING}" for margin in audit.margins if margin.outcome in lost]
-        if broken or not audit.rows:
-            raise AuditError(f"{broken[0] if broken else 'the audit'} was not judged")
-        keys, margins = dict(self.keys), dict(self.margins)
+        if broken:
+            raise AuditError(f"{broken[0]} was not judged")
+        keys = {name: letters(own) for name, own in self.keys.items()}
+        margins = dict(self.margins)
         for method in dict.fromkeys(row.method for row in audit.rows):
             found = {row.checkpoint: self._found(row) for row in audit.rows if row.method == method}
             listed = method in self.keys or found.keys() & self.keys
             if not listed and len(set(found.values())) == 1:
                 keys[method] = next(iter(found.values()))
             else:
-                keys |= {name: own for name, own in found.items() if own != self.of(name, method)}
+                known = {name: letters(self.of(name, method)) for name in found}
+                keys |= {name: own for name, own in found.items() if own != known[name]}
         for margin in audit.margins:
             if margin.verdict not in (None, self.margins.get(margin.name, "PASS")):
                 margins[margin.name] = str(margin.verdict)
-        return {
-            **{name: letters(own) for name, own in keys.items()},
-            **{f"{name}{ENDING}": verdict for name, verdict in margins.items()},
-        }
+        return keys | {f"{name}{ENDING}": verdict for name, verdict in margins.items()}
 
-    def _found(self, row: Row) -> Keys:
+    def _found(self, row: Row) -> str:
         """What fired, and of what did not run what was recorded."""
         ran = {*row.status.fired, *row.status.passed, *row.status.unmeasured}
         kept = (key for key in self.of(row.checkpoint, row.method) if key not in ran)
-        return tuple(sorted({*row.status.fired, *kept}, key=lambda key: (len(key) > 1, key)))
+        return letters([*row.status.fired, *kept])
 
 
 def check_update(path: Path | None) -> None:

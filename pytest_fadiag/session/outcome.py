@@ -89,9 +89,6 @@ def text_of(report: Report, keys: Collection[str], node: pytest.Item | None = No
 def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
     """Give the report of a test its text and its row."""
     error, row = call.excinfo.value if call.excinfo else None, item.stash.get(ROW, None)
-    job = getattr(getattr(item, "callspec", None), "params", {}).get("fa_checkpoint")
-    if row is None and isinstance(job, Job):  # skipped before its fixtures ran
-        row = row_of(job)
     name = item.nodeid if row is None else row.checkpoint
     if report.failed and isinstance(error, (AuditError, AuditFailure)):
         report.longrepr = _longrepr(item, error, name)
