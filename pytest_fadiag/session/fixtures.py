@@ -194,9 +194,7 @@ def batches(run: Run, value: object, model: nn.Module, data: Any) -> Iterable[An
 
 def control(run: Run, value: object) -> Control | None:
     """The control of --fa-frozen that fits the checkpoint of a test."""
-    judged = run.report(
-        as_job(run, value), select("d"), run.settings.thresholds, run.controls or None
-    )
+    judged = run.margin(as_job(run, value))
     if judged.control_problem:
         raise AuditError(judged.control_problem)
     return judged.control
@@ -336,9 +334,7 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
                 f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
             )
     else:
-        controls = run.controls or None
-        limits = run.settings.thresholds
-        reports = {job.id: run.report(job, select("d"), limits, controls) for job in jobs}
+        reports = {job.id: run.margin(job) for job in jobs}
     report = over_seeds(jobs[0].method, reports)
     if isinstance(report, str):
         return settle(node, decide(None, record), report, report, record or "")

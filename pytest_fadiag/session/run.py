@@ -18,7 +18,7 @@ from ..auditor import Auditor, Overrides
 from ..cache import Cache
 from ..hooks import Registry, load_packages
 from ..judge.control import Control
-from ..judge.diagnostics import Diagnostic
+from ..judge.diagnostics import Diagnostic, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
@@ -106,6 +106,10 @@ class Run:
             log=job.kind == "log",
             twins=same or [path for path, _ in twins],
         )
+
+    def margin(self, job: Job) -> Report:
+        """The report of a checkpoint or log with (d) alone, by what the options say."""
+        return self.report(job, select("d"), self.settings.thresholds, self.controls or None)
 
     @cached_property
     def twins(self) -> list[tuple[Path, int | None, str]]:
