@@ -68,22 +68,21 @@ def check_destinations(
         _, path = destination(outputs, text, settings.path("report", ""))
         if path is None:
             continue
-        problem = taken.get(os.path.realpath(path), "")
-        if is_checkpoint(path):
-            problem = "named like a checkpoint"
+        place = os.path.realpath(path)
+        problem = "named like a checkpoint" if is_checkpoint(path) else taken.get(place)
         if problem:
             raise AuditError(f"--fa-report={text}: the destination is {problem}\n  {path}")
-        taken[os.path.realpath(path)] = f"that of --fa-report={text}"
+        taken[place] = f"that of --fa-report={text}"
 
 
 def origin_of(config: pytest.Config, run: Run) -> Origin:
     """Where the audit of a run comes from; digests of files only where it is written to one."""
     settings, written = run.settings, "report" in run.settings.texts
     paths = [Path(job.path) for job in run.plan.jobs if not job.skip] + run.controls.paths
-    paths += [path for path, *_ in run.twins if path not in paths]
+    paths += [path for path, *_ in run.twins]
     shown = {option.name for option in OPTIONS if option.role == "shows"}
     options = {name: texts for name, texts in settings.texts.items() if name not in shown}
-    if settings.setup.data is not None and "data" in settings.typed:
+    if "data" in settings.typed:
         options["data"] = (str(settings.setup.data).replace(f"{settings.root}{os.sep}", ""),)
     return Origin(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),

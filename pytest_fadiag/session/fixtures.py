@@ -19,7 +19,7 @@ from ..show.audit import Keys, Margin, Outcome, decide, judge
 from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
 from .items import AuditItem, overridden
-from .outcome import JOB, MARGIN, ROW, row_of, settle, text_of
+from .outcome import JOB, MARGIN, ROW, TOLD, row_of, settle, text_of
 from .plan import Job, diagnostics_for, make_jobs, required
 from .run import Run
 from .settings import MARKER, MARKER_KEYS, marked
@@ -115,8 +115,11 @@ class DiagnosticUnderTest:
             headline += (
                 "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
             )
-        node = self._node if self.outcome is Outcome.FAILED else None
-        text = text_of(self.report, row.outcomes, node)
+        again = False
+        if self.outcome is Outcome.FAILED:
+            told, name = self._node.config.stash.setdefault(TOLD, {}), self._node.nodeid
+            again = told.setdefault(row.checkpoint, name) != name
+        text = text_of(self.report, row.outcomes, again=again)
         settle(self._node, self.outcome, text, headline, recorded)
 
 
@@ -244,10 +247,8 @@ def report(
         for part, name in MEASURED_WITH.items()
         if overridden(node, name)
     }
-    control: Any = run.controls or None
-    own_control = overridden(node, "fa_frozen_baseline")
-    if own_control:
-        control = request.getfixturevalue("fa_frozen_baseline")
+    own = overridden(node, "fa_frozen_baseline")
+    control = request.getfixturevalue("fa_frozen_baseline") if own else run.controls or None
     for name in ("fa_diagnostic", "fa_checkpoint"):
         params.pop(name, None)
     key = (job.id, node.parent.nodeid, node.function, repr(params), str(limits), names)
@@ -257,7 +258,7 @@ def report(
         job, diagnostics, limits, control, Overrides(**given), literal=bool(listed)
     )
     run.reports[key] = judged
-    if isinstance(node, AuditItem) and (given or own_control):
+    if isinstance(node, AuditItem) and (given or own):
         run.reports[job.id] = judged
     expected = keywords.get("expect", run.expected(job, judged))
     node.stash[ROW] = msgspec.structs.replace(

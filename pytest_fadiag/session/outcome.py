@@ -61,15 +61,11 @@ def settle(node: pytest.Item, outcome: Outcome, text: str, headline: str, record
         raise AuditFailure(text, headline)
 
 
-def text_of(report: Report, keys: Collection[str], node: pytest.Item | None = None) -> str:
+def text_of(report: Report, keys: Collection[str], *, again: bool = False) -> str:
     """What a failing test shows: its own diagnostic, with what to write in the paper.
 
-    The first one of a network adds the numbers by state and how the others came out.
+    Unless ``again``, the numbers by state and how the others came out are added.
     """
-    told = node.config.stash.setdefault(TOLD, {}) if node else {}
-    again = (
-        node is not None and told.setdefault(node.stash[ROW].checkpoint, node.nodeid) != node.nodeid
-    )
     lines: list[str] = []
     others: list[str] = []
     plain: dict[str, list[str]] = {}

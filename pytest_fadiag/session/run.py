@@ -119,8 +119,10 @@ class Run:
             files = [Path(file) for path in paths for file in real_files(path, "checkpoint")]
             if not files:
                 raise AuditError(f"--fa-bp: no such checkpoint\n  {paths[0]}")
-            kind = {True: "trace", False: "checkpoint"}
-            return [(file, identify(file)[1], kind[is_trace(file)]) for file in files]
+            return [
+                (file, identify(file)[1], "trace" if is_trace(file) else "checkpoint")
+                for file in files
+            ]
         jobs = [one for one in self.plan.named if one.kind != "log" and not one.skip]
         return [(Path(one.path), one.seed, one.kind) for one in jobs if one.method == "bp"]
 

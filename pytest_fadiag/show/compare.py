@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ..judge.records import plain
 from ..judge.report import Report
 from ..judge.words import and_more
@@ -56,27 +54,27 @@ class Difference(NamedTuple):
         return f"{self.field} {_shown(self.before)} → {_shown(self.now)}"
 
 
-class Comparison(msgspec.Struct, frozen=True):
-    """Two reports of one network, or why there are not two."""
+class Comparison(NamedTuple):
+    """In what two reports of one network differ."""
 
-    elsewhere: tuple[str, ...] = ()
+    elsewhere: list[str]
     """In what the settings of the two measurements differ: «torch 2.1 → 2.2»."""
-    moved: tuple[Difference, ...] = ()
+    moved: list[Difference]
     """The numbers that moved, the farthest first."""
-    changed: tuple[str, ...] = ()
+    changed: list[str]
     """What is judged differently, in words: «(a) residual-growth: pass → fire»."""
 
     @property
-    def problems(self) -> tuple[str, ...]:
+    def problems(self) -> list[str]:
         """Everything that differs, in words."""
-        return (*self.changed, *map(str, self.moved))
+        return [*self.changed, *map(str, self.moved)]
 
 
 def compare(before: Report, now: Report) -> Comparison:
     """Compare two reports of one network.
 
     >>> compare(report, report).problems  # doctest: +SKIP
-    ()
+    []
     """
     pairs = {name: (before.environment.get(name), now.environment.get(name)) for name in SETTING}
     elsewhere = [f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two]
@@ -95,11 +93,8 @@ def compare(before: Report, now: Report) -> Comparison:
         two = now.finding(one.key)
         facts[f"({one.key}) {one.name}"] = (one.status.value, two.status.value)
     facts["verdict"] = (before.verdict, now.verdict)
-    return Comparison(
-        tuple(elsewhere),
-        tuple(moved),
-        tuple(f"{name}: {one} → {two}" for name, (one, two) in facts.items() if one != two),
-    )
+    changed = [f"{name}: {one} → {two}" for name, (one, two) in facts.items() if one != two]
+    return Comparison(elsewhere, moved, changed)
 
 
 def diff(old: Audit, new: Audit) -> list[str]:

@@ -88,10 +88,10 @@ def templates(spelled: Callable[[str], str], *, autoescape: bool) -> Environment
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["block"] = lambda value: escape(printable(str(value)))
-    environment.filters["pairs"] = lambda held: ", ".join(
-        f"{key} {value}" for key, value in held.items()
-    )
+    environment.filters |= {
+        "block": lambda value: escape(printable(str(value))),
+        "pairs": lambda held: ", ".join(f"{key} {value}" for key, value in held.items()),
+    }
     return environment
 
 

@@ -22,7 +22,7 @@ ELSEWHERE = {**ONE.environment, "torch": "2.12.0"}
 
 def test_a_report_is_like_itself() -> None:
     result = compare(ONE, ONE)
-    assert result.problems == ()
+    assert result.problems == []
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_report_is_like_itself() -> None:
 def test_numbers_move_by_their_own_tolerance(field: str, small: Any, large: Any) -> None:
     plain = builders.healthy().replace(score=None, headline_acc=0.9)
     near, far = (plain.replace(**{field: value}) for value in (small, large))
-    assert compare(plain, near).moved == ()
+    assert compare(plain, near).moved == []
     assert [difference.field.partition("[")[0] for difference in compare(plain, far).moved] == [
         field
     ]
@@ -48,7 +48,7 @@ def test_another_machine_may_differ_more() -> None:
     moved = ONE.replace(residual_norms=(35.1, 40.0, 45.0, 52.0, 66.0))
     assert compare(ONE, moved).moved
     result = compare(ONE, moved.replace(environment=ELSEWHERE))
-    assert result.moved == () and result.elsewhere == ("torch 2.13.0 → 2.12.0",)
+    assert result.moved == [] and result.elsewhere == ["torch 2.13.0 → 2.12.0"]
 
 
 def test_what_is_judged_differently_is_said() -> None:
@@ -57,7 +57,7 @@ def test_what_is_judged_differently_is_said() -> None:
     assert "(a) residual-growth: pass → fire" in changed
     assert "verdict: trustworthy → needs walk-back: residual stream exploded" in changed
     low = ONE.replace(thresholds=ONE.thresholds.replace(margin_pp=1))
-    assert compare(ONE, low).changed == ("frozen_acc_margin_pp: 2.0 → 1.0",)
+    assert compare(ONE, low).changed == ["frozen_acc_margin_pp: 2.0 → 1.0"]
     assert compare(ONE, builders.healthy("fa")).changed[0] == "method: bp → fa"
 
 
