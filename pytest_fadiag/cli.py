@@ -215,7 +215,7 @@ def show(options: argparse.Namespace) -> int:
     )
     print(table(audit, shutil.get_terminal_size((120, 24)).columns), end="")
     for text in texts:
-        print("\n".join(write(outputs, text, base, audit)))
+        print(write(outputs, text, base, audit))
     return audit.exit_code
 
 

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -67,12 +68,8 @@ def plan(
         ]
 
     taken = {str(ROOT / file) for file in controls.split()}
-    return make_plan(
-        settings(*words, ini=ini, cwd=cwd),
-        args.split(),
-        taken,
-        expand=expand,
-    )
+    with patch("pytest_fadiag.session.plan.real_files", expand):
+        return make_plan(settings(*words, ini=ini, cwd=cwd), args.split(), taken)
 
 
 class Repo:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Collection
-from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -88,30 +87,14 @@ def visible_gpus() -> list[str]:
     """
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
-        entries = [entry.strip() for entry in given.split(",") if entry.strip()]
-        return list(takewhile(lambda entry: entry != "-1", entries))  # which hides all that follows
+        shown, *_ = f",{given}".split(",-1")  # which hides all that follows
+        return [entry.strip() for entry in shown.split(",") if entry.strip()]
     command = ["nvidia-smi", "-L"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
     return [str(number) for number, _ in enumerate(re.findall("^GPU ", done.stdout, re.MULTILINE))]
-
-
-def prepare_workers(specs: Collection[Any]) -> None:
-    """Give each worker its GPU and its share of the cores before it starts.
-
-    A replaced worker inherits both.
-    """
-    gpus = visible_gpus()
-    threads = str(max(1, (os.cpu_count() or 1) // max(1, len(specs))))
-    for number, spec in enumerate(specs):
-        if not spec.popen:
-            continue  # a worker elsewhere has other GPUs and cores
-        if gpus:
-            spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpus[number % len(gpus)])
-        if "OMP_NUM_THREADS" not in os.environ:
-            spec.env.setdefault("OMP_NUM_THREADS", threads)
 
 
 class Workers:
@@ -129,20 +112,27 @@ class Workers:
         """Tell a worker what the controller found, so that all collect the same."""
         node.workerinput["fadiag"] = self.sent
 
+    @staticmethod
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_setupnodes(self, specs: list[Any]) -> None:
-        """One GPU and a share of the cores for each worker."""
-        prepare_workers(specs)
+    def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+        """Give each worker its GPU and its share of the cores before it starts.
+
+        A replaced worker inherits both.
+        """
+        gpus = visible_gpus()
+        threads = str(max(1, (os.cpu_count() or 1) // len(specs)))
+        for number, spec in enumerate(specs):
+            if not spec.popen:
+                continue  # a worker elsewhere has other GPUs and cores
+            if gpus:
+                spec.env.setdefault("CUDA_VISIBLE_DEVICES", gpus[number % len(gpus)])
+            if "OMP_NUM_THREADS" not in os.environ:
+                spec.env.setdefault("OMP_NUM_THREADS", threads)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, log: Any) -> Any:
-        """Keep the tests of a checkpoint on one worker, unless the user chose a distribution."""
-        given = [*self.config.getini("addopts"), *os.environ.get("PYTEST_ADDOPTS", "").split()]
-        given += map(str, self.config.invocation_params.args)
-        if self.config.getoption("dist") != "load" or any(
-            str(word).startswith("--dist") for word in given
-        ):
+        """Keep the tests of a checkpoint on one worker, unless another distribution was chosen."""
+        if self.config.getoption("dist") != "load":
             return None
-        return CheckpointScheduling(
-            self.config, log, {SEED_MARGIN, *(one.name for one in available())}
-        )
+        names = {SEED_MARGIN, *(one.name for one in available())}
+        return CheckpointScheduling(self.config, log, names)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,7 @@ class Expectations(msgspec.Struct, frozen=True):
         try:
             return cls.parse(read_json(path))
         except AuditError as error:
-            place = "" if str(path) in str(error) else f"\n  {path}"
-            raise AuditError(f"--fa-expect: {error}{place}") from None
+            raise AuditError(f"--fa-expect: {error}\n  {path}") from None
 
     @classmethod
     def parse(cls, content: Any) -> Expectations:
@@ -67,40 +65,33 @@ class Expectations(msgspec.Struct, frozen=True):
         """What is expected to fire; of what is not listed, nothing is."""
         return self.keys.get(checkpoint, self.keys.get(method, ()))
 
-    def absent(self, rows: Mapping[str, str]) -> list[str]:
-        """The recorded names that are neither id nor method of a run: a run without them says
-        nothing about them.
-        """
-        return [name for name in self.keys if name not in rows and name not in rows.values()]
-
     def updated(self, audit: Audit) -> dict[str, str]:
         """The record with what an audit found; what was not judged keeps its entry."""
         lost = {Outcome.ERROR, Outcome.NOT_RUN}
         broken = [row.checkpoint for row in audit.rows if lost & {*row.outcomes.values()}]
         broken += [f"{margin.name}{ENDING}" for margin in audit.margins if margin.outcome in lost]
-        if broken or not audit.rows:
-            raise AuditError(f"{broken[0] if broken else 'the audit'} was not judged")
-        keys, margins = dict(self.keys), dict(self.margins)
+        if broken:
+            raise AuditError(f"{broken[0]} was not judged")
+        keys = {name: letters(own) for name, own in self.keys.items()}
+        margins = dict(self.margins)
         for method in dict.fromkeys(row.method for row in audit.rows):
             found = {row.checkpoint: self._found(row) for row in audit.rows if row.method == method}
             listed = method in self.keys or found.keys() & self.keys
             if not listed and len(set(found.values())) == 1:
                 keys[method] = next(iter(found.values()))
             else:
-                keys |= {name: own for name, own in found.items() if own != self.of(name, method)}
+                known = {name: letters(self.of(name, method)) for name in found}
+                keys |= {name: own for name, own in found.items() if own != known[name]}
         for margin in audit.margins:
             if margin.verdict not in (None, self.margins.get(margin.name, "PASS")):
                 margins[margin.name] = str(margin.verdict)
-        return {
-            **{name: letters(own) for name, own in keys.items()},
-            **{f"{name}{ENDING}": verdict for name, verdict in margins.items()},
-        }
+        return keys | {f"{name}{ENDING}": verdict for name, verdict in margins.items()}
 
-    def _found(self, row: Row) -> Keys:
+    def _found(self, row: Row) -> str:
         """What fired, and of what did not run what was recorded."""
         ran = {*row.status.fired, *row.status.passed, *row.status.unmeasured}
         kept = (key for key in self.of(row.checkpoint, row.method) if key not in ran)
-        return tuple(sorted({*row.status.fired, *kept}, key=lambda key: (len(key) > 1, key)))
+        return letters([*row.status.fired, *kept])
 
 
 def check_update(path: Path | None) -> None:

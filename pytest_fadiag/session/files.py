@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .. import __version__
 from ..judge.errors import AuditError
 from ..load.controls import Controls
 from ..load.names import file_digest, is_checkpoint
@@ -28,7 +29,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     from .run import Run
 
-PACKAGES = ("pytest-fadiag", "torch", "numpy", "pytest", "pytest-xdist")
+PACKAGES = ("torch", "numpy", "pytest", "pytest-xdist")
 
 
 def destination(outputs: Mapping[str, Output], text: str, base: Path) -> tuple[str, Path | None]:
@@ -43,12 +44,13 @@ def destination(outputs: Mapping[str, Output], text: str, base: Path) -> tuple[s
     return kind, None if "$" in name else base / os.path.expanduser(name)
 
 
-def write(outputs: Mapping[str, Output], text: str, base: Path, audit: Audit) -> list[str]:
-    """Write the file of KIND[:DEST], and say so after what there is to note."""
+def write(outputs: Mapping[str, Output], text: str, base: Path, audit: Audit) -> str:
+    """Write the file of KIND[:DEST], and say so."""
     kind, path = destination(outputs, text, base)
     if path is None:
-        return [f"{text} is not written: the variable is not set"]
-    return [*outputs[kind].write(audit, path), f"{kind} written to {path}"]
+        return f"{text} is not written: the variable is not set"
+    outputs[kind].write(audit, path)
+    return f"{kind} written to {path}"
 
 
 def check_destinations(
@@ -63,42 +65,35 @@ def check_destinations(
     ]
     taken = {os.path.realpath(str(path)): "a file that this run reads" for path in read}
     for text in settings.texts.get("report", ()):
-        kind, path = destination(outputs, text, settings.path("report", ""))
+        _, path = destination(outputs, text, settings.path("report", ""))
         if path is None:
             continue
-        folder = not os.path.splitext(outputs[kind].destination)[1]
-        problem = taken.get(os.path.realpath(path), "")
-        if is_checkpoint(path):
-            problem = "named like a checkpoint"
-        elif path.is_file() if folder else path.is_dir():
-            problem = "a file, but a folder is written" if folder else "a folder"
+        place = os.path.realpath(path)
+        problem = "named like a checkpoint" if is_checkpoint(path) else taken.get(place)
         if problem:
             raise AuditError(f"--fa-report={text}: the destination is {problem}\n  {path}")
-        taken[os.path.realpath(path)] = f"that of --fa-report={text}"
+        taken[place] = f"that of --fa-report={text}"
 
 
 def origin_of(config: pytest.Config, run: Run) -> Origin:
     """Where the audit of a run comes from; digests of files only where it is written to one."""
     settings, written = run.settings, "report" in run.settings.texts
     paths = [Path(job.path) for job in run.plan.jobs if not job.skip] + run.controls.paths
-    paths += [path for path, *_ in run.twins if path not in paths]
-    found = {name: known for name in PACKAGES if (known := _version(name))}
+    paths += [path for path, *_ in run.twins]
     shown = {option.name for option in OPTIONS if option.role == "shows"}
     options = {name: texts for name, texts in settings.texts.items() if name not in shown}
-    if settings.cwd != settings.root:  # paths start at the root folder
-        for name in ("checkpoint", "log", "trace", "frozen", "bp", "expect"):
-            given = [(text, settings.path(name, text)) for text in options.get(name, ())]
-            options[name] = tuple(
-                str(path) if path.parent.is_dir() else text for text, path in given
-            )
-    if settings.setup.data is not None and "data" in settings.typed:
+    if "data" in settings.typed:
         options["data"] = (str(settings.setup.data).replace(f"{settings.root}{os.sep}", ""),)
     return Origin(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         command=shlex.join(["pytest", *map(str, config.invocation_params.args)]),
         commit=_commit(settings.root) if written else None,
-        versions={"python": platform.python_version(), **found},
-        options={name: texts for name, texts in options.items() if texts},
+        versions={
+            "python": platform.python_version(),
+            "pytest-fadiag": __version__,
+            **{name: version(name) for name in PACKAGES},
+        },
+        options=options,
         files={
             Path(os.path.relpath(path, settings.root)).as_posix(): file_digest(path)
             for path in (paths if written else ())
@@ -107,22 +102,13 @@ def origin_of(config: pytest.Config, run: Run) -> Origin:
     )
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except ImportError:  # of which PackageNotFoundError is one
-        return ""
-
-
 def _commit(root: Path) -> str | None:
     """The commit of the repository around a folder, with a + where files were changed since."""
-    said = []
-    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
-        try:
-            done = subprocess.run(
-                ["git", "-C", root, *words], capture_output=True, text=True, check=True, timeout=10
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        said.append(done.stdout.strip())
-    return said[0] + "+" * bool(said[1])
+    words = ("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+")
+    try:
+        done = subprocess.run(
+            ["git", "-C", root, *words], capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

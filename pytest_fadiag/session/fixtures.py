@@ -14,12 +14,12 @@ from ..auditor import DEPTH, Overrides
 from ..judge.diagnostics import Diagnostic, Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
-from ..judge.seeds import SeedReport
 from ..judge.thresholds import DiagnosticThresholds
-from ..show.audit import Keys, Margin, Outcome, decide
+from ..show.audit import Keys, Margin, Outcome, decide, judge
+from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
 from .items import AuditItem, overridden
-from .outcome import JOB, MARGIN, ROW, judge, row_of, settle, text_of
+from .outcome import JOB, MARGIN, ROW, TOLD, row_of, settle, text_of
 from .plan import Job, diagnostics_for, make_jobs, required
 from .run import Run
 from .settings import MARKER, MARKER_KEYS, marked
@@ -115,8 +115,11 @@ class DiagnosticUnderTest:
             headline += (
                 "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
             )
-        node = self._node if self.outcome is Outcome.FAILED else None
-        text = text_of(self.report, row.outcomes, node)
+        again = False
+        if self.outcome is Outcome.FAILED:
+            told, name = self._node.config.stash.setdefault(TOLD, {}), self._node.nodeid
+            again = told.setdefault(row.checkpoint, name) != name
+        text = text_of(self.report, row.outcomes, again=again)
         settle(self._node, self.outcome, text, headline, recorded)
 
 
@@ -194,9 +197,7 @@ def batches(run: Run, value: object, model: nn.Module, data: Any) -> Iterable[An
 
 def control(run: Run, value: object) -> Control | None:
     """The control of --fa-frozen that fits the checkpoint of a test."""
-    judged = run.report(
-        as_job(run, value), select("d"), run.settings.thresholds, run.controls or None
-    )
+    judged = run.margin(as_job(run, value))
     if judged.control_problem:
         raise AuditError(judged.control_problem)
     return judged.control
@@ -246,10 +247,8 @@ def report(
         for part, name in MEASURED_WITH.items()
         if overridden(node, name)
     }
-    control: Any = run.controls or None
-    own_control = overridden(node, "fa_frozen_baseline")
-    if own_control:
-        control = request.getfixturevalue("fa_frozen_baseline")
+    own = overridden(node, "fa_frozen_baseline")
+    control = request.getfixturevalue("fa_frozen_baseline") if own else run.controls or None
     for name in ("fa_diagnostic", "fa_checkpoint"):
         params.pop(name, None)
     key = (job.id, node.parent.nodeid, node.function, repr(params), str(limits), names)
@@ -259,7 +258,7 @@ def report(
         job, diagnostics, limits, control, Overrides(**given), literal=bool(listed)
     )
     run.reports[key] = judged
-    if isinstance(node, AuditItem) and (given or own_control):
+    if isinstance(node, AuditItem) and (given or own):
         run.reports[job.id] = judged
     expected = keywords.get("expect", run.expected(job, judged))
     node.stash[ROW] = msgspec.structs.replace(
@@ -327,9 +326,8 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
         for name in (*MEASURED_WITH.values(), "fa_frozen_baseline")
         if overridden(node, name) is not None
     ]
-    thresholds = run.settings.thresholds
     if replaced:
-        reports = [run.reports[job.id] for job in jobs if job.id in run.reports]
+        reports = {job.id: run.reports[job.id] for job in jobs if job.id in run.reports}
         if len(reports) < len(jobs):
             raise AuditError(
                 f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints "
@@ -337,17 +335,10 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
                 f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
             )
     else:
-        controls = run.controls or None
-        reports = [run.report(job, select("d"), thresholds, controls) for job in jobs]
-    for job, single in zip(jobs, reports, strict=True):
-        finding = single.finding("d")
-        if finding.error or single.nonfinite_outputs:
-            problem = finding.error or "its outputs are not finite, so it has no margin"
-            raise AuditError(f"{job.id}: {problem}")
-        if not finding.measured:
-            headline = f"{job.id}: {finding.headline}" if single.control else finding.headline
-            return settle(node, decide(None, record), headline, headline, record or "")
-    report = SeedReport.of(jobs[0].method, reports, thresholds.frozen_acc_margin_pp)
+        reports = {job.id: run.margin(job) for job in jobs}
+    report = over_seeds(jobs[0].method, reports)
+    if isinstance(report, str):
+        return settle(node, decide(None, record), report, report, record or "")
     method, margin, found = report.method, report.margin, report.margin.verdict.value
     record = found if run.settings.update_expect else record
     node.stash[MARGIN] = msgspec.structs.replace(row, method=method, margin=margin, expected=record)

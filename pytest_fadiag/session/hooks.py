@@ -151,11 +151,9 @@ def _takes(metafunc: pytest.Metafunc, name: str) -> bool:
     """Whether a test leaves the values of a fixture to the plugin: it neither parametrises nor
     replaces it.
     """
-    if name not in metafunc.fixturenames:
+    marks = metafunc.definition.iter_markers("parametrize")
+    taken = [mark.args[:1] or mark.kwargs.get("argnames") for mark in marks]
+    if name not in metafunc.fixturenames or name in str(taken):
         return False
-    for mark in metafunc.definition.iter_markers("parametrize"):
-        names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
-        if name in (names.replace(",", " ").split() if isinstance(names, str) else names):
-            return False
     own = overridden(metafunc.definition, name)
     return own is None or not {"request", name}.isdisjoint(own.argnames)

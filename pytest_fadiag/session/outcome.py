@@ -4,18 +4,18 @@ to the summary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 import pytest
 from _pytest._code.code import ReprExceptionInfo, ReprFileLocation, ReprTracebackNative
 
-from ..judge.diagnostics import Finding, Status, select
+from ..judge.diagnostics import select
 from ..judge.errors import AuditError, AuditFailure
 from ..judge.report import Report
 from ..judge.words import one_line, printable
-from ..show.audit import Keys, Margin, Outcome, Row, decide
+from ..show.audit import Margin, Outcome, Row
 from .plan import Job
 
 JOB: pytest.StashKey[Job] = pytest.StashKey()
@@ -37,20 +37,6 @@ def row_of(
     """The row of a test that has no report yet."""
     outcomes = dict.fromkeys(keys, outcome)
     return Row(job.id, job.method, job.seed, outcomes=outcomes, reason=reason, group=job.group)
-
-
-def judge(
-    finding: Finding, keys: Sequence[str], expected: Keys | None, required: Sequence[str]
-) -> Outcome:
-    """What becomes of the test of a finding.
-
-    ``expected`` are the keys recorded to fire, ``None`` without a record.
-    """
-    if finding.error or (finding.status is Status.NOT_MEASURED and finding.key in required):
-        return Outcome.ERROR
-    found = None if not finding.measured else "FIRE" if finding.fired else "PASS"
-    recorded = None if expected is None else "PASS" if set(expected).isdisjoint(keys) else "FIRE"
-    return decide(found, recorded)
 
 
 def settle(node: pytest.Item, outcome: Outcome, text: str, headline: str, recorded: str) -> None:
@@ -75,15 +61,11 @@ def settle(node: pytest.Item, outcome: Outcome, text: str, headline: str, record
         raise AuditFailure(text, headline)
 
 
-def text_of(report: Report, keys: Collection[str], node: pytest.Item | None = None) -> str:
+def text_of(report: Report, keys: Collection[str], *, again: bool = False) -> str:
     """What a failing test shows: its own diagnostic, with what to write in the paper.
 
-    The first one of a network adds the numbers by state and how the others came out.
+    Unless ``again``, the numbers by state and how the others came out are added.
     """
-    told = node.config.stash.setdefault(TOLD, {}) if node else {}
-    again = (
-        node is not None and told.setdefault(node.stash[ROW].checkpoint, node.nodeid) != node.nodeid
-    )
     lines: list[str] = []
     others: list[str] = []
     plain: dict[str, list[str]] = {}
@@ -103,9 +85,6 @@ def text_of(report: Report, keys: Collection[str], node: pytest.Item | None = No
 def annotate(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
     """Give the report of a test its text and its row."""
     error, row = call.excinfo.value if call.excinfo else None, item.stash.get(ROW, None)
-    job = getattr(getattr(item, "callspec", None), "params", {}).get("fa_checkpoint")
-    if row is None and isinstance(job, Job):  # skipped before its fixtures ran
-        row = row_of(job)
     name = item.nodeid if row is None else row.checkpoint
     if report.failed and isinstance(error, (AuditError, AuditFailure)):
         report.longrepr = _longrepr(item, error, name)
@@ -141,6 +120,4 @@ def _longrepr(item: pytest.Item, error: AuditError | AuditFailure, name: str) ->
         text = text if first == item.nodeid else f"same error as {first}"
     headline = error.headline if isinstance(error, AuditFailure) else text.partition("\n")[0]
     crash = ReprFileLocation(name, 0, one_line(headline.replace(f"{item.config.rootpath}/", "")))
-    brief = item.config.getoption("tbstyle", "auto") == "line"
-    lines = [] if brief else [f"{text}\n"]
-    return ReprExceptionInfo(reprtraceback=ReprTracebackNative(lines), reprcrash=crash)
+    return ReprExceptionInfo(reprtraceback=ReprTracebackNative([f"{text}\n"]), reprcrash=crash)

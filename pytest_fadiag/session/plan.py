@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -27,7 +27,6 @@ SEED_MARGIN = "seed-margin"
 MARGIN = "frozen-margin"
 Kind = Literal["checkpoint", "log", "trace"]
 KINDS: tuple[Kind, ...] = ("checkpoint", "log", "trace")
-Expand = Callable[[Path, Kind], list[str]]
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -114,7 +113,6 @@ def make_jobs(
     *,
     seeds: Sequence[int] | None = None,
     known: Collection[Job] = (),
-    expand: Expand = real_files,
 ) -> list[Job]:
     """The files behind paths, globs and folders as jobs, sorted by id.
 
@@ -130,7 +128,7 @@ def make_jobs(
             )
         for seed in seeds if "{seed}" in pattern else [None]:
             path = base / os.path.expanduser(pattern.replace("{seed}", str(seed)))
-            files = expand(path, kind)
+            files = real_files(path, kind)
             if not files and settings.missing == "error":
                 raise AuditError(
                     f"{what}: no {kind} there\n  {path}\nIf it may be absent, add --fa-missing=skip"
@@ -221,7 +219,7 @@ def _ids(settings: Settings, name: str) -> set[str]:
 
 
 def _picked(
-    settings: Settings, args: Sequence[str], known: list[Job], expand: Expand
+    settings: Settings, args: Sequence[str], known: list[Job]
 ) -> tuple[dict[str, set[str]], list[str]]:
     """The tests that arguments name, by path, and the other arguments.
 
@@ -235,10 +233,8 @@ def _picked(
         job = next((job for job in known if job.id in ids or job.path == path), None)
         kind: Kind = "trace" if path.endswith(".npz") else "checkpoint"
         fits = kind == "trace" or is_checkpoint(Path(path))
-        if job is None and fits and expand(Path(path), kind):
-            known += make_jobs(
-                settings, [path], settings.cwd, name, kind, known=known, expand=expand
-            )
+        if job is None and fits and real_files(Path(path), kind):
+            known += make_jobs(settings, [path], settings.cwd, name, kind, known=known)
             job = known[-1]
         if job is None:
             rest.append(argument)
@@ -254,8 +250,6 @@ def make_plan(
     settings: Settings,
     args: Sequence[str],
     controls: Collection[str] = (),
-    *,
-    expand: Expand = real_files,
 ) -> Plan:
     """What the options name, and what typed arguments select among it or add to it.
 
@@ -270,9 +264,9 @@ def make_plan(
     known: list[Job] = []
     for kind in KINDS:
         base, what = settings.path(kind, ""), spelled(kind, settings.typed)
-        known += make_jobs(settings, texts[kind], base, what, kind, known=known, expand=expand)
+        known += make_jobs(settings, texts[kind], base, what, kind, known=known)
     named = len(known)
-    picked, rest = _picked(settings, args, known, expand)
+    picked, rest = _picked(settings, args, known)
     every = with_groups(job for job in known if job.path not in controls or job.path in picked)
     if named and not every:
         raise AuditError(

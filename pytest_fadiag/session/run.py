@@ -5,9 +5,7 @@ And the report of any checkpoint or log of it.
 
 from __future__ import annotations
 
-import os
 import sys
-import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +18,7 @@ from ..auditor import Auditor, Overrides
 from ..cache import Cache
 from ..hooks import Registry, load_packages
 from ..judge.control import Control
-from ..judge.diagnostics import Diagnostic
+from ..judge.diagnostics import Diagnostic, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
@@ -43,11 +41,7 @@ class Run:
 
     def __init__(self, config: pytest.Config) -> None:
         self.worker: dict[str, Any] = getattr(config, "workerinput", {}).get("fadiag", {})
-        if not (
-            os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
-            or config.getoption("disable_plugin_autoload", False)
-        ):
-            load_packages(config.pluginmanager)
+        load_packages(config.pluginmanager)
         self.registry = Registry(config.pluginmanager)
         config.add_cleanup(self.registry.close)
         self.settings = settings = Settings.read(config)
@@ -76,7 +70,7 @@ class Run:
                 check_factory(spec, option)
         _ = self.twins  # refused at the start where there are none
         self.auditor = Auditor(
-            setup, cache=Cache(self._cache_folder(config), _warn), registry=self.registry
+            setup, cache=Cache(self._cache_folder(config)), registry=self.registry
         )
         self.reports: dict[object, Report] = {}
         """What was measured with the fixtures of a conftest, by test."""
@@ -113,6 +107,10 @@ class Run:
             twins=same or [path for path, _ in twins],
         )
 
+    def margin(self, job: Job) -> Report:
+        """The report of a checkpoint or log with (d) alone, by what the options say."""
+        return self.report(job, select("d"), self.settings.thresholds, self.controls or None)
+
     @cached_property
     def twins(self) -> list[tuple[Path, int | None, str]]:
         """The BP networks that others are compared with, their seeds, and what they are."""
@@ -121,8 +119,10 @@ class Run:
             files = [Path(file) for path in paths for file in real_files(path, "checkpoint")]
             if not files:
                 raise AuditError(f"--fa-bp: no such checkpoint\n  {paths[0]}")
-            kind = {True: "trace", False: "checkpoint"}
-            return [(file, identify(file)[1], kind[is_trace(file)]) for file in files]
+            return [
+                (file, identify(file)[1], "trace" if is_trace(file) else "checkpoint")
+                for file in files
+            ]
         jobs = [one for one in self.plan.named if one.kind != "log" and not one.skip]
         return [(Path(one.path), one.seed, one.kind) for one in jobs if one.method == "bp"]
 
@@ -148,10 +148,3 @@ def _controls(settings: Settings) -> Controls:
         return parse_controls(given, files) if given else Controls()
     except AuditError as error:
         raise AuditError(f"--fa-frozen: {error}") from None
-
-
-def _warn(text: str) -> None:
-    """A full disk is a warning also where warnings are errors: no checkpoint is to blame for it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.warn(pytest.PytestWarning(f"fadiag: {text}"), stacklevel=2)

@@ -21,7 +21,6 @@ from ..judge.records import Normalisation
 from ..judge.thresholds import SHORT_NAMES, DiagnosticThresholds
 from ..load.setup import Setup
 from ..load.sources import parse_data
-from ..load.specs import check_factory
 from ..options import OPTIONS, Option
 
 MARKER = "fa_protocol"
@@ -159,11 +158,8 @@ def _data(config: pytest.Config, spec: str, base: Path) -> str:
         if config.hook.pytest_fadiag_load_data.get_hookimpls():
             return spec
         raise
-    if kind == "factory":
-        check_factory(spec, "data factory")
-        return spec
     path = os.path.abspath(place)
-    return path if kind == "file" else f"{kind}:{path}"
+    return {"factory": spec, "file": path}.get(kind, f"{kind}:{path}")
 
 
 def marked(node: pytest.Item | pytest.Collector) -> dict[str, Any]:

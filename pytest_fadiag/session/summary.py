@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -18,7 +17,7 @@ from ..judge.errors import AuditError
 from ..judge.words import and_more, fold, printable
 from ..progress import patient
 from ..show.audit import Audit, Margin, Outcome, Row, united
-from ..show.terminal import write_table
+from ..show.table import write_table
 from .expect import update
 from .files import origin_of, write
 from .outcome import SENT_MARGIN, SENT_ROW, row_of
@@ -26,7 +25,6 @@ from .plan import SEED_MARGIN
 from .run import Run
 
 DIED = "its worker died"
-RECORD = "record"
 
 
 class Summary:
@@ -122,30 +120,35 @@ class Summary:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """Print the audit table; with -v every report, with -q one line per network."""
-        writer, verbosity = self.config.get_terminal_writer(), self.config.get_verbosity()
-        if not _ran_nothing(self.config, exitstatus) and (self.audit.rows or self.audit.margins):
-            for row in self.audit.rows if verbosity > 0 else ():
+        """Print the audit table; with -v every report too."""
+        writer = self.config.get_terminal_writer()
+        if self._found_something(exitstatus):
+            for row in self.audit.rows if self.config.get_verbosity() > 0 else ():
                 if row.report is not None:
                     terminalreporter.write_sep("-", row.checkpoint)
                     width = writer.fullwidth - 1
                     writer.line("\n".join(_wrapped(row.report.text(width), width)))
-            if verbosity >= 0:
-                terminalreporter.write_sep("=", "FA audit")
-            write_table(writer, self.audit, self._remarks(), quiet=verbosity < 0)
+            terminalreporter.write_sep("=", "FA audit")
+            write_table(writer, self.audit, self._remarks())
         for note in self.notes:
             terminalreporter.write_line(note, red=note.startswith("ERROR"))
+
+    def _found_something(self, exitstatus: int) -> bool:
+        """Whether there is an audit: tests were not only listed, nor the command refused."""
+        listed = (self.config.getoption(name, False) for name in ("collectonly", "setupplan"))
+        if any(listed) or exitstatus == pytest.ExitCode.USAGE_ERROR:
+            return False
+        return bool(self.audit.rows or self.audit.margins)
 
     def _remarks(self) -> list[str]:
         """What the table does not show: what a record has and a run of everything has not."""
         run = self.run
         if run.record is None or run.plan.rest is not None or run.settings.shard is not None:
             return []
-        known = {
-            **{job.id: job.method for job in run.plan.named},
-            **{row.checkpoint: row.method for row in self.audit.rows},
-        }
-        gone = run.record.absent(known)
+        known = {job.id: job.method for job in run.plan.named}
+        known |= {row.checkpoint: row.method for row in self.audit.rows}
+        names = {*known, *known.values()}
+        gone = [name for name in run.record.keys if name not in names]
         return [f"recorded and not in this run: {and_more(gone)}"] if gone else []
 
     @pytest.hookimpl(tryfirst=True)
@@ -161,26 +164,21 @@ class Summary:
         """
         if signal.getsignal(signal.SIGTERM) is _interrupt:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if _ran_nothing(session.config, session.exitstatus) or not (
-            self.audit.rows or self.audit.margins
-        ):
+        if not self._found_something(session.exitstatus):
             return
         settings, outputs = self.run.settings, self.run.registry.outputs()
-        record = [RECORD] if settings.update_expect else []
-        for text in [*record, *settings.texts.get("report", ())]:
+        base, texts = settings.path("report", ""), settings.texts.get("report", ())
+        written = {text: partial(write, outputs, text, base) for text in texts}
+        if settings.update_expect:
+            written["record"] = partial(update, settings.expect)
+        for text, make in written.items():
             try:
-                if text == RECORD:
-                    notes = [update(settings.expect, self.audit)]
-                else:
-                    notes = write(outputs, text, settings.path("report", ""), self.audit)
-                self.notes += [*notes[:-1], f"FA audit: {notes[-1]}"]
+                self.notes.append(f"FA audit: {make(self.audit)}")
             except (AuditError, OSError) as error:
                 said = printable(str(error))
                 self.notes.append(f"ERROR: FA audit: {text} is not written: {said}")
                 if session.exitstatus == pytest.ExitCode.OK:
                     session.exitstatus = pytest.ExitCode.USAGE_ERROR
-        if not self.config.pluginmanager.has_plugin("terminalreporter"):
-            print("\n".join(self.notes), file=sys.stderr)
 
 
 def progress(config: pytest.Config, name: str) -> Callable[[int, int], None]:
@@ -202,15 +200,6 @@ def _interrupt(number: int, frame: Any) -> None:
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt("SIGTERM")
-
-
-def _ran_nothing(config: pytest.Config, exitstatus: int) -> bool:
-    """Whether tests were only listed, or the command was refused."""
-    listed = any(
-        config.getoption(name, False)
-        for name in ("collectonly", "show_fixtures_per_test", "setupplan")
-    )
-    return listed or exitstatus == pytest.ExitCode.USAGE_ERROR
 
 
 def _wrapped(text: str, width: int) -> list[str]:

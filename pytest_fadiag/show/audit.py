@@ -6,16 +6,16 @@ The same structs are in memory, cross xdist and stand in the JSON file.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 import msgspec
 
-from ..judge.diagnostics import Diagnostic, Finding, available
+from ..judge.diagnostics import Diagnostic, Finding, Status, available
 from ..judge.margins import SeedMargin
 from ..judge.protocol import published
 from ..judge.report import Report
-from ..judge.verdict import AS_GIVEN, TRUSTWORTHY, left_open, sentence
+from ..judge.verdict import AS_GIVEN, TRUSTWORTHY, left_open
 from ..judge.words import grouped
 
 Keys = tuple[str, ...]
@@ -52,6 +52,20 @@ def decide(found: str | None, expected: str | None) -> Outcome:
     return Outcome.PASSED if found == "PASS" else Outcome.XFAILED
 
 
+def judge(
+    finding: Finding, keys: Collection[str], expected: Keys | None, required: Collection[str] = ()
+) -> Outcome:
+    """What becomes of the test of a finding, which these keys name.
+
+    ``expected`` are the keys recorded to fire, ``None`` without a record; one that is ``required``
+    must be measured.
+    """
+    if finding.error or (finding.status is Status.NOT_MEASURED and finding.key in required):
+        return Outcome.ERROR
+    recorded = None if expected is None else "PASS" if set(expected).isdisjoint(keys) else "FIRE"
+    return decide(found(finding), recorded)
+
+
 class Verdict(str, enum.Enum):
     """What an audit says about one network."""
 
@@ -83,8 +97,6 @@ class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what fired is what was recorded, as far as it ran; ``None`` without a record."""
     published: str = ""
     """What the published form of the protocol says, if the row is judged by one: FAIL(D1+D2)."""
-    sentence: str = ""
-    """The verdict as a report words it: «needs walk-back: …», «incomplete: …»."""
 
 
 class Row(msgspec.Struct, frozen=True, dict=True):
@@ -131,8 +143,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         ]
         if report is None or not judged:
             return RowStatus(errors=errors, not_run=not_run)
-        flags = [f for f in judged if f.fired]
-        fired = tuple(f.key for f in flags)
+        fired = tuple(f.key for f in judged if f.fired)
         passed = tuple(f.key for f in judged if f.passed)
         halted = dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
         states = {f.key: report.state(f) for f in judged if not f.fired} | halted
@@ -154,7 +165,6 @@ class Row(msgspec.Struct, frozen=True, dict=True):
             not_run=not_run,
             as_expected=due == {*fired} if recorded else None,
             published=published(report.protocol, fired, decided),
-            sentence=sentence(flags, lacking, best.value),
         )
 
     def __add__(self, other: Row) -> Row:
@@ -221,8 +231,6 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Every option that was set, by name, on the command line or in the ini file."""
     files: dict[str, str] = {}
     """The SHA-256 of every checkpoint, log and control, by path."""
-    root: str = ""
-    """The root folder, where it is recorded."""
 
 
 class Audit(msgspec.Struct, frozen=True, dict=True):
@@ -265,13 +273,19 @@ def reports_of(rows: Iterable[Row]) -> list[Report]:
 
 
 def united(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """The rows of single tests as one row per checkpoint, in the order of the table."""
+    """The rows of single tests as one row per checkpoint: logs last, by method, seed and id."""
     by_id: dict[str, Row] = {}
     for row in rows:
         by_id[row.checkpoint] = by_id[row.checkpoint] + row if row.checkpoint in by_id else row
-
-    def place(row: Row) -> tuple[bool, str, int, str]:
-        """Logs last, by method, seed and id."""
-        return row.partial, row.method, -1 if row.seed is None else row.seed, row.checkpoint
-
-    return tuple(sorted(by_id.values(), key=place))
+    return tuple(
+        sorted(
+            by_id.values(),
+            key=lambda row: (
+                row.partial,
+                row.method,
+                row.seed is not None,
+                row.seed or 0,
+                row.checkpoint,
+            ),
+        )
+    )

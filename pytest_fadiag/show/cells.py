@@ -64,7 +64,13 @@ def table_of(audit: Audit) -> Table:
             )
     asked = {own.key for own in audit.diagnostics}
     epochs = [report.first_fired for report in audit.reports]
-    first = Column("first fired", _first_epoch, limit, 1 if all(epochs) else 9, _epochs)
+    first = Column(
+        "first fired",
+        lambda report: min(report.first_fired.values(), default=None),
+        limit,
+        1 if all(epochs) else 9,
+        _epochs,
+    )
     known = [score, *(column for column in columns() if column.key in asked), first]
     shown = [c for c in known if any(c.value(report) is not None for report in audit.reports)]
     alike = Counter((row.method, row.seed, row.partial) for row in audit.rows)
@@ -102,13 +108,9 @@ def _row(shown: Sequence[Column], limits: Collection[str], row: Row, name: str) 
             hint=report.finding(column.key).headline if decides else "",
         )
         numbers.append(cell)
-    verdict = Cell(words(row), tone(row), hint=status.sentence)
+    verdict = Cell(words(row), tone(row))
     seed = "" if row.seed is None else str(row.seed)
     return Line(name, seed, tuple(numbers), verdict, row)
-
-
-def _first_epoch(report: Report) -> float | None:
-    return min(report.first_fired.values(), default=None)
 
 
 def _epochs(report: Report) -> str:

@@ -115,18 +115,14 @@ def probes(rows: Sequence[Row]) -> Chart:
 
 def gamma(rows: Sequence[Row]) -> Chart:
     """(f): Γ at every site with the band of its null."""
-
-    def curve(credit: Credit) -> Fields:
-        return {"ys": credit.gamma, "low": credit.null_low, "high": credit.null_high}
-
-    return Chart("(f) Γ and its permutation null", _at_sites(rows, curve))
+    series = _at_sites(rows, ys="gamma", low="null_low", high="null_high")
+    return Chart("(f) Γ and its permutation null", series)
 
 
 def nudge(rows: Sequence[Row]) -> Chart:
     """(f): the loss that a small step along the credit saves, relative to a step of BP."""
-    series = _at_sites(rows, lambda credit: {"ys": credit.nudge})
     own = Series(name="BP", ys=(1.0,), role="limit")
-    return Chart("(f) Δloss along the credit, BP = 1", series, (own,))
+    return Chart("(f) Δloss along the credit, BP = 1", _at_sites(rows, ys="nudge"), (own,))
 
 
 def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
@@ -183,13 +179,12 @@ def trained_and_frozen(rows: Sequence[Row]) -> Chart:
 
 
 def training(rows: Sequence[Row]) -> list[Chart]:
-    """‖h_L‖, ‖g‖ of the deepest logged layer, accuracy and cosine over epochs.
+    """‖h_L‖, ‖g‖ of the deepest logged layer and accuracy over epochs.
 
     With the score: the mean control of each method, and that of BP where no log has it.
     """
     reports = [report for report in reports_of(rows) if report.log]
     floors = {report.thresholds.g_norm_floor: "floor" for report in reports}
-    ceilings = {report.thresholds.stability_drift_ceiling: "ceiling" for report in reports}
     scores = [(f"control of {r.method_name}", r.frozen_baseline_acc) for r in reports]
     if "bp" not in {report.method_name for report in reports}:
         scores += [("BP", r.headline_acc) for r in reports_of(rows) if r.method_name == "bp"]
@@ -200,7 +195,6 @@ def training(rows: Sequence[Row]) -> list[Chart]:
         ("‖h_L‖", lambda epoch: _deepest(epoch.residual_norms), True, ()),
         ("‖g‖, deepest layer", lambda e: _deepest(e.bp_grad_norms), True, _levels(floors)),
         (score, lambda epoch: epoch.headline_acc, False, _levels(means, "control")),
-        ("(c) cosine", lambda epoch: epoch.cross_batch_stability, False, _levels(ceilings)),
     ]
     charts = []
     for title, value, log, limits in wanted:
@@ -246,15 +240,16 @@ def _overlay(
     return tuple(drawn)
 
 
-def _at_sites(rows: Sequence[Row], curve: Callable[[Credit], Fields]) -> tuple[Series, ...]:
-    """Numbers of the credit at every site; h_0 is not judged."""
+def _at_sites(rows: Sequence[Row], **named: str) -> tuple[Series, ...]:
+    """Numbers of the credit at every site, by the names of its fields; h_0 is not judged."""
 
     def own(report: Report) -> Fields:
         credit = report.credit or Credit()
         xs = [int(site.removeprefix("h_")) for site in credit.sites]
         states = enumerate(credit.state)
         fired = tuple(n for n, state in states if xs[n] and state is not SiteState.ALIGNED)
-        return {"xs": xs, "fired": fired, **curve(credit)}
+        numbers = {field: getattr(credit, name) for field, name in named.items()}
+        return {"xs": xs, "fired": fired, **numbers}
 
     return _overlay(rows, own, "f")
 

@@ -11,7 +11,7 @@ from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.seeds import SeedReport
 from ..judge.words import and_more, grouped
-from .audit import Audit, Keys, Margin, Outcome, Row, decide, found, reports_of, united
+from .audit import Audit, Keys, Margin, Outcome, Row, decide, judge, united
 from .compare import compare
 
 SAME_OPTIONS = (
@@ -58,7 +58,7 @@ def combine(
     whole = united(rows.values())
     origins = [audit.origin for audit in audits if audit.origin is not None]
     origin = None
-    if origins and (len(audits) == 1 or len(parts) == len(audits) == len(origins)):
+    if len(origins) == len(audits) and len(audits) in (1, len(parts)):
         files = {path: digest for one in origins for path, digest in one.files.items()}
         origin = msgspec.structs.replace(origins[0], files=files)
     return Audit(
@@ -96,12 +96,7 @@ def _contradiction(one: Row, other: Row) -> str:
         return "they are different files"
     if one is other or one.report is None or other.report is None:
         return ""
-    shared = tuple(name for name in one.report.diagnostics if name in other.report.diagnostics)
-    result = compare(
-        one.report.replace(diagnostics=shared), other.report.replace(diagnostics=shared)
-    )
-    moved = [str(m) for m in result.moved if not {repr(m.before), repr(m.now)} & {"None", "[]"}]
-    return and_more([*result.changed, *moved], 2)
+    return and_more(compare(one.report, other.report).problems, 2)
 
 
 def _judged(
@@ -116,15 +111,9 @@ def _judged(
     report = row.report.replace(thresholds=row.report.thresholds.replace(**changes))
     outcomes = dict(row.outcomes)
     for key, outcome in row.outcomes.items():
-        if outcome is _outcome(row.report, key, row.expected):
-            outcomes[key] = _outcome(report, key, keys)
+        if outcome is judge(row.report.finding(key), [key], row.expected):
+            outcomes[key] = judge(report.finding(key), [key], keys)
     return msgspec.structs.replace(row, report=report, outcomes=outcomes, expected=keys)
-
-
-def _outcome(report: Report, key: str, expected: Keys | None) -> Outcome:
-    finding = report.finding(key)
-    record = None if expected is None else "FIRE" if key in expected else "PASS"
-    return Outcome.ERROR if finding.error else decide(found(finding), record)
 
 
 def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin, ...]:
@@ -132,18 +121,27 @@ def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin
     groups = grouped((row.group, row) for row in rows if row.group and row.report is not None)
     margins = []
     for name, seeds in groups.items():
-        reports = reports_of(seeds)
-        margin, expected = Margin(name, seeds[0].method, seeds[0].partial), recorded.get(name)
-        judged = (report.replace(diagnostics=("frozen-margin",)).finding("d") for report in reports)
-        without = next((finding for finding in judged if not finding.measured), None)
+        method, partial, expected = seeds[0].method, seeds[0].partial, recorded.get(name)
+        reports = {row.checkpoint: row.report for row in seeds if row.report is not None}
+        result, reason = None, ""
         try:
-            if without is not None:
-                raise AuditError(without.headline)
-            minimum = reports[0].thresholds.frozen_acc_margin_pp
-            result = SeedReport.of(seeds[0].method, reports, minimum).margin
-            became = {"margin": result, "outcome": decide(result.verdict.value, expected)}
+            made = over_seeds(method, reports)
+            result = None if isinstance(made, str) else made.margin
+            outcome = decide(result.verdict.value if result else None, expected)
         except AuditError as error:
-            skip = without is not None and not without.error
-            became = {"outcome": Outcome.SKIPPED if skip else Outcome.ERROR, "reason": str(error)}
-        margins.append(msgspec.structs.replace(margin, expected=expected, **became))
+            outcome, reason = Outcome.ERROR, str(error)
+        margins.append(Margin(name, method, partial, result, outcome, reason, expected))
     return tuple(margins)
+
+
+def over_seeds(method: str, reports: Mapping[str, Report]) -> SeedReport | str:
+    """A method over its seeds, by the ids of their reports; else why it has no margin."""
+    for name, report in reports.items():
+        finding = report.replace(diagnostics=("frozen-margin",)).finding("d")
+        if finding.error or report.nonfinite_outputs:
+            problem = finding.error or "its outputs are not finite, so it has no margin"
+            raise AuditError(f"{name}: {problem}")
+        if not finding.measured:
+            return f"{name}: {finding.headline}" if report.control else finding.headline
+    minimum = next(iter(reports.values())).thresholds.frozen_acc_margin_pp
+    return SeedReport.of(method, list(reports.values()), minimum)

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ..judge.records import plain
 from ..judge.report import Report
 from ..judge.words import and_more
@@ -56,27 +54,27 @@ class Difference(NamedTuple):
         return f"{self.field} {_shown(self.before)} → {_shown(self.now)}"
 
 
-class Comparison(msgspec.Struct, frozen=True):
-    """Two reports of one network, or why there are not two."""
+class Comparison(NamedTuple):
+    """In what two reports of one network differ."""
 
-    elsewhere: tuple[str, ...] = ()
+    elsewhere: list[str]
     """In what the settings of the two measurements differ: «torch 2.1 → 2.2»."""
-    moved: tuple[Difference, ...] = ()
+    moved: list[Difference]
     """The numbers that moved, the farthest first."""
-    changed: tuple[str, ...] = ()
+    changed: list[str]
     """What is judged differently, in words: «(a) residual-growth: pass → fire»."""
 
     @property
-    def problems(self) -> tuple[str, ...]:
+    def problems(self) -> list[str]:
         """Everything that differs, in words."""
-        return (*self.changed, *map(str, self.moved))
+        return [*self.changed, *map(str, self.moved)]
 
 
 def compare(before: Report, now: Report) -> Comparison:
     """Compare two reports of one network.
 
     >>> compare(report, report).problems  # doctest: +SKIP
-    ()
+    []
     """
     pairs = {name: (before.environment.get(name), now.environment.get(name)) for name in SETTING}
     elsewhere = [f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two]
@@ -84,8 +82,8 @@ def compare(before: Report, now: Report) -> Comparison:
     facts: dict[str, tuple[object, object]] = {
         "method": (before.method_name, now.method_name),
         "seed": (before.seed, now.seed),
-        "checkpoint": _digests(before, now, "checkpoint_sha256"),
-        "test data": _digests(before, now, "data_sha256"),
+        "checkpoint": (_digest(before, "checkpoint"), _digest(now, "checkpoint")),
+        "test data": (_digest(before, "data"), _digest(now, "data")),
         "diagnostics": (" ".join(before.diagnostics), " ".join(now.diagnostics)),
         "control": (_control(before), _control(now)),
     }
@@ -95,11 +93,8 @@ def compare(before: Report, now: Report) -> Comparison:
         two = now.finding(one.key)
         facts[f"({one.key}) {one.name}"] = (one.status.value, two.status.value)
     facts["verdict"] = (before.verdict, now.verdict)
-    return Comparison(
-        tuple(elsewhere),
-        tuple(moved),
-        tuple(f"{name}: {one} → {two}" for name, (one, two) in facts.items() if one != two),
-    )
+    changed = [f"{name}: {one} → {two}" for name, (one, two) in facts.items() if one != two]
+    return Comparison(elsewhere, moved, changed)
 
 
 def diff(old: Audit, new: Audit) -> list[str]:
@@ -144,17 +139,13 @@ def _differences(
             yield from _differences(a, b, elsewhere, field, f"{path}[{index}]")
     else:
         tolerance, size = TOLERANCES.get(field, NORM), math.inf
-        if _is_number(one) and _is_number(two):
+        if isinstance(one, (int, float)) and isinstance(two, (int, float)):
             scale = max(abs(one), abs(two)) if tolerance.relative else 1.0
             size = abs(one - two) / scale if scale else 0.0
         elif one == two or (isinstance(one, str) and isinstance(two, str)):
             size = 0.0
         if size > (tolerance.elsewhere if elsewhere else tolerance.same):
             yield Difference(size, path, one, two)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _shown(value: Any) -> str:
@@ -167,9 +158,8 @@ def _shown(value: Any) -> str:
     return "not measured" if value is None else str(value)
 
 
-def _digests(before: Report, now: Report, name: str) -> tuple[str, str]:
-    one, two = (str(report.environment.get(name, ""))[:12] for report in (before, now))
-    return (one, two) if one and two else ("", "")
+def _digest(report: Report, name: str) -> str:
+    return str(report.environment.get(f"{name}_sha256", "unknown"))[:12]
 
 
 def _control(report: Report) -> str:

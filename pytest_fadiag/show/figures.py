@@ -50,11 +50,6 @@ SAID = {look.get("label") for look in (*LOOKS.values(), BAND, FAILS)}
 """What a legend names apart from methods."""
 PLAIN = (-50, -15, -5, 0, 5, 15, 50)
 """The ticks of a wide range of pp."""
-METADATA: dict[str, dict[str, Any]] = {
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-"""What would make two files of the same figure differ."""
 SIZES = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize")
 STYLE: dict[Any, Any] = {
     **dict.fromkeys((*SIZES, "legend.fontsize"), 8.0),
@@ -78,7 +73,7 @@ def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
     grids = {
         "hero": (2, hero if all(chart.series for chart in hero) else []),
         "audit": (3, [c for c in (norms(rows), gradients(rows), *numbers) if c.series]),
-        "rescue": (3, training(rows)[:3]),
+        "rescue": (3, training(rows)),
     }
     drawn = {n: figure(charts, width, across) for n, (across, charts) in grids.items() if charts}
     for name, whole in (("depth", probes(rows)), ("credit", gamma(rows))):
@@ -176,23 +171,21 @@ def _draw(chart: Chart, axes: Axes) -> None:
             axes.axhline(*one.ys, **look)
         at = (axes.transData - axes.transAxes).transform((0, one.ys[-1]))[1]
         lowest = max(at, lowest + 0.13)  # names of close levels keep their distance
-        name = _label(re.sub("^(threshold|floor|ceiling) ", "", one.name))
+        name = _label(re.sub("^(threshold|floor) ", "", one.name))
         axes.text(1.02, lowest, name, va="center", color=look["color"], transform=axes.transAxes)
 
 
-def write_figures(audit: Audit, folder: Path, width: float = 7.0) -> list[str]:
+def write_figures(audit: Audit, folder: Path, width: float = 7.0) -> None:
     """Every figure that there are numbers for, as PNG and PDF; the same audit, the same bytes."""
     found = figures(audit, width)
     if not found:
         raise AuditError("no figures: nothing was measured")
-    folder.mkdir(parents=True, exist_ok=True)
     for name, drawn in found.items():
-        for kind, metadata in METADATA.items():
+        for kind in ("png", "pdf"):
             content = io.BytesIO()
-            drawn.savefig(content, format=kind, dpi=200, metadata=metadata)
+            drawn.savefig(content, format=kind, dpi=200, metadata={"CreationDate": None})
             drawn.set_layout_engine("none")  # it has its place now
             write_atomically(folder / f"{name}.{kind}", content.getvalue())
-    return []
 
 
 def _stroke(number: int) -> dict[str, Any]:

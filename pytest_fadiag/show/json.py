@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .. import __version__
-from ..files import read_bytes
+from ..files import read_json
 from ..judge.errors import AuditError
 from ..judge.records import plain
 from .audit import Audit, Outcome, Row
@@ -44,24 +44,18 @@ def read_audit(path: str | Path) -> Audit:
     """
     file = Path(path)
     file = file / "audit.json" if file.is_dir() else file
+    values = read_json(file)
     try:
-        return audit_of(msgspec.json.decode(read_bytes(file)))
-    except OSError as error:
-        raise AuditError(f"cannot be read: {error.strerror or error}\n  {file}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise AuditError(f"not JSON: {error}\n  {file}") from None
+        return audit_of(values)
     except AuditError as error:
-        raise AuditError(f"{error}\n  {file}") from None
+        raise AuditError(f"{file}: {error}") from None
 
 
 def audit_of(values: Any) -> Audit:
     """The audit that :func:`document` wrote."""
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise AuditError("not an audit; expected the JSON that --fa-report=json writes")
-    if values.get("version") != VERSION:
-        raise AuditError(
-            f"expected version {VERSION} but got {values.get('version')!r}; audit again"
-        )
+    head = {"format": FORMAT, "version": VERSION}
+    if not isinstance(values, dict) or not head.items() <= values.items():
+        raise AuditError(f"not an audit; expected what --fa-report=json writes, version {VERSION}")
     try:
         audit = msgspec.convert(values, Audit, strict=False)
     except msgspec.ValidationError as error:

@@ -58,9 +58,13 @@ def _rendered(name: str, audit: Audit, **values: Any) -> str:
         return ", ".join("–" if value is None else sig(value) for value in held or ()) or "–"
 
     environment = templates(code, autoescape=False)
-    environment.filters |= {"and_more": and_more, "margin": margin_words}
-    environment.filters |= {"numbers": numbers, "words": words}
-    environment.filters["verbatim"] = lambda text: Markup(one_line(text))
+    environment.filters |= {
+        "and_more": and_more,
+        "margin": margin_words,
+        "numbers": numbers,
+        "verbatim": lambda text: Markup(one_line(text)),
+        "words": words,
+    }
     text = rendered(environment.get_template(name), audit, **values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

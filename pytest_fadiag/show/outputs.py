@@ -13,15 +13,15 @@ from ..judge.errors import AuditError
 from .audit import Audit
 from .figures import write_figures
 from .json import json_text
-from .markdown import RUNS_CODE, form, markdown, readme
+from .markdown import form, markdown, readme
 from .page import page
 from .table import table
 
-Write = Callable[[Audit, Path], list[str]]
+Write = Callable[[Audit, Path], None]
 
 
 class Output(NamedTuple):
-    """One kind of file: where it goes by default, and what writes it and returns notes."""
+    """One kind of file: where it goes by default, and what writes it."""
 
     destination: str
     write: Write
@@ -30,29 +30,24 @@ class Output(NamedTuple):
 def text_file(make: Callable[[Audit], str]) -> Write:
     """Write a text whole or not at all; append to a pipe, or where a job's steps share a file."""
 
-    def write(audit: Audit, path: Path) -> list[str]:
+    def write(audit: Audit, path: Path) -> None:
         text = make(audit)
         shared = str(path) == os.environ.get("GITHUB_STEP_SUMMARY")
         if shared or (path.exists() and not path.is_file()):
             with path.open("a", encoding="utf-8") as file:
                 file.write(text)
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path.resolve(), text)
-        return []
 
     return write
 
 
-def certificate(audit: Audit, folder: Path) -> list[str]:
+def certificate(audit: Audit, folder: Path) -> None:
     """A folder for reviewers: the numbers, the page, and what to type to measure them again."""
     if audit.origin is None or not audit.origin.files:
         raise AuditError("certificate: no file was measured, so there is nothing to measure again")
     for name, make in (("audit.json", json_text), ("audit.html", page), ("README.md", readme)):
         text_file(make)(audit, folder / name)
-    options = audit.origin.options.items()
-    typed = "".join(f" --{name} {texts[0]}" for name, texts in options if name in RUNS_CODE)
-    return [f"to reproduce: fadiag verify {folder}{typed}"]
 
 
 OUTPUTS = {

@@ -20,6 +20,7 @@ from .words import headline, legend, notes, rule, setting
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
+    from markupsafe import Markup
 
 
 def page(audit: Audit) -> str:
@@ -38,8 +39,9 @@ def page(audit: Audit) -> str:
         "<", "\\u003c"
     )
     return rendered(
-        _environment().get_template("page.html"),
+        templates(one_line, autoescape=True).get_template("page.html"),
         audit,
+        charts=_drawn,
         methods=[(name, Markup(sample(number))) for number, name in enumerate(methods)],
         rules={own.key: rule(own, audit) for own in audit.diagnostics},
         drawn={
@@ -55,8 +57,8 @@ def page(audit: Audit) -> str:
 
 def cell(row: Row) -> str:
     """One network as a notebook shows it: no style or script of its own."""
-    template = _environment().get_template("network.html")
-    return template.render(line=table_of(Audit((row,))).lines[0], one=None)
+    template = templates(one_line, autoescape=True).get_template("network.html")
+    return template.render(line=table_of(Audit((row,))).lines[0], one=None, charts=_drawn)
 
 
 def rendered(template: Template, audit: Audit, **values: Any) -> str:
@@ -86,25 +88,20 @@ def templates(spelled: Callable[[str], str], *, autoescape: bool) -> Environment
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["block"] = lambda value: escape(printable(str(value)))
-    environment.filters["pairs"] = lambda held: ", ".join(
-        f"{key} {value}" for key, value in held.items()
-    )
+    environment.filters |= {
+        "block": lambda value: escape(printable(str(value))),
+        "pairs": lambda held: ", ".join(f"{key} {value}" for key, value in held.items()),
+    }
     return environment
 
 
-def _environment() -> Environment:
-    """Templates that escape whatever they are given, invisible characters too."""
+def _drawn(row: Row, alone: bool) -> list[Markup]:
+    """The charts of one network: of a page of its own those that its cards do not have."""
     from markupsafe import Markup
 
-    def charts(row: Row, alone: bool) -> list[Markup]:
-        asked = row.report.asked if row.report and not alone else ()
-        own = [chart for one in asked for chart in charts_for([row], one, points=False)]
-        return [Markup(svg(chart)) for chart in (*own, *training([row]))]
-
-    environment = templates(one_line, autoescape=True)
-    environment.globals["charts"] = charts
-    return environment
+    asked = row.report.asked if row.report and not alone else ()
+    own = [chart for one in asked for chart in charts_for([row], one, points=False)]
+    return [Markup(svg(chart)) for chart in (*own, *training([row]))]
 
 
 def _digest(content: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
-from ..judge.words import fold, one_line, printable
+from ..judge.words import fold, printable
 from .audit import Audit
 from .cells import EXEMPTED, FIRED, NONE, Cell, Table, table_of
-from .words import FAILED, about, headline, legend, made, margin_words, notes, tone, words
+from .words import about, headline, legend, made, notes
 
 LONGEST_NAME, SHORTEST_NAME = 24, 8
 LONGEST = {"red": 23, "green": 28, "yellow": 28}
@@ -19,24 +19,13 @@ Text = list[tuple[str, str]]
 """One line in pieces: each with its colour, or bold."""
 
 
-def lines(
-    audit: Audit,
-    width: int = 120,
-    more: Sequence[str] = (),
-    *,
-    quiet: bool = False,
-) -> list[Text]:
-    """What was measured, the table as wide as the terminal, legend, notes, the audit in one line.
-
-    With ``quiet`` one line per network and margin instead of the table.
-    """
+def lines(audit: Audit, width: int = 120, more: Sequence[str] = ()) -> list[Text]:
+    """What was measured, the table as wide as the terminal, legend, notes, the audit in short."""
     numbers = made(audit)
     head = [f"{what}: {said}" for what, said in about(audit).items()]
     head += [f"numbers: {numbers}"] if numbers else []
-    text = _brief(audit) if quiet else _wrapped(" · ".join(head), width)
-    text += [] if quiet else _fitted(table_of(audit), width)
-    below = [line for line in legend(audit) if not quiet or line != FAILED]
-    for line in [*below, *(f"note: {note}" for note in (*notes(audit), *more))]:
+    text = _wrapped(" · ".join(head), width) + _fitted(table_of(audit), width)
+    for line in [*legend(audit), *(f"note: {note}" for note in (*notes(audit), *more))]:
         text += _wrapped(line, width)
     text += _wrapped(
         "; ".join(filter(None, (f"FA audit: {headline(audit)}", numbers))), width, "bold"
@@ -56,6 +45,14 @@ def table(audit: Audit, width: int = 120) -> str:
     """
     rows = ("".join(piece for piece, _ in line).rstrip() for line in lines(audit, width))
     return "\n".join(rows) + "\n"
+
+
+def write_table(writer: Any, audit: Audit, more: Sequence[str] = ()) -> None:
+    """Write these lines to a terminal."""
+    for line in lines(audit, writer.fullwidth, more):
+        for text, colour in line:
+            writer.write(text, **({colour: True} if colour else {}))
+        writer.line()
 
 
 def _fitted(whole: Table, width: int) -> list[Text]:
@@ -78,9 +75,9 @@ def _fitted(whole: Table, width: int) -> list[Text]:
     for count, gap, longest, short in stages:
         shown = sorted(rank[:count])
         text = _lines(whole, shown, gap, longest, short)
-        room = width - sum(_width(piece) for piece, _ in text[0][:-1])
+        room = width - sum(len(piece) for piece, _ in text[0][:-1])
         needed = [
-            min(_width(said.partition(", expected")[0]), LONGEST.get(look, 17))
+            min(len(said.partition(", expected")[0]), LONGEST.get(look, 17))
             for *_, (said, look) in text[2:]
         ]
         if max(needed) <= room:
@@ -92,12 +89,6 @@ def _fitted(whole: Table, width: int) -> list[Text]:
     hidden = [column.title for n, column in enumerate(whole.columns) if n not in shown]
     said = f"hidden at {width} columns: {', '.join(hidden)}"
     return [*fitted, *(_wrapped(said, width) if hidden else [])]
-
-
-def _brief(audit: Audit) -> list[Text]:
-    rows = [(row.checkpoint, words(row), tone(row)) for row in audit.rows]
-    rows += [(margin.name, margin_words(margin), "") for margin in audit.margins]
-    return [[(f"{one_line(name)}: {said}", colour)] for name, said, colour in rows]
 
 
 def _lines(whole: Table, shown: Sequence[int], gap: int, longest: int, short: bool) -> list[Text]:
@@ -116,35 +107,19 @@ def _lines(whole: Table, shown: Sequence[int], gap: int, longest: int, short: bo
         pieces = [cell.short if short and cell.short else cell.text for cell in column]
         if any(piece.endswith(MARKS) for piece in pieces):
             pieces = [piece if piece.endswith(MARKS) else f"{piece} " for piece in pieces]
-        widest = max(map(_width, pieces))
+        widest = max(map(len, pieces))
         for row, cell, piece in zip(text, column, pieces, strict=True):
-            space = " " * (widest - _width(piece))
-            padded = piece + space if number == 0 else space + piece
+            padded = piece.ljust(widest) if number == 0 else piece.rjust(widest)
             last = number + 1 == len(titles)
             row.append((piece if last else padded + " " * gap, cell.tone))
     return text
 
 
-def _width(text: str) -> int:
-    """Columns of a terminal: letters of East Asia take two, combining marks none."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide - sum(bool(unicodedata.combining(char)) for char in text)
-
-
 def _cut(text: str, most: int) -> str:
-    if _width(text) <= most:
-        return text
-    text = text[:most]
-    while text and _width(text) > most - 1:
-        text = text[:-1]
-    return text + "…"
+    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
 
 
 def _middle(text: str, most: int) -> str:
     """A long name without its middle: both ends of a path tell files apart."""
-    if _width(text) <= most:
-        return text
     half = (most - 1) // 2
-    return _cut(f"{text[:half]}…{text[-half:]}", most)
+    return text if len(text) <= most else f"{text[:half]}…{text[-half:]}"

@@ -80,19 +80,18 @@ def margin_words(row: Margin, *, bounds: bool = True) -> str:
         return one_line("margin not judged" if skipped else f"{row.outcome.value}{reason}")
     minimum, interval = limit(row.margin.minimum), row.margin.interval
     said = {
-        SeedVerdict.PASS.value: f"margin ≥ {minimum} pp",
-        SeedVerdict.FIRE.value: f"margin < {minimum} pp",
-        SeedVerdict.INCONCLUSIVE.value: "inconclusive",
+        "PASS": f"margin ≥ {minimum} pp",
+        "FIRE": f"margin < {minimum} pp",
+        "INCONCLUSIVE": "inconclusive",
     }
-    text = said[row.margin.verdict.value]
+    text = said[row.margin.verdict]
     text += f" [{interval.low:+.1f}, {interval.high:+.1f}]".replace("-", "−") if bounds else ""
-    differs = row.as_expected is False
     expected = said.get(row.expected or "", "").removeprefix("margin ")
-    return f"{text}, expected {expected}" if differs else text
+    return f"{text}, expected {expected}" if row.as_expected is False else text
 
 
 def headline(audit: Audit) -> str:
-    """The audit in one sentence: how many results stand, margins over seeds, published forms."""
+    """The audit in one sentence: how many results stand, and margins over seeds."""
     verdicts = Counter(row.status.verdict for row in audit.rows)
     parts = [
         f"{verdicts[verdict]} {said}" for verdict, said in COUNTED.items() if verdicts[verdict]
@@ -115,10 +114,6 @@ def headline(audit: Audit) -> str:
     )
     if margins:
         said.append("seed margins: " + ", ".join(f"{n} {word}" for word, n in margins.items()))
-    forms = Counter(row.status.published.partition("(")[0] for row in audit.rows)
-    if any(forms):
-        counts = (f"{forms[word]} {word}" for word in ("PASS", "FAIL", "INCOMPLETE") if forms[word])
-        said.append("D1 to D3: " + ", ".join(counts))
     text = "; ".join(said) or "nothing was audited"
     return f"interrupted: {text}" if audit.interrupted else text
 
@@ -220,20 +215,9 @@ def _about(report: Report) -> dict[str, str]:
 
 
 def setting(audit: Audit) -> dict[str, str]:
-    """The same, and by which rules it was judged."""
-    said = {
-        "per_block": "per-block growth",
-        "cumulative": "cumulative growth",
-        "excuse": "known confounds exempted",
-        "flag": "nothing exempted",
-    }
-    thresholds = [report.thresholds for report in audit.reports]
-    used = dict.fromkeys(name for t in thresholds for name in (t.growth, t.confounds))
-    if not used:
-        return {}
+    """The same, and by which thresholds it was judged."""
     rules = " · ".join(f"({d.key}) {rule(d, audit)}" for d in audit.diagnostics)
-    rest = {"fails if": rules, "settings": "; ".join(said[name] for name in used)}
-    return about(audit) | rest
+    return about(audit) | {"fails if": rules} if audit.reports else {}
 
 
 def _value(value: float | str) -> str:

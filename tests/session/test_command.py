@@ -112,11 +112,11 @@ def test_show_puts_audits_together_and_exits_as_the_audit_would(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("show gone.json", "fadiag show: cannot be read"),
+        ("show gone.json", "fadiag show: gone.json: cannot be read"),
         ("show 1.json --report pdf", "unknown kind"),
         ("show 1.json --report json:1.json", "would overwrite an audit that is read"),
         ("show part.json", "part"),
-        ("diff 1.json gone.json", "fadiag diff: cannot be read"),
+        ("diff 1.json gone.json", "fadiag diff: gone.json: cannot be read"),
         ("lint gone.py", "fadiag lint: expected a Python file"),
         ("adit a.pt", "invalid choice: 'adit'"),
         ("verify 1.json --threads none", "expected N, not 'none'"),

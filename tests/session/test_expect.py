@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS, Finding, Status
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.session.expect import Expectations, check_update, update
-from pytest_fadiag.session.outcome import judge, text_of
-from pytest_fadiag.show.audit import Audit, Outcome
+from pytest_fadiag.session.outcome import text_of
+from pytest_fadiag.show.audit import Audit, Outcome, judge
 
 NAMES = {"p": Status.PASS, "P": Status.LIKELY_PASS, "f": Status.FIRE, "F": Status.LIKELY_FIRE}
 NAMES |= {"n": Status.NOT_MEASURED, "r": Status.NOT_RESOLVED}
@@ -95,7 +95,6 @@ def test_a_record_has_letters_by_id_or_method_and_verdicts_of_margins() -> None:
     assert record.of("runs/dfa_s7.pt", "dfa") == (), "the id counts more than the method"
     assert record.of("runs/bp_s42.pt", "bp") == (), "what is not listed is expected not to fire"
     assert record.margins == {"dfa": "FIRE"}
-    assert record.absent({"runs/dfa_s42.pt": "dfa"}) == ["runs/dfa_s7.pt"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 from repo import ROOT, Repo, plan, settings
 
 from pytest_fadiag.judge.errors import AuditError
-from pytest_fadiag.load.controls import parse_controls
 from pytest_fadiag.session.files import check_destinations, destination
 from pytest_fadiag.show.outputs import OUTPUTS
 
@@ -43,25 +42,6 @@ def test_a_report_that_would_overwrite_something_is_refused_at_the_start(
     controls: Any = SimpleNamespace(paths=[ROOT / "control.json"])
     with pytest.raises(AuditError, match=message):
         check_destinations(asked, found, controls, OUTPUTS)
-
-
-def test_a_destination_of_the_wrong_kind_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("repo.ROOT", tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").touch()
-    for text, message in (
-        ("json:folder", "a folder"),
-        ("figures:file", "a file, but a folder is written"),
-    ):
-        with pytest.raises(AuditError, match=message):
-            check_destinations(
-                settings(f"--fa-report={text}", cwd=tmp_path),
-                plan(files=""),
-                parse_controls(["0.3"]),
-                OUTPUTS,
-            )
 
 
 def test_variables_and_the_home_folder_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +94,7 @@ def test_the_json_says_where_it_comes_from_and_that_numbers_were_kept(repo: Repo
     assert repo.audit(DFA, CONTROLS, "--fa-no-cache")["rows"][0]["cached"] is False
 
 
-def test_paths_of_another_working_folder_are_recorded_so_that_they_are_found(
+def test_data_of_another_working_folder_are_recorded_so_that_they_are_found(
     repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(repo.path / "runs")
@@ -133,10 +113,6 @@ def test_paths_of_another_working_folder_are_recorded_so_that_they_are_found(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     origin = json.loads((repo.path / "out" / "audit.json").read_text())["origin"]
     assert origin["options"]["data"] == ["data.npz"]
-    assert (
-        Path(origin["options"]["frozen"][0]).resolve()
-        == repo.path / "controls" / "frozen_dfa_s42.pt"
-    )
 
 
 def test_a_report_that_cannot_be_written_costs_the_exit_code_and_not_the_results(

@@ -61,7 +61,7 @@ def test_a_failure_shows_its_own_diagnostic_and_no_traceback(repo: Repo) -> None
     ("options", "found", "absent"),
     [
         (("--tb=line",), "runs/dfa_s42.pt:0: residual stream exploded*", "*FLAG:*"),
-        (("-q",), "runs/dfa_s42.pt: walk back (a)*", "method *"),
+        (("-q",), "dfa *walk back (a)*", "*Traceback*"),
         (("-v",), "VERDICT: needs walk-back: residual stream exploded*", "*Traceback*"),
         (("--color=yes",), "*\x1b[[]31m*walk back*", "*Traceback*"),
     ],
@@ -184,7 +184,7 @@ def test_exit_codes(repo: Repo) -> None:
         ["ERROR: --fa-checkpoint: no checkpoint there", "  */runs/none.pt"]
     )
     assert repo.run("--fa-missing=maybe").ret == pytest.ExitCode.USAGE_ERROR
-    for option in ("model", "credit", "loss", "forward"):
+    for option in ("model", "data", "credit", "loss", "forward"):
         unknown = repo.run(BP, f"--fa-{option}=no_such_package:name")
         assert unknown.ret == pytest.ExitCode.USAGE_ERROR, "before anything is measured"
         unknown.stderr.fnmatch_lines([f"ERROR: --fa-{option} *no such module*"])

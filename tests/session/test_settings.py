@@ -81,7 +81,6 @@ def test_a_bad_value_is_refused_when_it_is_parsed(
         ("--fa-normalize=1/0", "--fa-normalize: '1/0': expected finite means"),
         ("--fa-data=mnist", "--fa-data: unknown data 'mnist'; accepted: fashion-mnist:ROOT"),
         ("--fa-data=none.npz", "no such file or folder"),
-        ("--fa-data=no_such_package:make", "no such module"),
     ],
 )
 def test_what_is_wrong_with_a_setting_is_known_at_the_start(words: str, message: str) -> None:

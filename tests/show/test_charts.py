@@ -75,7 +75,6 @@ def test_training_curves_need_several_epochs(audit: Audit) -> None:
         "‖h_L‖",
         "‖g‖, deepest layer",
         "accuracy",
-        "(c) cosine",
     ]
     assert charts.training([*ROWS, builders.row(builders.traced("dfa", 1, epochs=1))]) == []
 
@@ -146,7 +145,7 @@ def test_the_hero_has_gamma_of_every_block_and_both_scores() -> None:
 def test_rescue_has_the_controls_and_bp() -> None:
     rows = [builders.row(builders.traced("dfa", seed)) for seed in (1, 2)]
     bp = builders.row(builders.healthy())
-    *_, score, _ = charts.training([*rows, bp])
+    *_, score = charts.training([*rows, bp])
     assert [(one.name, one.ys[0]) for one in score.limits] == [
         ("control of dfa 0.76", 0.76),
         ("BP 0.9", 0.9),

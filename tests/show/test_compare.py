@@ -22,7 +22,7 @@ ELSEWHERE = {**ONE.environment, "torch": "2.12.0"}
 
 def test_a_report_is_like_itself() -> None:
     result = compare(ONE, ONE)
-    assert result.problems == ()
+    assert result.problems == []
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_report_is_like_itself() -> None:
 def test_numbers_move_by_their_own_tolerance(field: str, small: Any, large: Any) -> None:
     plain = builders.healthy().replace(score=None, headline_acc=0.9)
     near, far = (plain.replace(**{field: value}) for value in (small, large))
-    assert compare(plain, near).moved == ()
+    assert compare(plain, near).moved == []
     assert [difference.field.partition("[")[0] for difference in compare(plain, far).moved] == [
         field
     ]
@@ -48,7 +48,7 @@ def test_another_machine_may_differ_more() -> None:
     moved = ONE.replace(residual_norms=(35.1, 40.0, 45.0, 52.0, 66.0))
     assert compare(ONE, moved).moved
     result = compare(ONE, moved.replace(environment=ELSEWHERE))
-    assert result.moved == () and result.elsewhere == ("torch 2.13.0 → 2.12.0",)
+    assert result.moved == [] and result.elsewhere == ["torch 2.13.0 → 2.12.0"]
 
 
 def test_what_is_judged_differently_is_said() -> None:
@@ -57,7 +57,7 @@ def test_what_is_judged_differently_is_said() -> None:
     assert "(a) residual-growth: pass → fire" in changed
     assert "verdict: trustworthy → needs walk-back: residual stream exploded" in changed
     low = ONE.replace(thresholds=ONE.thresholds.replace(margin_pp=1))
-    assert compare(ONE, low).changed == ("frozen_acc_margin_pp: 2.0 → 1.0",)
+    assert compare(ONE, low).changed == ["frozen_acc_margin_pp: 2.0 → 1.0"]
     assert compare(ONE, builders.healthy("fa")).changed[0] == "method: bp → fa"
 
 
@@ -140,12 +140,9 @@ def test_one_checkpoint_in_two_audits_is_one_row_or_a_contradiction() -> None:
         combine(
             [first, of(builders.row(ONE.replace(residual_norms=(36.0, 40.0, 45.0, 52.0, 66.0))))]
         )
-
-
-def test_audits_of_different_diagnostics_add_up() -> None:
-    rest = ONE.replace(diagnostics=ONE.diagnostics[:4], depth=None, credit=None)
-    (row,) = combine([of(builders.row(rest)), of(builders.row(ONE))]).rows
-    assert row.report == ONE and set(row.outcomes) == set("abcdef")
+    fewer = ONE.replace(diagnostics=ONE.diagnostics[:4])
+    with pytest.raises(AuditError, match=r"bp_s42\.pt: diagnostics: .* → .*; leave one out"):
+        combine([first, of(builders.row(fewer))])
 
 
 def test_an_audit_is_judged_again_by_other_thresholds_and_records() -> None:
@@ -170,6 +167,11 @@ def test_margins_without_a_control_are_skipped() -> None:
     ]
     audits = [of(builders.row(report, group="bp")) for report in reports]
     assert [margin.outcome for margin in combine(audits).margins] == [Outcome.SKIPPED]
+    recorded = combine(audits, expected=lambda *_: (), margins={"bp": "FIRE"})
+    assert [margin.outcome for margin in recorded.margins] == [Outcome.FAILED]
+    lost = of(builders.row(builders.healthy(seed=1, nonfinite_outputs=1), group="bp"))
+    (margin,) = combine([lost, audits[1]]).margins
+    assert margin.outcome is Outcome.ERROR and "not finite" in margin.reason
 
 
 def test_margins_that_are_not_resolved_are_skipped_as_in_one_run() -> None:

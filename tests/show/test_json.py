@@ -61,7 +61,7 @@ def test_the_document_says_what_every_output_says(audit: Audit) -> None:
     ("change", "said"),
     [
         ({"format": "else"}, "not an audit"),
-        ({"version": 3}, "expected version 1 but got 3"),
+        ({"version": 3}, "not an audit; expected .*, version 1"),
         ({"rows": [{"checkpoint": 1}]}, "not a valid audit: Expected `str`, got `int`"),
         (
             {"rows": [{"checkpoint": "x", "method": "x", "outcomes": {"a": "passed"}}]},
@@ -92,11 +92,11 @@ def test_what_is_not_an_audit_is_refused(
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AuditError, match="cannot be read: No such file"):
+    with pytest.raises(AuditError, match=r"cannot be read as JSON: .*No such file"):
         read_audit(tmp_path / "none.json")
-    for content in (b'{"format": ', b'{"format": "\xff"}'):
+    for content in (b'{"format": ', b'{"format": "\xff"}', b'{"format": 1, "format": 2}'):
         (tmp_path / "cut.json").write_bytes(content)
-        with pytest.raises(AuditError, match="not JSON"):
+        with pytest.raises(AuditError, match=r"as JSON|duplicate key"):
             read_audit(tmp_path / "cut.json")
 
 

@@ -152,11 +152,8 @@ def test_the_page_holds_the_audit(audit: Audit, evil: Audit) -> None:
 def test_all_kinds_are_written_whole(audit: Audit, tmp_path: Path) -> None:
     log = builders.probed(builders.credited(builders.traced("dfa", 1)))
     small = of(builders.row(log), origin=audit.origin)
-    for kind, output in OUTPUTS.items():
-        said = output.write(small, tmp_path / output.destination)
-        assert [text.partition(" --")[0] for text in said] == [
-            f"to reproduce: fadiag verify {tmp_path}/certificate"
-        ] * (kind == "certificate")
+    for output in OUTPUTS.values():
+        output.write(small, tmp_path / output.destination)
     written = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*") if file.is_file()}
     figures = {
         f"{folder}/{name}.{end}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from execnet.xspec import XSpec
 
-from pytest_fadiag.session.dist import prepare_workers, visible_gpus
+from pytest_fadiag.session.dist import Workers, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_each_worker_is_given_one_entry_of_the_callers_list(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     specs = [XSpec("popen") for _ in range(workers)]
     elsewhere = XSpec("ssh=host")
-    prepare_workers([*specs, elsewhere])
+    Workers.pytest_xdist_setupnodes([*specs, elsewhere])
     assert [
         spec.env.get("CUDA_VISIBLE_DEVICES", visible) for spec in specs
     ] == expected  # else it is inherited

@@ -105,11 +105,11 @@ def test_one_worker_per_gpu(watched: Repo, monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("-n 2", "", True),
         ("-d --tx 2*popen", "", True),
-        ("-n 2 --dist=load", "", False),
+        ("-n 2 --dist=worksteal", "", False),
         ("-n 2", "--dist=loadfile", False),
     ],
 )
-def test_a_distribution_that_the_user_chose_is_kept(
+def test_another_distribution_that_the_user_chose_is_kept(
     pytester: pytest.Pytester, arguments: str, addopts: str, ours: bool
 ) -> None:
     pytester.makeini(f"[pytest]\naddopts = {addopts}\n")
