@@ -14,7 +14,7 @@ from .judge.diagnostics import default_diagnostics
 from .judge.errors import AuditError
 from .judge.records import Inputs, Score, check_accuracy
 from .judge.thresholds import DiagnosticThresholds
-from .load.controls import Controls
+from .load.controls import parse_controls
 from .load.fingerprint import fingerprint
 from .load.setup import Setup
 from .load.traces import checked, fields_of, is_trace, write_trace
@@ -137,7 +137,11 @@ def audit(
     file. What else can be given, ``Setup`` lists: model, stream, credit, loss, task, forward,
     normalize, device, …
     """
-    control = frozen if isinstance(frozen, Control) else Controls.of(frozen) or None
+    control: Any = frozen
+    if isinstance(frozen, Mapping):
+        control = parse_controls([f"{method}={acc}" for method, acc in frozen.items()])
+    elif frozen is not None and not isinstance(frozen, Control):
+        control = parse_controls([str(frozen)])
     told = _line(progress)
     auditor = Auditor(Setup(data=data, **setup), progress=lambda name: told)
     held = fields_of(Path(path)) if is_trace(Path(path)) else {}

@@ -225,7 +225,7 @@ class Guard:
     >>> guard = Guard(Recorder("runs/dfa_s42.jsonl", test_loader), stop="ab", after=3)
     >>> guard.record(epoch, model, acc=0.87)  # raises GuardStopped, or calls on_stop with it, once
 
-    (d) needs a ``control``. A resumed run goes on with the streaks of its log.
+    (d) needs a ``control``. A resumed run counts its records from where it resumes.
     """
 
     def __init__(
@@ -253,12 +253,6 @@ class Guard:
         self, epoch: int, model: nn.Module, acc: float | None = None, **others: Any
     ) -> Measurement | None:
         """What ``Recorder.record`` does; then training stops if this ends a streak."""
-        if self.recorder.written < 0 and any(earlier < epoch for earlier in self.recorder.lines):
-            log = read_log(self.recorder.path)
-            logged = log.report(self.control, self.thresholds, self.diagnostics)
-            for earlier in logged.log.epochs if logged.log else ():
-                if earlier.epoch < epoch:
-                    self._extend(earlier.epoch, logged.at(earlier))
         measured = self.recorder.record(epoch, model, acc, **others)
         report = Report.of(
             measured or Measurement(),
@@ -273,7 +267,9 @@ class Guard:
             raise AuditError(
                 f"a guard cannot stop by ({blind[0].key}) {blind[0].name}: {blind[0].headline}"
             )
-        self._extend(epoch, report)
+        for finding in report.findings:
+            streak = [*self.streaks.get(finding.key, []), epoch]
+            self.streaks[finding.key] = streak if finding.fired else []
         due = {key: epochs for key, epochs in self.streaks.items() if len(epochs) >= self.after}
         if due and (self.on_stop is None or self.stopped is None):
             self.stopped = GuardStopped(epoch, due, report)
@@ -281,8 +277,3 @@ class Guard:
                 raise self.stopped
             self.on_stop(self.stopped)
         return measured
-
-    def _extend(self, epoch: int, report: Report) -> None:
-        for finding in report.findings:
-            streak = [*self.streaks.get(finding.key, []), epoch]
-            self.streaks[finding.key] = streak if finding.fired else []

@@ -48,7 +48,7 @@ class ControlFile:
     @property
     def rank(self) -> int:
         """Checkpoints come first, then logs, then numbers."""
-        return 0 if self.control is None else 2 if self.control.source == "given as a number" else 1
+        return 0 if self.control is None else 2 if self.path is None else 1
 
     def measured(
         self, score: Score, config: Mapping[str, Any], *, untrained: bool = False
@@ -124,20 +124,6 @@ class Controls(tuple[ControlFile, ...]):
                 f"{method}=ACCURACY, a file frozen_{method}_s<seed>.pt, or one number for all"
             )
         return None
-
-    @classmethod
-    def of(cls, value: float | Mapping[str, float] | Control | str | Path | None) -> Controls:
-        """Controls from what a caller of the library has.
-
-        >>> Controls.of({"dfa": 0.349}).choose_for("dfa-lam", 42).score.value
-        0.349
-        """
-        if value is None:
-            return cls()
-        if isinstance(value, Control):
-            return cls([ControlFile(value.method, value.kind, value.seed, None, value)])
-        whose = value.items() if isinstance(value, Mapping) else ()
-        return parse_controls([f"{name}={accuracy}" for name, accuracy in whose] or [str(value)])
 
 
 def _number(method: str | None, accuracy: Any, what: str) -> ControlFile:
