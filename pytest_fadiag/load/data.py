@@ -54,25 +54,19 @@ class DataSet:
     """Which samples belong together, as those of one document: one whole number per sample."""
 
     def __post_init__(self) -> None:
-        y, held, x = self.y, self.tensors, self.named.get("", self.y)
+        y, groups, x = self.y, self.groups, self.named.get("", self.y)
         constants = {len(values) for values in (self.mean, self.std) if values}
         real = x.is_floating_point() or self.pixels
         fits = constants <= {1, *x.shape[1:2]} if real else not constants
-        fits &= y.ndim in (1, 2) and len(y) > 0
-        groups = self.groups
-        if groups is not None and (groups.shape != y.shape[:1] or groups.is_floating_point()):
-            raise AuditError(
-                f"{self.name}: groups must be one whole number per sample ({len(y):,}); got "
-                f"{tuple(groups.shape)} of {groups.dtype}"
-            )
-        if len({len(tensor) for tensor in held.values()}) > 1:
-            lengths = ", ".join(f"{name or 'x'} has {len(x):,}" for name, x in held.items())
-            raise AuditError(f"{self.name}: expected as many labels as samples; {lengths}")
+        fits &= y.ndim in (1, 2) and {len(own) for own in self.tensors.values()} == {len(y) or 1}
+        fits &= groups is None or (groups.ndim == 1 and not groups.is_floating_point())
         if not fits:
-            shapes = {name: f"{tuple(x.shape)} {x.dtype}" for name, x in held.items()}
+            shapes = {
+                name or "x": f"{tuple(x.shape)} {x.dtype}" for name, x in self.tensors.items()
+            }
             raise AuditError(
                 f"{self.name}: expected one class index, real target or row of tokens per "
-                "sample, and one mean and std per channel; got "
+                "sample, one whole number as its group, and one mean and std per channel; got "
                 f"{shapes}, {constants or 'no'} constants".replace("torch.", "")
             )
 
@@ -116,7 +110,7 @@ class DataSet:
         mean, std = (
             torch.tensor(own, device=x.device).view(shape) for own in (self.mean, self.std)
         )
-        return (x.sub_(mean) if self.pixels else x - mean).div_(std)  # bytes were copied already
+        return (x - mean).div_(std)
 
     def batches(
         self, size: int = BATCH, *, flatten: bool = False
@@ -133,8 +127,7 @@ class DataSet:
     def for_checkpoint(self, config: Mapping[str, Any], normalize: str | None = None) -> DataSet:
         """The data normalised as the option says, else images as the config does, else as it is."""
         option = None if normalize is None else Normalisation.parse(normalize)
-        own, said = _constants(config), config.get("normalize", config.get("normalise"))
-        raw = isinstance(said, (bool, str)) and str(said).lower() in ("false", "none")
+        own, raw = _constants(config), config.get("normalize") is False
         by, mean, std = NormalisedBy.USUAL if self.usual else NormalisedBy.DATA, self.mean, self.std
         if option is None:
             if self.pixels and (own or raw):
@@ -163,11 +156,10 @@ class DataSet:
 def _constants(config: Mapping[str, Any]) -> tuple[Statistics, Statistics] | None:
     """The ``mean`` and ``std`` of a config, or those under its ``normalize``."""
     given = config["normalize"] if isinstance(config.get("normalize"), Mapping) else config
-    mean, std = (given.get(name) for name in ("mean", "std"))
-    if mean is None and std is None:
+    if given.get("mean") is None or given.get("std") is None:
         return None
     what, pair = "the checkpoint's mean and std", list[Statistics]()
-    for value in (0.0 if mean is None else mean, 1.0 if std is None else std):
+    for value in (given["mean"], given["std"]):
         plain = value.tolist() if hasattr(value, "tolist") else value
         listed = plain if isinstance(plain, (list, tuple)) else [plain]
         pair.append(convert(listed, Statistics, what))
