@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -422,17 +423,15 @@ class Auditor:
 
         return build_network(checkpoint, self.setup.model)
 
-    def batches(
-        self, checkpoint: Checkpoint, network: nn.Module, data: Any = None
-    ) -> Iterable[Any]:
+    def batches(self, checkpoint: Checkpoint, network: nn.Module, data: Any = None) -> DataSet:
         """The test split, or what the fixture fa_test_data gives, as a network takes it."""
-        from .load.data import EvalBatches, as_data_set
+        from .load.data import as_data_set
         from .load.network import wants_flat
 
         split = self.data if data is None else as_data_set(data, "the fixture fa_test_data")
         split = split.for_checkpoint(checkpoint.config, self.setup.normalize)
-        flatten = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
-        return EvalBatches(split, self.setup.batch_size, flatten=flatten)
+        flat = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
+        return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
 
     def _credit(self, checkpoint: Checkpoint, given: Overrides) -> Any:
         from .measure.credit import CreditSource, function_name

@@ -52,6 +52,10 @@ class DataSet:
     """What was decided for one network, if it was."""
     groups: Tensor | None = None
     """Which samples belong together, as those of one document: one whole number per sample."""
+    size: int = BATCH
+    """Samples of a batch at most."""
+    flat: bool = False
+    """Whether batches are flattened, where a network takes them so."""
 
     def __post_init__(self) -> None:
         y, groups, x = self.y, self.groups, self.named.get("", self.y)
@@ -112,15 +116,13 @@ class DataSet:
         )
         return (x - mean).div_(std)
 
-    def batches(
-        self, size: int = BATCH, *, flatten: bool = False
-    ) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
-        """The split in its own order, normalised, in batches of at most ``size``."""
-        for start in range(0, len(self), size):
-            part = slice(start, start + size)
+    def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
+        """The split in its own order, normalised, batch by batch."""
+        for start in range(0, len(self), self.size):
+            part = slice(start, start + self.size)
             if isinstance(self.x, Tensor):
                 x = self.normalised(self.x[part])
-                yield (x.flatten(1) if flatten else x), self.y[part]
+                yield (x.flatten(1) if self.flat else x), self.y[part]
             else:
                 yield {name: tensor[part] for name, tensor in self.x.items()}, self.y[part]
 
@@ -246,15 +248,3 @@ def as_data_set(given: Any, what: str) -> DataSet:
         raise AuditError(f"{what}: expected tensors of numbers: {error}") from error
     y = y.squeeze(1) if y.ndim == 2 and y.shape[1] == 1 else y
     return DataSet(x, y if y.is_floating_point() else y.long(), what, groups=groups)
-
-
-class EvalBatches:
-    """A split as (x, y) batches, flattened if the network wants it."""
-
-    def __init__(self, data: DataSet, size: int, *, flatten: bool) -> None:
-        self.data, self.size, self.flatten = data, size, flatten
-        self.name, self.note, self.inputs = data.name, data.note, data.inputs
-        self.labels, self.groups = data.y, data.groups
-
-    def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
-        return self.data.batches(self.size, flatten=self.flatten)
