@@ -268,9 +268,8 @@ def cosine_guard(code: Reader, node: Any) -> bool:
     eps = [getattr(given, "value", None) for given in keywords(maker, "eps")] or [1e-8]
     guarded = not isinstance(eps[0], (int, float)) or eps[0] < 1e-8
     for part in ast.walk(code.scope):
-        divisor = getattr(part, "right", getattr(part, "value", None)) if divides(part) else None
-        size = part if isinstance(part, ast.Compare) else divisor
-        guarded |= bool(words(called(part)) & UNIT or (size and labels(size) & NORM))
+        sized = (divides(part) or isinstance(part, ast.Compare)) and labels(part) & NORM
+        guarded |= bool(sized or words(called(part)) & UNIT)
     return not guarded
 
 
@@ -387,8 +386,12 @@ def check_file(path: Path) -> list[Finding]:
 
 def python_files(path: Path) -> list[Path]:
     """A file, or the Python files in a folder, without hidden and built ones."""
-    found = [path] if path.is_file() else walk(path, code=True)
-    return [file for file in found if file.suffix == ".py" or file == path]
+    below = [file for file in walk(path, code=True) if file.suffix == ".py"]
+    if not below and not path.is_file():
+        raise AuditError(
+            f"expected a Python file, or a folder of them, but got {one_line(str(path))}"
+        )
+    return below or [path]
 
 
 def main(paths: Sequence[str]) -> int:
@@ -398,12 +401,7 @@ def main(paths: Sequence[str]) -> int:
     src/evaluate.py:12:9: FA1 -1 is the order of this norm, not its dimension; write dim=-1
     1
     """
-    files = {given: python_files(Path(given)) for given in paths}
-    if empty := [given for given in paths if not files[given]]:
-        raise AuditError(
-            f"expected a Python file, or a folder of them, but got {one_line(empty[0])}"
-        )
-    checked = [path for below in files.values() for path in below]
+    checked = [path for given in paths for path in python_files(Path(given))]
     findings = [(path, *found) for path in checked for found in check_file(path)]
     for path, line, column, text in findings:
         print(one_line(f"{path}:{line}:{column}: {text}"))
