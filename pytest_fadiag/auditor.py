@@ -347,7 +347,7 @@ class Auditor:
             inputs=getattr(batches, "inputs", None) or Inputs(data=name),
             environment={
                 **numbers.environment,
-                "feedback_saved": checkpoint.feedback is not None,
+                "feedback_saved": checkpoint.content.get("Bs") is not None,
                 **({} if digest is None else {"data_sha256": digest}),
             },
             diagnostics=(),
@@ -465,12 +465,9 @@ class Auditor:
         ).cpu()
         config = {**checkpoint.config, "frozen": True, **({} if seed is None else {"seed": seed})}
         write_atomically(out, saved_control(control, config))
-        total = sum(own.numel() for own in control.parameters())
-        held = sum(own.numel() for own in control.parameters() if not own.requires_grad)
         return (
-            f"{out}: all weights re-initialised with seed {seed or 0}. "
-            f"Do not train {held:,} of its {total:,} parameters, those of the blocks: "
-            "frozen_parameters names them"
+            f"{out}: all weights re-initialised with seed {seed or 0}. Do not train the parameters "
+            "of its blocks: frozen_parameters names them"
         )
 
 

@@ -104,10 +104,6 @@ def build_network(checkpoint: Checkpoint, model: str | nn.Module | None = None) 
             network: Any = _residual_mlp(checkpoint)
         elif isinstance(model, nn.Module):
             network = copy.deepcopy(model)
-        elif not isinstance(model, str):
-            raise AuditError(
-                f"model: expected a network or package.module:factory, got {type(model).__name__}"
-            )
         elif model.startswith("torchvision:"):
             network = _torchvision(model.partition(":")[2], checkpoint.state_dict)
         else:
