@@ -223,7 +223,7 @@ class Guard:
     """Records, and stops training when one of ``stop`` fired in ``after`` records in a row.
 
     >>> guard = Guard(Recorder("runs/dfa_s42.jsonl", test_loader), stop="ab", after=3)
-    >>> guard.record(epoch, model, acc=0.87)  # raises GuardStopped, or calls on_stop with it, once
+    >>> guard.record(epoch, model, acc=0.87)  # may raise GuardStopped
 
     (d) needs a ``control``. A resumed run counts its records from where it resumes.
     """
@@ -236,17 +236,15 @@ class Guard:
         after: int = 3,
         control: float | Control | None = None,
         thresholds: DiagnosticThresholds | Mapping[str, float | str] | None = None,
-        on_stop: Callable[[GuardStopped], None] | None = None,
     ) -> None:
         if after < 1:
             raise AuditError(f"after: expected a number of records from 1, got {after!r}")
-        self.recorder, self.after, self.on_stop = recorder, after, on_stop
+        self.recorder, self.after = recorder, after
         self.diagnostics = select(stop)
         self.control = Control(Score(control)) if isinstance(control, (int, float)) else control
         if isinstance(thresholds, Mapping):
             thresholds = DiagnosticThresholds().replace(**thresholds)
         self.thresholds = thresholds or DiagnosticThresholds()
-        self.stopped: GuardStopped | None = None
         self.streaks: dict[str, list[int]] = {}
 
     def record(
@@ -271,9 +269,6 @@ class Guard:
             streak = [*self.streaks.get(finding.key, []), epoch]
             self.streaks[finding.key] = streak if finding.fired else []
         due = {key: epochs for key, epochs in self.streaks.items() if len(epochs) >= self.after}
-        if due and (self.on_stop is None or self.stopped is None):
-            self.stopped = GuardStopped(epoch, due, report)
-            if self.on_stop is None:
-                raise self.stopped
-            self.on_stop(self.stopped)
+        if due:
+            raise GuardStopped(epoch, due, report)
         return measured

@@ -269,14 +269,6 @@ def test_a_guard_stops_at_the_last_of_so_many_records_in_a_row(path: Path) -> No
     assert len(lines(path)) == 6, "what stopped it is in the log"
 
 
-def test_a_callback_is_called_once_instead_and_a_healthy_run_is_left_alone(path: Path) -> None:
-    calls: list[GuardStopped] = []
-    guard = Guard(Recorder(path, BATCHES[:3]), stop="a", after=1, on_stop=calls.append)
-    for epoch, model in enumerate([network(), exploded(), exploded()]):
-        guard.record(epoch, model, acc=0.5)
-    assert [stop.epoch for stop in calls] == [1]
-
-
 def test_a_guard_needs_what_it_stops_by(path: Path) -> None:
     recorder = Recorder(path, BATCHES[:3])
     with pytest.raises(AuditError, match=r"cannot stop by \(d\) frozen-margin"):
