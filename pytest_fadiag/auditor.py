@@ -400,7 +400,7 @@ class Auditor:
         """Where networks are measured."""
         from .load.network import choose_device
 
-        return str(choose_device(self.setup.device))
+        return choose_device(self.setup.device)
 
     def function(self, name: str) -> Any:
         """The function that the setup names as credit, loss or forward, where there is one."""

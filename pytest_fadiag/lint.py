@@ -275,9 +275,7 @@ def cosine_guard(code: Reader, node: Any) -> bool:
 
 def half_precision(code: Reader, node: Any) -> bool:
     """A statistic of gradients in float16, by a cast or by autocast, without a scaled loss."""
-    name = words(called(node))
-    known = STATISTIC.fullmatch(called(node)) and any(map(code.is_gradient, code.operands(node)))
-    if "clip" in name or not (known or (name & GRADIENT and name & (NORM | COSINE))):
+    if not STATISTIC.fullmatch(called(node)) or not any(map(code.is_gradient, code.operands(node))):
         return False
     half = any(
         called(part) in ("half", "to", "type", "astype")

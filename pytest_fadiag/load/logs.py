@@ -133,9 +133,7 @@ def read_log(
     path = Path(path)
     try:
         return _log(path, _document(path), batch, columns or {})
-    except OSError as error:
-        raise AuditError(f"training log: cannot be read: {error.strerror}\n  {path}") from error
-    except (ValueError, RecursionError, csv.Error) as error:  # an AuditError is a ValueError
+    except (OSError, ValueError, RecursionError, csv.Error) as error:  # also an AuditError
         raise AuditError(f"training log: {error}\n  {path}") from error
 
 
@@ -279,7 +277,6 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
     report = Report(
         **{
             **{name: getattr(last, name) for name in Measurement.__struct_fields__},
-            "stability_layer": (size - 1) // 2 if sizes and not recorded else last.stability_layer,
             "score": None if final is None else Score(final, images),
         },
         method_name=method,

@@ -17,6 +17,7 @@ from torch.utils import data as loading
 from torch.utils.data import DataLoader, TensorDataset
 
 from pytest_fadiag.judge.errors import AuditError
+from pytest_fadiag.judge.thresholds import DiagnosticThresholds
 from pytest_fadiag.load.logs import read_log
 from pytest_fadiag.load.network import ResidualMLP
 from pytest_fadiag.recorder import Guard, GuardStopped, Recorder
@@ -275,6 +276,6 @@ def test_a_guard_needs_what_it_stops_by(path: Path) -> None:
         Guard(recorder, stop="d").record(1, network(), acc=0.5)
     with pytest.raises(GuardStopped, match=r"\(d\) frozen-margin"):
         Guard(recorder, stop="d", after=1, control=0.7).record(2, network(), acc=0.5)
-    strict = {"h_norm_explosion_ratio": 0.5}
+    strict = DiagnosticThresholds(h_norm_explosion_ratio=0.5)
     with pytest.raises(GuardStopped):
         Guard(recorder, stop="a", after=1, thresholds=strict).record(3, network(), acc=0.5)
