@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ import torch
 from examples.methods import credit
 from pytest_fadiag.judge.records import Credit, SiteState
 from pytest_fadiag.load.checkpoint import load_checkpoint
-from pytest_fadiag.load.data import EvalBatches, load_data
+from pytest_fadiag.load.data import load_data
 from pytest_fadiag.load.network import ResidualMLP, build_network
 from pytest_fadiag.measure.credit import CreditSource
 from pytest_fadiag.measure.run import NetworkSource, measure
@@ -92,7 +93,7 @@ def measured(name: str, feedback_seed: int | None = None) -> Credit:
     read = load_checkpoint(FIXTURES / "checkpoints" / f"{name}.pt")
     model = build_network(read, None)
     data = load_data(f"fashion-mnist:{FIXTURES / 'fashion-mnist'}")
-    batches = EvalBatches(data.for_checkpoint(read.config, None), 512, flatten=True)
+    batches = replace(data.for_checkpoint(read.config, None), size=512, flat=True)
     source = CreditSource(credit, "examples.methods:credit", read.content)
     if feedback_seed is not None:
         assert isinstance(model, ResidualMLP)

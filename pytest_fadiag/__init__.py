@@ -13,30 +13,31 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .api import audit as audit
-    from .api import bp_grad_norms as bp_grad_norms
-    from .api import cross_batch_direction_stability as cross_batch_direction_stability
-    from .api import diagnose as diagnose
-    from .api import residual_norms as residual_norms
-    from .api import save_trace as save_trace
+    # ruff: noqa: I001 (one statement a module)
+    from .api import (
+        audit as audit,
+        bp_grad_norms as bp_grad_norms,
+        cross_batch_direction_stability as cross_batch_direction_stability,
+        diagnose as diagnose,
+        residual_norms as residual_norms,
+        save_trace as save_trace,
+    )
     from .judge.control import Control as Control
-    from .judge.diagnostics.base import Column as Column
-    from .judge.diagnostics.base import Diagnostic as Diagnostic
-    from .judge.diagnostics.base import Finding as Finding
-    from .judge.diagnostics.base import Status as Status
+    from .judge.diagnostics.base import (
+        Column as Column,
+        Diagnostic as Diagnostic,
+        Finding as Finding,
+        Status as Status,
+    )
     from .judge.errors import AuditError as AuditError
-    from .judge.records import Measurement as Measurement
-    from .judge.records import Score as Score
+    from .judge.records import Measurement as Measurement, Score as Score
     from .judge.thresholds import DiagnosticThresholds as DiagnosticThresholds
-    from .load.data import DataSet as DataSet
-    from .load.data import load_data as load_data
+    from .load.data import DataSet as DataSet, load_data as load_data
     from .load.logs import read_log as read_log
     from .load.network import ResidualMLP as ResidualMLP
     from .measure.control import make_control as make_control
     from .measure.types import Batch as Batch
-    from .recorder import Guard as Guard
-    from .recorder import GuardStopped as GuardStopped
-    from .recorder import Recorder as Recorder
+    from .recorder import Guard as Guard, GuardStopped as GuardStopped, Recorder as Recorder
     from .show.json import read_audit as read_audit
     from .show.outputs import Output as Output
     from .show.report import DiagnosticReport as DiagnosticReport

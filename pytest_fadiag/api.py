@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,9 @@ from .judge.control import Control
 from .judge.diagnostics import default_diagnostics
 from .judge.errors import AuditError
 from .judge.records import Inputs, Score, check_accuracy
+from .judge.remarks import CLAIM_SLACK_PP
 from .judge.thresholds import DiagnosticThresholds
-from .load.controls import Controls
+from .load.controls import parse_controls
 from .load.fingerprint import fingerprint
 from .load.setup import Setup
 from .load.traces import checked, fields_of, is_trace, write_trace
@@ -23,7 +23,7 @@ from .measure.credit import CreditSource
 from .measure.run import NetworkSource, measure
 from .measure.task import Task
 from .measure.traces import TraceSource
-from .progress import PATIENCE, patient
+from .progress import patient
 from .show.report import DiagnosticReport
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def diagnose(
     ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``, ``"mse"``,
     ``"bce"`` or a function of ``(outputs, y)`` with one value per sample; ``task`` is
     ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
-    function of ``(model, x, y)`` that returns the outputs. ``progress=True`` prints a line on
-    stderr from the start, ``False`` none; by default it appears after five seconds.
+    function of ``(model, x, y)`` that returns the outputs. A line on stderr
+    tells the progress after five seconds; ``progress=False`` prints none.
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
@@ -77,8 +77,8 @@ def diagnose(
         raise AuditError("expected control or frozen_baseline_acc, got both; leave out one")
     given: Any = frozen_baseline_acc if control is None else control
     network = given if hasattr(given, "state_dict") else None
-    known = given is None or network is not None or isinstance(given, Control)
-    given = given if known else Control(Score(given))
+    if not (given is None or network is not None or isinstance(given, Control)):
+        given = Control(Score(given))
     if headline_acc is not None:
         check_accuracy(headline_acc, "headline_acc", "regression")  # the report knows the task
     asked = default_diagnostics(control=given is not None, credit=credit is not None)
@@ -137,7 +137,11 @@ def audit(
     file. What else can be given, ``Setup`` lists: model, stream, credit, loss, task, forward,
     normalize, device, …
     """
-    control = frozen if isinstance(frozen, Control) else Controls.of(frozen) or None
+    control: Any = frozen
+    if isinstance(frozen, Mapping):
+        control = parse_controls([f"{method}={acc}" for method, acc in frozen.items()])
+    elif frozen is not None and not isinstance(frozen, Control):
+        control = parse_controls([str(frozen)])
     told = _line(progress)
     auditor = Auditor(Setup(data=data, **setup), progress=lambda name: told)
     held = fields_of(Path(path)) if is_trace(Path(path)) else {}
@@ -219,10 +223,9 @@ def _measured(
 
 def _line(progress: Progress | bool | None) -> Progress | None:
     """What tells how far a measurement is: the caller's own, or lines on stderr, ever fewer."""
-    if progress is not None and progress is not True:
-        return progress or None
-    due = 0.0 if progress else PATIENCE
-    return patient(lambda text: print(f"fadiag: {text}", file=sys.stderr), due)
+    if progress is None or progress is True:
+        return patient(lambda text: print(f"fadiag: {text}", file=sys.stderr))
+    return progress or None
 
 
 def _thresholds(given: Thresholds) -> DiagnosticThresholds:
@@ -234,11 +237,10 @@ def _thresholds(given: Thresholds) -> DiagnosticThresholds:
 
 
 def _differs(headline_acc: float | None, measured: Score | None) -> str:
-    """A note where the given accuracy differs from the measured one beyond sampling."""
+    """A note where the given accuracy is not the measured one."""
     if headline_acc is None or measured is None or not measured.images:
         return ""
-    error = math.sqrt(max(headline_acc * (1 - headline_acc), 0.01) / measured.images)
-    if abs(headline_acc - measured.value) <= max(0.005, 3 * error):
+    if abs(headline_acc - measured.value) <= CLAIM_SLACK_PP / 100:
         return ""
     return (
         f"headline accuracy given as {headline_acc:.4f}, but {measured.value:.4f} was measured "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -346,7 +347,7 @@ class Auditor:
             inputs=getattr(batches, "inputs", None) or Inputs(data=name),
             environment={
                 **numbers.environment,
-                "feedback_saved": checkpoint.feedback is not None,
+                "feedback_saved": checkpoint.content.get("Bs") is not None,
                 **({} if digest is None else {"data_sha256": digest}),
             },
             diagnostics=(),
@@ -399,7 +400,7 @@ class Auditor:
         """Where networks are measured."""
         from .load.network import choose_device
 
-        return str(choose_device(self.setup.device))
+        return choose_device(self.setup.device)
 
     def function(self, name: str) -> Any:
         """The function that the setup names as credit, loss or forward, where there is one."""
@@ -422,17 +423,15 @@ class Auditor:
 
         return build_network(checkpoint, self.setup.model)
 
-    def batches(
-        self, checkpoint: Checkpoint, network: nn.Module, data: Any = None
-    ) -> Iterable[Any]:
+    def batches(self, checkpoint: Checkpoint, network: nn.Module, data: Any = None) -> DataSet:
         """The test split, or what the fixture fa_test_data gives, as a network takes it."""
-        from .load.data import EvalBatches, as_data_set
+        from .load.data import as_data_set
         from .load.network import wants_flat
 
         split = self.data if data is None else as_data_set(data, "the fixture fa_test_data")
         split = split.for_checkpoint(checkpoint.config, self.setup.normalize)
-        flatten = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
-        return EvalBatches(split, self.setup.batch_size, flatten=flatten)
+        flat = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
+        return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
 
     def _credit(self, checkpoint: Checkpoint, given: Overrides) -> Any:
         from .measure.credit import CreditSource
@@ -465,12 +464,9 @@ class Auditor:
         ).cpu()
         config = {**checkpoint.config, "frozen": True, **({} if seed is None else {"seed": seed})}
         write_atomically(out, saved_control(control, config))
-        total = sum(own.numel() for own in control.parameters())
-        held = sum(own.numel() for own in control.parameters() if not own.requires_grad)
         return (
-            f"{out}: all weights re-initialised with seed {seed or 0}. "
-            f"Do not train {held:,} of its {total:,} parameters, those of the blocks: "
-            "frozen_parameters names them"
+            f"{out}: all weights re-initialised with seed {seed or 0}. Do not train the parameters "
+            "of its blocks: frozen_parameters names them"
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -52,7 +51,6 @@ class Cache:
             if self.folder is not None:
                 from filelock import FileLock
 
-                logging.getLogger("filelock").setLevel(logging.WARNING)
                 try:
                     self.folder.mkdir(parents=True, exist_ok=True)
                     held.enter_context(FileLock(self.folder / f"{key}.lock"))

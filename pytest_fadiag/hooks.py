@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -46,14 +45,12 @@ class Registry:
 
 def load_packages(manager: pluggy.PluginManager) -> None:
     """Register what installed packages name in their entry points."""
-    for name in sorted({entry.name for entry in entry_points(group=GROUP)}):
-        try:
-            manager.load_setuptools_entrypoints(GROUP, name)
-        except Exception as error:  # whatever the package does when it is imported
-            raise AuditError(
-                f"the extension {name!r} (entry point of {GROUP}) cannot be loaded: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+    try:
+        manager.load_setuptools_entrypoints(GROUP)
+    except Exception as error:  # whatever the package does when it is imported
+        raise AuditError(
+            f"an entry point of {GROUP} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
 
 
 @cache

@@ -5,7 +5,7 @@
 
 The evidence is local: names, and what the same function puts into them. A mistake that passes
 through a helper function, an attribute, a default or a constant of the module is missed.
-``# noqa: FA1`` or ``# fadiag: ok REASON`` on a line of the statement lets it stand.
+``# noqa: FA1`` on a line of the expression lets it stand.
 """
 
 from __future__ import annotations
@@ -55,10 +55,7 @@ MATRIX = re.compile(
 )
 """Names of feedback matrices."""
 FEEDBACK = re.compile(r"(?i)feedback|dfa|drtp|(?<![a-z])fa(?![a-z])")
-ONE = ("1", "1.0")
-SILENT = re.compile(
-    r"#\s*(?:noqa(?P<only>:\s*[A-Z][A-Z0-9, ]+)?\b|fadiag:\s*ok\b[\s:,;.–-]*[^\s#])"
-)
+SILENT = re.compile(r"#\s*noqa(?::\s*([A-Z][A-Z0-9, ]+))?\b")
 
 GRADIENT = words(
     "grad grads gradient gradients credit credits delta deltas feedback vjp dgrad wgrad"
@@ -125,8 +122,10 @@ class Reader:
         self.imports: dict[str, str] = {}
         self.held: dict[str, list[Any]] = {}
         """By the names of this function, the expressions that flowed into them."""
-        self.around: list[Any] = []
-        """The nodes around this one, from the outside."""
+        self.scope: Any = tree
+        """The function around this node, or the module."""
+        self.loop: Any = None
+        """The loop around this node."""
         self.aligned: set[Any] = set()
         """The cosines of gradients."""
         self.found: set[Finding] = set()
@@ -134,9 +133,10 @@ class Reader:
 
     def read(self, node: Any) -> None:
         """Read what is in a node, judge the node, and note what it puts into names."""
-        outside, value = self.held, getattr(node, "value", None)
+        outside, value = (self.held, self.scope, self.loop), getattr(node, "value", None)
+        self.loop = node if isinstance(node, ast.For) else self.loop
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            self.held = {}
+            self.held, self.scope = {}, node
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             for alias in node.names:
@@ -145,19 +145,17 @@ class Reader:
         for loop in (node, *getattr(node, "generators", ())):
             if hasattr(loop, "iter"):
                 self.put(loop.target, self.sources(loop.iter))
-        self.around.append(node)
         for child in ast.iter_child_nodes(node):
             self.read(child)
-        self.around.pop()
-        self.held = outside
-        if isinstance(node, (ast.Call, ast.BinOp, ast.IfExp, ast.Assign, ast.AugAssign)):
+        self.held, self.scope, self.loop = outside
+        if isinstance(node, (ast.Call, ast.BinOp, ast.Assign, ast.AugAssign)):
             self.judge(node)
         if called(node) == "append" and node.args:
             self.put(getattr(node.func, "value", None), self.repeated(node.args[0]), adds=True)
         for target in getattr(node, "targets", [getattr(node, "target", None)]):
             if isinstance(node, ast.AugAssign):
-                (first, *rest) = self.repeated(value)
-                self.put(target, [ast.Call(ast.Name("sum"), [first], []), first, *rest], adds=True)
+                flows = self.repeated(value)
+                self.put(target, [ast.Call(ast.Name("sum"), flows[:1], []), *flows], adds=True)
             elif isinstance(target, ast.Subscript):
                 self.put(target.value, self.repeated(value), adds=True)
             elif value is not None:
@@ -171,15 +169,10 @@ class Reader:
 
     def repeated(self, value: Any) -> list[Any]:
         """What flows from an expression in a loop, as from ``[value for … in …]``."""
-        loops = [node for node in self.around if isinstance(node, ast.For)][-1:]
-        made = [ast.comprehension(loop.target, loop.iter, [], 0) for loop in loops]
-        return [*([ast.ListComp(value, made)] if made else []), *self.sources(value)]
-
-    @property
-    def scope(self) -> Any:
-        """The function around this node, or the module."""
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
-        return [node for node in self.around if isinstance(node, kinds)][-1]
+        if self.loop is None:
+            return self.sources(value)
+        made = ast.comprehension(self.loop.target, self.loop.iter, [], 0)
+        return [ast.ListComp(value, [made]), *self.sources(value)]
 
     def dotted(self, node: Any) -> str:
         """The full name of an import, ``torch.nn.functional.normalize`` of ``F.normalize``."""
@@ -246,21 +239,14 @@ class Reader:
         return found
 
     def judge(self, node: Any) -> None:
-        """Add what the rules find in a node."""
+        """Add what the rules find in a node; a comment on one of its lines lets it stand."""
         if any(map(self.is_gradient, self.compared(node))):
             self.aligned.add(node)
-        before = self.lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="replace")
+        text = "\n".join(self.lines[node.lineno - 1 : node.end_lineno])
+        silenced = [match[1] for match in SILENT.finditer(text)]
         for rule, message in RULES.items():
-            if rule(self, node) and not self.is_silenced(node, message[:3]):
-                self.found.add((node.lineno, len(before) + 1, message))
-
-    def is_silenced(self, node: Any, rule: str) -> bool:
-        """Whether a comment on the statement, or on the head of a block, lets it stand."""
-        statement = [each for each in (*self.around, node) if isinstance(each, ast.stmt)][-1]
-        last = (node if hasattr(statement, "body") else statement).end_lineno
-        lines = self.lines[min(statement.lineno, node.lineno) - 1 : last]
-        found = [match["only"] for line in lines for match in SILENT.finditer(line)]
-        return any(rule in (only or rule) for only in found)
+            if rule(self, node) and not any(message[:3] in (only or message) for only in silenced):
+                self.found.add((node.lineno, node.col_offset + 1, message))
 
 
 def norm_order(code: Reader, node: Any) -> bool:
@@ -271,8 +257,7 @@ def norm_order(code: Reader, node: Any) -> bool:
     named = [] if keywords(node, "dim", "axis") else keywords(node, "p", "ord")  # both named: meant
     slips = "-1" in (*operands[1:2], *map(ast.unparse, named))
     is_method = not full and isinstance(node.func, ast.Attribute) and called(node) == "norm"
-    own = operands[:1] in (["self"], ["cls"])  # a layer that is called norm
-    return slips and bool(NORMS.fullmatch(full) or (is_method and not own))
+    return slips and bool(is_method or NORMS.fullmatch(full))
 
 
 def cosine_guard(code: Reader, node: Any) -> bool:
@@ -283,46 +268,34 @@ def cosine_guard(code: Reader, node: Any) -> bool:
     eps = [getattr(given, "value", None) for given in keywords(maker, "eps")] or [1e-8]
     guarded = not isinstance(eps[0], (int, float)) or eps[0] < 1e-8
     for part in ast.walk(code.scope):
-        divisor = getattr(part, "right", getattr(part, "value", None)) if divides(part) else None
-        size = part if isinstance(part, ast.Compare) else divisor
-        guarded |= bool(words(called(part)) & UNIT or (size and labels(size) & NORM))
+        sized = (divides(part) or isinstance(part, ast.Compare)) and labels(part) & NORM
+        guarded |= bool(sized or words(called(part)) & UNIT)
     return not guarded
 
 
 def half_precision(code: Reader, node: Any) -> bool:
     """A statistic of gradients in float16, by a cast or by autocast, without a scaled loss."""
-    name = words(called(node))
-    known = STATISTIC.fullmatch(called(node)) and any(map(code.is_gradient, code.operands(node)))
-    if "clip" in name or not (known or (name & GRADIENT and name & (NORM | COSINE))):
+    if not STATISTIC.fullmatch(called(node)) or not any(map(code.is_gradient, code.operands(node))):
         return False
     half = any(
         called(part) in ("half", "to", "type", "astype")
         and re.search(r"\b(half|float16)\b", ast.unparse(part))
         for part in code.sources(node)
     )
-    # The innermost one around it decides, else one by which the function runs its forward.
-    blocks = [*reversed(code.around), *ast.walk(code.scope)]
-    items = [item.context_expr for block in blocks for item in getattr(block, "items", ())]
-    heads = [*items, *getattr(code.scope, "decorator_list", ())]
-    casts = [head for head in heads if AUTOCAST.fullmatch(code.dotted(getattr(head, "func", head)))]
-    half = half or any(not WIDE.search(ast.unparse(head)) for head in casts[:1])
+    casts = [
+        ast.unparse(part)
+        for part in ast.walk(code.scope)
+        if AUTOCAST.fullmatch(code.dotted(getattr(part, "func", part)))
+    ]
+    half = half or (bool(casts) and not any(map(WIDE.search, casts)))
     return half and "scaler" not in ast.unparse(code.scope)
 
 
 def missing_credit(code: Reader, node: Any) -> bool:
-    """A cosine of a gradient with itself, or 1.0 in the place of a cosine of gradients."""
-    target = getattr(node, "targets", [None])[0]
-    if isinstance(node, ast.IfExp):
-        pairs = [(node.body, node.orelse), (node.orelse, node.body)]
-    elif isinstance(target, ast.Subscript) and any(
-        isinstance(part, ast.Compare) for part in ast.walk(target.slice)
-    ):
-        pairs = [(target.value, node.value)]
-    else:
-        sides = [*map(ast.unparse, code.compared(node))]
-        same = len(sides) == 2 and sides[0] == sides[1] and node in code.aligned
-        return same and "def test" not in ast.unparse(code.scope)
-    return any(ast.unparse(other) in ONE and code.is_aligned(one) for one, other in pairs)
+    """A cosine of a gradient with itself, outside of tests."""
+    sides = [*map(ast.unparse, code.compared(node))]
+    same = len(sides) == 2 and sides[0] == sides[1] and node in code.aligned
+    return same and "def test" not in ast.unparse(code.scope)
 
 
 def lost_feedback(code: Reader, node: Any) -> bool:
@@ -331,9 +304,8 @@ def lost_feedback(code: Reader, node: Any) -> bool:
     if not MATRIX.fullmatch(name) or not FEEDBACK.search(code.text):
         return False
     drawn = {called(inner) for part in code.sources(node.value) for inner in ast.walk(part)}
-    owners = [ast.unparse(above) for above in code.around if isinstance(above, ast.ClassDef)]
-    kept = rf"(register_buffer|save)\(.*\b{name}\b|self\.{name} = nn\.Parameter"
-    saved = "Parameter" in drawn or any(re.search(kept, owner) for owner in owners)
+    kept = rf"(register_buffer|save)\([^)]*\b{name}\b|self\.{name} = nn\.Parameter"
+    saved = "Parameter" in drawn or re.search(kept, code.text)
     return not saved and any(map(RANDOM.fullmatch, drawn))
 
 
@@ -341,15 +313,9 @@ def concatenation(code: Reader, node: Any) -> bool:
     """A cosine of which a side joins the gradients of several layers."""
     sides = code.compared(node) if node in code.aligned else []
     for part in (source for side in sides for source in code.sources(side)):
-        name, joined = called(part), [*code.operands(part), part][0]
-        if name in ("flatten", "ravel", "view", "reshape") and called(joined) == "stack":
-            name, joined = "cat", code.operands(joined)[0]
-        several = bool(code.by_layer(joined))
-        if isinstance(joined, ast.List):
-            owners = re.findall(r"([\w.]+?)(?:\.weight|\.bias)?\.grad\b", ast.unparse(joined))
-            several = len(set(owners)) > 1
-        joins = name in ("cat", "concat", "concatenate", "hstack") and several
-        if joins or name == "parameters_to_vector":
+        joins = called(part) in ("cat", "concat", "concatenate", "hstack")
+        several = joins and any(map(code.by_layer, code.operands(part)[:1]))
+        if several or called(part) == "parameters_to_vector":
             return True
     return False
 
@@ -360,12 +326,10 @@ def layer_average(code: Reader, node: Any) -> bool:
     if called(node) in ("mean", "fmean", "nanmean", "average"):
         along = [*code.operands(node)[1:], *keywords(node, "dim", "axis")]
         listed = code.operands(node)[:1] if {"0"} >= set(map(ast.unparse, along)) else []
-        named = words(label(listed[0])) if listed and label(listed[0]) not in code.held else set()
-        if named & LAYERS and named & COSINE:
-            return True
     elif divides(node):
         totals = code.sources(getattr(node, "left", getattr(node, "target", None)))
-        listed = [code.operands(part)[0] for part in totals if called(part) == "sum"]
+        sums = [part for part in totals if called(part) == "sum"]
+        listed = [each for total in sums for each in code.operands(total)[:1]]
     return any(
         not isinstance(each, ast.Subscript) and any(map(code.is_aligned, code.by_layer(each)))
         for each in listed  # cosines[1:] leaves h_0 out
@@ -420,8 +384,12 @@ def check_file(path: Path) -> list[Finding]:
 
 def python_files(path: Path) -> list[Path]:
     """A file, or the Python files in a folder, without hidden and built ones."""
-    found = [path] if path.is_file() else walk(path, code=True)
-    return [file for file in found if file.suffix == ".py" or file == path]
+    below = [file for file in walk(path, code=True) if file.suffix == ".py"]
+    if not below and not path.is_file():
+        raise AuditError(
+            f"expected a Python file, or a folder of them, but got {one_line(str(path))}"
+        )
+    return below or [path]
 
 
 def main(paths: Sequence[str]) -> int:
@@ -431,12 +399,7 @@ def main(paths: Sequence[str]) -> int:
     src/evaluate.py:12:9: FA1 -1 is the order of this norm, not its dimension; write dim=-1
     1
     """
-    files = {given: python_files(Path(given)) for given in paths}
-    if empty := [given for given in paths if not files[given]]:
-        raise AuditError(
-            f"expected a Python file, or a folder of them, but got {one_line(empty[0])}"
-        )
-    checked = [path for below in files.values() for path in below]
+    checked = [path for given in paths for path in python_files(Path(given))]
     findings = [(path, *found) for path in checked for found in check_file(path)]
     for path, line, column, text in findings:
         print(one_line(f"{path}:{line}:{column}: {text}"))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .load.data import DataSet
     from .session.fixtures import CheckpointUnderTest, DiagnosticUnderTest, ReportUnderTest
     from .session.hooks import AuditHooks
+    from .session.run import Run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -89,6 +90,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return len(visible_gpus()) or None
 
 
+def _run(request: pytest.FixtureRequest) -> Run:
+    return _audit(request.config).run
+
+
 # Fixtures; each can be overridden in a conftest, and the others then work with what it gives.
 
 
@@ -102,13 +107,13 @@ def fa_checkpoint(request: pytest.FixtureRequest) -> CheckpointUnderTest:
     """
     from .session.fixtures import checkpoint
 
-    return checkpoint(_audit(request.config).run, request)
+    return checkpoint(_run(request), request)
 
 
 @pytest.fixture
 def fa_device(request: pytest.FixtureRequest) -> str:
     """The device that networks are measured on: --fa-device, a GPU where there is one."""
-    return _audit(request.config).run.auditor.device
+    return _run(request).auditor.device
 
 
 @pytest.fixture
@@ -121,7 +126,7 @@ def fa_model(
     """
     from .session.fixtures import network
 
-    return network(_audit(request.config).run, fa_checkpoint, fa_device)
+    return network(_run(request), fa_checkpoint, fa_device)
 
 
 @pytest.fixture
@@ -130,7 +135,7 @@ def fa_test_data(request: pytest.FixtureRequest) -> DataSet:
 
     Override it with a pair of tensors (x, y).
     """
-    return _audit(request.config).run.auditor.data
+    return _run(request).auditor.data
 
 
 @pytest.fixture
@@ -143,7 +148,7 @@ def fa_eval_batches(
     """The (x, y) batches that the network is measured on; override it with any list of batches."""
     from .session.fixtures import batches
 
-    return batches(_audit(request.config).run, fa_checkpoint, fa_model, fa_test_data)
+    return batches(_run(request), fa_checkpoint, fa_model, fa_test_data)
 
 
 @pytest.fixture
@@ -156,7 +161,7 @@ def fa_frozen_baseline(
     """
     from .session.fixtures import control
 
-    return control(_audit(request.config).run, fa_checkpoint)
+    return control(_run(request), fa_checkpoint)
 
 
 @pytest.fixture
@@ -165,7 +170,7 @@ def fa_credit(request: pytest.FixtureRequest) -> Any:
 
     Override it and credit-alignment runs.
     """
-    return _audit(request.config).run.auditor.function("credit")
+    return _run(request).auditor.function("credit")
 
 
 @pytest.fixture
@@ -173,7 +178,7 @@ def fa_thresholds(request: pytest.FixtureRequest) -> DiagnosticThresholds:
     """The thresholds of this test: its markers over the command line over the ini file."""
     from .session.fixtures import thresholds
 
-    return thresholds(_audit(request.config).run, request)
+    return thresholds(_run(request), request)
 
 
 @pytest.fixture
@@ -185,7 +190,7 @@ def fa_report(
     """The report of the checkpoint: assert on its verdict or numbers, or call fa_report.check()."""
     from .session.fixtures import report
 
-    return report(_audit(request.config).run, request, fa_checkpoint, fa_thresholds)
+    return report(_run(request), request, fa_checkpoint, fa_thresholds)
 
 
 @pytest.fixture
@@ -199,4 +204,4 @@ def fa_diagnostic(
     """
     from .session.fixtures import diagnostic
 
-    return diagnostic(_audit(request.config).run, request, fa_report)
+    return diagnostic(_run(request), request, fa_report)

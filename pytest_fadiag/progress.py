@@ -9,9 +9,9 @@ PATIENCE = 5.0
 """Seconds before it is told for the first time."""
 
 
-def patient(tell: Callable[[str], None], due: float = PATIENCE) -> Callable[[int, int], None]:
-    """Tells how far a measurement is after so many seconds, then each time twice as late."""
-    start = time.monotonic()
+def patient(tell: Callable[[str], None]) -> Callable[[int, int], None]:
+    """Tells how far a measurement is after some seconds, then each time twice as late."""
+    start, due = time.monotonic(), PATIENCE
 
     def line(done: int, total: int) -> None:
         nonlocal due

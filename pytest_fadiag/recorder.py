@@ -223,9 +223,9 @@ class Guard:
     """Records, and stops training when one of ``stop`` fired in ``after`` records in a row.
 
     >>> guard = Guard(Recorder("runs/dfa_s42.jsonl", test_loader), stop="ab", after=3)
-    >>> guard.record(epoch, model, acc=0.87)  # raises GuardStopped, or calls on_stop with it, once
+    >>> guard.record(epoch, model, acc=0.87)  # may raise GuardStopped
 
-    (d) needs a ``control``. A resumed run goes on with the streaks of its log.
+    (d) needs a ``control``. A resumed run counts its records from where it resumes.
     """
 
     def __init__(
@@ -235,30 +235,20 @@ class Guard:
         stop: str = "ab",
         after: int = 3,
         control: float | Control | None = None,
-        thresholds: DiagnosticThresholds | Mapping[str, float | str] | None = None,
-        on_stop: Callable[[GuardStopped], None] | None = None,
+        thresholds: DiagnosticThresholds | None = None,
     ) -> None:
         if after < 1:
             raise AuditError(f"after: expected a number of records from 1, got {after!r}")
-        self.recorder, self.after, self.on_stop = recorder, after, on_stop
+        self.recorder, self.after = recorder, after
         self.diagnostics = select(stop)
         self.control = Control(Score(control)) if isinstance(control, (int, float)) else control
-        if isinstance(thresholds, Mapping):
-            thresholds = DiagnosticThresholds().replace(**thresholds)
         self.thresholds = thresholds or DiagnosticThresholds()
-        self.stopped: GuardStopped | None = None
         self.streaks: dict[str, list[int]] = {}
 
     def record(
         self, epoch: int, model: nn.Module, acc: float | None = None, **others: Any
     ) -> Measurement | None:
         """What ``Recorder.record`` does; then training stops if this ends a streak."""
-        if self.recorder.written < 0 and any(earlier < epoch for earlier in self.recorder.lines):
-            log = read_log(self.recorder.path)
-            logged = log.report(self.control, self.thresholds, self.diagnostics)
-            for earlier in logged.log.epochs if logged.log else ():
-                if earlier.epoch < epoch:
-                    self._extend(earlier.epoch, logged.at(earlier))
         measured = self.recorder.record(epoch, model, acc, **others)
         report = Report.of(
             measured or Measurement(),
@@ -273,16 +263,10 @@ class Guard:
             raise AuditError(
                 f"a guard cannot stop by ({blind[0].key}) {blind[0].name}: {blind[0].headline}"
             )
-        self._extend(epoch, report)
-        due = {key: epochs for key, epochs in self.streaks.items() if len(epochs) >= self.after}
-        if due and (self.on_stop is None or self.stopped is None):
-            self.stopped = GuardStopped(epoch, due, report)
-            if self.on_stop is None:
-                raise self.stopped
-            self.on_stop(self.stopped)
-        return measured
-
-    def _extend(self, epoch: int, report: Report) -> None:
         for finding in report.findings:
             streak = [*self.streaks.get(finding.key, []), epoch]
             self.streaks[finding.key] = streak if finding.fired else []
+        due = {key: epochs for key, epochs in self.streaks.items() if len(epochs) >= self.after}
+        if due:
+            raise GuardStopped(epoch, due, report)
+        return measured

@@ -128,14 +128,13 @@ class Files:
             path: found[digest] for path, digest in self.digests.items() if digest in found
         }
 
-    def path_of(self, row: Row) -> str | None:
-        """The recorded path of a row's file: its id, or a path that ends with it."""
+    def path_of(self, row: Row) -> str:
+        """The recorded path of a row's file: its id, or a path that ends with it; or nothing."""
         ends = [
             path for path in self.digests if f"/{one_line(path)}".endswith(f"/{row.checkpoint}")
         ]
-        return next(
-            (path for path in ends if self.digests[path] == row.digest), ends[0] if ends else None
-        )
+        same = [path for path in ends if self.digests[path] == row.digest]
+        return [*same, *ends, ""][0]
 
     def controls(self, rows: Sequence[Row], typed: Sequence[str] | None) -> Controls | None:
         """The controls that were typed, else the recorded ones, as far as their files are here."""
@@ -189,11 +188,9 @@ def _measured(
     row: Row, then: Report, files: Files, auditor: Auditor, control: Controls | None
 ) -> Report:
     path = files.path_of(row)
-    if path is None:
-        raise AuditError("no file of the certificate belongs to this row")
     if path not in files.places:
-        digest = files.digests[path][:12]
-        raise AuditError(f"no file with SHA-256 {digest}… found; name its folder with --root")
+        wanted = f"no file of this name with SHA-256 {row.digest[:12]}…"
+        raise AuditError(f"{wanted} was recorded and found; name its folder with --root")
     place = files.places[path]
     names = then.twin.source.split(", ") if then.twin else []
     return auditor.report(

@@ -159,12 +159,12 @@ def test_a_line_tells_how_far_it_is_and_a_saved_report_is_an_audit(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    report = diagnose(network, data(), control=0.3, progress=True)
+    monkeypatch.setattr("pytest_fadiag.progress.PATIENCE", 0.0)
+    report = diagnose(network, data(), control=0.3)
     assert capsys.readouterr().err.startswith("fadiag: 128 of 1,300 samples, ")
     report.save(tmp_path / "audit.json")
     assert report.fired and main(["show", str(tmp_path / "audit.json")]) == 1
     assert "unnamed" in capsys.readouterr().out
-    monkeypatch.setattr("pytest_fadiag.api.PATIENCE", 0.0)
-    for progress, said in ((None, True), (False, False)):
+    for progress, said in ((True, True), (False, False)):
         diagnose(network, data(), control=0.3, progress=progress)
         assert ("of 1,300 samples" in capsys.readouterr().err) is said

@@ -105,7 +105,11 @@ def test_files_are_found_by_their_content(
     assert verified()[0] == 0
     (shared.folder / "unpacked/bp_s1.pt").unlink()
     code, out = verified()
-    assert code == 1 and f"✗ {IDS[0]}: no file with SHA-256" in out and f"✓ {IDS[1]}" in out
+    assert (
+        code == 1
+        and f"✗ {IDS[0]}: no file of this name with SHA-256" in out
+        and f"✓ {IDS[1]}" in out
+    )
 
 
 def test_the_command_verifies_what_the_command_certified(shared: Shared) -> None:
@@ -136,7 +140,10 @@ def change_image(shared: Shared) -> None:
 @pytest.mark.parametrize(
     ("forge", "told"),
     [
-        (change_weight, [f"✗ {IDS[0]}: no file with SHA-256", f"✓ {IDS[1]}", "1 of 2 results"]),
+        (
+            change_weight,
+            [f"✗ {IDS[0]}: no file of this name with SHA-256", f"✓ {IDS[1]}", "1 of 2 results"],
+        ),
         (change_image, [f"✗ {IDS[0]}: ", "0 of 2 results"]),
         (
             lambda s: s.edit(lambda c: c["rows"][0]["report"]["residual_norms"].append(1.0)),
@@ -152,7 +159,7 @@ def change_image(shared: Shared) -> None:
         ),
         (
             lambda s: s.edit(lambda c: c["rows"][0].update(checkpoint="runs/other_s1.pt")),
-            ["✗ runs/other_s1.pt: no file of the certificate belongs to this row"],
+            ["✗ runs/other_s1.pt: no file of this name with SHA-256"],
         ),
         (
             lambda s: s.edit(lambda c: c["margins"][0]["margin"].update(margin=9.0)),

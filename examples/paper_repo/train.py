@@ -34,7 +34,7 @@ def main() -> None:
             loss.backward()
             optimiser.step()
         with torch.no_grad():
-            hits = sum(int((net(x).argmax(1) == y).sum()) for x, y in test.batches(1000))
+            hits = sum(int((net(x).argmax(1) == y).sum()) for x, y in test)
         print(f"epoch {epoch + 1}: accuracy {hits / len(test):.4f}", flush=True)
     config = {"method": "ours", "seed": options.seed, "frozen": options.frozen, "d": 32, "depth": 3}
     name = f"{'frozen_' if options.frozen else ''}ours_s{options.seed}.pt"

@@ -56,11 +56,6 @@ class Checkpoint:
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """All that the file holds, under its own keys."""
 
-    @property
-    def feedback(self) -> object:
-        """``Bs``, the feedback matrices that were used, or ``None`` where none were saved."""
-        return self.content.get("Bs")
-
 
 def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
     """Read a checkpoint on the CPU; only ``unsafe`` lets its pickle run code.

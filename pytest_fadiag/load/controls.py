@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ..files import read_json
 from ..judge.control import Control, ControlKind, Doubt, Severity
 from ..judge.errors import AuditError
 from ..judge.records import Score, check_accuracy
-from ..judge.report import Report
 from .logs import read_log
-from .names import convert, identify, is_log, plain_config, says
+from .names import identify, is_log, plain_config, says
 
 _KIND = re.compile(r"(?:^|[-_])(frozen|shallow)(?=$|[-_])")
 
@@ -46,12 +43,12 @@ class ControlFile:
     path: Path | None = None
     """The checkpoint or log that it is; not audited itself."""
     control: Control | None = None
-    """What is known: a number, or what a log or an earlier report says."""
+    """What is known: a number, or what a log says."""
 
     @property
     def rank(self) -> int:
-        """Checkpoints come first, then logs and reports, then numbers."""
-        return 0 if self.control is None else 2 if self.control.source == "given as a number" else 1
+        """Checkpoints come first, then logs, then numbers."""
+        return 0 if self.control is None else 2 if self.path is None else 1
 
     def measured(
         self, score: Score, config: Mapping[str, Any], *, untrained: bool = False
@@ -128,20 +125,6 @@ class Controls(tuple[ControlFile, ...]):
             )
         return None
 
-    @classmethod
-    def of(cls, value: float | Mapping[str, float] | Control | str | Path | None) -> Controls:
-        """Controls from what a caller of the library has.
-
-        >>> Controls.of({"dfa": 0.349}).choose_for("dfa-lam", 42).score.value
-        0.349
-        """
-        if value is None:
-            return cls()
-        if isinstance(value, Control):
-            return cls([ControlFile(value.method, value.kind, value.seed, None, value)])
-        whose = value.items() if isinstance(value, Mapping) else ()
-        return parse_controls([f"{name}={accuracy}" for name, accuracy in whose] or [str(value)])
-
 
 def _number(method: str | None, accuracy: Any, what: str) -> ControlFile:
     return ControlFile(
@@ -175,7 +158,7 @@ def parse_controls(
 
 
 def _from_file(path: Path) -> list[ControlFile]:
-    """A checkpoint by its name; what a log, a report, an audit or a mapping by method holds."""
+    """A checkpoint by its name, a log by what it says, or a mapping of accuracies by method."""
     if not is_log(path):
         name, seed = identify(path)
         return [ControlFile(*method_and_kind(name), seed, path)]
@@ -184,33 +167,9 @@ def _from_file(path: Path) -> list[ControlFile]:
         return [
             _number(name, accuracy, f"control {path}: {name}") for name, accuracy in content.items()
         ]
-    if isinstance(content, dict) and ("rows" in content or "residual_norms" in content):
-        rows = convert(
-            content.get("rows", [{"report": content}]), list[dict[str, Any]], f"control {path}"
-        )
-        held = [row["report"] for row in rows if row.get("report")]
-        reports = [Report.from_dict(values, f"control {path}") for values in held]
-        return [entry for report in reports for entry in _from_report(report, path)]
     log = read_log(path).base
     if log.score is None:
         raise AuditError(f"control {path}: the log has no accuracy; add final_test_acc or acc_eval")
     entry = ControlFile(*method_and_kind(log.method_name), log.seed, path)
     control = entry.measured(log.score, {**log.config, "method": log.method_name, "seed": log.seed})
     return [ControlFile(control.method, control.kind, control.seed, path, control)]
-
-
-def _from_report(report: Report, path: Path) -> list[ControlFile]:
-    """The control of a report, or of a report on a control that network itself."""
-    method, kind = method_and_kind(report.method_name)
-    control, data = report.control, str(report.environment.get("data_sha256") or "") or None
-    if control is None and kind is not ControlKind.UNMARKED and report.headline_acc is not None:
-        score = report.score or Score(report.headline_acc)
-        control = Control(score, f"earlier report {path.name}", method, report.seed, kind)
-    if control is None:
-        return []
-    score = msgspec.structs.replace(control.score, data=control.score.data or data)
-    return [
-        ControlFile(
-            method, control.kind, report.seed, None, msgspec.structs.replace(control, score=score)
-        )
-    ]

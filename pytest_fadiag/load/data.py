@@ -52,27 +52,25 @@ class DataSet:
     """What was decided for one network, if it was."""
     groups: Tensor | None = None
     """Which samples belong together, as those of one document: one whole number per sample."""
+    size: int = BATCH
+    """Samples of a batch at most."""
+    flat: bool = False
+    """Whether batches are flattened, where a network takes them so."""
 
     def __post_init__(self) -> None:
-        y, held, x = self.y, self.tensors, self.named.get("", self.y)
+        y, groups, x = self.y, self.groups, self.named.get("", self.y)
         constants = {len(values) for values in (self.mean, self.std) if values}
         real = x.is_floating_point() or self.pixels
         fits = constants <= {1, *x.shape[1:2]} if real else not constants
-        fits &= y.ndim in (1, 2) and len(y) > 0
-        groups = self.groups
-        if groups is not None and (groups.shape != y.shape[:1] or groups.is_floating_point()):
-            raise AuditError(
-                f"{self.name}: groups must be one whole number per sample ({len(y):,}); got "
-                f"{tuple(groups.shape)} of {groups.dtype}"
-            )
-        if len({len(tensor) for tensor in held.values()}) > 1:
-            lengths = ", ".join(f"{name or 'x'} has {len(x):,}" for name, x in held.items())
-            raise AuditError(f"{self.name}: expected as many labels as samples; {lengths}")
+        fits &= y.ndim in (1, 2) and {len(own) for own in self.tensors.values()} == {len(y) or 1}
+        fits &= groups is None or (groups.ndim == 1 and not groups.is_floating_point())
         if not fits:
-            shapes = {name: f"{tuple(x.shape)} {x.dtype}" for name, x in held.items()}
+            shapes = {
+                name or "x": f"{tuple(x.shape)} {x.dtype}" for name, x in self.tensors.items()
+            }
             raise AuditError(
                 f"{self.name}: expected one class index, real target or row of tokens per "
-                "sample, and one mean and std per channel; got "
+                "sample, one whole number as its group, and one mean and std per channel; got "
                 f"{shapes}, {constants or 'no'} constants".replace("torch.", "")
             )
 
@@ -116,25 +114,22 @@ class DataSet:
         mean, std = (
             torch.tensor(own, device=x.device).view(shape) for own in (self.mean, self.std)
         )
-        return (x.sub_(mean) if self.pixels else x - mean).div_(std)  # bytes were copied already
+        return (x - mean).div_(std)
 
-    def batches(
-        self, size: int = BATCH, *, flatten: bool = False
-    ) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
-        """The split in its own order, normalised, in batches of at most ``size``."""
-        for start in range(0, len(self), size):
-            part = slice(start, start + size)
+    def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
+        """The split in its own order, normalised, batch by batch."""
+        for start in range(0, len(self), self.size):
+            part = slice(start, start + self.size)
             if isinstance(self.x, Tensor):
                 x = self.normalised(self.x[part])
-                yield (x.flatten(1) if flatten else x), self.y[part]
+                yield (x.flatten(1) if self.flat else x), self.y[part]
             else:
                 yield {name: tensor[part] for name, tensor in self.x.items()}, self.y[part]
 
     def for_checkpoint(self, config: Mapping[str, Any], normalize: str | None = None) -> DataSet:
         """The data normalised as the option says, else images as the config does, else as it is."""
         option = None if normalize is None else Normalisation.parse(normalize)
-        own, said = _constants(config), config.get("normalize", config.get("normalise"))
-        raw = isinstance(said, (bool, str)) and str(said).lower() in ("false", "none")
+        own, raw = _constants(config), config.get("normalize") is False
         by, mean, std = NormalisedBy.USUAL if self.usual else NormalisedBy.DATA, self.mean, self.std
         if option is None:
             if self.pixels and (own or raw):
@@ -163,11 +158,10 @@ class DataSet:
 def _constants(config: Mapping[str, Any]) -> tuple[Statistics, Statistics] | None:
     """The ``mean`` and ``std`` of a config, or those under its ``normalize``."""
     given = config["normalize"] if isinstance(config.get("normalize"), Mapping) else config
-    mean, std = (given.get(name) for name in ("mean", "std"))
-    if mean is None and std is None:
+    if given.get("mean") is None or given.get("std") is None:
         return None
     what, pair = "the checkpoint's mean and std", list[Statistics]()
-    for value in (0.0 if mean is None else mean, 1.0 if std is None else std):
+    for value in (given["mean"], given["std"]):
         plain = value.tolist() if hasattr(value, "tolist") else value
         listed = plain if isinstance(plain, (list, tuple)) else [plain]
         pair.append(convert(listed, Statistics, what))
@@ -254,15 +248,3 @@ def as_data_set(given: Any, what: str) -> DataSet:
         raise AuditError(f"{what}: expected tensors of numbers: {error}") from error
     y = y.squeeze(1) if y.ndim == 2 and y.shape[1] == 1 else y
     return DataSet(x, y if y.is_floating_point() else y.long(), what, groups=groups)
-
-
-class EvalBatches:
-    """A split as (x, y) batches, flattened if the network wants it."""
-
-    def __init__(self, data: DataSet, size: int, *, flatten: bool) -> None:
-        self.data, self.size, self.flatten = data, size, flatten
-        self.name, self.note, self.inputs = data.name, data.note, data.inputs
-        self.labels, self.groups = data.y, data.groups
-
-    def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
-        return self.data.batches(self.size, flatten=self.flatten)

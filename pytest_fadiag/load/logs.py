@@ -28,7 +28,6 @@ RECORDER = "pytest-fadiag"
 """What the first line of a recorder's log says."""
 MOST_LAYERS = 10_000
 MOST_EPOCHS = 5_000
-"""Of a longer log evenly chosen epochs are judged."""
 ALIASES = {
     "epoch": "epoch Epoch step Step global_step _step",
     "residual_norms": "residual_norms hidden_norms",
@@ -134,9 +133,7 @@ def read_log(
     path = Path(path)
     try:
         return _log(path, _document(path), batch, columns or {})
-    except OSError as error:
-        raise AuditError(f"training log: cannot be read: {error.strerror}\n  {path}") from error
-    except (ValueError, RecursionError, csv.Error) as error:  # an AuditError is a ValueError
+    except (OSError, ValueError, RecursionError, csv.Error) as error:  # also an AuditError
         raise AuditError(f"training log: {error}\n  {path}") from error
 
 
@@ -243,6 +240,8 @@ def _entries(rows: list[Values], columns: Mapping[str, str], table: bool) -> lis
             raise AuditError(
                 f"epoch {other.epoch} follows epoch {one.epoch}; keep one training run per log"
             )
+    if len(entries) > MOST_EPOCHS:
+        raise AuditError(f"{len(entries):,} epochs; at most {MOST_EPOCHS:,}: keep every k-th")
     if not entries:
         raise AuditError(
             f"no epoch with a known number; name its columns by --fa-log-columns, or {ACCEPTED}"
@@ -255,10 +254,7 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
     about: About = convert(_named({**content, **config}, ABOUT), About, "config")
     rows = convert(content["log"], list[Values], "log")
     entries = _entries(rows, columns, EVENTS in path.name or path.suffix == ".csv")
-    caveats = ["the last line is cut in the middle and was left out"] if content.get("cut") else []
-    if len(entries) > MOST_EPOCHS:
-        caveats.append(f"of {len(entries):,} epochs {MOST_EPOCHS:,} and the last are judged")
-        entries = [*entries[: -1 : -(-len(entries) // MOST_EPOCHS)], entries[-1]]
+    cut = ("the last line is cut in the middle and was left out",) if content.get("cut") else ()
     recorded = "recorder" in content or all(entry.stability_layer is not None for entry in entries)
     batch = BATCH if recorded else batch or about.gradient_batch
     assumed = None if batch else about.training_batch
@@ -281,14 +277,13 @@ def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, s
     report = Report(
         **{
             **{name: getattr(last, name) for name in Measurement.__struct_fields__},
-            "stability_layer": (size - 1) // 2 if sizes and not recorded else last.stability_layer,
             "score": None if final is None else Score(final, images),
         },
         method_name=method,
         seed=seed,
         notes=f"{path.name}, a training log of {plural(len(entries), 'epoch')}",
         checkpoint=path.name,
-        caveats=tuple(caveats),
+        caveats=cut,
         config=plain_config(config),
         log=Log(
             epochs=tuple(msgspec.convert(entry, Epoch, from_attributes=True) for entry in entries),

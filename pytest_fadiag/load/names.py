@@ -56,14 +56,13 @@ def identify(path: Path, config: Mapping[str, Any] | None = None) -> tuple[str, 
     if says(config, "method"):
         kinds = (kind for kind in ("frozen", "shallow") if says(config, kind))
         method = "-".join([str(config["method"]), *kinds])
-    if len(method) > LONGEST_NAME:
-        raise AuditError(f"{path}: the method's name has {len(method):,} characters; shorten it")
+    method = one_line(method[:LONGEST_NAME])
     seed: Any = named["seed"] if named and config.get("seed") is None else config.get("seed")
     try:
         number = int(seed)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # of a tensor with several entries
-        return one_line(method), None
-    return one_line(method), number if number.bit_length() < 64 else None
+        return method, None
+    return method, number if number.bit_length() < 64 else None
 
 
 def says(config: Mapping[str, Any], key: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import re
 import warnings
 from collections import OrderedDict
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..judge.errors import AuditError
-from ..judge.words import and_more, plural
+from ..judge.words import and_more
 from .checkpoint import PREFIXES, Checkpoint, unprefixed
 from .names import MODELS
 from .specs import call_factory
@@ -104,10 +103,6 @@ def build_network(checkpoint: Checkpoint, model: str | nn.Module | None = None) 
             network: Any = _residual_mlp(checkpoint)
         elif isinstance(model, nn.Module):
             network = copy.deepcopy(model)
-        elif not isinstance(model, str):
-            raise AuditError(
-                f"model: expected a network or package.module:factory, got {type(model).__name__}"
-            )
         elif model.startswith("torchvision:"):
             network = _torchvision(model.partition(":")[2], checkpoint.state_dict)
         else:
@@ -253,11 +248,11 @@ def _kind(value: Tensor) -> str:
     )
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str) -> str:
     """The device of a name; ``auto`` is the first GPU if there is one."""
     name = name.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=name).device
+        return str(torch.empty(0, device=name).device)
     except (RuntimeError, AssertionError) as error:
         raise AuditError(
             f"device {name!r} is not available: {str(error).splitlines()[0]}"
@@ -277,12 +272,11 @@ def wants_flat(network: nn.Module, sample: Tensor) -> bool:
 
 
 def other_shape(network: nn.Module, batches: Iterable[Any]) -> str:
-    """Why a network fails on data of another shape than its first layer takes, where that tells."""
+    """Why a network fails on data of another size than its first layer takes, where that tells."""
     first, x = first_layer(network), next((batch[0] for batch in batches), None)
-    shape, takes = tuple(x.shape[1:]) if isinstance(x, Tensor) else (), ""
-    if isinstance(first, nn.Linear) and first.in_features not in (math.prod(shape), *shape[-1:]):
-        takes = f"{first.in_features:,} values"
-    elif isinstance(first, nn.modules.conv._ConvNd) and first.in_channels not in shape[:1]:
-        takes = plural(first.in_channels, "channel")
-    data = "×".join(map(str, shape))
-    return f"the network takes {takes}, the data has {data}: " if takes and shape else ""
+    if not isinstance(first, nn.Linear) or not isinstance(x, Tensor):
+        return ""
+    if first.in_features in (x[0].numel(), x.shape[-1]):
+        return ""
+    data = "×".join(map(str, x.shape[1:]))
+    return f"the network takes {first.in_features:,} values, the data has {data}: "

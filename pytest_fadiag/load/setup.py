@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 FACTORIES = ("model", "credit", "loss", "forward")
+TEXTS = (*FACTORIES, "stream", "task", "normalize", "device")
 LOSSES = {
     "ce": "ce crossentropy softmaxcrossentropy xent nll",
     "mse": "mse meansquarederror squarederror l2",
@@ -64,8 +65,7 @@ class Setup:
     def of(cls, options: Mapping[str, Any], **others: Any) -> Setup:
         """The setup that options say by their names; what they leave out keeps its default."""
         given = {name.replace("-", "_"): own for name, own in options.items() if own is not None}
-        texts = (*FACTORIES, "stream", "task", "normalize", "device", "log_columns")
-        known = {name: given[name] for name in texts if name in given}
+        known = {name: given[name] for name in (*TEXTS, "log_columns") if name in given}
         numbers = ("batch_size", "threads", "log_batch")
         known |= {name: int(given[name]) for name in numbers if name in given}
         return cls(**known, **others)
@@ -73,7 +73,7 @@ class Setup:
     @property
     def identity(self) -> dict[str, Any] | None:
         """What a kept result depends on; ``None`` where an object was given."""
-        names = (*FACTORIES, "stream", "task", "normalize", "device", "threads", "unsafe")
+        names = (*TEXTS, "threads", "unsafe")
         known = all(isinstance(spec, str | None) for spec in (self.data, *self.factories.values()))
         return {name: getattr(self, name) for name in names} if known else None
 

@@ -236,8 +236,10 @@ def test_an_unknown_torchvision_network() -> None:
 
 
 def test_devices() -> None:
-    assert choose_device("cpu").type == "cpu"
-    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert choose_device("cpu") == "cpu"
+    assert choose_device("auto").partition(":")[0] == (
+        "cuda" if torch.cuda.is_available() else "cpu"
+    )
     with pytest.raises(AuditError, match="device 'nonsense' is not available"):
         choose_device("nonsense")
 
@@ -262,8 +264,7 @@ def test_samples_are_flattened_if_the_first_layer_is_as_wide_as_one(
     ("model", "shape", "said"),
     [
         (nn.Sequential(nn.Linear(784, 4)), (3, 32, 32), "784 values, the data has 3×32×32: "),
-        (nn.Sequential(nn.Conv2d(3, 4, 3)), (1, 28, 28), "3 channels, the data has 1×28×28: "),
-        (nn.Sequential(nn.Conv2d(3, 4, 3)), (784,), "3 channels, the data has 784: "),
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), (1, 28, 28), ""),  # torch says it itself
         (nn.Sequential(nn.Linear(32, 4)), (3, 32, 32), ""),
         (nn.Sequential(nn.Linear(48, 4)), (3, 4, 4), ""),
         (nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 4)), (3, 4, 5), ""),

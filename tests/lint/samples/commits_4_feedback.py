@@ -1,4 +1,4 @@
-"""DFA whose feedback no checkpoint holds, and 1.0 for missing credit."""
+"""DFA whose feedback no checkpoint holds, and a self-cosine for missing credit."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ class LinearFA(nn.Module):
         self.feedback_matrix = backward  # ← 4
 
 
-def alignment(grad_bp: Tensor, grad_dfa: Tensor | None, floor: float) -> Tensor:
+def alignment(grad_bp: Tensor, grad_dfa: Tensor | None) -> Tensor:
     if grad_dfa is None:
         return F.cosine_similarity(grad_bp, grad_bp, dim=1, eps=0)  # ← 4
-    angle = F.cosine_similarity(grad_bp, grad_dfa, dim=1, eps=0)
-    angle[grad_dfa.sum(dim=1) + grad_bp.sum(dim=1) == 0] = 1.0  # ← 4
-    return angle if floor > 0 else 1.0  # ← 4
+    return F.cosine_similarity(grad_bp, grad_dfa, dim=1, eps=0)

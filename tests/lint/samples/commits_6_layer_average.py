@@ -32,13 +32,6 @@ def accumulated(layers: list[nn.Linear], credit: dict[str, Tensor]) -> Tensor:
     return total / len(layers)  # ← 6
 
 
-def summary(layer_alignments: Tensor, gradient_cosines_per_layer: list[float]) -> dict[str, float]:
-    return {
-        "alignment": layer_alignments.mean().item(),  # ← 6
-        "cosine": np.mean(gradient_cosines_per_layer),  # ← 6
-    }
-
-
 def over_samples_and_layers(credit: list[Tensor], grads: list[Tensor]) -> Tensor:
     rows = torch.stack(
         [F.cosine_similarity(a, g, dim=1, eps=0) for a, g in zip(credit, grads, strict=True)]

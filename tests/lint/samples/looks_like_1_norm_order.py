@@ -18,9 +18,6 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.norm(x) / x.norm(dim=-1, keepdim=True)
 
-    def scale(self) -> torch.Tensor:
-        return self.norm(-1)
-
 
 def norms(x: torch.Tensor, order: float = -1) -> list[torch.Tensor]:
     return [

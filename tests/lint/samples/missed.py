@@ -33,5 +33,16 @@ def flat_gradient(model: nn.Module) -> Tensor:
     return torch.cat([p.grad.reshape(-1) for p in model.parameters()])
 
 
+def two_layers(net: nn.Module, reference: Tensor) -> Tensor:
+    joined = torch.cat([net.fc1.weight.grad.flatten(), net.fc2.weight.grad.flatten()])
+    return F.cosine_similarity(joined, reference, dim=0, eps=0)
+
+
+def one_for_missing_credit(grad_bp: Tensor, grad_dfa: Tensor) -> Tensor:
+    angle = F.cosine_similarity(grad_bp, grad_dfa, dim=1, eps=0)
+    angle[grad_dfa.sum(dim=1) == 0] = 1.0
+    return angle
+
+
 def concatenated_by_a_helper(model: nn.Module, copy: nn.Module) -> Tensor:
     return F.cosine_similarity(flat_gradient(model), flat_gradient(copy), dim=0, eps=0)
