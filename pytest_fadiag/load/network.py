@@ -103,6 +103,9 @@ def build_network(checkpoint: Checkpoint, model: str | nn.Module | None = None) 
             network: Any = _residual_mlp(checkpoint)
         elif isinstance(model, nn.Module):
             network = copy.deepcopy(model)
+        elif not isinstance(model, str):
+            kind = type(model).__name__
+            raise AuditError(f"model: expected a network or package.module:factory, got {kind}")
         elif model.startswith("torchvision:"):
             network = _torchvision(model.partition(":")[2], checkpoint.state_dict)
         else:
