@@ -88,8 +88,6 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How many numbers each state has: where they differ, growth compares root mean squares."""
     spec: str = ""
     """``--fa-stream``, where the user named the blocks."""
-    alternatives: tuple[str, ...] = ()
-    """Modules that could each have been one block, and whose parts were taken instead."""
     covered: float | None = None
     """The share of the weights between embedding and head, where named blocks hold few of them."""
 

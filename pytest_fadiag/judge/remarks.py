@@ -55,10 +55,6 @@ def remarks_on(report: Report) -> list[str]:
         if dtype in ("float16", "bfloat16")
         else "",
         f"weights with NaN or inf: {and_more(weights)}" if weights else "",
-        f"block granularity is ambiguous: {and_more(stream.alternatives)} could each be one block; "
-        f"their parts were taken, {plural(len(stream.blocks), 'block')} in all"
-        if stream and stream.alternatives
-        else "",
         f"the named blocks hold {100 * stream.covered:.2g} % of the weights between embedding and "
         "head; check that --fa-stream names all of them"
         if stream and stream.covered is not None

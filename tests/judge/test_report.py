@@ -459,10 +459,6 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
             ),
             "Likely a rescaling of parameters or inputs",
         ),
-        (
-            report(stream=StreamInfo(blocks=("a",), residual=True, alternatives=("x",))),
-            "block granularity is ambiguous: x",
-        ),
         (report(inputs=Inputs(data="d", by=NormalisedBy.USUAL, pixels=True)), "not recorded"),
         (
             report(inputs=Inputs(checkpoint_mean=(0.5,), checkpoint_std=(0.2,))),
