@@ -117,7 +117,6 @@ class Fingerprint(msgspec.Struct, frozen=True):
         if shallow:  # it has no blocks
             ours = {name: shape for name, shape in ours.items() if name in theirs}
         odd = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-        outside = [name for name in self.moved if name in theirs and name not in inside]
         trained = [name for name in control.moved if name in inside and not shallow]
         same = {
             name for name, digest in self.weights.items() if control.weights.get(name) == digest
@@ -125,8 +124,6 @@ class Fingerprint(msgspec.Struct, frozen=True):
         matrices = [self.weights.keys() & {*block} for block in self.blocks]
         shared = [str(at) for at, names in enumerate(matrices) if names and names <= same]
         where = f"block {', '.join(shared)} of {len(self.blocks)}" if shared else ""
-        if self.weights and self.weights == control.weights:
-            where = "all layers"
         found = (
             Doubt(
                 Severity.WARNING,
@@ -135,13 +132,6 @@ class Fingerprint(msgspec.Struct, frozen=True):
                 True,
             )
             if odd
-            else None,
-            Doubt(
-                Severity.REMARK,
-                f"the control looks undertrained: {and_more(outside)} still at the initial value, "
-                "unlike the network's",
-            )
-            if inside and outside and not {*outside} & {*control.moved}
             else None,
             Doubt(
                 Severity.WARNING,
