@@ -302,12 +302,6 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.gain_pp - self.random_pp, 9) if self.null else None
 
     @property
-    def draw_spread_pp(self) -> float:
-        """By how much the utility differs between the re-initialised networks."""
-        taken = [max(gain, 0.0) for gain in self.null_gains_pp] or [0.0]
-        return round(max(taken) - min(taken), 9)
-
-    @property
     def null_probes(self) -> tuple[float, ...]:
         """The probes of the null at each state, averaged over seeds."""
         return tuple(sum(draws) / len(draws) for draws in zip(*self.null, strict=True))

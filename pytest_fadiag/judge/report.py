@@ -19,7 +19,7 @@ from .diagnostics import (
     parse_keys,
     select,
 )
-from .diagnostics.base import STREAMLESS
+from .diagnostics.base import REFERENCE, STREAMLESS
 from .diagnostics.depth_utility import ALONE_PP, below_embedding
 from .errors import AuditError, AuditFailure
 from .margins import Interval, margin_interval
@@ -160,7 +160,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     def _judged(self, diagnostic: Diagnostic) -> Finding:
         why = ""
-        if self.unproven and diagnostic.rests_on_reference:
+        if self.unproven and not REFERENCE.isdisjoint(diagnostic.needs):
             why = f"the reference is not proven: {self.unproven}"
         if self.stream_problem and not STREAMLESS.issuperset(diagnostic.needs):
             why = f"no stream: {self.stream_problem}"
