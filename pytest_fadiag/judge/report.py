@@ -446,13 +446,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             "loss": f"{self.loss}{' (assumed)' * self.loss_assumed}{task}" if measured else "",
             "reference": UNPROVEN if self.trace else self.reference,
         }
-        first = [
-            f"({key}) epoch {epoch}{'' if key in self.fired else ' (passes at the end)'}"
-            for key, epoch in self.first_fired.items()
-        ]
-        late = [f"({key}) at the end only" for key in self.fired if key not in self.first_fired]
+        first = [f"({key}) epoch {epoch}" for key, epoch in self.first_fired.items()]
         epochs = self.log.epochs if self.log else ()
-        trained = f"{', '.join([*first, *late]) or 'nothing'}; log ends at epoch "
+        trained = f"{', '.join(first) or 'nothing'}; log ends at epoch "
         shown = [*self.diagnostics, *(["credit-alignment"] if self.credit else [])]
         lines = [
             f"FA diagnostic report: {self.title}",

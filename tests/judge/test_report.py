@@ -422,10 +422,7 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
     made = traced("dfa", 1)
     assert made.first_fired == {"d": 1, "a": 10, "b": 18}
     assert "first fired: (d) epoch 1, (a) epoch 10, (b) epoch 18; log ends at epoch 30" in str(made)
-    better = made.replace(residual_norms=[1, 1, 1, 1, 1])
-    assert "(a) epoch 10 (passes at the end)" in str(better)
-    worse = traced("lam", 1, penalised=True).replace(bp_grad_norms=[1e-9] * 5)
-    assert "(b) at the end only" in str(worse) and made.partial
+    assert made.partial
     assert BP.first_fired == {} and not BP.partial and PENALISED.partial
 
 
