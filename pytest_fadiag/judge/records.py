@@ -425,8 +425,6 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 0
     problem: str = ""
     """Why nothing was measured; empty where it was."""
-    absent: bool = False
-    """Whether that is because the network has no credit at all."""
 
     @property
     def state(self) -> tuple[SiteState, ...]:
