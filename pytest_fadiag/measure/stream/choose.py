@@ -152,12 +152,11 @@ def _refuse_repeats(graph: Graph, blocks: Sequence[Stretch]) -> None:
             reads.setdefault(name, []).append(index)
     many = {name: own for name, own in reads.items() if len(own) >= MANY}
     weights, repeats = (sum(graph.tape.sizes[name] for name in own) for own in (reads, many))
-    times = Counter(call.name for call in graph.tape.calls)
     found: dict[str, int] = {}
     for name, own in many.items() if 2 * repeats > weights else ():
         module = name.rpartition(".")[0] or name
         if not all(any(block.start < index <= block.end for block in blocks) for index in own):
-            found[module] = max(times[module], len(own))
+            found[module] = len(own)
     if found:
         ran = and_more([f"{name!r} {often} times" for name, often in found.items()], 3)
         raise AuditError(

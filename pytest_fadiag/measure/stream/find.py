@@ -124,10 +124,7 @@ class _Trial:
             blocks, last = named_blocks(graph, spec, blocks)
         if not blocks:
             ran = and_more(
-                [
-                    f"{call.name} ({type(call.module).__name__})"
-                    for call in graph.tape.calls[1:] or graph.tape.calls
-                ],
+                [f"{call.name} ({type(call.module).__name__})" for call in graph.tape.calls[1:]],
                 12,
             )
             raise AuditError(
