@@ -157,13 +157,9 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
     control, score, depth = report.control, report.score, report.depth
     if control is None:
         return ()
-    method, seed, accuracy, data = (
-        control.method,
-        control.seed,
-        control.score.value,
-        control.score.data,
-    )
-    images = control.score.images or (score.images if score else None)
+    method, seed, theirs = control.method, control.seed, control.score
+    accuracy, data = theirs.value, theirs.data
+    images = theirs.images or (score.images if score else None)
     ours = str((score.data if score else None) or report.environment.get("data_sha256") or "")
     chance, how = max(guesses(report), default=(-1.0, ""))
     floor, name, whole, balanced = report.floor, report.score_name, images, accuracy
