@@ -117,7 +117,6 @@ class Fingerprint(msgspec.Struct, frozen=True):
         if shallow:  # it has no blocks
             ours = {name: shape for name, shape in ours.items() if name in theirs}
         odd = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-        outside = [name for name in self.moved if name in theirs and name not in inside]
         trained = [name for name in control.moved if name in inside and not shallow]
         same = {
             name for name, digest in self.weights.items() if control.weights.get(name) == digest
@@ -125,8 +124,6 @@ class Fingerprint(msgspec.Struct, frozen=True):
         matrices = [self.weights.keys() & {*block} for block in self.blocks]
         shared = [str(at) for at, names in enumerate(matrices) if names and names <= same]
         where = f"block {', '.join(shared)} of {len(self.blocks)}" if shared else ""
-        if self.weights and self.weights == control.weights:
-            where = "all layers"
         found = (
             Doubt(
                 Severity.WARNING,
@@ -135,13 +132,6 @@ class Fingerprint(msgspec.Struct, frozen=True):
                 True,
             )
             if odd
-            else None,
-            Doubt(
-                Severity.REMARK,
-                f"the control looks undertrained: {and_more(outside)} still at the initial value, "
-                "unlike the network's",
-            )
-            if inside and outside and not {*outside} & {*control.moved}
             else None,
             Doubt(
                 Severity.WARNING,
@@ -167,13 +157,9 @@ def doubts_about(report: Report) -> tuple[Doubt, ...]:
     control, score, depth = report.control, report.score, report.depth
     if control is None:
         return ()
-    method, seed, accuracy, data = (
-        control.method,
-        control.seed,
-        control.score.value,
-        control.score.data,
-    )
-    images = control.score.images or (score.images if score else None)
+    method, seed, theirs = control.method, control.seed, control.score
+    accuracy, data = theirs.value, theirs.data
+    images = theirs.images or (score.images if score else None)
     ours = str((score.data if score else None) or report.environment.get("data_sha256") or "")
     chance, how = max(guesses(report), default=(-1.0, ""))
     floor, name, whole, balanced = report.floor, report.score_name, images, accuracy

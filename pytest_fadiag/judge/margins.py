@@ -194,11 +194,8 @@ def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) 
     assumed = not (n or m)
     n, m = n or m or ASSUMED_IMAGES, m or n or ASSUMED_IMAGES
     images = min(n, m)
-    if seeds < 2 or seeds != len(theirs) or images < 2:
-        raise AuditError(
-            "a margin over seeds needs two or more networks, each with a control; got "
-            f"{seeds} and {len(theirs)} over {plural(images, 'image')}"
-        )
+    if seeds < 2:
+        raise AuditError("a margin over seeds needs two or more networks, each with a control")
     if outcomes is not None:
         margin, spread = _paired(outcomes[:seeds], outcomes[seeds:])
         kind, caveat = "images, paired", ""

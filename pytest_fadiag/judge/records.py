@@ -88,8 +88,6 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How many numbers each state has: where they differ, growth compares root mean squares."""
     spec: str = ""
     """``--fa-stream``, where the user named the blocks."""
-    alternatives: tuple[str, ...] = ()
-    """Modules that could each have been one block, and whose parts were taken instead."""
     covered: float | None = None
     """The share of the weights between embedding and head, where named blocks hold few of them."""
 
@@ -302,12 +300,6 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.gain_pp - self.random_pp, 9) if self.null else None
 
     @property
-    def draw_spread_pp(self) -> float:
-        """By how much the utility differs between the re-initialised networks."""
-        taken = [max(gain, 0.0) for gain in self.null_gains_pp] or [0.0]
-        return round(max(taken) - min(taken), 9)
-
-    @property
     def null_probes(self) -> tuple[float, ...]:
         """The probes of the null at each state, averaged over seeds."""
         return tuple(sum(draws) / len(draws) for draws in zip(*self.null, strict=True))
@@ -431,8 +423,6 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 0
     problem: str = ""
     """Why nothing was measured; empty where it was."""
-    absent: bool = False
-    """Whether that is because the network has no credit at all."""
 
     @property
     def state(self) -> tuple[SiteState, ...]:

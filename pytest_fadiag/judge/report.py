@@ -19,7 +19,7 @@ from .diagnostics import (
     parse_keys,
     select,
 )
-from .diagnostics.base import STREAMLESS
+from .diagnostics.base import REFERENCE, STREAMLESS
 from .diagnostics.depth_utility import ALONE_PP, below_embedding
 from .errors import AuditError, AuditFailure
 from .margins import Interval, margin_interval
@@ -160,7 +160,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     def _judged(self, diagnostic: Diagnostic) -> Finding:
         why = ""
-        if self.unproven and diagnostic.rests_on_reference:
+        if self.unproven and not REFERENCE.isdisjoint(diagnostic.needs):
             why = f"the reference is not proven: {self.unproven}"
         if self.stream_problem and not STREAMLESS.issuperset(diagnostic.needs):
             why = f"no stream: {self.stream_problem}"
@@ -446,13 +446,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             "loss": f"{self.loss}{' (assumed)' * self.loss_assumed}{task}" if measured else "",
             "reference": UNPROVEN if self.trace else self.reference,
         }
-        first = [
-            f"({key}) epoch {epoch}{'' if key in self.fired else ' (passes at the end)'}"
-            for key, epoch in self.first_fired.items()
-        ]
-        late = [f"({key}) at the end only" for key in self.fired if key not in self.first_fired]
+        first = [f"({key}) epoch {epoch}" for key, epoch in self.first_fired.items()]
         epochs = self.log.epochs if self.log else ()
-        trained = f"{', '.join([*first, *late]) or 'nothing'}; log ends at epoch "
+        trained = f"{', '.join(first) or 'nothing'}; log ends at epoch "
         shown = [*self.diagnostics, *(["credit-alignment"] if self.credit else [])]
         lines = [
             f"FA diagnostic report: {self.title}",

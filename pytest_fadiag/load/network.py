@@ -104,8 +104,7 @@ def build_network(checkpoint: Checkpoint, model: str | nn.Module | None = None) 
         elif isinstance(model, nn.Module):
             network = copy.deepcopy(model)
         elif not isinstance(model, str):
-            kind = type(model).__name__
-            raise AuditError(f"model: expected a network or package.module:factory, got {kind}")
+            raise AuditError(f"model: expected a network or a factory's name, got {model!r}")
         elif model.startswith("torchvision:"):
             network = _torchvision(model.partition(":")[2], checkpoint.state_dict)
         else:

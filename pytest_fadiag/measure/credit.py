@@ -72,7 +72,7 @@ class Credit:
     def __init__(self, source: NetworkSource) -> None:
         self.source, self.credit = source, source.credit or CreditSource()
         self.name = self.credit.name or name_of(self.credit.function)
-        self.problem, self.absent = "", False
+        self.problem = ""
         wide = source.proof.dtype == "float64"
         self.network = copy_of(source.network, torch.float64) if wide else source.network
         self.layout = Layout(self.network, frozenset().union(*source.stream.own))
@@ -158,7 +158,6 @@ class Credit:
             self.name = "the checkpoint's Bs (e B_lᵀ at h_{l+1})"
             return {layer: written @ B.to(e).T for layer, B in enumerate(feedback, 1)}
         if not self.source.proof.own_backward:
-            self.absent = True
             held = f"Bs of the shapes {got}, not {wanted}" if got else "no Bs"
             raise AuditError(
                 f"no credit to compare: no credit function is given, the checkpoint holds {held}, "
@@ -230,7 +229,7 @@ class Credit:
         numbers: dict[str, Any] = {"source": self.name, "problem": self.problem}
         for name in sites[0] if sites else ():
             numbers[name] = tuple(site[name] for site in sites)
-        return {"credit": records.Credit(samples=self.samples, absent=self.absent, **numbers)}
+        return {"credit": records.Credit(samples=self.samples, **numbers)}
 
 
 class Site:

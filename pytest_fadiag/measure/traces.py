@@ -167,7 +167,7 @@ class TraceCredit(Credit):
 
     def __init__(self, source: TraceSource) -> None:
         self.given = source.layers["a"]
-        self.absent, self.name, self.samples = not self.given, "the trace", 0
+        self.name, self.samples = "the trace", 0
         self.problem = "" if self.given else "the trace holds no credit: a_1 … a_L"
         layout = Layout(source.network, frozenset())
         self.sites = {layer: Site(layer, layout, own) for layer, own in self.given.items()}

@@ -422,10 +422,7 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
     made = traced("dfa", 1)
     assert made.first_fired == {"d": 1, "a": 10, "b": 18}
     assert "first fired: (d) epoch 1, (a) epoch 10, (b) epoch 18; log ends at epoch 30" in str(made)
-    better = made.replace(residual_norms=[1, 1, 1, 1, 1])
-    assert "(a) epoch 10 (passes at the end)" in str(better)
-    worse = traced("lam", 1, penalised=True).replace(bp_grad_norms=[1e-9] * 5)
-    assert "(b) at the end only" in str(worse) and made.partial
+    assert made.partial
     assert BP.first_fired == {} and not BP.partial and PENALISED.partial
 
 
@@ -451,18 +448,7 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
         (report(nonfinite_weights=("a", "b", "c", "d")), "NaN or inf: a, b, c and 1 more"),
         (report(claimed_acc=0.5), "claims accuracy 0.5000, but 0.6090 was measured"),
         (report(eval_classes=2, classes=10), "hold 2 of 10 classes"),
-        (report(eval_classes=2, eval_class_share=0.8), "class imbalance (80 % of the"),
         (report(residual_norms=[1, 39, 1521, 59319]), "grows by 5.9e4 in all, though no block"),
-        (
-            report(
-                residual_norms=[1e6, 1e6], bp_grad_norms=[1e-8, 1e-8], gradient_per_unit_error=9e-8
-            ),
-            "Likely a rescaling of parameters or inputs",
-        ),
-        (
-            report(stream=StreamInfo(blocks=("a",), residual=True, alternatives=("x",))),
-            "block granularity is ambiguous: x",
-        ),
         (report(inputs=Inputs(data="d", by=NormalisedBy.USUAL, pixels=True)), "not recorded"),
         (
             report(inputs=Inputs(checkpoint_mean=(0.5,), checkpoint_std=(0.2,))),

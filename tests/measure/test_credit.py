@@ -171,7 +171,7 @@ def test_the_networks_own_backward_is_its_credit() -> None:
     assert ours.gamma == pytest.approx(expected, abs=1e-6)
     assert ours.gamma[-1] == pytest.approx(1) and ours.gamma[0] < 0.9
     broken = credit_of(made("direct feedback"))  # whose trainer is not at hand
-    assert "the network's own backward fails" in broken.problem and not broken.absent
+    assert "the network's own backward fails" in broken.problem
     assert "NoneType" in broken.problem and "--fa-credit" in broken.problem
 
 
@@ -242,7 +242,7 @@ def test_layers_that_wait_for_the_gradient_of_the_loss_are_given_it() -> None:
 
 def test_without_any_credit_nothing_is_measured_and_the_ways_are_named() -> None:
     ours = credit_of(network())
-    assert ours.absent and ours.sites == () and "the checkpoint holds no Bs" in ours.problem
+    assert ours.sites == () and "the checkpoint holds no Bs" in ours.problem
     assert "--fa-credit=package.module:function" in ours.problem
     wrong = credit_of(network(), CreditSource(checkpoint={"Bs": [torch.zeros(D, CLASSES)] * 2}))
     assert "Bs of the shapes [(12, 5), (12, 5)], not [(12, 5), (12, 5), (12, 5)]" in wrong.problem
@@ -268,7 +268,7 @@ def constant(value: float = 1.0, blocks: int = BLOCKS, shape: tuple[int, ...] = 
 def test_what_is_wrong_with_credit_is_told(credit: Any, said: str) -> None:
     ours = credit_of(network(), credit)
     assert said in ours.problem and "the test's" in ours.problem
-    assert not ours.absent and ours.sites == ()
+    assert ours.sites == ()
 
 
 def test_zero_credit_is_undefined_and_samples_without_credit_are_left_out() -> None:

@@ -543,7 +543,7 @@ def test_parameters_belong_to_blocks_to_what_is_outside_or_to_both() -> None:
     assert stream.info.outside == pytest.approx(1 - sum(inside) / sum(sizes.values()))
 
 
-def test_parts_of_modules_that_could_be_blocks_are_remarked_on() -> None:
+def test_numbered_parts_of_modules_that_could_be_blocks_are_the_blocks() -> None:
     """Numbered parts of one kind in modules of one class: either could be meant."""
 
     class Group(nn.Module):
@@ -559,7 +559,6 @@ def test_parts_of_modules_that_could_be_blocks_are_remarked_on() -> None:
     net = Net(lambda net, block, h: block(h), Group, 2).eval()
     info = find_stream(net, X).info
     assert info.blocks == tuple(f"blocks.{group}.parts.{own}" for group in (0, 1) for own in (0, 1))
-    assert info.alternatives == ("blocks.0", "blocks.1")
 
 
 def test_states_are_named_where_they_are() -> None:

@@ -123,11 +123,6 @@ class Diagnostic(ABC):
         """«(a) residual-growth», or the name alone."""
         return self.name if self.key == self.name else f"({self.key}) {self.name}"
 
-    @property
-    def rests_on_reference(self) -> bool:
-        """Whether it judges the BP gradient, or by it."""
-        return not REFERENCE.isdisjoint(self.needs)
-
     @abstractmethod
     def judge(self, report: Report) -> Finding:
         """Pass, fire, or not measured, with the number and its reason."""

@@ -8,10 +8,6 @@ from ..records import Credit, SiteState
 from ..words import join_and, limit, plural, sig, signed_cosine, table
 from .base import Column, Diagnostic, Finding, Report, Status
 
-RIGHT = 0.9
-"""From this Γ on, the direction of the credit is right."""
-SETTLED = 10.0
-"""How much the size of the credit may differ between sites at which its direction is right."""
 _KINDS = {
     SiteState.UNDEFINED: "credit or gradient is zero or not finite for most samples",
     SiteState.AGAINST: "Γ is below its null: the credit points away from the gradient",
@@ -97,9 +93,6 @@ class CreditAlignment(Diagnostic):
         if credit.problem:
             return []
         lost = [f"{s} ({n:,})" for s, n in zip(credit.sites, credit.undefined, strict=True) if n]
-        blocks = [at for at, site in enumerate(credit.sites) if site != "h_0"]
-        sizes = [credit.magnitude[at] for at in blocks]
-        right = all(credit.gamma[at] >= RIGHT for at in blocks)
         return [
             f"source of the credit: {credit.source}; {plural(credit.samples, 'sample')}",
             "; ".join(map(report.site, credit.sites)) if report.stream else "",
@@ -116,10 +109,6 @@ class CreditAlignment(Diagnostic):
             "the credit is the BP gradient itself: right for BP, and for EP at equilibrium; for "
             "any other rule, check the credit function: it is returning the BP gradient"
             if credit.is_gradient
-            else "",
-            f"the directions agree but the sizes do not: ‖a‖/‖g‖ goes from {sig(min(sizes))} to "
-            f"{sig(max(sizes))}, typical of an EP nudge that has not settled"
-            if right and min(sizes) * SETTLED <= max(sizes)
             else "",
         ]
 

@@ -164,7 +164,8 @@ def _unresolved(depth: Depth, value: float, minimum: float) -> str:
         return f"{first}{random}: {room:.1f} pp are left, {limit(2 * minimum)} are needed"
     if not depth.null and not high < minimum:
         return f"{number}, but there is no null: {_no_null(depth)}"
-    if depth.draw_spread_pp > minimum:
+    taken = [max(gain, 0.0) for gain in depth.null_gains_pp]
+    if taken and round(max(taken) - min(taken), 9) > minimum:
         gains = join_and(map(pp, depth.null_gains_pp))
         return f"re-initialised blocks gain {gains} pp, more than {limit(minimum)} pp apart"
     decides = high < minimum or (value >= minimum and low > 0)

@@ -77,12 +77,6 @@ class FrozenMargin(Diagnostic):
             )
             if value is not None
             else "",
-            f"chance is taken as 1/{report.classes}: classes among the labels were not counted"
-            if report.classes and not report.label_classes and report.task == "classes"
-            else "",
-            "the 95 % CI includes 0: no evidence that the blocks help"
-            if bounds and 0 in bounds and not report.finding(self.key).fired
-            else "",
             report.twin.line("margin", report.twin.margin_pp, report.margin_share)
             if report.twin
             else "",

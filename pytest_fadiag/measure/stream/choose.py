@@ -22,11 +22,10 @@ MANY = 3
 """So many runs of the same weights are steps in time, where they are not blocks in depth."""
 
 
-def find_blocks(graph: Graph) -> tuple[list[Block], tuple[str, ...]]:
+def find_blocks(graph: Graph) -> list[Block]:
     """What adds to the stream, or the layers of a network without residual connections.
 
-    Several in one module are one block where that module is a block itself, and not a stack. The
-    names are of modules that could each have been one block.
+    Several in one module are one block where that module is a block itself, and not a stack.
     """
     segments = graph.additive
     blocks = [_alone(graph, segment) for segment in segments]
@@ -37,7 +36,6 @@ def find_blocks(graph: Graph) -> tuple[list[Block], tuple[str, ...]]:
         blocks = [_layer(graph, item) for item in items]
     owners = dict.fromkeys(span for segment in segments for span in graph.around(segment)[-1:])
     kinds = Counter(owner.kind for owner in owners)
-    stacks = []
     for owner in sorted(owners, key=lambda own: own.end - own.start):
         inside = [block for block in blocks if owner.holds(block)]
         names = [block.name.removeprefix(f"{owner.name}.").split(".") for block in inside]
@@ -48,15 +46,13 @@ def find_blocks(graph: Graph) -> tuple[list[Block], tuple[str, ...]]:
         embeds = any(map(graph.is_layer, graph.between(owner.start, inside[0].start)))
         if (several and (unlike or not numbered)) or (unlike and (len(inside) == 1 or not embeds)):
             blocks = [*(block for block in blocks if block not in inside), owner]
-        elif several:
-            stacks.append(owner.name)
     blocks.sort(key=lambda block: block.start)
     alike = [block for block in blocks if block.kind == blocks[0].kind]
     if len(alike) == 1 and _is_embedding(graph, blocks[0], blocks[1:]):
         blocks = blocks[1:]
     _refuse_bypass(graph, blocks)
     _refuse_repeats(graph, blocks)
-    return blocks, tuple(stacks)
+    return blocks
 
 
 def _hidden_layer(graph: Graph) -> list[Stretch]:
@@ -156,12 +152,11 @@ def _refuse_repeats(graph: Graph, blocks: Sequence[Stretch]) -> None:
             reads.setdefault(name, []).append(index)
     many = {name: own for name, own in reads.items() if len(own) >= MANY}
     weights, repeats = (sum(graph.tape.sizes[name] for name in own) for own in (reads, many))
-    times = Counter(call.name for call in graph.tape.calls)
     found: dict[str, int] = {}
     for name, own in many.items() if 2 * repeats > weights else ():
         module = name.rpartition(".")[0] or name
         if not all(any(block.start < index <= block.end for block in blocks) for index in own):
-            found[module] = max(times[module], len(own))
+            found[module] = len(own)
     if found:
         ran = and_more([f"{name!r} {often} times" for name, often in found.items()], 3)
         raise AuditError(

@@ -119,16 +119,12 @@ class _Trial:
     def stream(self, spec: str | None) -> Stream:
         """The stream, every state of it tested."""
         graph = self._graph()
-        blocks, alternatives = find_blocks(graph)
-        last = None
+        blocks, last = find_blocks(graph), None
         if spec is not None:
             blocks, last = named_blocks(graph, spec, blocks)
         if not blocks:
             ran = and_more(
-                [
-                    f"{call.name} ({type(call.module).__name__})"
-                    for call in graph.tape.calls[1:] or graph.tape.calls
-                ],
+                [f"{call.name} ({type(call.module).__name__})" for call in graph.tape.calls[1:]],
                 12,
             )
             raise AuditError(
@@ -162,7 +158,6 @@ class _Trial:
             states=tuple(str(site) for _, site in states),
             sizes=tuple(map(math.prod, counted)),
             spec=spec or "",
-            alternatives=() if spec else alternatives,
             covered=share if share < LEAST_COVERED else None,
         )
         sites = tuple(site for _, site in states)
