@@ -12,7 +12,6 @@ from .judge.control import Control
 from .judge.diagnostics import default_diagnostics
 from .judge.errors import AuditError
 from .judge.records import Inputs, Score, check_accuracy
-from .judge.remarks import CLAIM_SLACK_PP
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import parse_controls
 from .load.fingerprint import fingerprint
@@ -104,13 +103,15 @@ def diagnose(
             prints = fingerprint(network), fingerprint(model, source.blocks)
             given = questioned(made, measured, *prints)
 
+        if headline_acc is not None and numbers.score:
+            notes += f"\naccuracy as given; {numbers.score.value:.4f} was measured"
         report = DiagnosticReport.of(
             numbers,
             method_name=method_name,
             headline_acc=headline_acc,
             control=given,
             thresholds=_thresholds(thresholds),
-            notes="\n".join(filter(None, [notes, _differs(headline_acc, numbers.score)])),
+            notes=notes.strip(),
             seed=seed,
             inputs=Inputs(),
             diagnostics=tuple(one.name for one in asked),
@@ -233,16 +234,4 @@ def _thresholds(given: Thresholds) -> DiagnosticThresholds:
         DiagnosticThresholds().replace(**given)
         if isinstance(given, Mapping)
         else given or DiagnosticThresholds()
-    )
-
-
-def _differs(headline_acc: float | None, measured: Score | None) -> str:
-    """A note where the given accuracy is not the measured one."""
-    if headline_acc is None or measured is None or not measured.images:
-        return ""
-    if abs(headline_acc - measured.value) <= CLAIM_SLACK_PP / 100:
-        return ""
-    return (
-        f"headline accuracy given as {headline_acc:.4f}, but {measured.value:.4f} was measured "
-        f"on the {measured.images:,} samples given"
     )

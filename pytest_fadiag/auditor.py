@@ -347,7 +347,6 @@ class Auditor:
             inputs=getattr(batches, "inputs", None) or Inputs(data=name),
             environment={
                 **numbers.environment,
-                "feedback_saved": checkpoint.content.get("Bs") is not None,
                 **({} if digest is None else {"data_sha256": digest}),
             },
             diagnostics=(),

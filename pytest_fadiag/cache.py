@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,8 @@ def key_of(values: Mapping[str, Any]) -> str:
 class Cache:
     """JSON values by key in a folder; without a usable one a warning, and nothing is kept."""
 
-    def __init__(
-        self, folder: Path | None = None, warn: Callable[[str], None] = warnings.warn
-    ) -> None:
-        self.folder, self.warn = folder, warn
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
 
     def get(self, key: str) -> Any:
         """What is kept; ``None`` where nothing is, or what is there is broken."""
@@ -60,4 +58,4 @@ class Cache:
 
     def _give_up(self, error: Exception) -> None:
         self.folder = None
-        self.warn(f"measurements are not kept for the next run: {error}")
+        warnings.warn(f"measurements are not kept for the next run: {error}", stacklevel=3)

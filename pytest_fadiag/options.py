@@ -186,8 +186,8 @@ OPTIONS = (
         "measures",
         "VALUE",
         "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or "
-        "glob, matched by method and seed, a log, or JSON of accuracies by method (repeatable). "
-        "Without it, depth-utility runs instead of frozen-margin",
+        "glob, matched by method and seed, or a log (repeatable). Without it, depth-utility runs "
+        "instead of frozen-margin",
         many=True,
     ),
     Option(

@@ -17,7 +17,7 @@ def patient(tell: Callable[[str], None]) -> Callable[[int, int], None]:
         nonlocal due
         taken = time.monotonic() - start
         if taken >= due:
-            due = max(2 * taken, 0.5)
+            due = 2 * taken
             tell(f"{done:,} of {max(done, total):,} samples, {taken:.0f} s")
 
     return line

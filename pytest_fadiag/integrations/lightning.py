@@ -23,24 +23,19 @@ class FadiagCallback(Callback):  # type: ignore[misc]
     >>> Trainer(callbacks=[FadiagCallback(Guard(Recorder(path, val_batches)), network="net")])
 
     ``network`` is the attribute of the LightningModule that is audited, by default the module
-    itself; ``accuracy`` the name under which it logs its test accuracy as a fraction. Without
-    that, every evaluation sample is classified again.
+    itself.
     """
 
-    def __init__(
-        self, recorder: Recorder | Guard, *, network: str | None = None, accuracy: str | None = None
-    ) -> None:
-        self.recorder, self.network, self.accuracy = recorder, network, accuracy
+    def __init__(self, recorder: Recorder | Guard, *, network: str | None = None) -> None:
+        self.recorder, self.network = recorder, network
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the epoch, after its validation."""
         stop = False
         if trainer.is_global_zero:
-            logged = trainer.callback_metrics.get(self.accuracy)
             network: Any = attrgetter(self.network)(pl_module) if self.network else pl_module
-            accuracy = None if logged is None else float(logged)
             try:
-                self.recorder.record(trainer.current_epoch + 1, network, accuracy)
+                self.recorder.record(trainer.current_epoch + 1, network)
             except GuardStopped as stopped:
                 warnings.warn(str(stopped), stacklevel=2)
                 stop = True

@@ -524,8 +524,6 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     output_error_norm: float | None = None
     output_error_drift: float | None = None
     zero_gradient_samples: int = 0
-    eval_class_share: float | None = None
-    """The share of the most frequent class among the evaluation batches."""
     nonfinite_weights: tuple[str, ...] = ()
     tokens: int | None = None
     tokens_without_gradient: tuple[int, ...] = ()
@@ -550,8 +548,6 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     """Whether neither options nor the checkpoint name the loss."""
     loss_bias: dict[str, float] = {}
     """‖mean e‖/mean‖e‖ under squared error and binary cross-entropy, where the loss is assumed."""
-    target_variance: float | None = None
-    """V of regression: the mean squared distance of the targets to their mean."""
     effective_rank: float | None = None
     """Of the gradients at the states, the smallest, divided by that of the output errors."""
     trace: bool = False

@@ -75,17 +75,10 @@ def activation_assumed(name: str) -> str:
     )
 
 
-def loss_differs(named: str, given: str) -> str:
-    """On a loss that contradicts the checkpoint's config."""
-    return f"the checkpoint's config names the loss {one_line(named[:80])!r}; {given} was given"
-
-
-def loss_unknown(named: str) -> str:
-    """On a loss in the checkpoint's config that is not one of the built-in ones."""
-    return (
-        f"the checkpoint's config names the loss {one_line(named[:80])!r}, which is not ce, mse or "
-        "bce; give it with --fa-loss=package.module:function"
-    )
+def loss_differs(named: str, used: str) -> str:
+    """On a loss that is not the one of the checkpoint's config."""
+    named = one_line(named[:80])
+    return f"the checkpoint's config names the loss {named!r}; {used} was used (see --fa-loss)"
 
 
 def _on_inputs(report: Report) -> list[str]:
@@ -98,8 +91,8 @@ def _on_inputs(report: Report) -> list[str]:
     return [
         *(inputs.remarks if inputs else []),
         str(report.environment.get("targets", "")),
-        f"the checkpoint claims {report.score_name} {fraction(claimed)}, but "
-        f"{fraction(accuracy)} was measured{on}; check the data and its normalisation "
+        f"{report.score_name} {fraction(claimed)} is claimed, but {fraction(accuracy)} was "
+        f"measured{on}; check the data and its normalisation "
         "(--fa-normalize)"
         if claimed is not None and abs(claimed - accuracy) > CLAIM_SLACK_PP / 100
         else "",
@@ -130,9 +123,6 @@ def _on_scale(report: Report) -> str:
     if growth(report) is None or not report.finding("a").passed:
         return ""
     total = largest_growth(norms, "cumulative")
-    if not total > max(most * most, 1.0):
-        return ""
-    return (
-        f"the stream grows by {sig(total)} in all, though no block exceeds {limit(most)}: "
-        f"{', '.join(map(sig, steps(norms)))}"
-    )
+    by = ", ".join(map(sig, steps(norms)))
+    said = f"the stream grows by {sig(total)} in all, though no block exceeds {limit(most)}: {by}"
+    return said if total > most * most else ""

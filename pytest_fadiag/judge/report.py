@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -470,17 +470,6 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             derived = {"state": self.credit.state, "z": self.credit.z}
             values["credit"] = plain(self.credit) | derived
         return dict(plain(values))
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], what: str = "report") -> Self:
-        """The report that ``to_dict`` wrote, judged again; unknown keys are ignored."""
-        try:
-            return msgspec.convert(values, cls, strict=False)
-        except msgspec.ValidationError as error:
-            said, _, place = str(error).rpartition(" - at `$")
-            raise AuditError(
-                f"{what}{place.rstrip('`')}: {said}" if said else f"{what}: {error}"
-            ) from None
 
 
 def _share(ours: float | None, theirs: float | None) -> float | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..files import read_json
 from ..judge.control import Control, ControlKind, Doubt, Severity
 from ..judge.errors import AuditError
 from ..judge.records import Score, check_accuracy
@@ -126,12 +125,6 @@ class Controls(tuple[ControlFile, ...]):
         return None
 
 
-def _number(method: str | None, accuracy: Any, what: str) -> ControlFile:
-    return ControlFile(
-        method, control=Control(Score(check_accuracy(accuracy, what, "regression")), method=method)
-    )
-
-
 def parse_controls(
     values: Sequence[str], expand: Callable[[str], Iterable[Path]] | None = None
 ) -> Controls:
@@ -144,12 +137,14 @@ def parse_controls(
     for value in values:
         method, _, number = value.rpartition("=")
         try:
-            entries.append(_number(method.strip() or None, float(number), f"control {value!r}"))
-        except AuditError:
-            raise
-        except ValueError:  # not a number: a file
+            accuracy = float(number)
+        except ValueError:  # a file
             for path in expand(value) if expand else [Path(value)]:
-                entries += _from_file(path)
+                entries.append(_from_file(path))
+        else:
+            score = Score(check_accuracy(accuracy, f"control {value!r}", "regression"))
+            whose = method.strip() or None
+            entries.append(ControlFile(whose, control=Control(score, method=whose)))
     if not entries:
         raise AuditError(
             f"no control in {', '.join(values)}: give an accuracy, METHOD=ACCURACY, or a file"
@@ -157,19 +152,14 @@ def parse_controls(
     return Controls(entries)
 
 
-def _from_file(path: Path) -> list[ControlFile]:
-    """A checkpoint by its name, a log by what it says, or a mapping of accuracies by method."""
+def _from_file(path: Path) -> ControlFile:
+    """A checkpoint by its name, or a log by what it says."""
     if not is_log(path):
         name, seed = identify(path)
-        return [ControlFile(*method_and_kind(name), seed, path)]
-    content = read_json(path) if path.suffix == ".json" else None
-    if isinstance(content, dict) and not any(isinstance(value, list) for value in content.values()):
-        return [
-            _number(name, accuracy, f"control {path}: {name}") for name, accuracy in content.items()
-        ]
+        return ControlFile(*method_and_kind(name), seed, path)
     log = read_log(path).base
     if log.score is None:
         raise AuditError(f"control {path}: the log has no accuracy; add final_test_acc or acc_eval")
     entry = ControlFile(*method_and_kind(log.method_name), log.seed, path)
     control = entry.measured(log.score, {**log.config, "method": log.method_name, "seed": log.seed})
-    return [ControlFile(control.method, control.kind, control.seed, path, control)]
+    return ControlFile(control.method, control.kind, control.seed, path, control)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..judge.remarks import loss_differs, loss_unknown
+from ..judge.remarks import loss_differs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,6 +93,6 @@ def loss_of(given: Any, named: object) -> tuple[Any, str]:
     bare = re.sub("[^a-z0-9]", "", text.lower().rpartition(".")[2]).removesuffix("loss")
     known = next((loss for loss, names in LOSSES.items() if bare in names.split()), None)
     if given is None:
-        return known, loss_unknown(text) if text and known is None else ""
+        return known, loss_differs(text, "the usual one") if text and known is None else ""
     differs = known is not None and given in LOSSES and given != known
     return given, loss_differs(text, given) if differs else ""

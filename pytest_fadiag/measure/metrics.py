@@ -192,7 +192,6 @@ class Directions(_Collected):
             "sample_invariance": products / pairs if pairs else math.nan,
             "zero_gradient_samples": self.directionless,
             "eval_classes": int((samples > 0).sum()),
-            "eval_class_share": float(samples.max() / samples.sum().clamp_min(1)),
         }
 
 

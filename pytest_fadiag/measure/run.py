@@ -335,7 +335,6 @@ def measure(
         task=task.kind or "classes",
         loss=task.name,
         loss_assumed=task.assumed,
-        target_variance=task.scale**2 if task.kind == "regression" else None,
         environment={
             **({"targets": task.remark} if task.remark else {}),
             "torch": str(torch.__version__),

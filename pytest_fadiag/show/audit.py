@@ -13,7 +13,6 @@ import msgspec
 
 from ..judge.diagnostics import Diagnostic, Finding, Status, available
 from ..judge.margins import SeedMargin
-from ..judge.protocol import published
 from ..judge.report import Report
 from ..judge.verdict import AS_GIVEN, TRUSTWORTHY, left_open
 from ..judge.words import grouped
@@ -95,8 +94,6 @@ class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
     not_run: Keys = ()
     as_expected: bool | None = None
     """Whether what fired is what was recorded, as far as it ran; ``None`` without a record."""
-    published: str = ""
-    """What the published form of the protocol says, if the row is judged by one: FAIL(D1+D2)."""
 
 
 class Row(msgspec.Struct, frozen=True, dict=True):
@@ -152,7 +149,6 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         unmeasured = {f.key: f.status.value for f in judged if not f.measured}
         due = {key for key in self.expected or () if key in states or key in fired}
         recorded = self.expected is not None and (fired or passed)
-        decided = [key for key, said in states.items() if not said]
         return RowStatus(
             verdict=Verdict.WALK_BACK if fired else Verdict.INCOMPLETE if lacking else best,
             fired=fired,
@@ -164,7 +160,6 @@ class Row(msgspec.Struct, frozen=True, dict=True):
             errors=errors,
             not_run=not_run,
             as_expected=due == {*fired} if recorded else None,
-            published=published(report.protocol, fired, decided),
         )
 
     def __add__(self, other: Row) -> Row:

@@ -114,15 +114,17 @@ def probes(rows: Sequence[Row]) -> Chart:
 
 
 def gamma(rows: Sequence[Row]) -> Chart:
-    """(f): Γ at every site with the band of its null."""
-    series = _at_sites(rows, ys="gamma", low="null_low", high="null_high")
-    return Chart("(f) Γ and its permutation null", series)
+    """(f): Γ at every site with the band of its null; h_0 is not judged."""
 
+    def curve(report: Report) -> Fields:
+        credit = report.credit or Credit()
+        xs = [int(site.removeprefix("h_")) for site in credit.sites]
+        states = enumerate(credit.state)
+        fired = tuple(n for n, state in states if xs[n] and state is not SiteState.ALIGNED)
+        band = {"low": credit.null_low, "high": credit.null_high}
+        return {"xs": xs, "fired": fired, "ys": credit.gamma, **band}
 
-def nudge(rows: Sequence[Row]) -> Chart:
-    """(f): the loss that a small step along the credit saves, relative to a step of BP."""
-    own = Series(name="BP", ys=(1.0,), role="limit")
-    return Chart("(f) Δloss along the credit, BP = 1", _at_sites(rows, ys="nudge"), (own,))
+    return Chart("(f) Γ and its permutation null", _overlay(rows, curve, "f"))
 
 
 def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
@@ -209,8 +211,8 @@ def training(rows: Sequence[Row]) -> list[Chart]:
 
 def charts_for(rows: Sequence[Row], diagnostic: Diagnostic, points: bool = True) -> list[Chart]:
     """What shows one diagnostic for these networks; a chart without a number is left out."""
-    curves = {"a": [norms], "b": [gradients], "e": [probes], "f": [gamma, nudge]}
-    found = [draw(rows) for draw in curves.get(diagnostic.key, [])]
+    curves = {"a": norms, "b": gradients, "e": probes, "f": gamma}
+    found = [curves[diagnostic.key](rows)] if diagnostic.key in curves else []
     if diagnostic.key not in ("a", "b", "f") and points:
         found.append(findings(rows, diagnostic))
     return [chart for chart in found if chart.series]
@@ -238,20 +240,6 @@ def _overlay(
             name, colour = one_line(row.method), methods.index(row.method)
             drawn.append(Series(**fields, name=name, colour=colour))
     return tuple(drawn)
-
-
-def _at_sites(rows: Sequence[Row], **named: str) -> tuple[Series, ...]:
-    """Numbers of the credit at every site, by the names of its fields; h_0 is not judged."""
-
-    def own(report: Report) -> Fields:
-        credit = report.credit or Credit()
-        xs = [int(site.removeprefix("h_")) for site in credit.sites]
-        states = enumerate(credit.state)
-        fired = tuple(n for n, state in states if xs[n] and state is not SiteState.ALIGNED)
-        numbers = {field: getattr(credit, name) for field, name in named.items()}
-        return {"xs": xs, "fired": fired, **numbers}
-
-    return _overlay(rows, own, "f")
 
 
 def _levels(named: Mapping[float, str], role: Role = "limit") -> tuple[Series, ...]:

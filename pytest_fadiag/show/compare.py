@@ -28,7 +28,7 @@ POINTS = Tolerance(1e-3, 1e-1)
 KINDS = {
     COSINE: "cross_batch_stability output_error_drift sample_invariance cosine gamma null_mean "
     "null_sd null_low null_high nudge random_nudge error",
-    FRACTION: "value probes null headline_acc frozen_baseline_acc claimed_acc eval_class_share "
+    FRACTION: "value probes null headline_acc frozen_baseline_acc claimed_acc "
     "label_class_share predicted_class_share outside",
     POINTS: "interval step_intervals",
 }

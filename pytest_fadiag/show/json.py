@@ -74,7 +74,6 @@ def _row(row: Row) -> dict[str, Any]:
         "status": words(row),
         "verdict": status.verdict and status.verdict.value,
         "fired": status.fired,
-        "published": status.published,
     }
     return {**plain(row), **plain(derived), "report": row.report and row.report.to_dict()}
 

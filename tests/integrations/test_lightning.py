@@ -46,7 +46,7 @@ def test_every_epoch_is_recorded_and_a_guard_ends_the_run(tmp_path: Path) -> Non
     quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = lightning.Trainer(
         max_epochs=9,
-        callbacks=[FadiagCallback(guard, network="net", accuracy="val_acc")],
+        callbacks=[FadiagCallback(guard, network="net")],
         accelerator="cpu",
         default_root_dir=tmp_path,
         **dict.fromkeys(quiet, False),

@@ -203,7 +203,7 @@ def test_where_bp_gains_as_little_the_task_cannot_tell(made: Report, keys: str) 
         assert beside.verdict == f"incomplete: {both}"
         assert beside.frozen_baseline_undercut is None
         assert str(beside).count("BP gains +1.50 pp here: this task cannot tell") == 2
-    assert Report.from_dict(beside.to_dict()).fired == beside.fired
+    assert msgspec.convert(beside.to_dict(), Report).fired == beside.fired
 
 
 def test_a_report_gives_the_share_of_what_bp_gains() -> None:
@@ -291,7 +291,7 @@ numbers = st.one_of(st.none(), st.floats(0, 1e12), st.sampled_from([math.nan, ma
 def test_what_json_keeps_is_read_back_and_judged_the_same(norms: list[Any], base: Report) -> None:
     made = probed(credited(base, 0.5, math.nan), residual_norms=norms)
     text = json.dumps(made.to_dict(), allow_nan=False)
-    again = Report.from_dict(json.loads(text))
+    again = msgspec.convert(json.loads(text), Report, strict=False)
     assert plain(again) == plain(made) and str(again) == str(made)
     assert json.dumps(again.to_dict()) == text
 
@@ -310,15 +310,15 @@ def test_the_json_has_the_published_names() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "place"),
     [
-        ("residual_norms", [1.0, "x"], r"report.residual_norms\[1\]: Expected"),
-        ("score", {"value": 34.9}, "report.score: .* percentage"),
-        ("thresholds", {"g_norm_floor": -1}, "report.thresholds: threshold g_norm_floor"),
-        ("method_name", 5, "report.method_name: Expected `str`"),
+        ("residual_norms", [1.0, "x"], r"Expected .* `\$.residual_norms\[1\]`"),
+        ("score", {"value": 34.9}, r"percentage.*`\$.score"),
+        ("thresholds", {"g_norm_floor": -1}, r"threshold g_norm_floor.*`\$.thresholds"),
+        ("method_name", 5, r"Expected `str`.*`\$.method_name"),
     ],
 )
 def test_what_cannot_be_read_is_named_by_its_place(key: str, value: Any, place: str) -> None:
-    with pytest.raises(AuditError, match=place):
-        Report.from_dict({**BP.to_dict(), key: value})
+    with pytest.raises(msgspec.ValidationError, match=place):
+        msgspec.convert({**BP.to_dict(), key: value}, Report, strict=False)
 
 
 def test_check_raises_unless_exactly_the_expected_fired() -> None:
@@ -446,7 +446,7 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
         ),
         (report(environment={"dtype": "float16"}), "half precision (float16)"),
         (report(nonfinite_weights=("a", "b", "c", "d")), "NaN or inf: a, b, c and 1 more"),
-        (report(claimed_acc=0.5), "claims accuracy 0.5000, but 0.6090 was measured"),
+        (report(claimed_acc=0.5), "accuracy 0.5000 is claimed, but 0.6090 was measured"),
         (report(eval_classes=2, classes=10), "hold 2 of 10 classes"),
         (report(residual_norms=[1, 39, 1521, 59319]), "grows by 5.9e4 in all, though no block"),
         (report(inputs=Inputs(data="d", by=NormalisedBy.USUAL, pixels=True)), "not recorded"),

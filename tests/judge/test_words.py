@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from builders import BP, report
 from hypothesis import given
@@ -217,7 +218,7 @@ def test_a_diagnostic_of_another_package_is_judged_like_the_others() -> None:
     )
     lower = DiagnosticThresholds().replace(effective_rank_minimum=1)
     assert made.replace(thresholds=lower).verdict == "trustworthy"
-    assert Report.from_dict(made.to_dict()).fired == ("effective-rank",)
+    assert msgspec.convert(made.to_dict(), Report).fired == ("effective-rank",)
     assert [d.key for d in diagnostics.select("d,effective-rank")] == ["d", "effective-rank"]
     assert diagnostics.letters(["effective-rank", "b", "a"]) == "ab,effective-rank"
     assert diagnostics.columns()[-1].key == "effective-rank"

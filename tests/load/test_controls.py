@@ -160,10 +160,6 @@ def from_file(path: Path, method: str = "dfa", seed: int | None = 42) -> Control
     return choice
 
 
-def test_a_mapping_by_method(write: Write) -> None:
-    assert from_file(write({"dfa": 0.31, "bp": 0.34}), "dfa-lam").score.value == 0.31
-
-
 @pytest.mark.parametrize(
     ("content", "name", "expected"),
     [
@@ -197,13 +193,10 @@ def test_a_log_is_a_control(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "cannot be read as JSON"),
-        ('{"hol": 0.80, "hol": 0.30}', "cannot be read as JSON: duplicate key 'hol'"),
         ([0.3], "line 1: "),
-        ({"dfa": 34.9}, "dfa .*34.9.*percentage"),
-        ({"dfa": {"acc": 0.3}}, "dfa must be a"),
+        ("{", "line 1: Expecting"),
+        ({"dfa": 0.31}, "expected one log"),
         (report(method_name="dfa").to_dict(), "training log: log: Expected `array`, got `null`"),
-        ({}, "no control in"),
         ({"rows": []}, "expected one log in the file, found 'rows'"),
         ([{"epoch": 1, "h_L_norm": 2.0}], "the log has no accuracy"),
     ],
