@@ -196,6 +196,21 @@ def test_weights_that_a_network_makes_from_the_samples_are_a_condition() -> None
     refused(Hyper(), BYPASS)
 
 
+def test_streams_that_are_mixed_between_the_blocks_are_not_one_block() -> None:
+    class Mixed(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            one = two = self.embed(x)
+            for block in self.blocks:
+                update = block(0.7 * one + 0.3 * two)
+                one, two = (
+                    0.9 * one + 0.2 * two + 0.5 * update,
+                    0.1 * one + 0.8 * two + 0.4 * update,
+                )
+            return self.head(self.norm(one + two))
+
+    refused(Mixed(), BYPASS)
+
+
 @pytest.mark.parametrize(
     ("leave", "message"),
     [

@@ -244,9 +244,8 @@ class Graph:
             through[index] = reduce(or_, (before[parent] for parent in node.parents))
             reach[index] = own | reduce(or_, (reach[parent] for parent in node.parents))
             kept = node.op in LINEAR and (len(node.parents) == 1 or node.op in SUMS)
-            linear[index] = own | (
-                reduce(and_, (linear[parent] for parent in node.parents)) if kept else 0
-            )
+            parts = (linear[parent] | ~reach[parent] for parent in node.parents)
+            linear[index] = own | (reduce(and_, parts) & reach[index] if kept else 0)
             for one, other in permutations(node.parents, 2):
                 around = 1 << one  # the state itself, or a projection of what the other began with
                 if node.op in SUMS:
