@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import shutil
@@ -125,6 +126,8 @@ def make_parser() -> _Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit codes are pytest's."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without «→» gets its number
+        sys.stdout.reconfigure(errors="backslashreplace")
     if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
         return audit(words[1:])
     options = make_parser().parse_args(words or ["--help"])

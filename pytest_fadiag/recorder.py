@@ -235,13 +235,15 @@ class Guard:
         stop: str = "ab",
         after: int = 3,
         control: float | Control | None = None,
-        thresholds: DiagnosticThresholds | None = None,
+        thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
     ) -> None:
         if after < 1:
             raise AuditError(f"after: expected a number of records from 1, got {after!r}")
         self.recorder, self.after = recorder, after
         self.diagnostics = select(stop)
         self.control = Control(Score(control)) if isinstance(control, (int, float)) else control
+        if isinstance(thresholds, Mapping):
+            thresholds = DiagnosticThresholds().replace(**thresholds)
         self.thresholds = thresholds or DiagnosticThresholds()
         self.streaks: dict[str, list[int]] = {}
 

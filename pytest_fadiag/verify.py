@@ -139,10 +139,14 @@ class Files:
     def controls(self, rows: Sequence[Row], typed: Sequence[str] | None) -> Controls | None:
         """The controls that were typed, else the recorded ones, as far as their files are here."""
         values, audited = typed or self.options.get("frozen", ()), set(map(self.path_of, rows))
+        twins = {name for row in rows if row.report for name in _twins(row.report)}
 
         def expand(text: str) -> list[Path]:
-            found = self.places.items()
-            others = [place for path, place in found if path not in audited or fnmatch(path, text)]
+            others = [
+                place
+                for path, place in self.places.items()
+                if fnmatch(path, text) or not (path in audited or Path(path).name in twins)
+            ]
             return [Path(text)] if typed else others
 
         try:
@@ -184,6 +188,10 @@ def _problems(
     return [*compare(then, now).problems, *fires]
 
 
+def _twins(report: Report) -> list[str]:
+    return report.twin.source.split(", ") if report.twin else []
+
+
 def _measured(
     row: Row, then: Report, files: Files, auditor: Auditor, control: Controls | None
 ) -> Report:
@@ -191,16 +199,17 @@ def _measured(
     if path not in files.places:
         wanted = f"no file of this name with SHA-256 {row.digest[:12]}…"
         raise AuditError(f"{wanted} was recorded and found; name its folder with --root")
-    place = files.places[path]
-    names = then.twin.source.split(", ") if then.twin else []
+    place, names = files.places[path], _twins(then)
+    # (e) was not asked for, but added because of the control: BP's was not measured then.
+    added = then.questions_control and then.twin is not None and then.twin.utility_pp is None
     return auditor.report(
         place,
         twins=[own for path, own in files.places.items() if Path(path).name in names],
-        diagnostics=select(then.diagnostics),
+        diagnostics=[one for one in select(then.diagnostics) if one.key != "e" or not added],
         control=control,
         thresholds=then.thresholds,
         seed=row.seed,
         protocol=then.protocol,
-        literal=True,
+        literal=not added,
         log=is_log(place),
     )

@@ -74,6 +74,13 @@ def test_the_single_quantities_are_those_of_the_report(network: ResidualMLP) -> 
     assert cross_batch_direction_stability(network, data()) == report.cross_batch_stability
 
 
+def test_a_loader_with_tensors_of_its_own_gives_what_it_yields(network: ResidualMLP) -> None:
+    class Loader(list[tuple[Tensor, Tensor]]):
+        x, y = torch.zeros(9000, 3), torch.zeros(9000)  # of the whole set
+
+    assert diagnose(network, Loader(data())).score == diagnose(network, data()).score
+
+
 def test_what_runs_follows_from_what_is_given(network: ResidualMLP) -> None:
     def credit(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
         return [torch.ones(len(x), 10)] * 3

@@ -112,17 +112,46 @@ def test_files_are_found_by_their_content(
     )
 
 
-def test_the_command_verifies_what_the_command_certified(shared: Shared) -> None:
-    def fadiag(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest_fadiag", *words]
-        return subprocess.run(
-            command, cwd=shared.folder, capture_output=True, text=True, check=False
-        )
+def fadiag(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest_fadiag", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
-    named = ("--data", "data.npz", "--frozen", "controls/*.pt", "--report", "certificate:made")
-    fadiag("audit", *IDS, *named)
-    done = fadiag("verify", "made")
+
+NAMED = ("--data", "data.npz", "--frozen", "controls/*.pt", "--report", "certificate:made")
+
+
+def test_the_command_verifies_what_the_command_certified(shared: Shared) -> None:
+    fadiag(shared.folder, "audit", *IDS, *NAMED)
+    done = fadiag(shared.folder, "verify", "made")
     assert done.returncode == 0 and "2 of 2 results reproduce" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", [["runs/bp_s1.pt"], ["--bp", "runs/bp_s1.pt"]], ids=str)
+def test_a_twin_is_measured_again_as_it_was(shared: Shared, words: list[str]) -> None:
+    """Beside a control in doubt (e) is added for the network, and not for its twin."""
+    held = np.load(shared.folder / "data.npz")
+    x, y = map(torch.from_numpy, (held["x"], held["y"]))
+    for name, epochs in (
+        *(("runs/bp", 9), ("controls/frozen_bp", 9)),
+        *(("runs/dfa", 9), ("controls/frozen_dfa", 1)),
+    ):
+        torch.manual_seed(epochs)
+        network = ResidualMLP(12, 16, 2, 4)
+        network.blocks.requires_grad_("frozen" not in name)
+        optimiser = torch.optim.Adam(network.parameters(), 1e-2)
+        for _ in range(60):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(network(x), y).backward()
+            optimiser.step()
+        file = shared.folder / f"{name}_s1.pt"
+        torch.save({"state_dict": network.state_dict(), "config": {"epochs": epochs}}, file)
+    fadiag(shared.folder, "audit", "runs/dfa_s1.pt", *words, *NAMED)
+    report = json.loads((shared.folder / "made/audit.json").read_text("utf-8"))["rows"][-1][
+        "report"
+    ]
+    assert "depth-utility" in report["diagnostics"] and report["twin"]["utility_pp"] is None
+    done = fadiag(shared.folder, "verify", "made")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def change_weight(shared: Shared) -> None:

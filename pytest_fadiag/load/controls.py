@@ -66,12 +66,8 @@ class ControlFile:
             text = "the control's blocks were trained: its config says frozen: False"
             doubts.append(Doubt(severity, text, other=True))
         if untrained:
-            doubts.append(
-                Doubt(
-                    Severity.INVALID,
-                    "control rejected: never trained, as `fadiag control` wrote it",
-                )
-            )
+            text = "control rejected: its file says `untrained`, as `fadiag control` wrote it"
+            doubts.append(Doubt(Severity.INVALID, text))
         return Control(
             score,
             path.name,

@@ -184,6 +184,8 @@ class InFloat64(TorchFunctionMode):
 
 
 def _wide(value: Any) -> Any:
+    if isinstance(value, Tensor) and _DTYPE(value) in NARROW:
+        return value.double()  # what it was given, such as class weights
     return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
 
 
@@ -195,8 +197,9 @@ def quiet(network: nn.Module) -> Iterator[None]:
         for kind in {"cpu", *(parameter.device.type for parameter in network.parameters())}:
             stack.enter_context(torch.autocast(kind, enabled=False))
             if kind != "cpu":
-                device = torch.get_device_module(kind)
-                stack.callback(device.set_rng_state_all, device.get_rng_state_all())
+                device, end = torch.get_device_module(kind), "" if kind == "mps" else "_all"
+                state = getattr(device, f"get_rng_state{end}")()
+                stack.callback(getattr(device, f"set_rng_state{end}"), state)
         if "torch._dynamo" in sys.modules:  # without it nothing is compiled; its import takes long
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
+from ..judge.words import and_more
 from .copies import copy_of, working_copy
 from .inputs import NetworkError, copied, each, like, rows, tensors_in, tensors_of, unlabelled
 from .pooling import Layout
@@ -150,7 +151,8 @@ class Credit:
         self, x: ModelInput, e: Tensor, shapes: Sequence[tuple[int, ...]]
     ) -> dict[int, Tensor]:
         """The credit by layer, from the checkpoint's Bs or the network's own backward."""
-        feedback = list(tensors_in(self.credit.checkpoint.get("Bs")))
+        given = self.credit.checkpoint.get("Bs")  # a dictionary has no order of blocks
+        feedback = [] if isinstance(given, dict) else list(tensors_in(given))
         written = self.source.task.written_error(e)
         got, sizes = [tuple(B.shape) for B in feedback], written.shape[1:]
         wanted = [(*own[len(sizes) - 1 :], sizes[-1]) for own in shapes[1:]]
@@ -195,10 +197,15 @@ class Credit:
                 network = working_copy(rebuild()).to(self.source.device)
             brought.append(self._own(network, x, e).values())
         if differ(*brought):
+            kept, left = network.state_dict(), list[str]()
+            for name, module in network.named_modules():
+                held = {**vars(module), **module._buffers}.items()
+                names = [f"{name}.{key}".lstrip(".") for key, own in held if torch.is_tensor(own)]
+                left += [own for own in names if own not in kept]
             raise AuditError(
                 "the feedback of the network's own backward differs from one build to the next, so "
-                "it is not what trained this checkpoint; keep it in the state_dict "
-                "(register_buffer), or save it with the checkpoint and load it"
+                "it is not what trained this checkpoint; tensors outside the state_dict: "
+                f"{and_more(left or ['not found'])}; save the feedback with the checkpoint"
             )
 
     def _checked(

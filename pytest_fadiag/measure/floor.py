@@ -85,7 +85,8 @@ class Floor:
             bags = torch.zeros(len(x), WIDEST, device=x.device)
             signs = 1.0 - 2.0 * (x // WIDEST % 2)  # larger vocabularies are sketched
             x = bags.scatter_add_(1, x % WIDEST, signs)
-        x, whole = x.to(torch.float32), getattr(self.source.data, "x", None)
+        data: Any = self.source.data
+        x, whole = x.to(torch.float32), data.x if hasattr(data, "flat") else None
         if isinstance(whole, Tensor) and whole.ndim == 4 and x[0].numel() == whole[0].numel():
             x = x.view(-1, *whole.shape[1:])  # of images that the network takes flattened
         if x.ndim == 4 and x[0].numel() > WIDEST:

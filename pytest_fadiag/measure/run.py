@@ -96,7 +96,7 @@ class NetworkSource:
     @cached_property
     def labels(self) -> Tensor:
         """Every target as given, in the order of the data."""
-        own = getattr(self.data, "y", None)
+        own = getattr(self.data, "y", None) if hasattr(self.data, "flat") else None  # a DataSet
         parts = [own] if isinstance(own, Tensor) else [y for _, y in checked(self.data)]
         return _whole(torch.cat(parts).cpu())
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..judge.errors import AuditError
+from .copies import InFloat64
 from .vectors import column, row_norms
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -184,7 +185,8 @@ class Task:
                 try:
                     losses = loss(own, y)
                 except RuntimeError:  # it may hold float32 tensors, such as class weights
-                    losses = loss(own.float(), y)
+                    with InFloat64():
+                        losses = loss(own, y)
             elif loss == "ce":
                 losses = F.cross_entropy(outputs.movedim(-1, 1), t, reduction="none")
                 losses = losses.sum(1) if t.ndim == 2 else losses

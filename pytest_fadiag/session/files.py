@@ -65,11 +65,13 @@ def check_destinations(
     ]
     taken = {os.path.realpath(str(path)): "a file that this run reads" for path in read}
     for text in settings.texts.get("report", ()):
-        _, path = destination(outputs, text, settings.path("report", ""))
+        kind, path = destination(outputs, text, settings.path("report", ""))
         if path is None:
             continue
         place = os.path.realpath(path)
         problem = "named like a checkpoint" if is_checkpoint(path) else taken.get(place)
+        if path.is_dir() and Path(outputs[kind].destination).suffix:
+            problem = "a folder"
         if problem:
             raise AuditError(f"--fa-report={text}: the destination is {problem}\n  {path}")
         taken[place] = f"that of --fa-report={text}"

@@ -126,7 +126,7 @@ def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin
         result, reason = None, ""
         try:
             made = over_seeds(method, reports)
-            result = None if isinstance(made, str) else made.margin
+            result, reason = (None, made) if isinstance(made, str) else (made.margin, "")
             outcome = decide(result.verdict.value if result else None, expected)
         except AuditError as error:
             outcome, reason = Outcome.ERROR, str(error)

@@ -157,6 +157,8 @@ def test_saved_feedback_is_dfa_at_the_block_outputs() -> None:
     assert ours.sites == ("h_1", "h_2", "h_3") and ours.source.startswith("the checkpoint's Bs")
     expected = [gamma(e @ B.double().T, true) for B, true in zip(Bs, g[1:], strict=True)]
     assert ours.gamma == pytest.approx(expected, abs=1e-6)
+    named = {str(number): B for number, B in enumerate(Bs)}  # of which block each is, is unknown
+    assert "no credit" in credit_of(model, CreditSource(checkpoint={"Bs": named})).problem
 
 
 def chain(*blocks: nn.Module) -> Any:

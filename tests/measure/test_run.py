@@ -289,7 +289,7 @@ def test_data_that_is_shuffled_between_two_readings_is_refused() -> None:
 
 def test_labels_are_taken_from_data_that_knows_them() -> None:
     class Known(list[Any]):
-        y = Y.int()
+        y, flat = Y.int(), False  # as a DataSet
 
     source = NetworkSource(network(), Known())
     assert torch.equal(source.labels, Y)
