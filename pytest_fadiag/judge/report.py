@@ -173,7 +173,8 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if finding.key not in ("d", "e") or high < 0 or CERTAIN & {*finding.causes}:
             return finding
         gain = twin.margin_pp if finding.key == "d" else twin.utility_pp
-        said = "does not gain from depth" if gain is None else f"gains {pp(gain)} pp here"
+        other = "(e)" if finding.key == "d" else "(d)"
+        said = f"does not pass {other}" if gain is None else f"gains {pp(gain)} pp here"
         if finding.key == "d" and gain is not None and gain >= diagnostic.limit(self):
             said += ", over a control in doubt"
         return msgspec.structs.replace(

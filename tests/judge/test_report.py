@@ -203,6 +203,8 @@ def test_where_bp_gains_as_little_the_task_cannot_tell(made: Report, keys: str) 
         assert beside.verdict == f"incomplete: {both}"
         assert beside.frozen_baseline_undercut is None
         assert str(beside).count("BP gains +1.50 pp here: this task cannot tell") == 2
+        unprobed = msgspec.structs.replace(bp_twin(1.5, 0.7, 0.715), utility_pp=None)
+        assert made.replace(twin=unprobed).finding("e").headline.startswith("BP does not pass (d):")
     assert msgspec.convert(beside.to_dict(), Report).fired == beside.fired
 
 
