@@ -129,7 +129,7 @@ class DataSet:
     def for_checkpoint(self, config: Mapping[str, Any], normalize: str | None = None) -> DataSet:
         """The data normalised as the option says, else images as the config does, else as it is."""
         option = None if normalize is None else Normalisation.parse(normalize)
-        own, raw = _constants(config), config.get("normalize") in (False, "none")
+        own, raw = _constants(config), str(config.get("normalize")) in ("False", "none")
         by, mean, std = NormalisedBy.USUAL if self.usual else NormalisedBy.DATA, self.mean, self.std
         if option is None:
             if self.pixels and (own or raw):

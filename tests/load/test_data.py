@@ -410,6 +410,8 @@ HALF = ((0.5,), (0.25,))
         (USUALLY, {"normalize": CONFIG}, None, "checkpoint", HALF),
         (USUALLY, {"std": 0.02}, None, "usual", USUAL["cifar10"]),
         (USUALLY, {"normalize": False}, None, "checkpoint", None),
+        (USUALLY, {"normalize": "none"}, None, "checkpoint", None),
+        (USUALLY, {"normalize": torch.ones(2)}, None, "usual", USUAL["cifar10"]),
         (USUALLY, {"normalize": True, "mean": None}, None, "usual", USUAL["cifar10"]),
         (USUALLY, CONFIG, "none", "nothing", None),
         (USUALLY, CONFIG, "data", "usual", USUAL["cifar10"]),
@@ -429,11 +431,10 @@ def test_the_option_decides_then_the_checkpoint_for_images_then_the_data(
     stated = chosen.inputs
     assert stated is not None and stated.by is NormalisedBy(by) and stated.option == option
     assert (chosen.mean, chosen.std) == (stated.mean, stated.std) == (constants or (None, None))
-    assert (stated.checkpoint_mean is not None) == bool(
-        {"mean", "std"}
-        & set({**config, **(config.get("normalize") or {})} if by != "usual" else {})
-        or config is CONFIG
-    )
+    inner = config.get("normalize")
+    names = {*config, *(inner if isinstance(inner, dict) else ())} if by != "usual" else set()
+    told = bool({"mean", "std"} & names) or config is CONFIG
+    assert (stated.checkpoint_mean is not None) == told
     mean, std = (np.array(values)[:, None, None] for values in constants or ((0.0,), (1.0,)))
     pixels = PIXELS.double().numpy() / (255 if data.x.dtype == torch.uint8 else 1)
     assert np.allclose(first(chosen).numpy(), (pixels - mean) / std, 1e-5, 1e-5)
