@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import io
+import pickle
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +41,7 @@ from .stream.sites import Stream
 from .task import OutputError, Task
 from .types import Batch, Metric, ModelInput, Progress
 
+Found = TypeVar("Found")
 LOOK = 16
 """How many samples are looked at to find the stream."""
 EVERY_BATCH = frozenset({"outputs", "features"})
@@ -54,11 +57,15 @@ class NetworkSource:
 
     ``batches`` are pairs (inputs, labels) of any sizes, or dictionaries with the labels in them, in
     an order that stays the same. Stream, reference and pooling are looked for when they are first
-    asked for. ``batch_size`` bounds what is forwarded at once and changes no number.
+    asked for; ``found`` keeps stream and pooling for further networks of the same architecture.
+    ``batch_size`` bounds what is forwarded at once and changes no number.
 
     >>> source = NetworkSource(network, [(x, y)])
     >>> measure(source, ["states", "accuracy"]).residual_norms
     """
+
+    groups = BATCHES
+    """How many batches of exactly 128 are taken for gradients."""
 
     def __init__(
         self,
@@ -72,7 +79,9 @@ class NetworkSource:
         batch_size: int = 512,
         data_digest: str | None = None,
         n_train: int | None = None,
+        found: dict[Any, Any] | None = None,
     ) -> None:
+        self.found = {} if found is None else found
         self.network = working_copy(model)
         self.dtype = precisions(model)[0]
         self.data = list(map(copy.deepcopy, batches)) if isinstance(batches, Iterator) else batches
@@ -137,8 +146,29 @@ class NetworkSource:
     @cached_property
     def stream(self) -> Stream:
         """The stream, as the user names it or as it is found."""
-        look = rows(self.first[0], slice(LOOK))
-        return find_stream(self.network, look, self.spec, self.outputs)
+        given = self.network, self._few, self.spec, self.outputs
+        return self._found("stream", lambda: find_stream(*given))
+
+    @property
+    def _few(self) -> ModelInput:
+        return rows(self.first[0], slice(LOOK))
+
+    def _found(self, what: str, find: Callable[[], Found]) -> Found:
+        """What belongs to the architecture, and does not depend on weights."""
+        key = what, self._architecture
+        found: Found = self.found[key] if key in self.found else find()
+        self.found[key] = found
+        return found
+
+    @cached_property
+    def _architecture(self) -> object:
+        """All that a stream depends on, as bytes; nothing equals what cannot be written so."""
+        written = io.BytesIO()
+        try:
+            _Weightless(written).dump((self.network, self._few, self.spec, self.outputs))
+        except Exception:  # modules may hold anything
+            return object()
+        return written.getvalue()
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
@@ -154,7 +184,7 @@ class NetworkSource:
     def pooling(self) -> Pooling | EachToken:
         """How linear probes see a state."""
         kind = EachToken if self.task.kind == "tokens" else Pooling
-        return kind(self.network, self.stream, rows(self.first[0], slice(LOOK)))
+        return self._found("pooling", lambda: kind(self.network, self.stream, self._few))
 
     @property
     def device(self) -> torch.device:
@@ -184,7 +214,7 @@ class NetworkSource:
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
         """Ten batches of exactly 128, and the rest as it comes where something is needed of it."""
         start = 0
-        for x, y, evaluation in regrouped(self.data, BATCHES):
+        for x, y, evaluation in regrouped(self.data, self.groups):
             if not evaluation and not needs & EVERY_BATCH:
                 return
             known = self.labels[start : start + len(y)] if "labels" in vars(self) else y
@@ -240,6 +270,24 @@ class NetworkSource:
         else:
             carried(self.outputs(call_network(self.network, copied(x))))
         return seen
+
+
+class _Weightless(pickle.Pickler):
+    """Writes a network without the numbers of its weights: which are the same, and their shapes."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.numbers: dict[int, int] = {}
+
+    def persistent_id(self, value: Any) -> Any:
+        """Of a tensor; all else is written as usual."""
+        if not isinstance(value, Tensor):
+            return None
+        number = self.numbers.setdefault(id(value), len(self.numbers))
+        told = number, str(value.dtype), tuple(value.shape)
+        if isinstance(value, nn.Parameter) and value.is_floating_point():
+            return told
+        return told, value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
 def _whole(y: Tensor) -> Tensor:
