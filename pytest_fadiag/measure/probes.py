@@ -191,33 +191,31 @@ class Probe:
     Sums are kept, and no sample.
     """
 
-    def __init__(self, z: Tensor, targets: int) -> None:
-        width = z.shape[1]
-        self.gram, self.products = z.new_zeros(width, width), z.new_zeros(width, targets)
-        self.sums, self.shares, self.number = z.new_zeros(width), z.new_zeros(targets), 0.0
+    def __init__(self) -> None:
+        self.moments: Tensor | float = 0.0
+        """Weighted products of [1, z] and [1, z, targets]."""
         self.solved: tuple[Tensor, Tensor] | None = None
         self.right: list[Tensor] = []
         self.nonfinite = 0
 
     def fit(self, z: Tensor, targets: Tensor, weights: Tensor) -> None:
         """Take weighted samples to fit to."""
-        weighted = z * weights.unsqueeze(1)
-        self.gram.addmm_(weighted.T, z)
-        self.products.addmm_(weighted.T, targets)
-        self.sums += weighted.sum(0)
-        self.shares += weights @ targets
-        self.number += float(weights.sum())
+        both = torch.cat([torch.ones_like(z[:, :1]), z, targets], 1)
+        weighted = both[:, : z.shape[1] + 1] * weights.unsqueeze(1)
+        self.moments = weighted.T @ both + self.moments
 
     def predict(self, z: Tensor) -> Tensor:
         """What it makes of other samples, once all are fitted to."""
         if self.solved is None:  # inputs and targets are centred, so the bias is not penalised
-            n = self.number
-            mean, share = self.sums / n, self.shares / n
-            gram = self.gram - n * torch.outer(mean, mean)
+            assert isinstance(self.moments, Tensor)
+            n, own = self.moments[0, 0].item(), len(self.moments)
+            means = self.moments[0, 1:] / n
+            centred = self.moments[1:, 1:] - n * torch.outer(means[: own - 1], means)
+            gram, products = centred[:, : own - 1], centred[:, own - 1 :]
             gram.diagonal().add_(RIDGE * n)
-            products = self.products - n * torch.outer(mean, share)
             weights = torch.cholesky_solve(products, torch.linalg.cholesky(gram))
-            self.solved, self.gram = (weights, share - mean @ weights), gram.new_empty(0)
+            self.solved = weights, means[own - 1 :] - means[: own - 1] @ weights
+            self.moments = 0.0
         weights, bias = self.solved
         return torch.addmm(bias, z, weights)
 
@@ -233,20 +231,22 @@ class Curve:
         """Fit to the units of a batch that are in the fit half, score the others."""
         units, end = self.units, batch.start + len(batch.y)
         part = slice(batch.start * units.per, end * units.per)
-        used = units.fit[part] | units.read[part]
-        chosen, targets = units.fit[part][used], units.targets[part][used]
-        weights, goals = units.weights[part][used][chosen], units.goals(targets[chosen])
-        for layer, features in enumerate(batch.features[states]):
-            z, broken = normalised(features[used.to(features.device)])
-            if layer == len(self.probes):
-                self.probes.append(Probe(z, goals.shape[1]))
-            probe, mask = self.probes[layer], chosen.to(z.device)
-            probe.nonfinite += fit * broken
-            if fit and len(goals):
-                probe.fit(z[mask], goals.to(z), weights.to(z))
-            if score and len(goals) < len(targets):
-                predicted = probe.predict(z[~mask])
-                probe.right.append(units.outcomes(predicted, targets[~chosen].to(z.device)))
+        for fitted in [own for own, asked in ((True, fit), (False, score)) if asked]:
+            chosen = (units.fit if fitted else units.read)[part].nonzero().flatten()
+            if not len(chosen):
+                continue
+            targets, weights = units.targets[part][chosen], units.weights[part][chosen]
+            goals = units.goals(targets) if fitted else targets
+            for layer, features in enumerate(batch.features[states]):
+                z, broken = normalised(features[chosen.to(features.device)])
+                if layer == len(self.probes):
+                    self.probes.append(Probe())
+                probe = self.probes[layer]
+                probe.nonfinite += broken
+                if fitted:
+                    probe.fit(z, goals.to(z), weights.to(z))
+                else:
+                    probe.right.append(units.outcomes(probe.predict(z), targets.to(z.device)))
 
     def outcomes(self) -> list[Tensor]:
         """What each probe makes of the units that are read."""
@@ -331,6 +331,7 @@ class Depth:
         copy = redrawn_blocks(self.network, self.stream, seed)
         retake_statistics(copy, self.stream, self.source.chosen(self.units.half))
         curve, other = Curve(self.units), self.source.redrawn(copy)
+        other.groups = 0  # no gradients are taken
         for fit, score in self.passes:
             for batch in other.batches(FEATURES):
                 curve.take(batch, slice(1, None), fit, score)
