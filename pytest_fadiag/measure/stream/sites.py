@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -39,6 +39,14 @@ class Site:
     """Which of its dimensions counts the samples."""
     copied: bool = False
     """Whether the forward goes on with a copy, since it writes in place to the state."""
+
+    def is_at(self, here: Site) -> bool:
+        """Whether both are among the same values."""
+        return (self.place, self.function, self.occurrence) == (
+            here.place,
+            here.function,
+            here.occurrence,
+        )
 
     def __str__(self) -> str:
         name, end, _ = self.place
@@ -155,7 +163,7 @@ class _Watch:
     def take(self, here: Site, values: Any, _: Any) -> Any:
         """Show what is a state; where it is copied, the copy goes on."""
         for site in self.sites[self.seen :]:
-            if replace(site, position=0, batch_dim=0, copied=False) != here:
+            if not site.is_at(here):
                 break
             with torch._C.DisableTorchFunction():
                 tensors = list(tensors_in(values))
