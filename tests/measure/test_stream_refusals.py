@@ -391,6 +391,20 @@ def test_steps_in_time_are_told_and_a_block_that_is_shared_in_depth_is_a_stream(
     assert find_stream(Steps(reads=False).eval(), X, spec).blocks == ("cell",) * 5
 
 
+def test_an_equilibrium_whose_embedding_is_larger_than_its_cell_is_told_as_steps_in_time() -> None:
+    class Equilibrium(Steps):
+        def forward(self, x: Tensor) -> Tensor:
+            u = self.first(x)
+            h = torch.zeros_like(u)
+            for _ in range(9):
+                h = torch.tanh(self.cell.fc(h) + u)
+            return self.head(h)
+
+    net = Equilibrium(reads=True)
+    net.first = nn.Sequential(nn.Linear(20, 400), nn.Tanh(), nn.Linear(400, D))
+    refused(net, r"run many times in one pass \('cell.fc' \d times\): in time")
+
+
 def test_a_small_layer_that_runs_often_does_not_make_a_condition_a_recurrence() -> None:
     class Conditioned(Net):
         def step(self, block: nn.Module, h: Tensor, x: Tensor) -> Tensor:

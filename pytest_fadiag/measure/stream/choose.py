@@ -109,7 +109,7 @@ def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
         for segment in filter(block.holds, graph.segments):
             sums = graph.hidden(segment) if kinds[block.kind] < 2 else []
             if sums:
-                _refuse_repeats(graph, [])
+                _refuse_repeats(graph, [], graph.parameters(segment))
                 _refuse_sums(graph, segment, sums)
 
 
@@ -144,12 +144,18 @@ def _classes(kind: object) -> set[object]:
     return {own for part in kind for own in _classes(part)} if isinstance(kind, tuple) else {kind}
 
 
-def _refuse_repeats(graph: Graph, blocks: Sequence[Stretch]) -> None:
-    """Refuse modules that hold most weights and run many times, not always in some blocks."""
+def _refuse_repeats(
+    graph: Graph, blocks: Sequence[Stretch], among: frozenset[str] | None = None
+) -> None:
+    """Refuse modules with most weights, of all or ``among`` some, that run many times.
+
+    Not those that always run in some blocks.
+    """
     reads: dict[str, list[int]] = {}
     for index in filter(graph.is_layer, graph.useful):
         for name in sorted(graph.nodes[index].parameters):
-            reads.setdefault(name, []).append(index)
+            if among is None or name in among:
+                reads.setdefault(name, []).append(index)
     many = {name: own for name, own in reads.items() if len(own) >= MANY}
     weights, repeats = (sum(graph.tape.sizes[name] for name in own) for own in (reads, many))
     found: dict[str, int] = {}
