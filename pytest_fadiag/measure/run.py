@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import pickle
 import platform
@@ -162,13 +163,13 @@ class NetworkSource:
 
     @cached_property
     def _architecture(self) -> object:
-        """All that a stream depends on, as bytes; nothing equals what cannot be written so."""
+        """A digest of all that a stream depends on; nothing equals what cannot be written down."""
         written = io.BytesIO()
         try:
             _Weightless(written).dump((self.network, self._few, self.spec, self.outputs))
         except Exception:  # modules may hold anything
             return object()
-        return written.getvalue()
+        return hashlib.sha256(written.getbuffer()).digest()
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
