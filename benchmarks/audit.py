@@ -1,13 +1,14 @@
 """The whole command on the shipped checkpoints beside the least that it could cost, in one run, turn by turn.
 
 cold      `pytest --fa-diagnostics=abcd` in fixtures/, nothing measured before, one process, one thread
+whole     the same with (e) and (g): probes of every network and of two re-initialised copies of it
 bare      one process that imports torch, then runs the same networks over the same images in memory: forward over all test
           images for the 21 checkpoints and their controls, forward and backward over ten batches of 128 for the 21; no files,
           no statistics, no pytest
 warm      the same command again, answered from the cache, without torch
 version   `pytest --version`
 
-The ratios cold/bare and warm/version are taken round by round.
+The ratios cold/bare, whole/bare and warm/version are taken round by round.
 """
 
 from __future__ import annotations
@@ -87,17 +88,16 @@ def main() -> None:
         for plugin in ("xdist", "randomly", "hypothesispytest", "rerunfailures", "timeout")
     ]
     pytest = [sys.executable, "-m", "pytest", "-q", *others]
-    times: dict[str, list[float]] = {"cold": [], "bare": [], "warm": [], "version": []}
+    times: dict[str, list[float]] = {
+        way: [] for way in ("whole", "cold", "bare", "warm", "version")
+    }
     with tempfile.TemporaryDirectory() as name:
         cache = Path(name) / "cache"
-        audit = [
-            *pytest,
-            "-o",
-            f"cache_dir={cache}",
-            "--fa-diagnostics=abcd",
-        ]  # (e) trains probes, which a bare loop does not
+        audit = [*pytest, "-o", f"cache_dir={cache}", "--fa-diagnostics=abcd"]
         for _ in range(options.rounds):
             shutil.rmtree(cache, ignore_errors=True)
+            times["whole"].append(seconds([*audit, "--fa-diagnostics=abcdeg"], FIXTURES))
+            shutil.rmtree(cache)
             times["cold"].append(seconds(audit, FIXTURES))
             times["bare"].append(
                 seconds([sys.executable, "-c", BARE, *map(str, numbers)], FIXTURES)
@@ -110,7 +110,7 @@ def main() -> None:
     )
     for way, taken in times.items():
         print(f"  {way:8}{statistics.median(taken):8.2f} s")
-    for above, below in (("cold", "bare"), ("warm", "version")):
+    for above, below in (("cold", "bare"), ("whole", "bare"), ("warm", "version")):
         ratio = statistics.median(a / b for a, b in zip(times[above], times[below], strict=True))
         print(f"  {above} / {below}: {ratio:.2f}")
 
