@@ -106,8 +106,6 @@ class Auditor:
         self.kept: set[Path] = set()
         """The files whose numbers came from the cache."""
         self._records: dict[tuple[Path, str], Record | AuditError] = {}
-        self._found: dict[Any, Any] = {}
-        """What belongs to the architectures that were measured."""
 
     def report(
         self,
@@ -324,7 +322,6 @@ class Auditor:
             batch_size=self.setup.batch_size,
             data_digest=digest,
             n_train=n_train if isinstance(n_train, int) and n_train > 0 else None,
-            found=self._found if given.network is None else None,
         )
         told, extra = self.progress(path.name), self.registry.metrics()
         try:

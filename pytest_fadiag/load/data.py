@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,6 @@ USUAL: dict[str, tuple[Statistics, Statistics]] = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "folder": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # ImageNet's
 }
-SHARED = 1 << 25
-"""So many numbers of a split are normalised once for all networks that take them alike."""
 LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
 
 
@@ -108,16 +106,22 @@ class DataSet:
 
     def normalised(self, x: Tensor) -> Tensor:
         """Inputs as the network takes them: bytes to [0, 1], then (x − mean)/std per channel."""
-        return _normalised(x, self.pixels, self.mean, self.std)
+        if not x.is_floating_point() and not x.is_complex():
+            x = x.float().div_(255) if self.pixels else x.long()
+        if self.mean is None or self.std is None:
+            return x
+        shape = (-1,) + (1,) * (x.ndim - 2)
+        mean, std = (
+            torch.tensor(own, device=x.device).view(shape) for own in (self.mean, self.std)
+        )
+        return (x - mean).div_(std)
 
     def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
         """The split in its own order, normalised, batch by batch."""
-        whole = isinstance(self.x, Tensor) and self.x.numel() <= SHARED
-        ready = _shared(self.x, self.pixels, self.mean, self.std) if whole else None
         for start in range(0, len(self), self.size):
             part = slice(start, start + self.size)
             if isinstance(self.x, Tensor):
-                x = self.normalised(self.x[part]) if ready is None else ready[part]
+                x = self.normalised(self.x[part])
                 yield (x.flatten(1) if self.flat else x), self.y[part]
             else:
                 yield {name: tensor[part] for name, tensor in self.x.items()}, self.y[part]
@@ -149,19 +153,6 @@ class DataSet:
             checkpoint_std=own and own[1],
         )
         return replace(self, mean=mean, std=std, inputs=stated)
-
-
-def _normalised(x: Tensor, pixels: bool, mean: Statistics | None, std: Statistics | None) -> Tensor:
-    if not x.is_floating_point() and not x.is_complex():
-        x = x.float().div_(255) if pixels else x.long()
-    if mean is None or std is None:
-        return x
-    shape = (-1,) + (1,) * (x.ndim - 2)
-    centre, spread = (torch.tensor(own, device=x.device).view(shape) for own in (mean, std))
-    return (x - centre).div_(spread)
-
-
-_shared = lru_cache(maxsize=1)(_normalised)
 
 
 def _constants(config: Mapping[str, Any]) -> tuple[Statistics, Statistics] | None:

@@ -141,23 +141,22 @@ def readout(
     """
     z = x[fit].double()
     w = w * (len(w) / w.sum())  # n_train may have cut the fit half short
-    mean, share = w @ z / w.sum(), w @ targets / w.sum()
-    z -= mean
-    scale = z.square().mean().sqrt().clamp_min(torch.finfo(z.dtype).tiny)
+    mean = (w.unsqueeze(1) * z).sum(0) / w.sum()
+    scale = (z - mean).square().mean().sqrt().clamp_min(torch.finfo(z.dtype).tiny)
     root = w.sqrt().unsqueeze(1)
-    z *= root / scale
+    z = root * (z - mean) / scale
+    share = (w.unsqueeze(1) * targets).sum(0) / w.sum()
     targets = root * (targets - share)
     values, vectors = torch.linalg.eigh(z.T @ z)
-    products = vectors.T @ (z.T @ targets)
-    squares = (z.float() @ vectors.float()).square()  # for leverages, that is precise enough
+    turned = z @ vectors
+    products, squares = turned.T @ targets, turned.square()
     best, chosen, solved = torch.inf, RIDGES[0], products
     for ridge in RIDGES:
         inverse = 1 / (values.clamp_min(0) + ridge * len(z))
-        coefficients = vectors @ (inverse.unsqueeze(1) * products)
-        leverage = squares @ inverse.float() + w / w.sum()  # the second part is the bias's
-        errors = (targets - z @ coefficients) / (1 - leverage).unsqueeze(1)
+        coefficients = inverse.unsqueeze(1) * products
+        leverage = squares @ inverse + w / w.sum()  # the second part is the bias's
+        errors = (targets - turned @ coefficients) / (1 - leverage).unsqueeze(1)
         loss = float(errors.square().sum())
         if loss < best:
             best, chosen, solved = loss, ridge, coefficients
-    solved = solved / scale
-    return x[read].double() @ solved + (share - mean @ solved), chosen
+    return ((x[read].double() - mean) / scale) @ (vectors @ solved) + share, chosen

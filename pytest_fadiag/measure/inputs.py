@@ -76,12 +76,12 @@ def copied(x: ModelInput) -> ModelInput:
 
 
 def like(x: ModelInput, network: nn.Module) -> ModelInput:
-    """The inputs on the device of a network, real numbers in its precision."""
+    """Copies of the inputs on the device of a network, real numbers in its precision."""
     weight = next(network.parameters(), torch.empty(0))
 
     def moved(own: Tensor) -> Tensor:
         dtype = weight.dtype if own.is_floating_point() else own.dtype
-        return own.detach().to(weight.device, dtype, non_blocking=True)
+        return own.detach().to(weight.device, dtype, non_blocking=True, copy=True)
 
     return each(x, moved)
 

@@ -13,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, Precision, Resolution, Score
-from .copies import copy_of, precisions
+from .copies import copy_of
 from .inputs import like, rows
 from .probes import clustered
 from .reference import passed
@@ -204,27 +204,22 @@ class OutputErrors(_Collected):
 
     needs = frozenset({"error"})
 
-    def __init__(self, source: NetworkSource) -> None:
-        super().__init__(source)
-        task = source.task
-        self.others = ("mse", "bce") if task.assumed and task.kind == "classes" else ()
-        self.outputs: list[tuple[Tensor, Tensor]] = []
-
     def update(self, batch: Batch) -> None:
         """Take the sizes of the errors, and their sum."""
-        norms = batch.error.norms.unsqueeze(0)
-        self.seen.append([norms, norms @ batch.error.units.flatten(1)])
-        if self.others:
-            self.outputs.append((batch.outputs, batch.y))
+        task, errors = self.source.task, [batch.error]
+        if task.assumed and task.kind == "classes":
+            others = (replace(task, loss=name) for name in ("mse", "bce"))
+            errors += [other.error(batch.outputs, batch.y) for other in others]
+        taken = [(own.norms.unsqueeze(0), own.units.flatten(1)) for own in errors]
+        self.seen.append([part for norms, units in taken for part in (norms, norms @ units)])
 
     def compute(self) -> dict[str, Any]:
         """Size, drift and bias."""
-        (norms, sums), bias = self.layers(), {}
-        for name in self.others:
-            outputs, y = map(torch.cat, zip(*self.outputs, strict=True))
-            error = replace(self.source.task, loss=name).error(outputs, y)
-            whole = error.norms @ error.units.flatten(1)
-            bias[LOSSES[name]] = float(whole.norm() / error.norms.sum())
+        norms, sums, *others = self.layers()
+        bias = {
+            LOSSES[name]: float(own.sum(0).norm() / sizes.sum())
+            for name, sizes, own in zip(("mse", "bce"), others[::2], others[1::2], strict=False)
+        }
         return {
             "output_error_norm": median(norms),
             "output_error_drift": pairwise_cosine(sums),
@@ -299,11 +294,9 @@ class GradientPrecision(_Collected):
         maps = any(isinstance(own, _ConvNd) for own in self.source.network.modules())
         slow = batch.y.device.type == "cpu" and maps
         task, stream = self.source.task, self.source.stream
-        wide_as = precisions(self.source.network)[-1]
 
         def gradient(dtype: torch.dtype) -> Tensor:
-            network = self.source.network
-            network = network if dtype is wide_as else copy_of(network, dtype)
+            network = copy_of(self.source.network, dtype)
             seen = passed(
                 network,
                 stream,

@@ -149,6 +149,9 @@ class Units:
         number = len(self.targets) if self.per == 1 else int((self.fit | self.read).sum())
         few = f"{plural(number, 'test image')}; a linear readout needs {LEAST_IMAGES:,}"
         self.problem = few if number < LEAST_IMAGES else ""
+        if self.task.kind == "classes" and len(torch.unique(self.own)) < 2:
+            images = f"{LEAST_OF_A_CLASS} test images in each half"
+            self.problem = self.problem or f"fewer than two classes have {images}"
         self.taken: list[Tensor] = []
         """The scores of the network for all samples of each batch."""
 

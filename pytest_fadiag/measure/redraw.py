@@ -43,11 +43,9 @@ def modules_of_blocks(network: nn.Module, own: frozenset[str]) -> list[tuple[nn.
     names = {parameter: name for name, parameter in named_parameters(network).items()}
     modules, held, inside = named_modules(network), dict[str, set[str]](), set[nn.Module]()
     for name, module in modules.items():
-        within = named_modules(module).values()
-        parameters = (parameter for part in within for parameter in part._parameters.values())
-        held[name] = {names[parameter] for parameter in parameters if parameter is not None}
+        held[name] = {names[parameter] for parameter in named_parameters(module).values()}
         if held[name] and held[name] <= own:
-            inside.update(within)
+            inside.update(named_modules(module).values())
     inner_first = sorted(modules, key=lambda name: name.count(".") + bool(name), reverse=True)
     return [(modules[name], held[name]) for name in inner_first if modules[name] in inside]
 
@@ -71,7 +69,7 @@ def reinitialise(
     )
     with quiet(network):
         torch.manual_seed(seed)
-        drawn = _reset(parameters, modules_of_blocks(network, own))
+        drawn = _reset(network, own)
         for name in sorted(own - drawn):
             tensor = parameters[name]
             finite = tensor[torch.isfinite(tensor)].cpu().double()
@@ -86,10 +84,10 @@ def reinitialise(
         )
 
 
-def _reset(parameters: dict[str, Tensor], modules: list[tuple[nn.Module, set[str]]]) -> set[str]:
+def _reset(network: nn.Module, own: frozenset[str]) -> set[str]:
     """Let the modules of blocks draw their parameters; returns the names of what they drew."""
-    drawn = set[str]()
-    for module, held in modules:
+    parameters, drawn = named_parameters(network), set[str]()
+    for module, held in modules_of_blocks(network, own):
         reset: Any = getattr(module, "reset_parameters", None)
         if not callable(reset):
             continue
@@ -153,13 +151,12 @@ def as_initialised(network: nn.Module, stream: Stream) -> tuple[int, ...]:
     bounded, their range. An unbounded distribution hardly changes where weights move by a third,
     so a block in which nothing else is drawn is never among these, nor one with a weight norm.
     """
-    copy = copy_of(network)
-    parameters, draws = named_parameters(copy), [_values(copy)]
-    modules = modules_of_blocks(copy, frozenset().union(*stream.own))
+    copy, own = copy_of(network), frozenset().union(*stream.own)
+    draws = [_values(copy)]
     with quiet(copy):
         for seed in SEEDS:
             torch.manual_seed(seed)
-            drawn = _reset(parameters, modules)
+            drawn = _reset(copy, own)
             draws.append(_values(copy))
     found = []
     for block, names in enumerate(stream.parameters):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import io
-import pickle
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +39,6 @@ from .stream.sites import Stream
 from .task import OutputError, Task
 from .types import Batch, Metric, ModelInput, Progress
 
-Found = TypeVar("Found")
 LOOK = 16
 """How many samples are looked at to find the stream."""
 EVERY_BATCH = frozenset({"outputs", "features"})
@@ -58,8 +54,7 @@ class NetworkSource:
 
     ``batches`` are pairs (inputs, labels) of any sizes, or dictionaries with the labels in them, in
     an order that stays the same. Stream, reference and pooling are looked for when they are first
-    asked for; ``found`` keeps stream and pooling for further networks of the same architecture.
-    ``batch_size`` bounds what is forwarded at once and changes no number.
+    asked for. ``batch_size`` bounds what is forwarded at once and changes no number.
 
     >>> source = NetworkSource(network, [(x, y)])
     >>> measure(source, ["states", "accuracy"]).residual_norms
@@ -80,9 +75,7 @@ class NetworkSource:
         batch_size: int = 512,
         data_digest: str | None = None,
         n_train: int | None = None,
-        found: dict[Any, Any] | None = None,
     ) -> None:
-        self.found = {} if found is None else found
         self.network = working_copy(model)
         self.dtype = precisions(model)[0]
         self.data = list(map(copy.deepcopy, batches)) if isinstance(batches, Iterator) else batches
@@ -147,29 +140,8 @@ class NetworkSource:
     @cached_property
     def stream(self) -> Stream:
         """The stream, as the user names it or as it is found."""
-        given = self.network, self._few, self.spec, self.outputs
-        return self._found("stream", lambda: find_stream(*given))
-
-    @property
-    def _few(self) -> ModelInput:
-        return rows(self.first[0], slice(LOOK))
-
-    def _found(self, what: str, find: Callable[[], Found]) -> Found:
-        """What belongs to the architecture, and does not depend on weights."""
-        key = what, self._architecture
-        found: Found = self.found[key] if key in self.found else find()
-        self.found[key] = found
-        return found
-
-    @cached_property
-    def _architecture(self) -> object:
-        """A digest of all that a stream depends on; nothing equals what cannot be written down."""
-        written = io.BytesIO()
-        try:
-            _Weightless(written).dump((self.network, self._few, self.spec, self.outputs))
-        except Exception:  # modules may hold anything
-            return object()
-        return hashlib.sha256(written.getbuffer()).digest()
+        look = rows(self.first[0], slice(LOOK))
+        return find_stream(self.network, look, self.spec, self.outputs)
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
@@ -185,7 +157,7 @@ class NetworkSource:
     def pooling(self) -> Pooling | EachToken:
         """How linear probes see a state."""
         kind = EachToken if self.task.kind == "tokens" else Pooling
-        return self._found("pooling", lambda: kind(self.network, self.stream, self._few))
+        return kind(self.network, self.stream, rows(self.first[0], slice(LOOK)))
 
     @property
     def device(self) -> torch.device:
@@ -271,24 +243,6 @@ class NetworkSource:
         else:
             carried(self.outputs(call_network(self.network, copied(x))))
         return seen
-
-
-class _Weightless(pickle.Pickler):
-    """Writes a network without the numbers of its weights: which are the same, and their shapes."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.numbers: dict[int, int] = {}
-
-    def persistent_id(self, value: Any) -> Any:
-        """Of a tensor; all else is written as usual."""
-        if not isinstance(value, Tensor):
-            return None
-        number = self.numbers.setdefault(id(value), len(self.numbers))
-        told = number, str(value.dtype), tuple(value.shape)
-        if isinstance(value, nn.Parameter) and value.is_floating_point():
-            return told
-        return told, value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
 def _whole(y: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 import torch
+from support import network
 from torch import Tensor, nn
 
 from pytest_fadiag import diagnose
@@ -115,6 +116,15 @@ def test_it_is_given_where_the_stream_is_refused() -> None:
     report = diagnose(Towers(), [(x, y)])
     assert report.stream_problem and report.finding("g").measured
     assert report.finding("a").error and report.verdict != "trustworthy"
+
+
+def test_of_classes_that_are_all_rare_nothing_is_read() -> None:
+    x, y = torch.randn(1500, 20), torch.arange(1500) % 400
+    report = diagnose(network(classes=400), [(x, y)])
+    for key in "eg":
+        finding = report.finding(key)
+        assert not finding.measured
+        assert finding.headline == "fewer than two classes have 5 test images in each half"
 
 
 def test_large_inputs_are_pooled_projected_or_counted() -> None:

@@ -13,7 +13,6 @@ from own_backwards import Net, made
 from support import PASS, changed, clustered, in_batches, measured, network, seeded
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import weight_norm
 
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.records import Measurement, plain
@@ -314,34 +313,6 @@ def test_another_network_is_measured_by_the_same_stream() -> None:
         == measured(network(seed=1), in_batches(X, Y), ["accuracy"]).score
     )
     assert measure(source, ["accuracy"]).score != measure(other, ["accuracy"]).score
-
-
-OTHERS: dict[str, Callable[[Any], Any]] = {
-    "the same but for its weights": lambda net: None,
-    "an attribute": lambda net: setattr(net, "gated", True),
-    "a buffer": lambda net: net.register_buffer("mask", torch.ones(3)),
-    "tied weights": lambda net: setattr(net.blocks[1], "fc1", net.blocks[0].fc1),
-    "what cannot be written": lambda net: setattr(net, "activation", lambda x: x),
-    "weights that are computed": lambda net: weight_norm(net.blocks[0].fc1),
-}
-
-
-IN_BOTH = ("what cannot be written", "weights that are computed")
-
-
-@pytest.mark.filterwarnings("ignore:.*weight_norm")
-@pytest.mark.parametrize("what", OTHERS)
-def test_networks_share_a_stream_where_nothing_but_weights_differs(what: str) -> None:
-    found: dict[Any, Any] = {}
-    nets = network(), network(seed=1)
-    for net in nets[what not in IN_BOTH :]:
-        OTHERS[what](net)
-    first, second = (NetworkSource(net, [(X, Y)], found=found) for net in nets)
-    same = what == "the same but for its weights"
-    assert (first.stream is second.stream) == same
-    assert (first.pooling is second.pooling) == same
-    on_other_data = NetworkSource(network(), [(X + 1, Y)], found=found)
-    assert first.stream is not on_other_data.stream
 
 
 def test_a_network_that_writes_to_its_input_leaves_data_and_metrics_theirs() -> None:

@@ -161,7 +161,8 @@ class _Trial:
             covered=share if share < LEAST_COVERED else None,
         )
         sites = tuple(site for _, site in states)
-        stream = Stream(sites, info, parameters, outside, tokens, self.outputs)
+        vectors = all(len(shape) == 1 for shape in shapes)
+        stream = Stream(sites, info, parameters, outside, tokens, self.outputs, vectors)
         self._check(stream)
         return stream
 

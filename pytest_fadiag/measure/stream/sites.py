@@ -75,6 +75,8 @@ class Stream:
     """Which states are lists of tokens, each of which has a norm of its own."""
     outputs: Outputs = field(default_factory=Outputs, compare=False)
     """What reads the logits."""
+    vectors: bool = False
+    """Whether every state is known to be a vector, which linear probes see as it is."""
 
     @property
     def blocks(self) -> tuple[str, ...]:
