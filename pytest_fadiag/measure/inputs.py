@@ -76,12 +76,12 @@ def copied(x: ModelInput) -> ModelInput:
 
 
 def like(x: ModelInput, network: nn.Module) -> ModelInput:
-    """Copies of the inputs on the device of a network, real numbers in its precision."""
+    """The inputs on the device of a network, real numbers in its precision."""
     weight = next(network.parameters(), torch.empty(0))
 
     def moved(own: Tensor) -> Tensor:
         dtype = weight.dtype if own.is_floating_point() else own.dtype
-        return own.detach().to(weight.device, dtype, non_blocking=True, copy=True)
+        return own.detach().to(weight.device, dtype, non_blocking=True)
 
     return each(x, moved)
 
@@ -110,7 +110,10 @@ def joined(parts: Sequence[ModelInput]) -> ModelInput:
 
 
 def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
-    """The inputs and labels of each batch: of a pair, or of a dictionary with the labels in it."""
+    """Copies of the inputs and labels of each batch: a loader may fill its buffers again.
+
+    A batch is a pair, or a dictionary with the labels in it.
+    """
     for index, batch in enumerate(batches):
         named = dict(batch) if isinstance(batch, Mapping) else {}
         label = next((name for name in LABEL_NAMES if name in named), "")
@@ -123,8 +126,9 @@ def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
             )
         given, labels = batch if pair else (named, named.pop(label))
         try:
-            y = torch.as_tensor(labels)
+            y = torch.as_tensor(labels).clone()
             x = each(dict(given) if isinstance(given, Mapping) else given, torch.as_tensor)
+            x = copied(x)
         except (TypeError, ValueError, RuntimeError) as error:
             raise AuditError(f"evaluation batch {index}: expected tensors ({error})") from error
         if y.ndim not in (1, 2):

@@ -97,13 +97,11 @@ def test_samples_of_several_batches_are_joined_mask_and_all() -> None:
     assert torch.equal(whole["mask"], Y)
 
 
-def test_inputs_are_copied_to_the_precision_of_a_network_and_whole_numbers_stay() -> None:
+def test_inputs_come_in_the_precision_of_a_network_and_whole_numbers_stay() -> None:
     given = {"x": X, "ids": Y}
     moved = like(given, nn.Linear(2, 2).double())
     assert isinstance(moved, dict)
     assert (moved["x"].dtype, moved["ids"].dtype) == (torch.float64, torch.int64)
-    moved["ids"].zero_()
-    assert bool(given["ids"].any())
 
 
 # --- what a network returns ----------------------------------------------------------------------

@@ -261,18 +261,32 @@ def test_samples_come_first_also_where_they_are_second_in_the_network() -> None:
     assert {own.shape for own in (*batch.states, *batch.gradients)} == {(128, 5, 8)}  # type: ignore[misc]
 
 
-def test_data_comes_as_a_list_as_a_generator_and_as_one_that_fills_its_buffers_again() -> None:
-    def refilled() -> Iterator[tuple[Tensor, Tensor]]:
-        x, y = torch.empty(100, 20), torch.empty(100, dtype=torch.long)
-        for images, labels in in_batches(X, Y, 100):
-            yield x.copy_(images), y.copy_(labels)
+class Refilled:
+    """A loader that fills the same buffers again for every batch."""
 
-    expected = measured(network(), in_batches(X, Y, 100))
-    assert measured(network(), iter(in_batches(X, Y, 100))) == expected
-    source = NetworkSource(network(), refilled())
-    assert torch.equal(source.labels, Y)
-    assert measure(source, PASS) == expected
-    assert measure(source, PASS) == expected
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        buffers = torch.empty(self.size, 20), torch.empty(self.size, dtype=torch.long)
+        for batch in in_batches(X, Y, self.size):
+            pairs = zip(buffers, batch, strict=True)
+            x, y = (buffer[: len(own)].copy_(own) for buffer, own in pairs)
+            yield x, y
+
+
+@pytest.mark.parametrize("size", [50, 128, 300])
+def test_data_comes_as_a_list_as_a_generator_and_as_one_that_fills_its_buffers_again(
+    size: int,
+) -> None:
+    metrics = (*PASS, "floor")
+    expected = measured(network(), in_batches(X, Y, size), metrics)
+    assert measured(network(), iter(in_batches(X, Y, size)), metrics) == expected
+    for data in (Refilled(size), iter(Refilled(size))):
+        source = NetworkSource(network(), data)
+        assert torch.equal(source.labels, Y)
+        assert measure(source, metrics) == expected
+        assert measure(source, metrics) == expected
 
 
 def test_data_that_is_shuffled_between_two_readings_is_refused() -> None:
