@@ -101,14 +101,6 @@ class Pooling:
     """
 
     def __init__(self, network: nn.Module, stream: Stream, x: ModelInput) -> None:
-        self.tokens: Tensor | None = None
-        """Which of the tokens of h_L the head reads, where it does not read all."""
-        self.places = False
-        """Whether the head tells places apart."""
-        self.words = ""
-        """Which tokens or places of h_0 are read, where it is not the mean of all."""
-        if stream.vectors:
-            return
         self.layout = Layout(network, frozenset().union(*stream.own))
         copy = redrawn(copy_of(network))
         taken = passed(copy, stream, x, projected)
@@ -119,6 +111,8 @@ class Pooling:
             change = shifted(copy, stream, x, len(taken.states) - 1, shift) - taken.outputs
             return float(change.abs().max()) > tolerance * largest_difference(taken.outputs)
 
+        self.tokens: Tensor | None = None
+        """Which of the tokens of h_L the head reads, where it does not read all."""
         if stream.tokens[-1]:
             by_sample = (taken.gradients[-1] != 0).any(2)
             read = by_sample.any(0)
@@ -132,6 +126,8 @@ class Pooling:
                     "or tokens that no gradient reaches: linear probes need the same of all samples"
                 )
             self.tokens, self.of = None if bool(read.all()) else read.nonzero().flatten(), len(read)
+        self.places = False
+        """Whether the head tells places apart."""
         if last.ndim > 2:
             moved = last.clone(memory_format=torch.contiguous_format)
             places = self.layout.by_feature(moved)  # a view
@@ -141,6 +137,8 @@ class Pooling:
             self.places = matters(moved - last, REORDERED)
         for state in taken.states:
             self(state)  # what is wrong with one is said before the data is read
+        self.words = ""
+        """Which tokens or places of h_0 are read, where it is not the mean of all."""
         if self.places and first.ndim > 2:
             self.words = f"the {' × '.join(map(str, _cells(self._read(first))))} cells"
         elif self.tokens is not None and self.layout.are_tokens(first.shape[1:]):

@@ -334,7 +334,6 @@ class Depth:
         copy = redrawn_blocks(self.network, self.stream, seed)
         retake_statistics(copy, self.stream, self.source.chosen(self.units.half))
         curve, other = Curve(self.units), self.source.redrawn(copy)
-        other.groups = 0  # no gradients are taken
         for fit, score in self.passes:
             for batch in other.batches(FEATURES):
                 curve.take(batch, slice(1, None), fit, score)

@@ -60,9 +60,6 @@ class NetworkSource:
     >>> measure(source, ["states", "accuracy"]).residual_norms
     """
 
-    groups = BATCHES
-    """How many batches of exactly 128 are taken for gradients."""
-
     def __init__(
         self,
         model: nn.Module,
@@ -187,7 +184,7 @@ class NetworkSource:
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
         """Ten batches of exactly 128, and the rest as it comes where something is needed of it."""
         start = 0
-        for x, y, evaluation in regrouped(self.data, self.groups):
+        for x, y, evaluation in regrouped(self.data, BATCHES):
             if not evaluation and not needs & EVERY_BATCH:
                 return
             known = self.labels[start : start + len(y)] if "labels" in vars(self) else y

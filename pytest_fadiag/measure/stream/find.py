@@ -161,8 +161,7 @@ class _Trial:
             covered=share if share < LEAST_COVERED else None,
         )
         sites = tuple(site for _, site in states)
-        vectors = all(len(shape) == 1 for shape in shapes)
-        stream = Stream(sites, info, parameters, outside, tokens, self.outputs, vectors)
+        stream = Stream(sites, info, parameters, outside, tokens, self.outputs)
         self._check(stream)
         return stream
 

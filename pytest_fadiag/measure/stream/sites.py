@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -40,14 +40,6 @@ class Site:
     copied: bool = False
     """Whether the forward goes on with a copy, since it writes in place to the state."""
 
-    def is_at(self, here: Site) -> bool:
-        """Whether both are among the same values."""
-        return (self.place, self.function, self.occurrence) == (
-            here.place,
-            here.function,
-            here.occurrence,
-        )
-
     def __str__(self) -> str:
         name, end, _ = self.place
         where = f"the {end} of {name!r}" if name else f"the network's {end}"
@@ -75,8 +67,6 @@ class Stream:
     """Which states are lists of tokens, each of which has a norm of its own."""
     outputs: Outputs = field(default_factory=Outputs, compare=False)
     """What reads the logits."""
-    vectors: bool = False
-    """Whether every state is known to be a vector, which linear probes see as it is."""
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -165,7 +155,7 @@ class _Watch:
     def take(self, here: Site, values: Any, _: Any) -> Any:
         """Show what is a state; where it is copied, the copy goes on."""
         for site in self.sites[self.seen :]:
-            if not site.is_at(here):
+            if replace(site, position=0, batch_dim=0, copied=False) != here:
                 break
             with torch._C.DisableTorchFunction():
                 tensors = list(tensors_in(values))
