@@ -11,24 +11,27 @@ import msgspec
 
 from .control import Control, Doubt, Severity, doubts_about, void
 from .diagnostics import (
-    DIAGNOSTICS,
     Diagnostic,
     Finding,
     Status,
-    available,
     parse_keys,
+    published_names,
     select,
 )
-from .diagnostics.base import REFERENCE, STREAMLESS
-from .diagnostics.depth_utility import ALONE_PP, below_embedding
+from .diagnostics.direction_drift import DirectionDrift
+from .diagnostics.frozen_margin import FrozenMargin
+from .diagnostics.gradient_floor import GradientFloor
+from .diagnostics.residual_growth import ResidualGrowth
 from .errors import AuditError, AuditFailure
 from .margins import Interval, margin_interval
 from .protocol import published
-from .records import Epoch, Log, Measurement, Score, Twin, check_accuracy, check_norms, plain
+from .records import Epoch, Log, Measurement, Score, check_accuracy, check_norms, plain
 from .remarks import remarks_on
+from .text import diagnostic_text, report_text
 from .thresholds import DiagnosticThresholds
-from .verdict import AS_GIVEN, QUESTIONED, TRUSTWORTHY, left_open, sentence
-from .words import WIDTH, fold, limit, one_line, plural, pp, printable
+from .twin import Twin, in_view_of_twin, share_of
+from .verdict import Verdict
+from .words import WIDTH, one_line
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,21 +56,26 @@ DERIVED = (
     "reference_error",
 )
 """What :meth:`Report.to_dict` adds to the fields for readers of the file."""
-FLAGS = {
-    "residual_stream_exploded": "a",
-    "bp_grad_at_floor": "b",
-    "reference_drift_dominated": "c",
-    "frozen_baseline_undercut": "d",
+PUBLISHED_FLAGS: dict[str, type[Diagnostic]] = {
+    "residual_stream_exploded": ResidualGrowth,
+    "bp_grad_at_floor": GradientFloor,
+    "reference_drift_dominated": DirectionDrift,
+    "frozen_baseline_undercut": FrozenMargin,
 }
 """The published properties, each whether one diagnostic fired."""
-CERTAIN = {"non-finite", "blocks at initialisation"}
-"""Causes of a fire for which it does not matter what BP gains."""
-UNPROVEN = (
-    "as given, not proven; e and the secants of every state fit. States taken one layer off and "
-    "the sign of credit cannot be checked"
+OF_ALL_EPOCHS = (
+    "method_name",
+    "seed",
+    "control",
+    "twin",
+    "thresholds",
+    "diagnostics",
+    "stream",
+    "reference",
+    "stability_layer",
+    "environment",
 )
-"""What a report says about the reference of a trace."""
-_NORMS = {"residual_norms": "residual-growth", "bp_grad_norms": "gradient-floor"}
+"""What the report of one epoch has of the report of the whole log."""
 
 
 class Report(Measurement, frozen=True, kw_only=True, dict=True):
@@ -95,7 +103,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     thresholds: DiagnosticThresholds = msgspec.field(default_factory=DiagnosticThresholds)
     twin: Twin | None = None
     """BP networks of the same shapes and data, to compare with."""
-    diagnostics: tuple[str, ...] = tuple(diagnostic.name for diagnostic in select("abcd"))
+    diagnostics: tuple[str, ...] = published_names()
     """Those that were asked for, by name; without any word the published four."""
     protocol: str | None = None
     """The published form by which it is judged, three or four."""
@@ -107,83 +115,115 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     """The training log that it was made from."""
 
     def __post_init__(self) -> None:
-        put = msgspec.structs.force_setattr
-        put(self, "diagnostics", tuple(diagnostic.name for diagnostic in self.asked))
-        for name, asked in _NORMS.items():
-            put(self, name, norms := check_norms(getattr(self, name), name))
-            unmeasured = not (norms or self.log or self.unproven or self.stream_problem)
-            few = name == "residual_norms" and len(norms) == 1
-            if few or (unmeasured and asked in self.diagnostics):
-                many = plural(len(norms), "entry", "entries")
-                raise AuditError(f"{name} has {many}: there is nothing to judge")
+        self._put("diagnostics", tuple(diagnostic.name for diagnostic in self.asked))
+        self._put("residual_norms", check_norms(self.residual_norms, "residual_norms"))
+        self._put("bp_grad_norms", check_norms(self.bp_grad_norms, "bp_grad_norms"))
+        if len(self.residual_norms) == 1:
+            raise AuditError("residual_norms has 1 entry: there is nothing to judge")
+        for diagnostic in self.asked:
+            diagnostic.check(self)
         for name in ("headline_acc", "frozen_baseline_acc", "claimed_acc"):
             if getattr(self, name) is not None:
-                put(self, name, check_accuracy(getattr(self, name), name, self.task))
-        score, headline, frozen = self.score, self.headline_acc, self.frozen_baseline_acc
-        if score is not None:
-            images = score.images or math.inf
-            if headline is not None and abs(headline - score.value) * images >= 0.5:
-                put(self, "score", score := Score(headline))  # of other images
-            put(self, "headline_acc", check_accuracy(score.value, "headline_acc", self.task))
-        if self.control is None and frozen is not None:
-            put(self, "control", Control(Score(frozen)))
-        if self.control is not None:
-            theirs = check_accuracy(self.control.score.value, "frozen_baseline_acc", self.task)
-            put(self, "frozen_baseline_acc", theirs)
-        if frozen not in (None, self.frozen_baseline_acc):
-            raise AuditError(f"the control's accuracy is {self.frozen_baseline_acc}, not {frozen}")
-        put(self, "caveats", tuple(self.caveats))
+                self._put(name, check_accuracy(getattr(self, name), name, self.task))
+        self._join_score()
+        self._join_control()
+        self._put("caveats", tuple(self.caveats))
         scalars = {key: v for key, v in self.config.items() if isinstance(v, (str, int, float))}
-        put(self, "config", scalars)
+        self._put("config", scalars)
+
+    def _put(self, name: str, value: Any) -> None:
+        msgspec.structs.force_setattr(self, name, value)
+
+    def _join_score(self) -> None:
+        """Let the accuracy be that of the score; an accuracy that differs is of other images."""
+        score = self.score
+        if score is None:
+            return
+        if self.headline_acc is not None:
+            images = score.images or math.inf
+            if abs(self.headline_acc - score.value) * images >= 0.5:
+                score = Score(self.headline_acc)
+                self._put("score", score)
+        self._put("headline_acc", check_accuracy(score.value, "headline_acc", self.task))
+
+    def _join_control(self) -> None:
+        """Let the control's accuracy and the control be one."""
+        accuracy = self.frozen_baseline_acc
+        if self.control is None:
+            if accuracy is not None:
+                self._put("control", Control(Score(accuracy)))
+            return
+        known = check_accuracy(self.control.score.value, "frozen_baseline_acc", self.task)
+        if accuracy is not None and accuracy != known:
+            raise AuditError(f"the control's accuracy is {known}, not {accuracy}")
+        self._put("frozen_baseline_acc", known)
 
     @classmethod
-    def of(cls, measurement: Measurement, **rest: Any) -> Self:
+    def of(cls, measurement: Measurement, **changes: Any) -> Self:
         """The report of a measurement, or of another report with some fields changed.
 
         >>> Report.of(Measurement(), method_name="bp", diagnostics=()).verdict[:10]
         'incomplete'
         """
-        own = {name: getattr(measurement, name) for name in measurement.__struct_fields__}
-        for one, other in (("control", "frozen_baseline_acc"), ("score", "headline_acc")):
-            if other in own and (one in rest) != (other in rest):  # the other one is stale
-                rest = {one: None, other: None, **rest}
-        return cls(**{**own, **rest})
+        values = {name: getattr(measurement, name) for name in measurement.__struct_fields__}
+        for pair in (("control", "frozen_baseline_acc"), ("score", "headline_acc")):
+            changed = [name for name in pair if name in changes]
+            if len(changed) == 1 and isinstance(measurement, Report):
+                values |= dict.fromkeys(pair)  # what is not given anew is stale
+        return cls(**{**values, **changes})
 
     def replace(self, **changes: Any) -> Self:
         """The report with some fields changed; a new control or score brings its accuracy."""
         return self.of(self, **changes)
 
+    @property
+    def asked(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics that were asked for; an error where the package of one is missing."""
+        return select(self.diagnostics) if self.diagnostics else ()
+
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """One finding per diagnostic that was asked for, in their order."""
-        return tuple(map(self._judged, self.asked))
+        return tuple(map(self.judged_by, self.asked))
 
-    def _judged(self, diagnostic: Diagnostic) -> Finding:
-        why = ""
-        if self.unproven and not REFERENCE.isdisjoint(diagnostic.needs):
-            why = f"the reference is not proven: {self.unproven}"
-        if self.stream_problem and not STREAMLESS.issuperset(diagnostic.needs):
+    def judged_by(self, diagnostic: Diagnostic) -> Finding:
+        """What a diagnostic says, asked for or not; an error where what it needs is missing."""
+        if self.stream_problem and diagnostic.needs_stream:
             why = f"no stream: {self.stream_problem}"
-        if why:
-            return diagnostic.unmeasured(self, why, why)
-        finding, twin = diagnostic.judge(self), self.twin
-        if twin is None or not twin.healthy or twin.needs_depth or not finding.fired:
-            return finding
-        high = finding.interval[1] if finding.interval else finding.value or 0.0
-        if finding.key not in ("d", "e") or high < 0 or CERTAIN & {*finding.causes}:
-            return finding
-        gain = twin.margin_pp if finding.key == "d" else twin.utility_pp
-        other = "(e)" if finding.key == "d" else "(d)"
-        said = f"does not pass {other}" if gain is None else f"gains {pp(gain)} pp here"
-        if finding.key == "d" and gain is not None and gain >= diagnostic.limit(self):
-            said += ", over a control in doubt"
-        return msgspec.structs.replace(
-            finding,
-            status=Status.NOT_RESOLVED,
-            headline=f"BP {said}: this task cannot tell ({finding.headline})",
-            claim="",
-            explanation="",
-        )
+            return diagnostic.unmeasured(self, why, error=why)
+        if self.unproven and diagnostic.needs_reference:
+            why = f"the reference is not proven: {self.unproven}"
+            return diagnostic.unmeasured(self, why, error=why)
+        return in_view_of_twin(diagnostic.judge(self), diagnostic, self)
+
+    def finding(self, key: str) -> Finding:
+        """The finding of a diagnostic, by key or name; not measured if it was not asked for."""
+        diagnostic = select([key])[0]
+        for finding in self.findings:
+            if finding.key == diagnostic.key:
+                return finding
+        return diagnostic.unmeasured(self, "was not asked for")
+
+    @property
+    def fired(self) -> tuple[str, ...]:
+        """The keys of the diagnostics that fired."""
+        return tuple(finding.key for finding in self.findings if finding.fired)
+
+    @cached_property
+    def conclusion(self) -> Verdict:
+        """The verdict as a value."""
+        return Verdict.of(self.findings, as_given=self.trace)
+
+    @property
+    def verdict(self) -> str:
+        """«needs walk-back: …» with what fired, «incomplete: …» or «trustworthy»."""
+        return self.conclusion.sentence
+
+    @property
+    def published(self) -> str:
+        """What the published form says: «PASS», «FAIL(D1+D2)»; empty where none was named."""
+        decided = [finding.key for finding in self.findings if finding.open is None]
+        return published(self.protocol, self.fired, decided)
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -191,80 +231,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return doubts_about(self)
 
     @cached_property
-    def verdict(self) -> str:
-        """«needs walk-back: …» with what fired, «incomplete: …» or «trustworthy»."""
-        undecided = left_open({f.key: self.state(f) for f in self.findings})
-        fired = [f for f in self.findings if f.fired]
-        return sentence(fired, undecided, AS_GIVEN if self.trace else TRUSTWORTHY)
-
-    @cached_property
     def remarks(self) -> tuple[str, ...]:
         """What a reader must know apart from the diagnostics, such as an accuracy at chance."""
         return tuple(remarks_on(self))
-
-    def at(self, epoch: Epoch) -> Self:
-        """The report with the numbers of one epoch in place of its own."""
-        kept = (
-            *("method_name", "seed", "control", "twin", "thresholds", "diagnostics", "stream"),
-            *("reference", "stability_layer", "environment"),
-        )
-        own = {name: getattr(self, name) for name in kept}
-        own |= {name: getattr(epoch, name) for name in epoch.__struct_fields__ if name != "epoch"}
-        return type(self)(**own, log=msgspec.structs.replace(self.log or Log(), epochs=()))
-
-    @cached_property
-    def first_fired(self) -> dict[str, int]:
-        """The first epoch of the log at which each diagnostic fired, by key."""
-        first: dict[str, int] = {}
-        for epoch in self.log.epochs if self.log else ():
-            first = {**dict.fromkeys(self.at(epoch).fired, epoch.epoch), **first}
-        return dict(sorted(first.items(), key=lambda item: (item[1], item[0])))
-
-    @cached_property
-    def at_floor(self) -> bool:
-        """Whether (b) fires, asked for or not: Γ is then relative to a gradient below the floor."""
-        return bool(self.bp_grad_norms) and self._judged(DIAGNOSTICS[1]).fired
-
-    @property
-    def asked(self) -> tuple[Diagnostic, ...]:
-        """The diagnostics that were asked for; an error where the package of one is missing."""
-        return select(self.diagnostics) if self.diagnostics else ()
-
-    @property
-    def fired(self) -> tuple[str, ...]:
-        """The keys of the diagnostics that fired."""
-        return tuple(finding.key for finding in self.findings if finding.fired)
-
-    def finding(self, key: str) -> Finding:
-        """The finding of a diagnostic, by key or name; not measured if it was not asked for."""
-        diagnostic = select([key])[0]
-        asked = [finding for finding in self.findings if finding.key == diagnostic.key]
-        return asked[0] if asked else diagnostic.unmeasured(self, "was not asked for")
-
-    def state(self, finding: Finding) -> str:
-        """What keeps a finding that did not fire from deciding; empty where it decides."""
-        if finding.error:
-            return "error"
-        if not finding.exact:
-            return "likely" if finding.measured else finding.status.value
-        if finding.key == "d" and self.questions_control:
-            return QUESTIONED
-        if finding.key != "e" or finding.fired:
-            return ""
-        if below_embedding(self):
-            return "contradicted: the network scores below a linear probe of its own embedding"
-        gain = finding.value or 0.0
-        low = f"{pp(gain)} pp, below the {limit(ALONE_PP)} pp needed without a reliable control"
-        if self.task == "regression":  # there random blocks under a trained embedding gain 14 pp
-            low = "alone is not enough in regression"
-        return low if gain < ALONE_PP or self.task == "regression" else ""
-
-    @property
-    def published(self) -> str:
-        """What the published form says: «PASS», «FAIL(D1+D2)»; empty where none was named."""
-        return published(
-            self.protocol, self.fired, [f.key for f in self.findings if not self.state(f)]
-        )
 
     def check(self, expected: str | Sequence[str] = "") -> None:
         """Raise an ``AssertionError`` with this report unless exactly the expected ones fired."""
@@ -272,40 +241,49 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         errors = [f"{finding.name}: {finding.error}" for finding in self.findings if finding.error]
         if errors:
             raise AuditError("; ".join(errors))
-        changed = [
-            f.headline if f.fired else f"{f.name} was expected to fire: {f.outcome}, {f.headline}"
-            for f in self.findings
-            if f.fired != (f.key in parse_keys(expected))
-        ]
-        if changed:
-            raise AuditFailure("\n".join([str(self), *changed]), "; ".join(changed))
+        expected_keys = parse_keys(expected)
+        changes = []
+        for finding in self.findings:
+            if finding.fired and finding.key not in expected_keys:
+                changes.append(finding.headline)
+            if not finding.fired and finding.key in expected_keys:
+                outcome = f"{finding.outcome}, {finding.headline}"
+                changes.append(f"{finding.name} was expected to fire: {outcome}")
+        if changes:
+            raise AuditFailure("\n".join([str(self), *changes]), "; ".join(changes))
+
+    # --- the published properties ---
 
     @property
     def residual_stream_exploded(self) -> bool:
         """Whether (a) fired; an error where it was not judged."""
-        return self._fired("a")
+        return self._whether_fired(ResidualGrowth)
 
     @property
     def bp_grad_at_floor(self) -> bool:
         """Whether (b) fired; an error where it was not judged."""
-        return self._fired("b")
+        return self._whether_fired(GradientFloor)
 
     @property
     def reference_drift_dominated(self) -> bool:
         """Whether (c) fired; an error where it was not judged."""
-        return self._fired("c")
+        return self._whether_fired(DirectionDrift)
 
     @property
     def frozen_baseline_undercut(self) -> bool | None:
         """Whether (d) fired; ``None`` without a control or an accuracy, or where not resolved."""
-        unresolved = self.finding("d").status is Status.NOT_RESOLVED
-        return None if self.margin_pp is None or unresolved else self._fired("d")
+        status = self.finding(FrozenMargin.key).status
+        if self.margin_pp is None or status is Status.NOT_RESOLVED:
+            return None
+        return self._whether_fired(FrozenMargin)
 
-    def _fired(self, key: str) -> bool:
-        finding = self.finding(key)
+    def _whether_fired(self, diagnostic: type[Diagnostic]) -> bool:
+        finding = self.finding(diagnostic.key)
         if finding.error or finding.name not in self.diagnostics:
-            raise AuditError(f"({key}) is undetermined: {finding.headline}")
+            raise AuditError(f"({diagnostic.key}) is undetermined: {finding.headline}")
         return finding.fired
+
+    # --- the control ---
 
     @property
     def margin_pp(self) -> float | None:
@@ -329,12 +307,14 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     @property
     def margin_share(self) -> float | None:
         """Which share of BP's margin this network reaches."""
-        return _share(self.margin_pp, self.twin.margin_pp if self.twin else None)
+        return share_of(self.margin_pp, self.twin.margin_pp) if self.twin else None
 
     @property
     def utility_share(self) -> float | None:
         """Which share of BP's depth utility this network reaches."""
-        return _share(self.depth_utility_pp, self.twin.utility_pp if self.twin else None)
+        return share_of(self.depth_utility_pp, self.twin.utility_pp) if self.twin else None
+
+    # --- the linear probes and the reference ---
 
     @property
     def probe_accuracies(self) -> tuple[float, ...] | None:
@@ -366,6 +346,8 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         """Why the BP gradient is not proven; empty where it is, or was not checked."""
         return self.reference.problem if self.reference else ""
 
+    # --- logs ---
+
     @property
     def partial(self) -> bool:
         """Whether it was made from a log, or norms are missing."""
@@ -376,6 +358,31 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         """Whether the number of blocks is known."""
         return self.log is None or self.log.depth_known
 
+    def at(self, epoch: Epoch) -> Self:
+        """The report with the numbers of one epoch in place of its own."""
+        values = {name: getattr(self, name) for name in OF_ALL_EPOCHS}
+        for name in epoch.__struct_fields__:
+            if name != "epoch":
+                values[name] = getattr(epoch, name)
+        return type(self)(**values, log=msgspec.structs.replace(self.log or Log(), epochs=()))
+
+    @cached_property
+    def first_fired(self) -> dict[str, int]:
+        """The first epoch of the log at which each diagnostic fired, by key."""
+        first: dict[str, int] = {}
+        for epoch in self.log.epochs if self.log else ():
+            for key in self.at(epoch).fired:
+                first.setdefault(key, epoch.epoch)
+        return dict(sorted(first.items(), key=lambda item: (item[1], item[0])))
+
+    # --- its own words ---
+
+    @property
+    def title(self) -> str:
+        """Method and seed."""
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"{one_line(self.method_name)}{seed}"
+
     @property
     def score_name(self) -> str:
         """What the score of its task is called."""
@@ -384,8 +391,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     @property
     def unit(self) -> str:
         """What its test set is counted in."""
-        image = "image" if self.inputs and self.inputs.pixels else "sample"
-        return "sequence" if self.task == "tokens" else image
+        if self.task == "tokens":
+            return "sequence"
+        return "image" if self.inputs and self.inputs.pixels else "sample"
 
     @property
     def probe_score(self) -> str:
@@ -399,13 +407,14 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     def layer(self, index: int) -> str:
         """The number of a layer, or L for the last one where the number of blocks is not known."""
-        return str(index) if self.depth_known or index + 1 < len(self.residual_norms) else "L"
+        is_last = index + 1 >= len(self.residual_norms)
+        return "L" if is_last and not self.depth_known else str(index)
 
     def blocks(self, *indices: int) -> str:
         """Blocks by the names of their modules, where the stream is known."""
-        return ", ".join(
-            self.stream.blocks[index] if self.stream else f"block {index}" for index in indices
-        )
+        if self.stream is None:
+            return ", ".join(f"block {index}" for index in indices)
+        return ", ".join(self.stream.blocks[index] for index in indices)
 
     def site(self, name: str) -> str:
         """A state by its tensor, where the stream is known: «h_1: the input of 'blocks.1'»."""
@@ -414,65 +423,25 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     def lines(self, key: str, width: int = WIDTH) -> str:
         """The text of one diagnostic alone: outcome, numbers, FLAG, what to write in the paper."""
-        diagnostic, finding = select([key])[0], self.finding(key)
-        shown = finding.outcome if finding.name in self.diagnostics else "shown, not judged"
-        lines = [f"{diagnostic.label}: {one_line(shown)}"]
-        said = [] if finding.fired or finding.name not in self.diagnostics else [finding.headline]
-        numbers = [*diagnostic.table(self), *filter(None, diagnostic.lines(self))]
-        lines += fold("    ", [finding.error] if finding.error else [*said, *numbers], width)
-        if finding.fired:  # one line, however long: grep shows number, threshold and meaning
-            lines.append(f"    FLAG: {one_line(f'{finding.headline}. {finding.explanation}')}")
-        return printable("\n".join(lines))
+        return diagnostic_text(self, select([key])[0], width)
 
-    def __repr__(self) -> str:
-        return f"<report: {self.title}: {one_line(self.verdict)}>"
-
-    @property
-    def title(self) -> str:
-        """Method and seed."""
-        seed = "" if self.seed is None else f", seed {self.seed}"
-        return f"{one_line(self.method_name)}{seed}"
+    def text(self, width: int = WIDTH) -> str:
+        """The whole report, wrapped at a width."""
+        return report_text(self, width)
 
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, width: int = WIDTH) -> str:
-        """The whole report, wrapped at a width."""
-        refused = f"refused: {self.stream_problem}" if self.stream_problem else None
-        task = "" if self.task == "classes" else f", task: {self.task}"
-        measured = task or self.loss_assumed or self.reference or self.trace
-        about = {
-            "stream": "as given" if self.trace else refused or self.stream,
-            "inputs": self.inputs,
-            "loss": f"{self.loss}{' (assumed)' * self.loss_assumed}{task}" if measured else "",
-            "reference": UNPROVEN if self.trace else self.reference,
-        }
-        first = [f"({key}) epoch {epoch}" for key, epoch in self.first_fired.items()]
-        epochs = self.log.epochs if self.log else ()
-        trained = f"{', '.join(first) or 'nothing'}; log ends at epoch "
-        shown = [*self.diagnostics, *(["credit-alignment"] if self.credit else [])]
-        lines = [
-            f"FA diagnostic report: {self.title}",
-            *fold("  ", self.notes.splitlines(), width),
-            *fold("  ", [f"{what}: {value}" for what, value in about.items() if value], width),
-            *fold("  note: ", self.remarks, width),
-            *fold("  first fired: ", [f"{trained}{epochs[-1].epoch}"] if epochs[1:] else [], width),
-            *(self.lines(one.key, width) for one in available() if one.name in shown),
-            f"VERDICT: {self.verdict}{f' [{self.published}]' if self.published else ''}",
-        ]
-        return printable("\n".join(lines))
+    def __repr__(self) -> str:
+        return f"<report: {self.title}: {one_line(self.verdict)}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""
         values = {name: getattr(self, name) for name in (*self.__struct_fields__, *DERIVED)}
-        judged = {finding.key: finding.fired for finding in self.findings if finding.measured}
-        values |= {name: judged.get(key) for name, key in FLAGS.items()}
+        for name, diagnostic in PUBLISHED_FLAGS.items():
+            finding = self.finding(diagnostic.key)
+            values[name] = finding.fired if finding.measured else None
         if self.credit is not None:
             derived = {"state": self.credit.state, "z": self.credit.z}
             values["credit"] = plain(self.credit) | derived
         return dict(plain(values))
-
-
-def _share(ours: float | None, theirs: float | None) -> float | None:
-    """Where BP gains less than 2 pp, a share of it says nothing."""
-    return None if ours is None or theirs is None or theirs < 2 else round(ours / theirs, 9)

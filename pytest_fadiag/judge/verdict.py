@@ -1,53 +1,134 @@
-"""The verdict as a sentence, of a report and of a row of an audit alike."""
+"""The verdict on one network, made once of its findings: of a report and of a row alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import enum
+from collections.abc import Collection, Iterable, Mapping
 
-from .diagnostics import Finding, available
+import msgspec
 
-TRUSTWORTHY = "trustworthy"
-AS_GIVEN = "trustworthy (reference as given)"
-"""The best that a trace gets."""
-INCOMPLETE = "incomplete"
-NOT_MEASURED = "not measured"
-QUESTIONED = "measured against a questioned control"
-"""The state of (d) where it passes and (e) must pass too."""
-UNTESTED = ("error", "not run")
-"""States of a test that should have run: they leave any verdict open."""
+from .diagnostics import Finding, Open, OpenKind, Role, available
 
 
-def left_open(states: Mapping[str, str]) -> dict[str, str]:
+class Word(str, enum.Enum):
+    """The verdict in a word."""
+
+    WALK_BACK = "walk back"
+    TRUSTWORTHY = "trustworthy"
+    AS_GIVEN = "trustworthy (reference as given)"
+    """The best that a trace gets."""
+    INCOMPLETE = "incomplete"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the findings of one network say together; diagnostics are named by their keys."""
+
+    word: Word | None = None
+    """``None`` where nothing was judged: an error, a skip, or a run that ended before."""
+    fired: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    likely: tuple[str, ...] = ()
+    """Which of both are only likely: a log gives a bound, or a proxy of the number."""
+    exempted: tuple[str, ...] = ()
+    """Which passed although their number crosses its threshold."""
+    unmeasured: dict[str, Open] = {}
+    """Those without a number that decides, and why."""
+    lacking: dict[str, Open] = {}
+    """What keeps a network of which nothing fired from being trustworthy."""
+    errors: tuple[str, ...] = ()
+    """Those whose test was an error; what fired in such a test still counts."""
+    not_run: tuple[str, ...] = ()
+    sentence: str = ""
+    """«needs walk-back: …» with what fired, «incomplete: …» with what lacks, «trustworthy»."""
+
+    @classmethod
+    def of(
+        cls,
+        findings: Iterable[Finding],
+        *,
+        errors: Collection[str] = (),
+        not_run: Collection[str] = (),
+        as_given: bool = False,
+    ) -> Verdict:
+        """The verdict of these findings, where some tests were errors or did not run.
+
+        What is an error cannot pass, but what fired in its test counts.
+        """
+        judged = []
+        for finding in findings:
+            is_halted = finding.key in errors and not finding.fired
+            if finding.key not in not_run and not is_halted:
+                judged.append(finding)
+        if not judged:
+            return cls(errors=tuple(errors), not_run=tuple(not_run))
+        fired = [finding for finding in judged if finding.fired]
+        passed = [finding for finding in judged if finding.passed]
+        states: dict[str, Open | None] = {f.key: f.open for f in judged if not f.fired}
+        states |= dict.fromkeys(not_run, Open(OpenKind.NOT_RUN))
+        states |= dict.fromkeys(errors, Open(OpenKind.ERROR))
+        lacking = {} if fired else what_lacks(states)
+        word = Word.AS_GIVEN if as_given else Word.TRUSTWORTHY
+        if lacking:
+            word = Word.INCOMPLETE
+        if fired:
+            word = Word.WALK_BACK
+        return cls(
+            word=word,
+            fired=tuple(f.key for f in fired),
+            passed=tuple(f.key for f in passed),
+            likely=tuple(f.key for f in (*fired, *passed) if not f.exact),
+            exempted=tuple(f.key for f in passed if f.exempted),
+            unmeasured={f.key: f.open for f in judged if f.open and not f.measured},
+            lacking=lacking,
+            errors=tuple(errors),
+            not_run=tuple(not_run),
+            sentence=_sentence(word, fired, lacking),
+        )
+
+    @property
+    def undecided(self) -> dict[str, Open]:
+        """Everything that did not come out, by key, whether or not the verdict needs it."""
+        undecided = self.unmeasured | self.lacking
+        undecided |= dict.fromkeys(self.not_run, Open(OpenKind.NOT_RUN))
+        return undecided | dict.fromkeys(self.errors, Open(OpenKind.ERROR))
+
+
+def what_lacks(states: Mapping[str, Open | None]) -> dict[str, Open]:
     """What keeps a result of which nothing fired from being trustworthy, by key.
 
-    Needed are (a), (b), (c), and (d) or (e): (e) alone where there is no control, with (d) where
-    the control is questioned. A diagnostic of another package counts where it was asked for.
+    ``states`` has what keeps each diagnostic that was asked for from deciding, ``None`` where it
+    decides. Where a required one lacks a reliable control, the fallback may stand in for it.
     """
-    found = {
-        key: said for key, said in states.items() if said in UNTESTED or (len(key) > 1 and said)
-    }
-    found |= {key: said for key in "abc" if (said := states.get(key, NOT_MEASURED))}
-    margin = states.get("d", NOT_MEASURED)
-    if margin and (states.get("e") != "" or margin not in (NOT_MEASURED, QUESTIONED)):
-        found |= {key: states[key] for key in "de" if states.get(key)} or {"d": margin}
-    return {own.key: found[own.key] for own in available() if own.key in found}
+    fallbacks = [d.key for d in available() if d.role is Role.FALLBACK and d.key in states]
+    fallback_decides = any(states[key] is None for key in fallbacks)
+    margin_lacks = False
+    lacking = {}
+    for diagnostic in available():
+        is_asked = diagnostic.key in states
+        state = states.get(diagnostic.key, Open(OpenKind.NOT_MEASURED))
+        if state is None:
+            continue
+        is_lacking = diagnostic.role is Role.REQUIRED
+        if is_lacking and diagnostic.needs_control:
+            margin_lacks = not (fallback_decides and state.kind.replaceable)
+            is_lacking = margin_lacks and (is_asked or not fallbacks)
+        if diagnostic.role is Role.FALLBACK:
+            is_lacking = is_asked and margin_lacks
+        if diagnostic.role is Role.WHERE_ASKED:
+            is_lacking = is_asked
+        if is_lacking or state.kind.untested:
+            lacking[diagnostic.key] = state
+    return lacking
 
 
-def sentence(
-    fired: Iterable[Finding], undecided: Mapping[str, str], best: str = TRUSTWORTHY
-) -> str:
-    """«needs walk-back: …» with what fired, «incomplete: …» with what is open, or «trustworthy».
-
-    >>> sentence((), {"d": "not measured"})
-    'incomplete: frozen-margin not measured'
-    """
-    own = {diagnostic.key: diagnostic for diagnostic in available()}
-    flags = [
-        (f.claim if f.key == "d" and "non-finite" in f.causes else own[f.key].walk_back)
-        + " (likely)" * (not f.exact)
-        for f in fired
-    ]
-    parts = [f"{own[key].name} {said}" for key, said in undecided.items()]
-    if flags:
-        return f"needs walk-back: {'; '.join(flags)}"
-    return f"{INCOMPLETE}: {'; '.join(parts)}" if parts else best
+def _sentence(word: Word, fired: Iterable[Finding], lacking: Mapping[str, Open]) -> str:
+    if word is Word.WALK_BACK:
+        claims = []
+        for finding in fired:
+            claims.append(finding.walk_back + ("" if finding.exact else " (likely)"))
+        return f"needs walk-back: {'; '.join(claims)}"
+    if word is Word.INCOMPLETE:
+        names = {diagnostic.key: diagnostic.name for diagnostic in available()}
+        reasons = [f"{names[key]} {reason}" for key, reason in lacking.items()]
+        return f"incomplete: {'; '.join(reasons)}"
+    return word.value

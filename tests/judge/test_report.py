@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_fadiag.judge.control import Control, Doubt, Severity
+from pytest_fadiag.judge.diagnostics import Open, OpenKind
 from pytest_fadiag.judge.errors import AuditError, AuditFailure
 from pytest_fadiag.judge.protocol import PROTOCOLS, published
 from pytest_fadiag.judge.records import (
@@ -22,11 +23,11 @@ from pytest_fadiag.judge.records import (
     Reference,
     Score,
     StreamInfo,
-    Twin,
     plain,
 )
 from pytest_fadiag.judge.report import Report
-from pytest_fadiag.judge.verdict import left_open
+from pytest_fadiag.judge.twin import Twin
+from pytest_fadiag.judge.verdict import what_lacks
 
 ABC = ("residual-growth", "gradient-floor", "direction-drift")
 
@@ -138,7 +139,7 @@ def test_a_pass_of_e_decides_nothing_below_the_embedding(network: float, decides
     """Two standard errors of 0.7 against 0.68 on 5,000 images each are 1.85 pp."""
     made = measured_as(network, 0.7, 0.8)
     assert made.finding("e").outcome == "pass"
-    assert (made.state(made.finding("e")) == "") == decides
+    assert (made.finding("e").open is None) == decides
     assert (made.verdict == "trustworthy") == decides
 
 
@@ -217,13 +218,18 @@ def test_a_report_gives_the_share_of_what_bp_gains() -> None:
 
 
 def test_a_row_has_the_verdict_of_its_tests() -> None:
-    passed = dict.fromkeys("abcd", "")
-    assert left_open(passed) == {}
-    assert left_open({**passed, "f": "error"}) == {"f": "error"}
-    assert left_open({**passed, "d": "not measured", "e": ""}) == {}
-    assert left_open({**passed, "d": "not resolved", "e": ""}) == {"d": "not resolved"}
-    assert left_open({**dict.fromkeys("abce", ""), "g": "not measured"}) == {}
-    assert left_open({}) == dict.fromkeys("abcd", "not measured")
+    error, unmeasured = Open(OpenKind.ERROR), Open(OpenKind.NOT_MEASURED)
+    unresolved = Open(OpenKind.NOT_RESOLVED)
+    passed: dict[str, Open | None] = dict.fromkeys("abcd")
+    assert what_lacks(passed) == {}
+    assert what_lacks({**passed, "f": error}) == {"f": error}
+    assert what_lacks({**passed, "f": unmeasured}) == {}
+    assert what_lacks({**passed, "d": unmeasured, "e": None}) == {}
+    assert what_lacks({**passed, "d": unresolved, "e": None}) == {"d": unresolved}
+    assert what_lacks({**passed, "e": unresolved}) == {}
+    assert what_lacks({**dict.fromkeys("abce"), "g": unmeasured}) == {}
+    assert what_lacks({**dict.fromkeys("abc"), "e": unresolved}) == {"e": unresolved}
+    assert what_lacks({}) == dict.fromkeys("abcd", unmeasured)
 
 
 def test_the_verdict_names_what_is_not_finite() -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import AuditError
 from ..thresholds import OTHERS, DiagnosticThresholds
-from .base import Column, Diagnostic, Finding, Status
+from .base import Column, Curve, Diagnostic, Finding, Open, OpenKind, Role, Status
 from .credit_alignment import CreditAlignment
 from .depth_utility import DepthUtility
 from .direction_drift import DirectionDrift
@@ -21,8 +21,12 @@ from .residual_growth import ResidualGrowth
 __all__ = [
     "DIAGNOSTICS",
     "Column",
+    "Curve",
     "Diagnostic",
     "Finding",
+    "Open",
+    "OpenKind",
+    "Role",
     "Status",
     "available",
     "columns",
@@ -30,6 +34,7 @@ __all__ = [
     "get",
     "letters",
     "parse_keys",
+    "published_names",
     "register",
     "select",
     "unregister",
@@ -45,7 +50,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     LinearFloor(),
 )
 """The built-in ones, in the order in which they are reported."""
-_others: dict[str, Diagnostic] = {}
+_of_other_packages: dict[str, Diagnostic] = {}
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
 
 
@@ -53,35 +58,37 @@ def register(diagnostic: Diagnostic) -> None:
     """Add a diagnostic of another package; it and its threshold are known by their names."""
     if not isinstance(diagnostic, Diagnostic):
         raise AuditError(f"expected an instance of a Diagnostic, got {diagnostic!r:.80}")
-    name, threshold, titles = (
-        diagnostic.name,
-        diagnostic.threshold,
-        {column.title for column in diagnostic.columns},
-    )
-    if not _NAME.fullmatch(name) or diagnostic.key != name or diagnostic.default is None:
+    name = diagnostic.name
+    is_named = _NAME.fullmatch(name) and diagnostic.key == name
+    if not is_named or diagnostic.default is None:
         raise AuditError(
             f"diagnostic {name!r}: expected a name such as my-name, no key, and a default"
         )
-    known = {
-        *DiagnosticThresholds().by_name(),
-        *(own.name for own in available()),
-        *(own.title for own in columns()),
-    }
-    if taken := sorted({name, threshold, *titles} & known):
-        raise AuditError(f"diagnostic {name!r}: {taken[0]!r} exists already")
-    _others[name] = diagnostic
-    OTHERS[threshold] = float(diagnostic.default)
+    titles = {column.title for column in diagnostic.columns}
+    clashes = sorted({name, diagnostic.threshold, *titles} & _names_in_use())
+    if clashes:
+        raise AuditError(f"diagnostic {name!r}: {clashes[0]!r} exists already")
+    _of_other_packages[name] = diagnostic
+    OTHERS[diagnostic.threshold] = float(diagnostic.default)
+
+
+def _names_in_use() -> set[str]:
+    """Thresholds, diagnostics and columns share one space of names."""
+    names = set(DiagnosticThresholds().by_name())
+    names.update(diagnostic.name for diagnostic in available())
+    names.update(column.title for column in columns())
+    return names
 
 
 def unregister(name: str) -> None:
     """Forget a diagnostic of another package."""
-    if name in _others:
-        del OTHERS[_others.pop(name).threshold]
+    if name in _of_other_packages:
+        del OTHERS[_of_other_packages.pop(name).threshold]
 
 
 def available() -> tuple[Diagnostic, ...]:
     """All diagnostics: by their letters, then by their names."""
-    return (*DIAGNOSTICS, *(_others[name] for name in sorted(_others)))
+    return (*DIAGNOSTICS, *(_of_other_packages[name] for name in sorted(_of_other_packages)))
 
 
 def get(key: str) -> Diagnostic | None:
@@ -90,19 +97,24 @@ def get(key: str) -> Diagnostic | None:
     >>> get("d").name
     'frozen-margin'
     """
-    return next(
-        (diagnostic for diagnostic in available() if key in (diagnostic.key, diagnostic.name)), None
-    )
+    for diagnostic in available():
+        if key in (diagnostic.key, diagnostic.name):
+            return diagnostic
+    return None
 
 
 def parse_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
     """Keys as a person writes them: «abd», «abd,my-name», or a list of such texts."""
-    parts = [
-        part.strip()
-        for text in ([keys] if isinstance(keys, str) else keys)
-        for part in text.split(",")
-    ]
-    return tuple(key for part in parts for key in ([part] if "-" in part else part))
+    texts = [keys] if isinstance(keys, str) else keys
+    parsed: list[str] = []
+    for text in texts:
+        for word in text.split(","):
+            name = word.strip()
+            if "-" in name:
+                parsed.append(name)
+            else:
+                parsed.extend(name)
+    return tuple(parsed)
 
 
 def select(keys: str | Iterable[str]) -> tuple[Diagnostic, ...]:
@@ -113,41 +125,61 @@ def select(keys: str | Iterable[str]) -> tuple[Diagnostic, ...]:
     """
     if keys == "all":
         return available()
-    wanted = parse_keys(keys)
-    unknown = [key for key in wanted if get(key) is None]
-    if unknown or not wanted:
-        known = ", ".join(d.name if d.key == d.name else f"{d.key} ({d.name})" for d in available())
-        wrong = (
-            f"unknown diagnostic {', '.join(map(repr, unknown))}"
-            if unknown
-            else "no diagnostic given"
-        )
-        raise AuditError(f"{wrong}; known: {known}")
-    return tuple(d for d in available() if d.key in wanted or d.name in wanted)
+    words = parse_keys(keys)
+    unknown = [word for word in words if get(word) is None]
+    if unknown:
+        names = ", ".join(map(repr, unknown))
+        raise AuditError(f"unknown diagnostic {names}; known: {_known_in_words()}")
+    if not words:
+        raise AuditError(f"no diagnostic given; known: {_known_in_words()}")
+    return tuple(d for d in available() if d.key in words or d.name in words)
+
+
+def _known_in_words() -> str:
+    """Every key with its name: «a (residual-growth), …, my-name»."""
+    words = []
+    for diagnostic in available():
+        built_in = diagnostic.key != diagnostic.name
+        words.append(f"{diagnostic.key} ({diagnostic.name})" if built_in else diagnostic.name)
+    return ", ".join(words)
 
 
 def default_diagnostics(
     control: bool, credit: bool, partial: bool = False
 ) -> tuple[Diagnostic, ...]:
-    """What runs where nothing is asked for: (e) without a control, (f) with a credit.
+    """What runs where nothing is asked for, by what was supplied.
 
-    A log (``partial``) has neither (e) nor (g) nor the numbers of other packages.
+    ``partial`` is a training log, which holds little of what is judged otherwise.
     """
-    runs = {"e": not control and not partial, "f": credit, "g": not partial}
-    return tuple(
-        d for d in (DIAGNOSTICS if partial else available()) if runs.get(d.key, d.by_default)
-    )
+    chosen = []
+    for diagnostic in available():
+        runs = diagnostic.by_default
+        if diagnostic.needs_credit:
+            runs = credit
+        if diagnostic.role is Role.FALLBACK:
+            runs = not control
+        if runs and (diagnostic.reads_logs or not partial):
+            chosen.append(diagnostic)
+    return tuple(chosen)
+
+
+def published_names() -> tuple[str, ...]:
+    """The names of the published diagnostics, which a report is judged by without any word."""
+    return tuple(d.name for d in DIAGNOSTICS if d.role is Role.REQUIRED)
 
 
 def columns() -> tuple[Column, ...]:
     """The numbers that the diagnostics contribute to the audit table."""
-    return tuple(
-        msgspec.structs.replace(column, key=d.key) for d in available() for column in d.columns
-    )
+    keyed = []
+    for diagnostic in available():
+        for column in diagnostic.columns:
+            keyed.append(msgspec.structs.replace(column, key=diagnostic.key))
+    return tuple(keyed)
 
 
 def letters(keys: Iterable[str]) -> str:
     """Keys in one word: «abd», «abd,my-name»."""
     ordered = sorted(set(keys))
     word = "".join(key for key in ordered if len(key) == 1)
-    return ",".join(filter(None, [word, *(key for key in ordered if len(key) > 1)]))
+    names = [key for key in ordered if len(key) > 1]
+    return ",".join([word, *names] if word else names)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 if TYPE_CHECKING:
     from ..report import Report as Report  # noqa: PLC0414 (re-exported)
+    from ..twin import Twin
 else:
     Report = object  # a name for annotations: a report imports the diagnostics
-
-REFERENCE = frozenset({"gradients", "directions", "credit"})
-"""The metrics that rest on a proven BP gradient."""
-STREAMLESS = frozenset({"accuracy", "output-error", "floor"})
-"""The metrics that are measured of a network without a stream too."""
 
 
 class Status(str, enum.Enum):
@@ -29,6 +25,73 @@ class Status(str, enum.Enum):
     LIKELY_FIRE = "likely fire"
     NOT_MEASURED = "not measured"
     NOT_RESOLVED = "not resolved"
+
+
+class OpenKind(str, enum.Enum):
+    """What kind of reason keeps a finding from deciding."""
+
+    NOT_MEASURED = "not measured"
+    NOT_RESOLVED = "not resolved"
+    LIKELY = "likely"
+    """A bound or a proxy was measured, not the number."""
+    ERROR = "error"
+    NOT_RUN = "not run"
+    CONTROL_QUESTIONED = "measured against a questioned control"
+    NOT_ENOUGH_ALONE = "not enough alone"
+    """It passes, but no verdict may rest on this pass without a reliable control."""
+    CONTRADICTED = "contradicted"
+    """It passes, but another number of the network says the opposite."""
+
+    @property
+    def replaceable(self) -> bool:
+        """Whether the fallback may stand in for a diagnostic that is open for this reason."""
+        return self in (OpenKind.NOT_MEASURED, OpenKind.CONTROL_QUESTIONED)
+
+    @property
+    def untested(self) -> bool:
+        """Whether a test that should have judged did not: that leaves any verdict open."""
+        return self in (OpenKind.ERROR, OpenKind.NOT_RUN)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the number is there and passes, and the pass does not count."""
+        return self in (
+            OpenKind.CONTROL_QUESTIONED,
+            OpenKind.NOT_ENOUGH_ALONE,
+            OpenKind.CONTRADICTED,
+        )
+
+
+class Open(msgspec.Struct, frozen=True):
+    """What keeps a finding that did not fail from deciding."""
+
+    kind: OpenKind
+    why: str = ""
+    """The reason in words, where the kind does not say it all."""
+
+    def __str__(self) -> str:
+        return self.why or self.kind.value
+
+
+OPEN_KINDS = {
+    Status.NOT_MEASURED: OpenKind.NOT_MEASURED,
+    Status.NOT_RESOLVED: OpenKind.NOT_RESOLVED,
+    Status.LIKELY_PASS: OpenKind.LIKELY,
+}
+"""The outcomes that decide nothing."""
+
+
+class Role(str, enum.Enum):
+    """What a diagnostic counts for in the verdict; one that fires is always a walk-back."""
+
+    REQUIRED = "required"
+    """No result is trustworthy unless it passes."""
+    FALLBACK = "fallback"
+    """Its pass stands in for a required one that has no reliable control."""
+    WHERE_ASKED = "where asked"
+    """Required of the results of which it was asked."""
+    EXTRA = "extra"
+    """It counts only where it fires, or its test is an error."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +107,20 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The number against its threshold, in one line; where it fired, after the claim."""
     claim: str = ""
     """What fired, in a few words that say no more than the interval does."""
+    walk_back: str = ""
+    """The same in the words of the published verdict."""
     explanation: str = ""
     """What it means, in words that can go into the paper."""
     causes: tuple[str, ...] = ()
     """Why it is not a plain pass or fire: «saturated», «non-finite», «control in doubt»."""
     exempted: bool = False
     """Whether it passes although its number crosses the threshold."""
+    certain: bool = False
+    """Whether it fires whatever BP networks gain on the same task."""
+    open: Open | None = None
+    """What keeps it from deciding, where it did not fire; ``None`` where it decides."""
+    remedy: str = ""
+    """What to give so that it can be measured."""
     error: str = ""
     """Why its test is an error: the reference is not proven, the control cannot be read."""
 
@@ -76,9 +147,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def outcome(self) -> str:
         """The status with its causes: «pass (saturated)»."""
-        return (
-            f"{self.status.value} ({'; '.join(self.causes)})" if self.causes else self.status.value
-        )
+        if not self.causes:
+            return self.status.value
+        return f"{self.status.value} ({'; '.join(self.causes)})"
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -96,8 +167,31 @@ class Column(msgspec.Struct, frozen=True):
     """The diagnostic; set by :func:`pytest_fadiag.judge.diagnostics.columns`."""
 
 
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """What a diagnostic draws of one report over the layers; ``None`` was not measured."""
+
+    ys: Sequence[float | None]
+    xs: Sequence[float] | None = None
+    """The layers; 0, 1, … where they are not given."""
+    decisive: tuple[int, ...] | None = None
+    """The indices of the points by which it fires; the last one where they are not given."""
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    """The band of a null."""
+    null: Sequence[float] = ()
+    """The same numbers with re-initialised blocks."""
+    limit: Sequence[float] = ()
+    """What each layer after the first may not exceed; drawn for a network alone."""
+    limit_name: str = ""
+    level: float | None = None
+    """The threshold, where it is one level for all layers."""
+
+
 class Diagnostic(ABC):
-    """One diagnostic; it reads a report and keeps no state."""
+    """All of one diagnostic; it reads a report and keeps no state.
+
+    The built-in ones and those of other packages are instances of subclasses alike.
+    """
 
     key: ClassVar[str]
     """A letter if it is built in, else its name."""
@@ -107,12 +201,40 @@ class Diagnostic(ABC):
     """The name of the threshold that decides."""
     default: ClassVar[float | None] = None
     """The value of that threshold, where it is no field of ``DiagnosticThresholds``."""
+    fails_if: ClassVar[str] = ""
+    """When it fires, with {} in place of the threshold: «margin < {} pp»."""
+    walk_back: ClassVar[str]
+    """What the published verdict says when it fired."""
+    meaning: ClassVar[str] = ""
+    """What its number says about a network, in a sentence or two for the page."""
+
+    role: ClassVar[Role] = Role.WHERE_ASKED
     needs: ClassVar[tuple[str, ...]]
     """The metrics that measure what it judges, by name."""
-    walk_back: ClassVar[str]
-    """What the verdict says when it fired."""
-    columns: ClassVar[tuple[Column, ...]] = ()
+    needs_stream: ClassVar[bool] = True
+    needs_reference: ClassVar[bool] = False
+    """Whether it rests on a proven BP gradient."""
+    needs_control: ClassVar[bool] = False
+    needs_credit: ClassVar[bool] = False
+    reads_logs: ClassVar[bool] = False
+    """Whether a training log may hold what it judges."""
     by_default: ClassVar[bool] = True
+    """Whether it runs where nothing was asked for and what it needs was supplied."""
+    asks_for_depth: ClassVar[bool] = False
+    """Whether BP networks that do not pass it either show that the task needs no depth."""
+    over_seeds: ClassVar[bool] = False
+    """Whether its margin is tested over the seeds of a method too."""
+    published: ClassVar[Mapping[str, str]] = {}
+    """The published forms of the protocol that keep it, and what each calls it."""
+
+    columns: ClassVar[tuple[Column, ...]] = ()
+    axis_title: ClassVar[str] = ""
+    """What its number is called in a chart of networks; empty for the label."""
+    curve_title: ClassVar[str] = ""
+    """What its curve over the layers is called; empty where it has none. {score} is the score."""
+    curve_log: ClassVar[bool] = False
+    figure: ClassVar[str] = ""
+    """The name of the figure that has its curves in one panel for each method."""
 
     def __init_subclass__(cls) -> None:
         if "name" in cls.__dict__ and "key" not in cls.__dict__:
@@ -123,26 +245,53 @@ class Diagnostic(ABC):
         """«(a) residual-growth», or the name alone."""
         return self.name if self.key == self.name else f"({self.key}) {self.name}"
 
+    @property
+    def draws_numbers(self) -> bool:
+        """Whether its number is drawn for each network: a curve over the layers may say it all."""
+        return bool(self.axis_title) or not self.curve_title
+
     @abstractmethod
     def judge(self, report: Report) -> Finding:
         """Pass, fire, or not measured, with the number and its reason."""
 
-    def table(self, report: Report) -> list[str]:
-        """The numbers that a failing test shows too, by state where there are states."""
-        return []
-
     @abstractmethod
-    def lines(self, report: Report) -> list[str]:
-        """The other measured numbers as lines of the report; empty ones are left out."""
+    def lines(self, report: Report) -> Iterable[str]:
+        """The other measured numbers, as lines of the report."""
+
+    def table(self, report: Report) -> Sequence[str]:
+        """The numbers that a failing test shows too, by state where there are states."""
+        return ()
+
+    def remarks(self, report: Report) -> Iterator[str]:
+        """What a reader of a report that was asked for it must know apart from its finding."""
+        yield from ()
+
+    def check(self, report: Report) -> None:  # noqa: B027 (most have nothing to check)
+        """Raise an ``AuditError`` where a report that was asked for it holds nothing to judge."""
+
+    def is_shown(self, report: Report) -> bool:
+        """Whether its numbers are shown where it was not asked for."""
+        return False
+
+    def curve(self, report: Report) -> Curve | None:
+        """What it draws over the layers; ``None`` where nothing was measured."""
+        return None
+
+    def gain_of(self, twin: Twin) -> float | None:
+        """What BP networks gain by this number, in pp; ``None`` where it was not measured."""
+        return None
 
     def limit(self, report: Report) -> float:
         """The threshold that decides, as this report has it."""
-        own = getattr(report.thresholds, self.threshold, self.default)
-        return float(report.thresholds.others.get(self.threshold, own))  # type: ignore[arg-type]
+        value = getattr(report.thresholds, self.threshold, self.default)
+        return float(report.thresholds.others.get(self.threshold, value))  # type: ignore[arg-type]
 
-    def unmeasured(self, report: Report, why: str, error: str = "") -> Finding:
+    def unmeasured(self, report: Report, why: str, error: str = "", remedy: str = "") -> Finding:
         """A finding that there is no number, and why."""
-        return self.finding(report, Status.NOT_MEASURED, headline=why, error=error)
+        finding = self.finding(report, Status.NOT_MEASURED, headline=why)
+        if error:
+            return msgspec.structs.replace(finding, error=error, open=Open(OpenKind.ERROR))
+        return msgspec.structs.replace(finding, remedy=remedy)
 
     def finding(
         self,
@@ -155,20 +304,27 @@ class Diagnostic(ABC):
         *,
         doubts: Iterable[str] = (),
         claim: str = "",
+        walk_back: str = "",
         interval: tuple[float, float] | None = None,
         exempted: bool = False,
-        error: str = "",
+        certain: bool = False,
+        pass_open: Open | None = None,
     ) -> Finding:
-        """A finding against the report's own threshold; empty causes are left out.
+        """A finding against the report's own threshold.
 
-        With doubts a pass or a fire is only likely. Without a claim what fired is the walk-back.
+        With doubts a pass or a fire is only likely. Without a claim, what fired is the walk-back.
+        ``pass_open`` is what keeps a pass from deciding.
         """
-        unsure = tuple(filter(None, doubts))
-        if unsure:
+        doubts = tuple(doubts)
+        if doubts:
             status = {Status.PASS: Status.LIKELY_PASS, Status.FIRE: Status.LIKELY_FIRE}[status]
         if status in (Status.FIRE, Status.LIKELY_FIRE):
             claim = claim or self.walk_back
+            walk_back = walk_back or self.walk_back
             headline = f"{claim}: {headline}" if headline else claim
+        open_ = pass_open if status is Status.PASS else None
+        if status in OPEN_KINDS:
+            open_ = Open(OPEN_KINDS[status])
         return Finding(
             key=self.key,
             name=self.name,
@@ -178,8 +334,10 @@ class Diagnostic(ABC):
             interval=interval,
             headline=headline,
             claim=claim,
+            walk_back=walk_back,
             explanation=explanation,
-            causes=(*filter(None, causes), *unsure),
+            causes=(*causes, *doubts),
             exempted=exempted,
-            error=error,
+            certain=certain,
+            open=open_,
         )

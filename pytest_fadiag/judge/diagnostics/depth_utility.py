@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from ..margins import reads_less
 from ..records import Depth
 from ..words import (
@@ -15,8 +18,11 @@ from ..words import (
     pp,
     sig,
 )
-from .base import Column, Diagnostic, Finding, Report, Status
-from .linear_floor import left_out
+from .base import Column, Curve, Diagnostic, Finding, Open, OpenKind, Report, Role, Status
+from .linear_floor import classes_left_out
+
+if TYPE_CHECKING:
+    from ..twin import Twin
 
 ALONE_PP = 6.0
 """A pass below this is not enough without a reliable control: an embedding that is trained through
@@ -30,63 +36,99 @@ class DepthUtility(Diagnostic):
     name = "depth-utility"
     question = "do trained blocks improve a linear probe more than random ones?"
     threshold = "depth_utility_minimum_pp"
-    needs = ("depth", "accuracy")
+    fails_if = "depth utility < {} pp"
     walk_back = "gain with depth below the minimum"
+    meaning = (
+        "Linear probes of every state, compared with re-initialised blocks. Below the threshold, "
+        "depth made the targets no easier to decode."
+    )
+    role = Role.FALLBACK
+    needs = ("depth", "accuracy")
     by_default = False
+    asks_for_depth = True
     columns = (Column("depth", lambda report: report.depth_utility_pp, pp, 1),)
+    axis_title = "depth utility, pp"
+    curve_title = "linear probe {score}"
+    figure = "depth"
 
     def judge(self, report: Report) -> Finding:
-        """Decide in this order: broken states, untrained blocks, a loss, no room, no null, gain."""
-        depth, minimum = report.depth, self.limit(report)
-        if depth is None or depth.problem:
-            why = depth.problem if depth else "no probe was fitted"
-            return self.unmeasured(report, why)
-        bound, span = depth.utility_pp is None, depth.interval
-        value = depth.gain_pp if depth.utility_pp is None else depth.utility_pp
-        low, high = span or (value, value)
-        number = f"{'gain' if bound else 'depth utility'} {distinct(pp, value, minimum)} pp"
+        """Decide in this order: broken states, untrained blocks, unresolved, fire, pass."""
+        depth = report.depth
+        if depth is None:
+            return self.unmeasured(report, "no probe was fitted")
+        if depth.problem:
+            return self.unmeasured(report, depth.problem)
         if any(depth.nonfinite):
-            broken = [(at, many) for at, many in enumerate(depth.nonfinite) if many]
-            return self.finding(
-                report,
-                Status.FIRE,
-                depth.utility_pp,
-                ", ".join(f"h_{at} of {plural(many, report.probe_unit)}" for at, many in broken),
-                "No probe can be fitted there.",
-                ("non-finite",),
-                claim="states are not finite",
-            )
+            return self._nonfinite(report, depth)
         if depth.untrained:
-            after = f" The {pp(value)} pp after them come from the embedding, trained through them."
+            return self._untrained(report, depth)
+        minimum = self.limit(report)
+        value = _value(depth)
+        low, high = depth.interval or (value, value)
+        if why := _unresolved(depth, minimum):
+            return self.finding(report, Status.NOT_RESOLVED, value, why, interval=depth.interval)
+        sign = "<" if value < minimum else "≥"
+        number = f"{_quantity(depth)} {distinct(pp, value, minimum)} pp"
+        headline = f"{number} {sign} {limit(minimum)} pp, {interval(low, high)}"
+        if high >= max(minimum, 0.0):
+            causes = ["threshold inside the 95 % CI"] if low <= minimum else []
             return self.finding(
                 report,
-                Status.FIRE,
+                Status.PASS,
                 value,
-                number,
-                f"The blocks learned nothing.{after if value > 0 else ''}",
-                ("blocks at initialisation",),
-                claim="blocks are still at initialisation",
-                interval=span,
+                headline,
+                causes=causes,
+                interval=depth.interval,
+                pass_open=_why_not_alone(report, value),
             )
-        if why := _unresolved(depth, value, minimum):
-            return self.finding(report, Status.NOT_RESOLVED, value, why, interval=span)
-        if high < max(minimum, 0.0):
-            claim = "no measurable gain with depth"
-            meaning = "Accuracy does not show that the blocks learned."
-            if high < 0:
-                claim = "deep blocks reduce linear readability"
-            if low > 0:
-                claim = f"gain with depth below {limit(minimum)} pp"
-                over = "re-initialised blocks" if depth.random_pp else "h_0"
-                meaning = f"The blocks gain only {value:.2f} pp over {over}."
-            sign = "<" if value < minimum else "≥"
-            headline = f"{number} {sign} {limit(minimum)} pp, {interval(low, high)}"
-            return self.finding(
-                report, Status.FIRE, value, headline, meaning, claim=claim, interval=span
+        claim = "no measurable gain with depth"
+        meaning = "Accuracy does not show that the blocks learned."
+        if high < 0:
+            claim = "deep blocks reduce linear readability"
+        if low > 0:
+            claim = f"gain with depth below {limit(minimum)} pp"
+            over = "re-initialised blocks" if depth.random_pp else "h_0"
+            meaning = f"The blocks gain only {value:.2f} pp over {over}."
+        return self.finding(
+            report, Status.FIRE, value, headline, meaning, claim=claim, interval=depth.interval
+        )
+
+    def _nonfinite(self, report: Report, depth: Depth) -> Finding:
+        """Fire for states that no probe can be fitted to."""
+        broken = []
+        for layer, samples in enumerate(depth.nonfinite):
+            if samples:
+                broken.append(f"h_{layer} of {plural(samples, report.probe_unit)}")
+        return self.finding(
+            report,
+            Status.FIRE,
+            depth.utility_pp,
+            ", ".join(broken),
+            "No probe can be fitted there.",
+            ["non-finite"],
+            claim="states are not finite",
+            certain=True,
+        )
+
+    def _untrained(self, report: Report, depth: Depth) -> Finding:
+        """Fire for blocks that are all as an initialisation leaves them."""
+        value = _value(depth)
+        meaning = "The blocks learned nothing."
+        if value > 0:
+            meaning += (
+                f" The {pp(value)} pp after them come from the embedding, trained through them."
             )
-        headline = f"{number} ≥ {limit(minimum)} pp, {interval(low, high)}"
-        unsure = ["threshold inside the 95 % CI"] * (low <= minimum)
-        return self.finding(report, Status.PASS, value, headline, causes=unsure, interval=span)
+        return self.finding(
+            report,
+            Status.FIRE,
+            value,
+            f"{_quantity(depth)} {distinct(pp, value, self.limit(report))} pp",
+            meaning,
+            ["blocks at initialisation"],
+            claim="blocks are still at initialisation",
+            interval=depth.interval,
+            certain=True,
+        )
 
     def table(self, report: Report) -> list[str]:
         depth = report.depth or Depth()
@@ -96,47 +138,48 @@ class DepthUtility(Diagnostic):
         }
         return by_state([f"h_{layer}" for layer in range(len(depth.probes))], rows)
 
-    def lines(self, report: Report) -> list[str]:
-        depth, twin = report.depth, report.twin
+    def lines(self, report: Report) -> Iterator[str]:
+        depth = report.depth
         if depth is None or depth.problem:
-            return []
-        several = len(depth.steps_pp) > 1
-        losses = [at for at, (_, high) in enumerate(depth.step_intervals) if several and high < 0]
-        idle = [at for at in depth.idle if several and at not in losses]
+            return
         halves = "halves by a fixed shuffle" if depth.shuffled else "the other half"
-        return [
+        yield (
             f"fitted on {plural(depth.fitted, f'test {report.probe_unit}')}, evaluated on "
-            f"{depth.read:,} ({halves})",
-            f"{report.probe_score}: linear probe of {_embedding(depth)} "
-            f"{fraction(depth.probes[0], 3)}, network {fraction(depth.network, 3)}"
-            if depth.network is not None
-            else "",
-            left_out(depth.left_out, report.probe_unit),
-            f"‖f_l‖/‖h_l‖ of each block: {', '.join(map(sig, depth.change))}"
-            if depth.change
-            else "",
-            f"gain from h_0 to h_L {pp(depth.gain_pp)} pp; "
-            + (
-                f"no null: {_no_null(depth)}"
-                if depth.null_pp is None
-                else f"re-initialised blocks (null) {pp(depth.null_pp)} pp "
-                f"({join_and(map(pp, depth.null_gains_pp))})"
-            ),
-            f"still at initialisation: {report.blocks(*depth.as_initialised)}"
-            if depth.as_initialised
-            else "",
-            ", ".join(
-                f"{report.blocks(at)} loses {-depth.steps_pp[at]:.1f} pp"
-                if depth.steps_pp[at] < 0
-                else f"{report.blocks(at)} adds less than a re-initialised block"
-                for at in losses
-            ),
-            f"no measurable gain{' over re-initialised blocks' * bool(depth.null)} (95 % CI): "
-            f"{report.blocks(*idle)}"
-            if idle
-            else "",
-            twin.line("depth utility", twin.utility_pp, report.utility_share) if twin else "",
-        ]
+            f"{depth.read:,} ({halves})"
+        )
+        if depth.network is not None:
+            yield (
+                f"{report.probe_score}: linear probe of {_embedding(depth)} "
+                f"{fraction(depth.probes[0], 3)}, network {fraction(depth.network, 3)}"
+            )
+        if depth.left_out:
+            yield classes_left_out(depth.left_out, report.probe_unit)
+        if depth.change:
+            yield f"‖f_l‖/‖h_l‖ of each block: {', '.join(map(sig, depth.change))}"
+        yield f"gain from h_0 to h_L {pp(depth.gain_pp)} pp; {_null_in_words(depth)}"
+        if depth.as_initialised:
+            yield f"still at initialisation: {report.blocks(*depth.as_initialised)}"
+        if len(depth.steps_pp) > 1:
+            yield from _lines_of_blocks(report, depth)
+        twin = report.twin
+        if twin and twin.utility_pp is not None:
+            yield twin.line("depth utility", twin.utility_pp, report.utility_share)
+
+    def remarks(self, report: Report) -> Iterator[str]:
+        """Name blocks without a part in a gain that passes."""
+        depth = report.depth
+        if depth is None or len(depth.steps_pp) == 1 or not report.finding(self.key).passed:
+            return
+        if 2 * len(depth.idle) >= len(depth.steps_pp):
+            yield f"{report.blocks(*depth.idle)}: no measurable gain for a linear probe"
+
+    def curve(self, report: Report) -> Curve | None:
+        if not report.depth or not report.depth.probes:
+            return None
+        return Curve(ys=report.depth.probes, null=report.depth.null_probes)
+
+    def gain_of(self, twin: Twin) -> float | None:
+        return twin.utility_pp
 
 
 def below_embedding(report: Report) -> bool:
@@ -148,28 +191,83 @@ def below_embedding(report: Report) -> bool:
     if depth is None or depth.problem:
         return False
     network = report.headline_acc if depth.network is None else depth.network
-    return network is not None and reads_less(network, depth.read, depth.probes[0], depth.read)
+    if network is None:
+        return False
+    return reads_less(network, depth.read, depth.probes[0], depth.read)
 
 
-def _unresolved(depth: Depth, value: float, minimum: float) -> str:
+def _why_not_alone(report: Report, utility: float) -> Open | None:
+    """Why a pass cannot stand in for a reliable control; ``None`` where it can."""
+    if below_embedding(report):
+        why = "contradicted: the network scores below a linear probe of its own embedding"
+        return Open(OpenKind.CONTRADICTED, why)
+    if report.task == "regression":  # there random blocks under a trained embedding gain 14 pp
+        return Open(OpenKind.NOT_ENOUGH_ALONE, "alone is not enough in regression")
+    if utility < ALONE_PP:
+        needed = f"below the {limit(ALONE_PP)} pp needed without a reliable control"
+        return Open(OpenKind.NOT_ENOUGH_ALONE, f"{pp(utility)} pp, {needed}")
+    return None
+
+
+def _value(depth: Depth) -> float:
+    """The utility, or the gain where there is no null."""
+    return depth.gain_pp if depth.utility_pp is None else depth.utility_pp
+
+
+def _quantity(depth: Depth) -> str:
+    return "gain" if depth.utility_pp is None else "depth utility"
+
+
+def _unresolved(depth: Depth, minimum: float) -> str:
     """Why these probes decide nothing: no room to gain, no usable null, a wide interval."""
+    value = _value(depth)
     low, high = depth.interval or (value, value)
-    room = round(100 - 100 * depth.probes[0] - depth.random_pp, 9)
-    number = f"{'depth utility' if depth.null else 'gain'} {pp(value)} pp, {interval(low, high)}"
     if high < 0:
         return ""
+    room = round(100 - 100 * depth.probes[0] - depth.random_pp, 9)
     if room < 2 * minimum:
-        random = f", re-initialised blocks gain {pp(depth.random_pp)} pp" if depth.random_pp else ""
-        first = f"a linear probe of {_embedding(depth)} reaches {100 * depth.probes[0]:.1f} %"
-        return f"{first}{random}: {room:.1f} pp are left, {limit(2 * minimum)} are needed"
-    if not depth.null and not high < minimum:
-        return f"{number}, but there is no null: {_no_null(depth)}"
-    taken = [max(gain, 0.0) for gain in depth.null_gains_pp]
-    if taken and round(max(taken) - min(taken), 9) > minimum:
+        random = ""
+        if depth.random_pp:
+            random = f", re-initialised blocks gain {pp(depth.random_pp)} pp"
+        embedding = f"a linear probe of {_embedding(depth)} reaches {100 * depth.probes[0]:.1f} %"
+        return f"{embedding}{random}: {room:.1f} pp are left, {limit(2 * minimum)} are needed"
+    number = f"{_quantity(depth)} {pp(value)} pp, {interval(low, high)}"
+    if not depth.null:
+        return "" if high < minimum else f"{number}, but there is no null: {_no_null(depth)}"
+    null_gains = [max(gain, 0.0) for gain in depth.null_gains_pp]
+    if round(max(null_gains) - min(null_gains), 9) > minimum:
         gains = join_and(map(pp, depth.null_gains_pp))
         return f"re-initialised blocks gain {gains} pp, more than {limit(minimum)} pp apart"
-    decides = high < minimum or (value >= minimum and low > 0)
-    return "" if decides else f"{number}: whether it reaches {limit(minimum)} pp is undecided"
+    fires = high < minimum
+    passes = value >= minimum and low > 0
+    if fires or passes:
+        return ""
+    return f"{number}: whether it reaches {limit(minimum)} pp is undecided"
+
+
+def _null_in_words(depth: Depth) -> str:
+    if depth.null_pp is None:
+        return f"no null: {_no_null(depth)}"
+    draws = join_and(map(pp, depth.null_gains_pp))
+    return f"re-initialised blocks (null) {pp(depth.null_pp)} pp ({draws})"
+
+
+def _lines_of_blocks(report: Report, depth: Depth) -> Iterator[str]:
+    """Name the blocks that lose against their null, and those without a measurable gain."""
+    losing = [block for block, (_, high) in enumerate(depth.step_intervals) if high < 0]
+    losses = []
+    for block in losing:
+        step = depth.steps_pp[block]
+        if step < 0:
+            losses.append(f"{report.blocks(block)} loses {-step:.1f} pp")
+        else:
+            losses.append(f"{report.blocks(block)} adds less than a re-initialised block")
+    if losses:
+        yield ", ".join(losses)
+    idle = [block for block in depth.idle if block not in losing]
+    if idle:
+        over = " over re-initialised blocks" if depth.null else ""
+        yield f"no measurable gain{over} (95 % CI): {report.blocks(*idle)}"
 
 
 def _embedding(depth: Depth) -> str:

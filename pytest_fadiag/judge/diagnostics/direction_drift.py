@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, NamedTuple
 
 from ..records import BATCH
 from ..words import cosine, distinct, limit, plural, sig
-from .base import Column, Diagnostic, Finding, Report, Status
+from .base import Column, Diagnostic, Finding, Report, Role, Status
 
 ENOUGH_BATCHES = 8
 ONE_CLASS = 0.99
@@ -16,6 +18,13 @@ GROUPS = {"classes": "classes", "regression": "deciles of the targets", "tokens"
 SORTED = "shuffle data that is sorted by class"
 
 
+class Exemption(NamedTuple):
+    """Why batches that agree on one direction are not driven by drift."""
+
+    cause: str
+    number: str
+
+
 class DirectionDrift(Diagnostic):
     """Fires when disjoint batches agree on one gradient direction, and so do the classes."""
 
@@ -23,102 +32,150 @@ class DirectionDrift(Diagnostic):
     name = "direction-drift"
     question = "do all samples share one BP gradient direction?"
     threshold = "stability_drift_ceiling"
-    needs = ("gradients", "directions", "output-error")
+    fails_if = "cosine > {}"
     walk_back = "BP grad direction is drift-dominated"
+    meaning = (
+        "Where all samples share one gradient direction, a cosine to it says nothing about what "
+        "the blocks learn from a sample."
+    )
+    role = Role.REQUIRED
+    needs = ("gradients", "directions", "output-error")
+    needs_reference = True
+    reads_logs = True
+    published: ClassVar[Mapping[str, str]] = {"four": ""}
     columns = (Column("drift", lambda report: report.cross_batch_stability, cosine, 5),)
+    axis_title = "cross-batch cosine"
 
     def judge(self, report: Report) -> Finding:
-        ceiling, value = self.limit(report), report.cross_batch_stability
+        """Decide in this order: no direction, one class, below the ceiling, excused, drift."""
+        value = report.cross_batch_stability
         layer = "L//2" if report.stability_layer is None else report.stability_layer
         if value is None:
-            missing = "the log has no cross-batch cosine: log with pytest_fadiag.Recorder"
-            why = missing if report.partial else "the cross-batch cosine was not measured"
+            why = "the cross-batch cosine was not measured"
+            if report.partial:
+                why = "the log has no cross-batch cosine: log with pytest_fadiag.Recorder"
             return self.unmeasured(report, why)
-        layers = enumerate(report.nonfinite_gradients)
-        lost = sum(number for at, number in layers if at == report.stability_layer)
-        if lost or not math.isfinite(value):
+        nonfinite = _nonfinite_gradients(report)
+        if nonfinite or not math.isfinite(value):
+            number = "the cosine is undefined"
+            cause = "undefined"
+            if nonfinite:
+                number = f"not finite for {plural(nonfinite, 'sample')}"
+                cause = "non-finite"
             return self.finding(
                 report,
                 Status.FIRE,
                 value,
-                f"not finite for {plural(lost, 'sample')}" if lost else "the cosine is undefined",
+                number,
                 "A zero or non-finite gradient has no direction: neither drift nor Γ is defined.",
-                ("non-finite" if lost else "undefined",),
+                [cause],
                 claim=f"BP gradient has no direction at h_{layer}",
             )
         if report.eval_classes == 1:
             why = f"all evaluation batches hold one class, whose gradients agree anyway: {SORTED}"
             return self.unmeasured(report, why)
-        batch = report.log.gradient_batch if report.log else None
-        size = f"batches of {batch or 'unknown size'}, not {BATCH}"  # means over more agree more
-        doubts = [size] if report.partial and batch != BATCH else []
+        ceiling = self.limit(report)
         sign = "≤" if value <= ceiling else ">"
-        number = f"cross-batch cosine of batch-mean gradients at h_{layer} "
-        headline = f"{number}{distinct(cosine, value, ceiling)} {sign} {limit(ceiling)}"
+        headline = (
+            f"cross-batch cosine of batch-mean gradients at h_{layer} "
+            f"{distinct(cosine, value, ceiling)} {sign} {limit(ceiling)}"
+        )
+        doubts = list(_doubts_of_batch_size(report))
         if value <= ceiling:
             return self.finding(report, Status.PASS, value, headline, doubts=doubts)
         if report.task == "regression" and math.isnan(report.sample_invariance or 0.0):
             why = f"{headline}, but the targets have fewer than 3 groups to compare"
             return self.finding(report, Status.NOT_RESOLVED, value, why)
-        error = report.output_error_drift
-        bias = f"biased output {cosine(error)}" if error is not None and error > ceiling else ""
-        cause, words = _exemption(report)
+        bias = list(_biased_output(report, ceiling))
+        if exemption := _exemption(report):
+            return self.finding(
+                report,
+                Status.PASS,
+                value,
+                f"{headline}, but {exemption.number}",
+                causes=[exemption.cause, *bias],
+                doubts=doubts,
+                exempted=True,
+            )
         return self.finding(
             report,
-            Status.PASS if cause else Status.FIRE,
+            Status.FIRE,
             value,
-            f"{headline}, but {words}" if cause else headline,
-            ""
-            if cause
-            else "The gradient points one way whatever the batch: Γ measures agreement with that "
+            headline,
+            "The gradient points one way whatever the batch: Γ measures agreement with that "
             "drift, not credit.",
-            (cause, bias),
+            bias,
             doubts=doubts,
-            claim="" if cause else "all samples share one BP gradient direction",
-            exempted=bool(cause),
+            claim="all samples share one BP gradient direction",
         )
 
-    def lines(self, report: Report) -> list[str]:
-        agreement, error = report.sample_invariance, report.output_error_drift
-        batches, zero = report.batches, report.zero_gradient_samples
-        share, rank = report.predicted_class_share, report.effective_rank
-        one = "" if share is None else f" ({100 * share:.1f} % of predictions are one class)"
-        return [
-            f"gradient agreement between {GROUPS[report.task]}: {cosine(agreement)}"
-            f"{one if math.isnan(agreement) else ''}"
-            if agreement is not None
-            else "",
-            f"cross-batch cosine of the output error: {cosine(error)}" if error is not None else "",
-            f"effective rank, gradients over output error: {sig(rank)} (not judged)"
-            if rank is not None
-            else "",
-            f"{plural(zero, 'sample')} with a zero gradient left out" if zero else "",
-            f"only {batches} batches of {BATCH}: fewer than {ENOUGH_BATCHES} make it uncertain"
-            if batches is not None and batches < ENOUGH_BATCHES
-            else "",
-        ]
+    def lines(self, report: Report) -> Iterator[str]:
+        agreement = report.sample_invariance
+        share = report.predicted_class_share
+        if agreement is not None:
+            line = f"gradient agreement between {GROUPS[report.task]}: {cosine(agreement)}"
+            if math.isnan(agreement) and share is not None:
+                line += f" ({100 * share:.1f} % of predictions are one class)"
+            yield line
+        if report.output_error_drift is not None:
+            yield f"cross-batch cosine of the output error: {cosine(report.output_error_drift)}"
+        if report.effective_rank is not None:
+            yield (
+                "effective rank, gradients over output error: "
+                f"{sig(report.effective_rank)} (not judged)"
+            )
+        if report.zero_gradient_samples:
+            yield f"{plural(report.zero_gradient_samples, 'sample')} with a zero gradient left out"
+        batches = report.batches
+        if batches is not None and batches < ENOUGH_BATCHES:
+            yield (
+                f"only {batches} batches of {BATCH}: fewer than {ENOUGH_BATCHES} make it uncertain"
+            )
+
+    def remarks(self, report: Report) -> Iterator[str]:
+        """Say that the evaluation batches lack most classes."""
+        present, classes = report.eval_classes, report.classes
+        if report.task == "classes" and present and classes and 2 * present < classes:
+            yield (
+                f"the evaluation batches hold {present} of {classes} classes: (c) covers no "
+                f"others; {SORTED}"
+            )
 
 
-def class_mix(report: Report) -> str:
-    """That the evaluation batches lack most classes; nothing where they do not."""
-    present, classes = report.eval_classes, report.classes
-    few = present and classes and 2 * present < classes and report.task == "classes"
-    said = f"the evaluation batches hold {present} of {classes} classes: (c) covers no others"
-    return f"{said}; {SORTED}" if few else ""
+def _nonfinite_gradients(report: Report) -> int:
+    """How many samples have a non-finite gradient at the layer of the cosine."""
+    counts = report.nonfinite_gradients
+    layer = report.stability_layer
+    if layer is None or layer >= len(counts):
+        return 0
+    return counts[layer]
 
 
-def _exemption(report: Report) -> tuple[str, str]:
+def _doubts_of_batch_size(report: Report) -> Iterator[str]:
+    """Say that logged batches had another size: means over more samples agree more."""
+    batch = report.log.gradient_batch if report.log else None
+    if report.partial and batch != BATCH:
+        yield f"batches of {batch or 'unknown size'}, not {BATCH}"
+
+
+def _biased_output(report: Report, ceiling: float) -> Iterator[str]:
+    drift = report.output_error_drift
+    if drift is not None and drift > ceiling:
+        yield f"biased output {cosine(drift)}"
+
+
+def _exemption(report: Report) -> Exemption | None:
     """Why batches that agree are not drift: classes do not, or more than one class is predicted."""
-    agreement, share = report.sample_invariance, report.predicted_class_share
-    minimum = report.thresholds.sample_invariance_minimum
+    agreement = report.sample_invariance
     if agreement is None or report.thresholds.confounds == "flag":
-        return "", ""
+        return None
+    minimum = report.thresholds.sample_invariance_minimum
     if -math.inf < agreement < minimum:
-        return (
-            "not sample-invariant",
-            f"agreement between {GROUPS[report.task]} {cosine(agreement)} < {limit(minimum)}",
-        )
-    if not math.isnan(agreement) or share is None or share >= ONE_CLASS:
-        return "", ""
-    said = f"at most {100 * share:.0f} % of the predictions are one class"
-    return "not driven to one class", said
+        groups = GROUPS[report.task]
+        number = f"agreement between {groups} {cosine(agreement)} < {limit(minimum)}"
+        return Exemption("not sample-invariant", number)
+    share = report.predicted_class_share
+    if math.isnan(agreement) and share is not None and share < ONE_CLASS:
+        number = f"at most {100 * share:.0f} % of the predictions are one class"
+        return Exemption("not driven to one class", number)
+    return None

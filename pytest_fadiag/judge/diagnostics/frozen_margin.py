@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
 from ..control import void
 from ..margins import Interval
 from ..words import distinct, fraction, interval, limit, plural, pp
-from .base import Column, Diagnostic, Finding, Report, Status
+from .base import Column, Diagnostic, Finding, Open, OpenKind, Report, Role, Status
+
+if TYPE_CHECKING:
+    from ..twin import Twin
 
 
 class FrozenMargin(Diagnostic):
@@ -15,15 +21,29 @@ class FrozenMargin(Diagnostic):
     name = "frozen-margin"
     question = "do the trained blocks beat frozen random ones?"
     threshold = "frozen_acc_margin_pp"
-    needs = ("accuracy",)
+    fails_if = "margin < {} pp"
     walk_back = "deep blocks fail to beat frozen-random baseline"
+    meaning = (
+        "The control is the same network with its blocks frozen at random initialisation. Below "
+        "the threshold, the score is not evidence that the blocks learned."
+    )
+    role = Role.REQUIRED
+    needs = ("accuracy", "floor")  # below a readout of the inputs a control is questioned
+    needs_stream = False
+    needs_control = True
+    reads_logs = True
+    asks_for_depth = True
+    over_seeds = True
+    published: ClassVar[Mapping[str, str]] = {"three": "D3", "four": ""}
     columns = (
         Column("frozen", lambda report: report.frozen_baseline_acc, fraction, 6),
         Column("margin", lambda report: report.margin_pp, pp, 1),
     )
+    axis_title = "margin, pp"
 
     def judge(self, report: Report) -> Finding:
-        minimum, value, bounds = self.limit(report), report.margin_pp, report.margin_interval
+        """Decide in this order: broken outputs, no margin, the margin against the minimum."""
+        value = report.margin_pp
         if report.nonfinite_outputs:
             return self.finding(
                 report,
@@ -32,72 +52,130 @@ class FrozenMargin(Diagnostic):
                 plural(report.nonfinite_outputs, report.unit),
                 f"The network gives no prediction there; its {report.score_name} must not be "
                 "reported.",
-                ("non-finite",),
+                ["non-finite"],
                 claim="outputs are not finite",
+                walk_back="outputs are not finite",
+                certain=True,
             )
         if value is None or report.control is None:
-            problem = report.control_problem
-            why = void(report.doubts) or problem or "no frozen-random control was supplied"
-            if report.headline_acc is None:
-                why = "no accuracy is known: log final_test_acc, or acc_eval in each epoch"
-            return self.unmeasured(report, why, problem)
-        unsure = "threshold inside the 95 % CI" if bounds and minimum in bounds else ""
-        if bounds and 0 in bounds and value >= minimum:
-            unsure = "95 % CI includes 0"
-        causes = (unsure, "control in doubt" if report.questions_control else "")
+            return self._without_margin(report)
+        minimum = self.limit(report)
+        bounds = report.margin_interval
+        sign = "≥" if value >= minimum else "<"
+        headline = f"margin {distinct(pp, value, minimum)} pp {sign} {limit(minimum)} pp"
+        if bounds:
+            headline += f", {interval(bounds.low, bounds.high)}"
         span = (bounds.low, bounds.high) if bounds else None
-        ci = f", {interval(*span)}" if span else ""
-        number = f"margin {distinct(pp, value, minimum)} pp"
+        causes = list(_causes(report, value, minimum, bounds))
         if value >= minimum:
-            headline = f"{number} ≥ {limit(minimum)} pp{ci}"
-            return self.finding(report, Status.PASS, value, headline, causes=causes, interval=span)
-        other = "; ".join(doubt.text for doubt in report.doubts if doubt.other)
-        claim, meaning = margin_in_words(value, bounds, minimum, report.control.blocks, other)
-        headline = f"{number} < {limit(minimum)} pp{ci}"
+            questioned = None
+            if report.questions_control:
+                questioned = Open(OpenKind.CONTROL_QUESTIONED)
+            return self.finding(
+                report,
+                Status.PASS,
+                value,
+                headline,
+                causes=causes,
+                interval=span,
+                pass_open=questioned,
+            )
+        mismatch = "; ".join(doubt.text for doubt in report.doubts if doubt.other)
+        words = margin_in_words(value, bounds, minimum, report.control.blocks, mismatch)
         return self.finding(
-            report, Status.FIRE, value, headline, meaning, causes, claim=claim, interval=span
+            report,
+            Status.FIRE,
+            value,
+            headline,
+            words.meaning,
+            causes,
+            claim=words.claim,
+            interval=span,
         )
 
-    def table(self, report: Report) -> list[str]:
-        control, ours = report.control, report.headline_acc
-        said = f"{report.score_name} {'unknown' if ours is None else fraction(ours)}"
-        if control is None:
-            return [said]
-        theirs = f"{control.kind.value} control {fraction(control.score.value)} ({control.source})"
-        return [f"{said}, {theirs}"]
+    def _without_margin(self, report: Report) -> Finding:
+        """Say why there is no margin; a control that cannot be used is an error of its test."""
+        why = "no frozen-random control was supplied"
+        if report.control_problem:
+            why = report.control_problem
+        if rejected := void(report.doubts):
+            why = rejected
+        if report.headline_acc is None:
+            why = "no accuracy is known: log final_test_acc, or acc_eval in each epoch"
+        remedy = ""
+        if report.control is None:
+            remedy = "supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
+        return self.unmeasured(report, why, report.control_problem, remedy)
 
-    def lines(self, report: Report) -> list[str]:
-        bounds, value = report.margin_interval, report.margin_pp
-        hint = " (n_test in the log's config)" if report.log else ""
-        return [
-            (
-                f"95 % CI {bounds.kind.replace('image', report.unit)}"
-                if bounds
-                else f"no CI: test-set size unknown{hint}"
-            )
-            if value is not None
-            else "",
-            report.twin.line("margin", report.twin.margin_pp, report.margin_share)
-            if report.twin
-            else "",
-        ]
+    def table(self, report: Report) -> list[str]:
+        accuracy = "unknown" if report.headline_acc is None else fraction(report.headline_acc)
+        network = f"{report.score_name} {accuracy}"
+        control = report.control
+        if control is None:
+            return [network]
+        score = fraction(control.score.value)
+        return [f"{network}, {control.kind.value} control {score} ({control.source})"]
+
+    def lines(self, report: Report) -> Iterator[str]:
+        bounds = report.margin_interval
+        if bounds and report.margin_pp is not None:
+            yield f"95 % CI {bounds.kind.replace('image', report.unit)}"
+        elif report.margin_pp is not None:
+            hint = " (n_test in the log's config)" if report.log else ""
+            yield f"no CI: test-set size unknown{hint}"
+        twin = report.twin
+        if twin and twin.margin_pp is not None:
+            yield twin.line("margin", twin.margin_pp, report.margin_share)
+
+    def remarks(self, report: Report) -> Iterator[str]:
+        for doubt in report.doubts:
+            yield doubt.text
+
+    def gain_of(self, twin: Twin) -> float | None:
+        return twin.margin_pp
+
+
+class MarginWords(NamedTuple):
+    """What a margin below the minimum is called, and what it means."""
+
+    claim: str
+    meaning: str
 
 
 def margin_in_words(
-    value: float, bounds: Interval | None, minimum: float, blocks: str, other: str
-) -> tuple[str, str]:
+    value: float, bounds: Interval | None, minimum: float, blocks: str, mismatch: str
+) -> MarginWords:
     """What a margin below the minimum is called, and what it means: no more than its interval says.
 
-    ``blocks`` is what the control has in place of trained ones; ``other`` is why it may differ.
+    ``blocks`` is what the control has in place of trained ones; ``mismatch`` is why it may differ.
     """
-    below = f"margin over {'this control' if other else blocks} below {limit(minimum)} pp"
-    if other:
-        return below, f"It does not show that random blocks suffice: {other}."
+    below = f"margin over {blocks} below {limit(minimum)} pp"
+    if mismatch:
+        return MarginWords(
+            f"margin over this control below {limit(minimum)} pp",
+            f"It does not show that random blocks suffice: {mismatch}.",
+        )
     if bounds is None:
-        return below, "Test-set size unknown, so no confidence interval: do not claim a gain."
+        return MarginWords(
+            below, "Test-set size unknown, so no confidence interval: do not claim a gain."
+        )
     if bounds.high < 0:
-        return f"worse than {blocks}", "Training the blocks with this rule hurts."
+        return MarginWords(f"worse than {blocks}", "Training the blocks with this rule hurts.")
     if 0 in bounds:
-        none = "The 95 % CI includes 0: no evidence that the blocks help."
-        return f"no measurable margin over {blocks}", none
-    return below, f"The blocks add {value:.2f} pp, less than the minimum of {limit(minimum)} pp."
+        return MarginWords(
+            f"no measurable margin over {blocks}",
+            "The 95 % CI includes 0: no evidence that the blocks help.",
+        )
+    return MarginWords(
+        below, f"The blocks add {value:.2f} pp, less than the minimum of {limit(minimum)} pp."
+    )
+
+
+def _causes(report: Report, value: float, minimum: float, bounds: Interval | None) -> Iterator[str]:
+    """What makes a margin uncertain."""
+    if bounds and 0 in bounds and value >= minimum:
+        yield "95 % CI includes 0"
+    elif bounds and minimum in bounds:
+        yield "threshold inside the 95 % CI"
+    if report.questions_control:
+        yield "control in doubt"

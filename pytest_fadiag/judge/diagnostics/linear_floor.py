@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..words import and_more, distinct, fraction, interval, plural, pp, sig
-from .base import Column, Diagnostic, Finding, Report, Status
+from .base import Column, Diagnostic, Finding, Report, Role, Status
 
 
 class LinearFloor(Diagnostic):
@@ -14,47 +16,66 @@ class LinearFloor(Diagnostic):
     question = "does the network beat a linear readout of its inputs?"
     threshold = "linear_floor_minimum_pp"
     default = 0.0
-    needs = ("floor",)
+    fails_if = "network − linear readout < {} pp"
     walk_back = "a linear readout of the inputs beats the network"
+    meaning = (
+        "A ridge regression on the raw inputs. Where it beats the network, the score needs no "
+        "hidden layer. This says nothing about credit."
+    )
+    role = Role.EXTRA
+    needs = ("floor",)
+    needs_stream = False
     columns = (
         Column(
             "linear", lambda report: report.floor.difference_pp if report.floor else None, pp, 8
         ),
     )
+    axis_title = "network − linear, pp"
 
     def judge(self, report: Report) -> Finding:
-        floor = report.floor
-        value = floor.difference_pp if floor and not floor.problem else None
-        if floor is None or value is None:
-            why = floor.problem if floor else "no linear readout of the inputs was fitted"
-            return self.unmeasured(report, why)
-        span = floor.interval or (value, value)
-        number = f"network − readout {distinct(pp, value, 0.0)} pp, {interval(*span)}"
-        if span[1] < 0:
-            meaning = "This says nothing about credit."
+        readout = report.floor
+        if readout is None:
+            return self.unmeasured(report, "no linear readout of the inputs was fitted")
+        value = readout.difference_pp
+        if readout.problem or value is None:
+            return self.unmeasured(report, readout.problem)
+        low, high = readout.interval or (value, value)
+        number = f"network − readout {distinct(pp, value, 0.0)} pp, {interval(low, high)}"
+        if high < 0:
             return self.finding(
-                report, Status.FIRE, value, number, meaning, interval=floor.interval
+                report,
+                Status.FIRE,
+                value,
+                number,
+                "This says nothing about credit.",
+                interval=readout.interval,
             )
-        unsure = "" if span[0] > 0 else ": no evidence that the network beats a linear readout"
-        return self.finding(report, Status.PASS, value, number + unsure, interval=floor.interval)
+        if low <= 0:
+            number += ": no evidence that the network beats a linear readout"
+        return self.finding(report, Status.PASS, value, number, interval=readout.interval)
 
-    def lines(self, report: Report) -> list[str]:
-        floor = report.floor
-        if floor is None or floor.readout is None or floor.network is None:
-            return []
-        reduced = f", {floor.reduced}" if floor.reduced else ""
-        return [
-            f"{report.probe_score}: linear readout {fraction(floor.readout, 3)}, network "
-            f"{fraction(floor.network, 3)}",
-            f"fitted on {plural(floor.fitted, f'test {report.probe_unit}')}, evaluated on "
-            f"{floor.read:,}; "
-            f"{plural(floor.features, 'value')} per input{reduced}"
-            + (f", λ/n {sig(floor.ridge)}" if floor.ridge is not None else ""),
-            left_out(floor.left_out, report.probe_unit),
-        ]
+    def lines(self, report: Report) -> Iterator[str]:
+        readout = report.floor
+        if readout is None or readout.readout is None or readout.network is None:
+            return
+        yield (
+            f"{report.probe_score}: linear readout {fraction(readout.readout, 3)}, network "
+            f"{fraction(readout.network, 3)}"
+        )
+        inputs = plural(readout.features, "value") + " per input"
+        if readout.reduced:
+            inputs += f", {readout.reduced}"
+        if readout.ridge is not None:
+            inputs += f", λ/n {sig(readout.ridge)}"
+        yield (
+            f"fitted on {plural(readout.fitted, f'test {report.probe_unit}')}, evaluated on "
+            f"{readout.read:,}; {inputs}"
+        )
+        if readout.left_out:
+            yield classes_left_out(readout.left_out, report.probe_unit)
 
 
-def left_out(classes: tuple[int, ...], unit: str) -> str:
+def classes_left_out(classes: tuple[int, ...], unit: str) -> str:
     """Which classes no score counts."""
-    names = and_more([str(label) for label in classes], 9) if classes else ""
-    return f"fewer than 5 {unit}s in a half, not counted: class {names}" if names else ""
+    names = and_more([str(label) for label in classes], 9)
+    return f"fewer than 5 {unit}s in a half, not counted: class {names}"
