@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .auditor import CONTROL_METRICS, Auditor, finite_score, needed, questioned, with_depth
+import msgspec
+
+from .auditor import Auditor
+from .hooks import current
 from .judge.control import Control
 from .judge.diagnostics import default_diagnostics
 from .judge.errors import AuditError
 from .judge.records import Inputs, Score, check_accuracy
+from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import parse_controls
 from .load.fingerprint import fingerprint
@@ -22,6 +26,15 @@ from .measure.credit import CreditSource
 from .measure.run import NetworkSource, measure
 from .measure.task import Task
 from .measure.traces import TraceSource
+from .orchestration import (
+    CONTROL_METRICS,
+    Provenance,
+    Question,
+    Record,
+    finite_score,
+    judged,
+    questioned_control,
+)
 from .progress import patient
 from .show.report import DiagnosticReport
 
@@ -74,51 +87,105 @@ def diagnose(
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
     if control is not None and frozen_baseline_acc is not None:
         raise AuditError("expected control or frozen_baseline_acc, got both; leave out one")
-    given: Any = frozen_baseline_acc if control is None else control
-    network = given if hasattr(given, "state_dict") else None
-    if not (given is None or network is not None or isinstance(given, Control)):
-        given = Control(Score(given))
     if headline_acc is not None:
         check_accuracy(headline_acc, "headline_acc", "regression")  # the report knows the task
-    asked = default_diagnostics(control=given is not None, credit=credit is not None)
-
-    def seen_by(network: nn.Module, batches: Any, own: CreditSource | None = None) -> NetworkSource:
-        return NetworkSource(
-            network,
-            batches,
-            task=Task(kind=task, loss=loss),
-            forward=forward,
-            stream=stream,
-            credit=own,
-            batch_size=batch_size,
-        )
-
-    own = CreditSource(credit if callable(credit) else None)
-    source, told = seen_by(model, eval_batches, own), _line(progress)
+    provenance = Provenance(
+        method_name=method_name, seed=seed, notes=notes, headline_acc=headline_acc
+    )
+    options = {
+        "task": Task(kind=task, loss=loss),
+        "forward": forward,
+        "stream": stream,
+        "batch_size": batch_size,
+    }
+    source = NetworkSource(
+        model,
+        eval_batches,
+        credit=CreditSource(credit if callable(credit) else None),
+        **options,
+    )
+    subject = NetworkSubject(
+        model,
+        source,
+        provenance,
+        control=frozen_baseline_acc if control is None else control,
+        options=options,
+        progress=_progress_of(progress),
+    )
+    asked = default_diagnostics(control=subject.has_control, credit=credit is not None)
     with using_threads(threads):
-        numbers = measure(source, needed(asked), progress=told)
-        if network is not None:
-            measured = measure(seen_by(network, source.data), CONTROL_METRICS, progress=told)
-            made = Control(finite_score(measured, "control"), "given as a network")
-            prints = fingerprint(network), fingerprint(model, source.blocks)
-            given = questioned(made, measured, *prints)
+        report = judged(subject, Question(asked, _thresholds_of(thresholds)))
+    _refuse_problems(report)
+    return DiagnosticReport.of(report)
 
-        if headline_acc is not None and numbers.score:
-            notes += f"\naccuracy as given; {numbers.score.value:.4f} was measured"
-        report = DiagnosticReport.of(
-            numbers,
-            method_name=method_name,
-            headline_acc=headline_acc,
-            control=given,
-            thresholds=_thresholds(thresholds),
-            notes=notes.strip(),
-            seed=seed,
-            inputs=Inputs(),
-            diagnostics=tuple(one.name for one in asked),
+
+class NetworkSubject:
+    """A network in memory, and its control as the caller gave it."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        source: NetworkSource,
+        provenance: Provenance,
+        *,
+        control: nn.Module | float | Control | None,
+        options: Mapping[str, Any],
+        progress: Progress | None,
+    ) -> None:
+        is_accuracy = not (control is None or hasattr(control, "state_dict"))
+        if is_accuracy and not isinstance(control, Control):
+            control = Control(Score(control))
+        self.model = model
+        self.source = source
+        self.provenance = provenance
+        self.supplied: Any = control
+        self.options = options
+        self.progress = progress
+        self._record: Record | None = None
+
+    @property
+    def has_control(self) -> bool:
+        """Whether a control was supplied."""
+        return self.supplied is not None
+
+    def record(self, metrics: Sequence[str]) -> Record:
+        """Its numbers; only what is missing is measured."""
+        lacking = metrics if self._record is None else self._record.lacking(metrics)
+        if lacking:
+            record = self._measured(lacking)
+            self._record = record if self._record is None else self._record.joined(record)
+        assert self._record is not None
+        return self._record
+
+    def _measured(self, metrics: Sequence[str]) -> Record:
+        extra = current().metrics()
+        measurement = measure(self.source, metrics, progress=self.progress, extra=extra)
+        provenance = self.provenance
+        if provenance.headline_acc is not None and measurement.score:
+            note = f"accuracy as given; {measurement.score.value:.4f} was measured"
+            notes = f"{provenance.notes}\n{note}".strip()
+            provenance = msgspec.structs.replace(provenance, notes=notes)
+        return Record(
+            provenance=provenance,
+            measurement=msgspec.structs.replace(measurement, inputs=Inputs()),
+            metrics=tuple(metrics),
         )
-        if report.credit is not None and report.credit.problem:
-            raise AuditError(report.credit.problem)
-        return with_depth(report, lambda: measure(source, ["depth"]))
+
+    def control(self, record: Record) -> Control | None:
+        """The control as given; a network is measured on the same data and questioned."""
+        if not hasattr(self.supplied, "state_dict"):
+            return self.supplied  # type: ignore[no-any-return]
+        source = NetworkSource(self.supplied, self.source.data, **self.options)
+        measurement = measure(source, CONTROL_METRICS, progress=self.progress)
+        control = Control(finite_score(measurement, "control"), "given as a network")
+        of_control = Record(
+            provenance=Provenance(),
+            measurement=measurement,
+            metrics=CONTROL_METRICS,
+            fingerprint=fingerprint(self.supplied),
+        )
+        network = fingerprint(self.model, self.source.blocks)
+        return questioned_control(control, of_control, network)
 
 
 def audit(
@@ -143,23 +210,30 @@ def audit(
         control = parse_controls([f"{method}={acc}" for method, acc in frozen.items()])
     elif frozen is not None and not isinstance(frozen, Control):
         control = parse_controls([str(frozen)])
-    told = _line(progress)
-    auditor = Auditor(Setup(data=data, **setup), progress=lambda name: told)
-    held = fields_of(Path(path)) if is_trace(Path(path)) else {}
+    show_progress = _progress_of(progress)
+    auditor = Auditor(Setup(data=data, **setup), progress=lambda name: show_progress)
+    fields = fields_of(Path(path)) if is_trace(Path(path)) else {}
     asked = default_diagnostics(
-        control=control is not None or "control_outputs" in held,
-        credit=auditor.setup.credit is not None or "a_1" in held,
+        control=control is not None or "control_outputs" in fields,
+        credit=auditor.setup.credit is not None or "a_1" in fields,
     )
     report = auditor.report(
         Path(path),
         diagnostics=asked,
         control=control,
-        thresholds=_thresholds(thresholds),
+        thresholds=_thresholds_of(thresholds),
     )
-    problem = report.control_problem or (report.credit.problem if report.credit is not None else "")
-    if problem:
-        raise AuditError(f"{path}: {problem}")
+    _refuse_problems(report, f"{path}: ")
     return DiagnosticReport.of(report)
+
+
+def _refuse_problems(report: Report, prefix: str = "") -> None:
+    """Raise where what the caller supplied cannot be used."""
+    problem = report.control_problem
+    if not problem and report.credit is not None:
+        problem = report.credit.problem
+    if problem:
+        raise AuditError(f"{prefix}{problem}")
 
 
 def save_trace(
@@ -182,9 +256,11 @@ def save_trace(
     ``h``, of h_0 first. ``a`` is the credit at h_1 … h_L. Others: ``x``, ``control_outputs``,
     ``groups``, ``method``, ``seed``, ``loss``.
     """
-    layers = (("h", 0, h), ("g", 0, g), ("a", 1, a))
-    named = {f"{kind}_{n}": own for kind, at, held in layers for n, own in enumerate(held, at)}
-    arrays = checked({"outputs": outputs, "y": y, "e": e, **named, **others})
+    arrays: dict[str, Any] = {"outputs": outputs, "y": y, "e": e}
+    for name, first_layer, values in (("h", 0, h), ("g", 0, g), ("a", 1, a)):
+        for layer, array in enumerate(values, first_layer):
+            arrays[f"{name}_{layer}"] = array
+    arrays = checked({**arrays, **others})
     TraceSource(arrays).check()
     write_trace(Path(path), arrays)
 
@@ -215,23 +291,21 @@ def _measured(
     task: str | None = None,
     **options: Any,
 ) -> Any:
-    asked = Task(kind=task, loss=loss)
-    numbers = measure(NetworkSource(model, eval_batches, task=asked, **options), [metric])
-    if numbers.reference is not None and numbers.reference.problem:
-        raise AuditError(f"the reference is not proven: {numbers.reference.problem}")
-    return numbers
+    source = NetworkSource(model, eval_batches, task=Task(kind=task, loss=loss), **options)
+    measurement = measure(source, [metric])
+    if measurement.reference is not None and measurement.reference.problem:
+        raise AuditError(f"the reference is not proven: {measurement.reference.problem}")
+    return measurement
 
 
-def _line(progress: Progress | bool | None) -> Progress | None:
+def _progress_of(progress: Progress | bool | None) -> Progress | None:
     """What tells how far a measurement is: the caller's own, or lines on stderr, ever fewer."""
     if progress is None or progress is True:
         return patient(lambda text: print(f"fadiag: {text}", file=sys.stderr))
     return progress or None
 
 
-def _thresholds(given: Thresholds) -> DiagnosticThresholds:
-    return (
-        DiagnosticThresholds().replace(**given)
-        if isinstance(given, Mapping)
-        else given or DiagnosticThresholds()
-    )
+def _thresholds_of(thresholds: Thresholds) -> DiagnosticThresholds:
+    if isinstance(thresholds, Mapping):
+        return DiagnosticThresholds().replace(**thresholds)
+    return thresholds or DiagnosticThresholds()

@@ -6,22 +6,21 @@ import copy
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from .cache import Cache, key_of
 from .files import write_atomically
-from .hooks import Registry, installed
-from .judge.control import Control, ControlKind, Fingerprint
-from .judge.diagnostics import select
-from .judge.diagnostics.base import Diagnostic
+from .hooks import Registry, current
+from .judge.control import Control, Fingerprint
+from .judge.diagnostics import Diagnostic
 from .judge.errors import AuditError
-from .judge.records import Inputs, Measurement, Score, Twin, plain
+from .judge.records import Inputs, Measurement, Score, plain
 from .judge.remarks import activation_assumed, tensors_aside
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
@@ -32,6 +31,16 @@ from .load.setup import Setup, loss_of
 from .load.sources import data_digest
 from .load.specs import import_object, is_factory
 from .load.traces import is_trace
+from .orchestration import (
+    CONTROL_METRICS,
+    Provenance,
+    Question,
+    Record,
+    compared_with_bp,
+    finite_score,
+    judged,
+    questioned_control,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,12 +49,10 @@ if TYPE_CHECKING:
 
     from .load.checkpoint import Checkpoint
     from .load.data import DataSet
+    from .measure.run import NetworkSource
     from .measure.types import Progress
 
-CONTROL_METRICS = ("accuracy", "control-readout")
-"""What is measured of a control."""
-DEPTH = "depth-utility"
-R = TypeVar("R", bound=Report)
+ControlSpec = Controls | Control | float | None
 
 
 class Overrides(NamedTuple):
@@ -59,30 +66,6 @@ class Overrides(NamedTuple):
 
     def __bool__(self) -> bool:
         return any(value is not None for value in self)
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What no threshold and no control changes about a checkpoint: what the cache keeps."""
-
-    report: Report
-    """What it says about itself and what was measured; no diagnostic is asked for yet."""
-    metrics: tuple[str, ...]
-    """The metrics that were computed."""
-    fingerprint: Fingerprint
-    untrained: bool = False
-    control: Score | None = None
-    """What a trace's own control scores on the same samples."""
-
-
-def needed(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
-    """The metrics that some diagnostics judge by; the accuracy is always among them.
-
-    With (d) the readout of the inputs is, below which a control is questioned.
-    """
-    asked = list(diagnostics)
-    floor = ("floor",) if any(one.key == "d" for one in asked) else ()
-    needs = (need for one in asked for need in one.needs)
-    return tuple(dict.fromkeys(("accuracy", *needs, *floor)))
 
 
 class Auditor:
@@ -100,10 +83,12 @@ class Auditor:
         registry: Registry | None = None,
         progress: Callable[[str], Progress | None] = lambda name: None,
     ) -> None:
-        self.setup, self.registry, self.progress = setup, registry or installed(), progress
+        self.setup = setup
+        self.registry = registry or current()
+        self.progress = progress
         # What depends on an object of the caller has no key.
         self.cache = Cache() if cache is None or setup.identity is None else cache
-        self.kept: set[Path] = set()
+        self.from_cache: set[Path] = set()
         """The files whose numbers came from the cache."""
         self._records: dict[tuple[Path, str], Record | AuditError] = {}
 
@@ -112,7 +97,7 @@ class Auditor:
         path: Path,
         *,
         diagnostics: Sequence[Diagnostic],
-        control: Controls | Control | float | None = None,
+        control: ControlSpec = None,
         thresholds: DiagnosticThresholds | None = None,
         overrides: Overrides | None = None,
         seed: int | None = None,
@@ -126,63 +111,21 @@ class Auditor:
         Not where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
         to compare with; ``None`` compares with none.
         """
-        metrics, keys = needed(diagnostics), {one.key for one in diagnostics}
-        record = self._log(path) if log else self.record(path, metrics, overrides)
-        known, chosen, problem = record.report, None, ""
-        seed = seed if known.seed is None else known.seed
-        try:
-            if record.control is not None:
-                chosen = Control(record.control, "control_outputs of the trace")
-            elif keys - {*"abcefg"}:  # (d), or another package's
-                tensors = None if known.trace or log else record.fingerprint
-                chosen = self.control(control, known.method_name, seed, tensors, overrides)
-        except AuditError as error:
-            problem = str(error)
-        # What an earlier audit asked for, or what is read of a control, is not shown.
-        unasked = {"depth", "credit", "floor", "precision"}.difference(metrics)
-        report = known.replace(
-            **dict.fromkeys(unasked),
-            seed=seed,
-            checkpoint=path.name,
-            control=chosen,
-            control_problem=problem,
-            thresholds=thresholds or DiagnosticThresholds(),
-            diagnostics=tuple(one.name for one in diagnostics),
-            protocol=protocol,
-        )
+        subject = FileSubject(self, path, control, overrides=overrides, seed=seed, is_log=log)
+        limits = thresholds or DiagnosticThresholds()
+        question = Question(diagnostics, limits, protocol, literal=literal or log)
+        report = judged(subject, question)
         if log:
             check_judged(report, path)
             return report
-        if not literal:
-            report = with_depth(report, lambda: self.record(path, ["depth"], overrides).report)
         if protocol is not None or twins is None or overrides:
             return report  # a network of a fixture has no twin on disk
-        if known.method_name == "bp" and not twins and {"d", "e"} & {*report.fired}:
-            twins, keys = [path], {one.key for one in report.asked}  # its own
-        if twins and {"d", "e"} & keys:
-            # (e) is asked of them where it is asked here, or where there is no control.
-            asked = select("abcdg" if control is not None and "e" not in keys else "abcdeg")
-            theirs = []
-            for other in twins:
-                with suppress(AuditError):  # its own tests say what is wrong with it
-                    held = self.record(other, needed(asked)).fingerprint
-                    if held.shapes == record.fingerprint.shapes:
-                        theirs.append(
-                            self.report(
-                                other,
-                                diagnostics=asked,
-                                control=control,
-                                thresholds=thresholds,
-                                literal=literal,
-                                twins=None,
-                            )
-                        )
-            report = report.replace(twin=Twin.of(theirs) if theirs else None)
-        return report
+        twin_subjects = [FileSubject(self, twin, control) for twin in twins]
+        return compared_with_bp(report, subject, question, twin_subjects)
 
     def control(
         self,
-        control: Controls | Control | float | None,
+        control: ControlSpec,
         method: str,
         seed: int | None,
         network: Fingerprint | None = None,
@@ -194,20 +137,20 @@ class Auditor:
             return chosen
         if not isinstance(chosen, ControlFile):
             return Control(Score(chosen))
-        file = chosen.path
-        assert file is not None  # else its accuracy is known, and it is a Control
+        path = chosen.path
+        assert path is not None  # else its accuracy is known, and it is a Control
         if overrides and overrides.network is not None:  # a copy, with the control's tensors
             from .load.network import load_into
 
-            filled = copy.deepcopy(overrides.network)
-            load_into(filled, self.checkpoint(file))
-            overrides = overrides._replace(network=filled)
-        what = f"control {file.name}"
+            network_of_control = copy.deepcopy(overrides.network)
+            load_into(network_of_control, self.checkpoint(path))
+            overrides = overrides._replace(network=network_of_control)
+        what = f"control {path.name}"
         with _named(what):
-            record = self.record(file, CONTROL_METRICS, overrides)
-        score, config = finite_score(record.report, what), record.report.config
-        made = chosen.measured(score, config, untrained=record.untrained)
-        return questioned(made, record.report, record.fingerprint, network)
+            record = self.record(path, CONTROL_METRICS, overrides)
+        score = finite_score(record.measurement, what)
+        measured = chosen.measured(score, record.provenance.config, untrained=record.untrained)
+        return questioned_control(measured, record, network)
 
     def record(
         self, path: Path, metrics: Sequence[str], overrides: Overrides | None = None
@@ -219,144 +162,196 @@ class Auditor:
         known = self._records.get((path, digest))
         if isinstance(known, AuditError):
             raise AuditError(str(known)) from known
-        if known is not None and not _lacking(known, metrics):
+        if known is not None and not known.lacking(metrics):
             return known
         key = "" if self.cache.folder is None else self._key(path, digest)
         with self.cache.locked(key):
-            held = self._kept(key) or known  # another worker may know more
-            lacking = _lacking(held, metrics)
+            record = self._read_cache(key) or known  # another worker may know more
+            lacking = metrics if record is None else record.lacking(metrics)
             if lacking:
-                try:
-                    held = _joined(held, self._measure(path, digest, lacking, Overrides()))
-                except AuditError as error:
-                    if held is None:
-                        self._records[path, digest] = error
-                    raise
-                self.cache.put(key, plain(held))
+                record = self._add(record, path, digest, lacking)
+                self.cache.put(key, plain(record))
             elif known is None:
-                self.kept.add(path)
-        assert held is not None
-        self._records[path, digest] = held
-        return held
+                self.from_cache.add(path)
+        assert record is not None
+        self._records[path, digest] = record
+        return record
 
-    def _log(self, path: Path) -> Record:
-        columns = self.setup.log_columns and parse_columns(self.setup.log_columns)
-        held = read_log(path, batch=self.setup.log_batch, columns=columns or None)
-        return Record(report=held.base, metrics=(), fingerprint=Fingerprint())
+    def _add(
+        self, record: Record | None, path: Path, digest: str, metrics: Sequence[str]
+    ) -> Record:
+        """The record with these metrics measured; a file that cannot be measured is remembered."""
+        try:
+            later = self._measure(path, digest, metrics, Overrides())
+        except AuditError as error:
+            if record is None:
+                self._records[path, digest] = error
+            raise
+        return later if record is None else record.joined(later)
+
+    def log_record(self, path: Path) -> Record:
+        """What a training log says of its last epoch."""
+        columns = None
+        if self.setup.log_columns:
+            columns = parse_columns(self.setup.log_columns)
+        base = read_log(path, batch=self.setup.log_batch, columns=columns).base
+        measurement = {name: getattr(base, name) for name in Measurement.__struct_fields__}
+        provenance = {name: getattr(base, name) for name in Provenance.__struct_fields__}
+        return Record(
+            provenance=Provenance(**provenance),
+            measurement=Measurement(**measurement),
+            metrics=(),
+        )
 
     def _key(self, path: Path, digest: str) -> str:
         """What a kept result depends on; the name tells method and seed."""
-        versions = {"torch": version("torch"), "code": self._code_digest}
-        file = {"file": digest, "name": path.parts[-2:], "data": self._data_digest}
-        return key_of({**file, **versions, **(self.setup.identity or {})})
+        depends_on = {
+            "file": digest,
+            "name": path.parts[-2:],
+            "data": self._data_digest,
+            "torch": version("torch"),
+            "code": self._code_digest,
+            **(self.setup.identity or {}),
+        }
+        return key_of(depends_on)
 
     @cached_property
     def _data_digest(self) -> str | None:
         if not isinstance(self.setup.data, str):
             return None
         try:
-            known = data_digest(self.setup.data, self.setup.base)
+            digest = data_digest(self.setup.data, self.setup.base)
         except AuditError:  # unless another package knows it, loading it says what is wrong
-            known = None
-        return known or self.data.digest
+            digest = None
+        return digest or self.data.digest
 
     @cached_property
     def _code_digest(self) -> str:
         """This package, and the user's code below the root or named by options."""
-        named = map(str, (*self.setup.factories.values(), self.setup.data))
-        return code_digest(self.setup.base, [__name__, *filter(is_factory, named)])
+        specs = map(str, (*self.setup.factories.values(), self.setup.data))
+        return code_digest(self.setup.base, [__name__, *filter(is_factory, specs)])
 
-    def _kept(self, key: str) -> Record | None:
+    def _read_cache(self, key: str) -> Record | None:
         try:
             return msgspec.convert(self.cache.get(key), Record, strict=False)
         except msgspec.ValidationError:
             return None
 
-    def _measure(self, path: Path, digest: str, metrics: Sequence[str], given: Overrides) -> Record:
+    def _measure(
+        self, path: Path, digest: str, metrics: Sequence[str], overrides: Overrides
+    ) -> Record:
         """Load a file and measure its network, in one pass."""
         from .measure.copies import threads
 
         with _named(str(path)), threads(self.setup.threads):
             if is_trace(path):
-                made = self._measure_trace(path, metrics)
+                record = self._measure_trace(path, metrics)
             else:
-                made = self._measure_network(path, metrics, given)
+                record = self._measure_network(path, metrics, overrides)
             if file_digest(path) != digest:
                 raise AuditError(
                     "the file changed while it was measured; run again when it is whole"
                 )
         environment = {
-            **made.report.environment,
+            **record.measurement.environment,
             "checkpoint_sha256": digest,
-            "weights_digest": made.fingerprint.digest,
+            "weights_digest": record.fingerprint.digest,
         }
-        return msgspec.structs.replace(made, report=made.report.replace(environment=environment))
+        measurement = msgspec.structs.replace(record.measurement, environment=environment)
+        return msgspec.structs.replace(record, measurement=measurement)
 
-    def _measure_network(self, path: Path, metrics: Sequence[str], given: Overrides) -> Record:
+    def _measure_network(self, path: Path, metrics: Sequence[str], overrides: Overrides) -> Record:
         """What a checkpoint says, and the numbers of its network on the test data."""
         from .load.fingerprint import fingerprint
-        from .load.network import assumed_activation, left_aside, other_shape
+        from .load.network import other_shape
         from .measure.inputs import NetworkError
-        from .measure.run import NetworkSource, measure
-        from .measure.task import Task
+        from .measure.run import measure
 
         checkpoint = self.checkpoint(path)
-        network = self.network(checkpoint) if given.network is None else given.network
-        network = network.to(self.device if given.device is None else given.device)
-        batches = given.batches
+        network = overrides.network
+        if network is None:
+            network = self.network(checkpoint)
+        network = network.to(self.device if overrides.device is None else overrides.device)
+        batches = overrides.batches
         if batches is None:
-            batches = self.batches(checkpoint, network, given.data)
-        own_data = given.batches is not None or given.data is not None
-        digest = None if own_data else self._data_digest
+            batches = self.batches(checkpoint, network, overrides.data)
+        loss, loss_caveat = self._loss(checkpoint)
+        credit = self._credit(checkpoint, overrides) if "credit" in metrics else None
+        data_digest = None
+        if overrides.batches is None and overrides.data is None:
+            data_digest = self._data_digest
+        source = self._source(network, batches, checkpoint, loss, credit, data_digest)
+        try:
+            measurement = measure(
+                source,
+                metrics,
+                progress=self.progress(path.name),
+                extra=self.registry.metrics(),
+            )
+        except NetworkError as error:
+            raise AuditError(f"{other_shape(network, source.data)}{error}") from error
+        caveats = [loss_caveat] if loss_caveat else []
+        if overrides.network is None:
+            caveats += self._caveats(checkpoint, network)
+        name = getattr(batches, "name", "")
+        environment = dict(measurement.environment)
+        if data_digest is not None:
+            environment["data_sha256"] = data_digest
+        return Record(
+            provenance=_provenance(path, checkpoint, batches, caveats),
+            measurement=msgspec.structs.replace(
+                measurement,
+                loss=self.setup.loss if is_factory(str(self.setup.loss)) else measurement.loss,
+                inputs=getattr(batches, "inputs", None) or Inputs(data=name),
+                environment=environment,
+            ),
+            metrics=tuple(metrics),
+            fingerprint=fingerprint(network, source.blocks),
+            untrained=checkpoint.content.get("untrained") is True,
+        )
+
+    def _loss(self, checkpoint: Checkpoint) -> tuple[Any, str]:
+        """The loss of training, as options or the config name it, and what must be said of it."""
+        loss, caveat = loss_of(self.setup.loss, checkpoint.config.get("loss"))
+        if is_factory(str(loss)):
+            loss = self.function("loss")
+        return loss, caveat
+
+    def _source(
+        self,
+        network: nn.Module,
+        batches: Iterable[Any],
+        checkpoint: Checkpoint,
+        loss: Any,
+        credit: Any,
+        data_digest: str | None,
+    ) -> NetworkSource:
+        from .measure.run import NetworkSource
+        from .measure.task import Task
+
         n_train = checkpoint.config.get("n_train")
-        loss, said = loss_of(self.setup.loss, checkpoint.config.get("loss"))
-        function = is_factory(str(loss))
-        loss = self.function("loss") if function else loss
-        source = NetworkSource(
+        return NetworkSource(
             network,
             batches,
             task=Task(kind=self.setup.task, loss=loss),
             forward=self.function("forward"),
             stream=self.setup.stream,
-            credit=self._credit(checkpoint, given) if "credit" in metrics else None,
+            credit=credit,
             batch_size=self.setup.batch_size,
-            data_digest=digest,
+            data_digest=data_digest,
             n_train=n_train if isinstance(n_train, int) and n_train > 0 else None,
         )
-        told, extra = self.progress(path.name), self.registry.metrics()
-        try:
-            numbers = measure(source, metrics, progress=told, extra=extra)
-        except NetworkError as error:
-            raise AuditError(f"{other_shape(network, source.data)}{error}") from error
-        caveats = [said] if said else []
-        if given.network is None:
-            if aside := left_aside(network, checkpoint):
-                caveats.append(tensors_aside(aside))
-            if activation := assumed_activation(checkpoint, self.setup.model):
-                caveats.append(activation_assumed(activation))
-        name, note = getattr(batches, "name", ""), getattr(batches, "note", "")
-        report = Report.of(
-            numbers,
-            method_name=checkpoint.method,
-            seed=checkpoint.seed,
-            claimed_acc=checkpoint.test_acc,
-            notes="; ".join(filter(None, [f"{path.name} on {name}" if name else path.name, note])),
-            caveats=tuple(caveats),
-            config=plain_config(checkpoint.config),
-            loss=self.setup.loss if function else numbers.loss,
-            inputs=getattr(batches, "inputs", None) or Inputs(data=name),
-            environment={
-                **numbers.environment,
-                **({} if digest is None else {"data_sha256": digest}),
-            },
-            diagnostics=(),
-        )
-        return Record(
-            report=report,
-            metrics=tuple(metrics),
-            fingerprint=fingerprint(network, source.blocks),
-            untrained=checkpoint.content.get("untrained") is True,
-        )
+
+    def _caveats(self, checkpoint: Checkpoint, network: nn.Module) -> list[str]:
+        """What building the network of a checkpoint brought to light."""
+        from .load.network import assumed_activation, left_aside
+
+        caveats = []
+        if names := left_aside(network, checkpoint):
+            caveats.append(tensors_aside(names))
+        if activation := assumed_activation(checkpoint, self.setup.model):
+            caveats.append(activation_assumed(activation))
+        return caveats
 
     def _measure_trace(self, path: Path, metrics: Sequence[str]) -> Record:
         """Read a trace, check it, and measure what it holds."""
@@ -364,15 +359,15 @@ class Auditor:
         from .measure.traces import measure_trace
 
         arrays = read_trace(path)
-        told, extra = self.progress(path.name), self.registry.metrics()
-        numbers, control = measure_trace(arrays, metrics, told, extra)
-        shapes = {name: own.shape[1:] for name, own in arrays.items() if name.startswith("h_")}
+        measurement, control = measure_trace(
+            arrays, metrics, self.progress(path.name), self.registry.metrics()
+        )
+        shapes = {name: array.shape[1:] for name, array in arrays.items() if name[:2] == "h_"}
         outputs = hashlib.sha256(arrays["outputs"].tobytes()).hexdigest()
         method, seed = identify(path, arrays)
         return Record(
-            report=Report.of(
-                numbers, method_name=method, seed=seed, notes=path.name, diagnostics=()
-            ),
+            provenance=Provenance(method_name=method, seed=seed, notes=path.name),
+            measurement=measurement,
             metrics=tuple(metrics),
             fingerprint=Fingerprint(shapes, {"outputs": outputs}),
             control=control,
@@ -391,8 +386,8 @@ class Auditor:
         if isinstance(spec, DataSet):
             return spec
         base = self.setup.base
-        made = self.registry.hook.pytest_fadiag_load_data(spec=spec, base=base)
-        return load_data(spec, base=base) if made is None else as_data_set(made, spec)
+        foreign = self.registry.hook.pytest_fadiag_load_data(spec=spec, base=base)
+        return load_data(spec, base=base) if foreign is None else as_data_set(foreign, spec)
 
     @cached_property
     def device(self) -> str:
@@ -432,16 +427,20 @@ class Auditor:
         flat = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
         return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
 
-    def _credit(self, checkpoint: Checkpoint, given: Overrides) -> Any:
+    def _credit(self, checkpoint: Checkpoint, overrides: Overrides) -> Any:
         from .measure.credit import CreditSource
 
-        content, spec = checkpoint.content, self.setup.credit
-        if given.credit is not None:
-            return CreditSource(given.credit, "the fixture fa_credit", content)
+        if overrides.credit is not None:
+            return CreditSource(overrides.credit, "the fixture fa_credit", checkpoint.content)
+        spec = self.setup.credit
         name = spec if isinstance(spec, str) else ""
-        factory = isinstance(self.setup.model, str) and given.network is None
-        rebuild = (lambda: self.network(checkpoint)) if factory else None
-        return CreditSource(self.function("credit"), name, content, rebuild=rebuild)
+        rebuild = None
+        if isinstance(self.setup.model, str) and overrides.network is None:
+
+            def rebuild() -> nn.Module:
+                return self.network(checkpoint)
+
+        return CreditSource(self.function("credit"), name, checkpoint.content, rebuild=rebuild)
 
     def write_control(self, path: Path, out: Path, seed: int | None = None) -> str:
         """Write the network to train as the control of a checkpoint; replaces no file."""
@@ -452,16 +451,20 @@ class Auditor:
             raise AuditError(f"{out}: exists already; name another file with --out, or remove it")
         checkpoint = self.checkpoint(path)
         network = self.network(checkpoint)
-        inputs, forward = None, self.function("forward")
+        inputs = None
         if self.setup.data is not None:
             inputs, y = next(iter(self.batches(checkpoint, network)))
+            forward = self.function("forward")
             if forward is not None:
-                vars(network)[FORWARD], inputs = forward, labelled(inputs, y)
+                vars(network)[FORWARD] = forward
+                inputs = labelled(inputs, y)
+        config = {**checkpoint.config, "frozen": True}
         seed = checkpoint.seed if seed is None else seed
+        if seed is not None:
+            config["seed"] = seed
         control = make_control(
             network, self.setup.stream, inputs=inputs, seed=seed or 0, from_scratch=True
         ).cpu()
-        config = {**checkpoint.config, "frozen": True, **({} if seed is None else {"seed": seed})}
         write_atomically(out, saved_control(control, config))
         return (
             f"{out}: all weights re-initialised with seed {seed or 0}. Do not train the parameters "
@@ -469,49 +472,82 @@ class Auditor:
         )
 
 
-def with_depth(report: R, measured: Callable[[], Measurement]) -> R:
-    """The report with (e), where no pass may rest on the supplied control alone."""
-    if not report.questions_control or report.stream_problem or DEPTH in report.diagnostics:
-        return report
-    return report.replace(depth=measured().depth, diagnostics=(*report.diagnostics, DEPTH))
+class FileSubject:
+    """A checkpoint, a trace or a log on disk, as one auditor measures it."""
+
+    def __init__(
+        self,
+        auditor: Auditor,
+        path: Path,
+        control: ControlSpec,
+        *,
+        overrides: Overrides | None = None,
+        seed: int | None = None,
+        is_log: bool = False,
+    ) -> None:
+        self.auditor = auditor
+        self.path = path
+        self.supplied = control
+        self.overrides = overrides
+        self.seed = seed
+        self.is_log = is_log
+        self._record: Record | None = None
+
+    @property
+    def has_control(self) -> bool:
+        """Whether a control was supplied, fitting or not."""
+        return self.supplied is not None
+
+    def record(self, metrics: Sequence[str]) -> Record:
+        """Its numbers, with the name of the file, and the seed that this tells where no other."""
+        record = self._record = self._measured(metrics)
+        seed = record.provenance.seed
+        provenance = msgspec.structs.replace(
+            record.provenance,
+            checkpoint=self.path.name,
+            seed=self.seed if seed is None else seed,
+        )
+        return msgspec.structs.replace(record, provenance=provenance)
+
+    def _measured(self, metrics: Sequence[str]) -> Record:
+        if self.is_log:
+            return self.auditor.log_record(self.path)
+        if self._record is None or not self.overrides:
+            return self.auditor.record(self.path, metrics, self.overrides)
+        lacking = self._record.lacking(metrics)  # the auditor keeps nothing that fixtures override
+        if not lacking:
+            return self._record
+        return self._record.joined(self.auditor.record(self.path, lacking, self.overrides))
+
+    def control(self, record: Record) -> Control | None:
+        """The control in the trace itself, else the one that fits its method and seed."""
+        if record.control is not None:
+            return Control(record.control, "control_outputs of the trace")
+        has_tensors = not (self.is_log or record.measurement.trace)
+        return self.auditor.control(
+            self.supplied,
+            record.provenance.method_name,
+            record.provenance.seed,
+            record.fingerprint if has_tensors else None,
+            self.overrides,
+        )
 
 
-def finite_score(measured: Measurement, what: str) -> Score:
-    """The accuracy of a control, which one whose outputs are not finite does not have."""
-    if measured.score is None or measured.nonfinite_outputs:
-        raise AuditError(f"{what}: its outputs are not finite, so it has no accuracy")
-    return measured.score
-
-
-def questioned(
-    made: Control, measured: Measurement, own: Fingerprint, network: Fingerprint | None
-) -> Control:
-    """A control with what is read of it, and what its tensors tell against it for a network."""
-    depth, doubts = measured.depth, made.doubts
-    if network is not None:
-        doubts += network.doubts(own, shallow=made.kind is ControlKind.SHALLOW)
-    read = {} if depth is None else {"probes": depth.probes, "balanced": depth.network}
-    return msgspec.structs.replace(made, inputs=measured.inputs, doubts=doubts, **read)
-
-
-def _lacking(held: Record | None, metrics: Sequence[str]) -> list[str]:
-    known = set() if held is None else set(held.metrics)
-    known |= {"control-readout"} if "depth" in known else set()  # a part of (e)
-    return [name for name in metrics if name not in known]
-
-
-def _joined(held: Record | None, new: Record) -> Record:
-    """One record of both: what was not measured before is taken from the new one."""
-    if held is None:
-        return new
-    unset = msgspec.structs.asdict(Measurement())
-    fields = {name: getattr(new.report, name) for name in unset}
-    fields = {name: value for name, value in fields.items() if value != unset[name]}
-    return msgspec.structs.replace(
-        held,
-        report=held.report.replace(**fields),
-        metrics=(*held.metrics, *new.metrics),
-        fingerprint=(new if new.fingerprint.blocks else held).fingerprint,
+def _provenance(
+    path: Path, checkpoint: Checkpoint, batches: Iterable[Any], caveats: Iterable[str]
+) -> Provenance:
+    name = getattr(batches, "name", "")
+    note = getattr(batches, "note", "")
+    notes = [f"{path.name} on {name}" if name else path.name]
+    if note:
+        notes.append(note)
+    return Provenance(
+        method_name=checkpoint.method,
+        seed=checkpoint.seed,
+        claimed_acc=checkpoint.test_acc,
+        notes="; ".join(notes),
+        caveats=tuple(caveats),
+        config=plain_config(checkpoint.config),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from . import hookspecs
-from .judge import diagnostics
+from .judge.diagnostics import Diagnostic, register, unregister
 from .judge.errors import AuditError
 from .show.outputs import OUTPUTS, Output
 
@@ -25,22 +25,30 @@ class Registry:
 
     def __init__(self, manager: pluggy.PluginManager) -> None:
         self.hook: Any = manager.hook
-        self.added = [one for some in self.hook.pytest_fadiag_diagnostics() for one in some]
-        for diagnostic in self.added:
-            diagnostics.register(diagnostic)
+        self.diagnostics: list[Diagnostic] = []
+        for package in self.hook.pytest_fadiag_diagnostics():
+            self.diagnostics.extend(package)
+        for diagnostic in self.diagnostics:
+            register(diagnostic)
+        _open_registries.append(self)
 
     def close(self) -> None:
         """Forget the diagnostics of other packages."""
-        for diagnostic in self.added:
-            diagnostics.unregister(diagnostic.name)
+        _open_registries.remove(self)
+        for diagnostic in self.diagnostics:
+            unregister(diagnostic.name)
 
     def metrics(self) -> dict[str, Callable[[Any], Metric]]:
         """What measures the diagnostics of other packages."""
         return dict(ChainMap(*self.hook.pytest_fadiag_metrics()))
 
     def outputs(self) -> dict[str, Output]:
-        """The kinds of ``--fa-report``, the built-in ones first."""
-        return {**OUTPUTS, **ChainMap(*self.hook.pytest_fadiag_outputs()), **OUTPUTS}
+        """The kinds of ``--fa-report``, the built-in ones first; these cannot be replaced."""
+        outputs = dict(OUTPUTS)
+        for package in self.hook.pytest_fadiag_outputs():
+            for name, output in package.items():
+                outputs.setdefault(name, output)
+        return outputs
 
 
 def load_packages(manager: pluggy.PluginManager) -> None:
@@ -60,6 +68,14 @@ def installed() -> Registry:
     manager.add_hookspecs(hookspecs)
     load_packages(manager)
     return Registry(manager)
+
+
+_open_registries: list[Registry] = []
+
+
+def current() -> Registry:
+    """What this process has registered: that of a run of pytest, else of what is installed."""
+    return _open_registries[-1] if _open_registries else installed()
 
 
 class _Manager(pluggy.PluginManager):

@@ -72,7 +72,7 @@ def test_a_checkpoint_is_measured_once_and_then_kept(repo: Path, passes: list[li
     first = report(repo)
     later = auditor(repo)
     assert report(repo, by=later).to_dict() == first.to_dict() and len(passes) == 1
-    assert later.kept == {repo / "bp_s1.pt"}
+    assert later.from_cache == {repo / "bp_s1.pt"}
 
 
 def test_what_is_missing_is_added_and_the_rest_is_not_measured_again(

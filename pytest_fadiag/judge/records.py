@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from .errors import AuditError
 from .words import and_more, plural, sig
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 BATCH = 128
 """The batch size at which the thresholds were calibrated."""
@@ -457,6 +460,10 @@ class Decisive(msgspec.Struct, frozen=True, kw_only=True):
     credit: Credit | None = None
 
 
+OPTIONAL_PARTS = frozenset({"credit", "depth", "floor", "precision"})
+"""The parts of a measurement that one metric computes, which has their name."""
+
+
 class Epoch(Decisive, frozen=True, kw_only=True):
     """What a log says about one epoch; gradients as for batches of 128."""
 
@@ -508,6 +515,11 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     environment: dict[str, str | int | bool] = {}
     extra: dict[str, dict[str, Any]] = {}
     """What metrics of other packages computed, by their names."""
+
+    def restricted_to(self, metrics: Iterable[str]) -> Self:
+        """This measurement with no more of its optional parts than these metrics compute."""
+        unasked = OPTIONAL_PARTS.difference(metrics)
+        return msgspec.structs.replace(self, **dict.fromkeys(unasked))
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):

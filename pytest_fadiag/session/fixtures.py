@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from ..auditor import DEPTH, Overrides
+from ..auditor import Overrides
 from ..judge.diagnostics import Diagnostic, Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
@@ -40,6 +40,7 @@ MEASURED_WITH = {
     "credit": "fa_credit",
 }
 """The fixtures whose override changes what is measured."""
+DEPTH = "depth-utility"
 FIXTURES = (
     "fa_checkpoint",
     "fa_frozen_baseline",
@@ -268,7 +269,7 @@ def report(
         report=judged,
         outcomes={} if single is None else row.outcomes,
         expected=expected,
-        cached=Path(job.path) in run.auditor.kept,
+        cached=Path(job.path) in run.auditor.from_cache,
     )
     return ReportUnderTest.of(judged, expected=expected)
 

@@ -14,7 +14,7 @@ import msgspec
 from ..judge.diagnostics import Diagnostic, Finding, Status, available
 from ..judge.margins import SeedMargin
 from ..judge.report import Report
-from ..judge.verdict import AS_GIVEN, TRUSTWORTHY, left_open
+from ..judge.verdict import Verdict
 from ..judge.words import grouped
 
 Keys = tuple[str, ...]
@@ -33,7 +33,9 @@ class Outcome(str, enum.Enum):
 
 def found(finding: Finding) -> str | None:
     """What one diagnostic found, as a record words it; ``None`` where nothing decides."""
-    return ("FIRE" if finding.fired else "PASS") if finding.measured else None
+    if not finding.measured:
+        return None
+    return "FIRE" if finding.fired else "PASS"
 
 
 def decide(found: str | None, expected: str | None) -> Outcome:
@@ -59,41 +61,12 @@ def judge(
     ``expected`` are the keys recorded to fire, ``None`` without a record; one that is ``required``
     must be measured.
     """
-    if finding.error or (finding.status is Status.NOT_MEASURED and finding.key in required):
+    is_missing = finding.status is Status.NOT_MEASURED and finding.key in required
+    if finding.error or is_missing:
         return Outcome.ERROR
-    recorded = None if expected is None else "PASS" if set(expected).isdisjoint(keys) else "FIRE"
-    return decide(found(finding), recorded)
-
-
-class Verdict(str, enum.Enum):
-    """What an audit says about one network."""
-
-    WALK_BACK = "walk back"
-    TRUSTWORTHY = TRUSTWORTHY
-    AS_GIVEN = AS_GIVEN
-    INCOMPLETE = "incomplete"
-
-
-class RowStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a row, by which every output decides; diagnostics are named by their keys."""
-
-    verdict: Verdict | None = None
-    """``None`` where nothing was judged: an error, a skip, or a run that ended before."""
-    fired: Keys = ()
-    passed: Keys = ()
-    likely: Keys = ()
-    """Which of both are only likely: a log gives a bound, or a proxy of the number."""
-    exempted: Keys = ()
-    """Which passed although their number crosses its threshold."""
-    unmeasured: dict[str, str] = {}
-    """By key «not measured» or «not resolved»."""
-    undecided: dict[str, str] = {}
-    """The same, and why a row in which nothing fired is not trustworthy: «error», «likely»."""
-    errors: Keys = ()
-    """Those whose test was an error; what fired in such a test still counts."""
-    not_run: Keys = ()
-    as_expected: bool | None = None
-    """Whether what fired is what was recorded, as far as it ran; ``None`` without a record."""
+    if expected is None:
+        return decide(found(finding), None)
+    return decide(found(finding), "PASS" if set(expected).isdisjoint(keys) else "FIRE")
 
 
 class Row(msgspec.Struct, frozen=True, dict=True):
@@ -126,41 +99,30 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         return str(known.get("checkpoint_sha256", ""))
 
     @cached_property
-    def status(self) -> RowStatus:
-        """What became of the row; without outcomes every finding counts."""
-        report, outcomes = self.report, self.outcomes
-        errors = tuple(key for key, outcome in outcomes.items() if outcome is Outcome.ERROR)
-        not_run = tuple(key for key, outcome in outcomes.items() if outcome is Outcome.NOT_RUN)
-        judged = [
-            finding
-            for finding in (report.findings if report else ())
-            if (finding.key in outcomes or not outcomes)
-            and finding.key not in not_run
-            and (finding.fired or finding.key not in errors)  # what is an error cannot pass
-        ]
-        if report is None or not judged:
-            return RowStatus(errors=errors, not_run=not_run)
-        fired = tuple(f.key for f in judged if f.fired)
-        passed = tuple(f.key for f in judged if f.passed)
-        halted = dict.fromkeys(not_run, "not run") | dict.fromkeys(errors, "error")
-        states = {f.key: report.state(f) for f in judged if not f.fired} | halted
-        lacking = {} if fired else left_open(states)
-        best = Verdict.AS_GIVEN if report.trace else Verdict.TRUSTWORTHY
-        unmeasured = {f.key: f.status.value for f in judged if not f.measured}
-        due = {key for key in self.expected or () if key in states or key in fired}
-        recorded = self.expected is not None and (fired or passed)
-        return RowStatus(
-            verdict=Verdict.WALK_BACK if fired else Verdict.INCOMPLETE if lacking else best,
-            fired=fired,
-            passed=passed,
-            likely=tuple(f.key for f in judged if f.measured and not f.exact),
-            exempted=tuple(f.key for f in judged if f.exempted and not f.fired),
-            unmeasured=unmeasured,
-            undecided=unmeasured | lacking | halted,
-            errors=errors,
-            not_run=not_run,
-            as_expected=due == {*fired} if recorded else None,
+    def status(self) -> Verdict:
+        """The verdict by what became of its tests; without outcomes every finding counts."""
+        findings = self.report.findings if self.report else ()
+        if self.outcomes:
+            findings = tuple(finding for finding in findings if finding.key in self.outcomes)
+        return Verdict.of(
+            findings,
+            errors=self._keys_of(Outcome.ERROR),
+            not_run=self._keys_of(Outcome.NOT_RUN),
+            as_given=self.report is not None and self.report.trace,
         )
+
+    def _keys_of(self, outcome: Outcome) -> Keys:
+        return tuple(key for key, known in self.outcomes.items() if known is outcome)
+
+    @property
+    def as_expected(self) -> bool | None:
+        """Whether what fired is what was recorded, as far as it ran; ``None`` without a record."""
+        verdict = self.status
+        if self.expected is None or not (verdict.fired or verdict.passed):
+            return None
+        came_out = {*verdict.fired, *verdict.passed, *verdict.unmeasured}
+        tested = came_out | {*verdict.errors, *verdict.not_run}
+        return tested.intersection(self.expected) == {*verdict.fired}
 
     def __add__(self, other: Row) -> Row:
         """Two rows of one checkpoint as one: the worst outcomes, the report in which most fired.

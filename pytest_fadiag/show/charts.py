@@ -10,7 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from ..judge.diagnostics import Diagnostic
-from ..judge.diagnostics.residual_growth import compared, steps
+from ..judge.diagnostics.residual_growth import block_growths as steps
+from ..judge.diagnostics.residual_growth import comparable_norms as compared
 from ..judge.records import Credit, Epoch, SiteState
 from ..judge.report import Report
 from ..judge.words import grouped, limit, one_line

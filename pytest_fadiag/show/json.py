@@ -72,7 +72,7 @@ def _row(row: Row) -> dict[str, Any]:
     status = row.status
     derived = {
         "status": words(row),
-        "verdict": status.verdict and status.verdict.value,
+        "verdict": status.word and status.word.value,
         "fired": status.fired,
     }
     return {**plain(row), **plain(derived), "report": row.report and row.report.to_dict()}

@@ -10,25 +10,19 @@ from ..judge.diagnostics import Diagnostic
 from ..judge.margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
+from ..judge.verdict import Verdict, Word
 from ..judge.words import and_more, grouped, limit, one_line, plural
-from .audit import Audit, Margin, Outcome, Row, Verdict
+from .audit import Audit, Margin, Outcome, Row
 
-TONES = {Verdict.WALK_BACK: "red", Verdict.INCOMPLETE: "yellow"}
-COUNTED: dict[Verdict | None, str] = {verdict: verdict.value for verdict in Verdict}
-COUNTED |= {Verdict.WALK_BACK: "to walk back", None: "without a verdict"}
-FAILS = {
-    "a": "growth > {}×",
-    "b": "‖g_L‖ < {}, also per unit of output error",
-    "c": "cosine > {}",
-    "d": "margin < {} pp",
-    "e": "depth utility < {} pp",
-    "f": "share of aligned blocks ≤ {}",
-    "g": "network − linear readout < {} pp",
+TONES = {Word.WALK_BACK: "red", Word.INCOMPLETE: "yellow"}
+COUNTED: dict[Word | None, str] = {
+    Word.WALK_BACK: "to walk back",
+    Word.TRUSTWORTHY: Word.TRUSTWORTHY.value,
+    Word.AS_GIVEN: Word.AS_GIVEN.value,
+    Word.INCOMPLETE: Word.INCOMPLETE.value,
+    None: "without a verdict",
 }
-"""When a diagnostic fires."""
 DECIMAL = re.compile(r"(?<![\w.])[+−]?\d+\.\d+(?:e-?\d+)?(?!\w)")
-SHORT_STATES = ("not measured", "not resolved", "likely", "error", "not run")
-"""States of a diagnostic that a table says in full; any other is «in doubt»."""
 FAILED = "✗ fails its threshold"
 EXEMPTED = "^ exceeds its threshold; exempted (reason in the report)"
 LIKELY = "? likely, as far as a log tells"
@@ -48,28 +42,43 @@ def words(row: Row) -> str:
     >>> words(Row("runs/bp_s42.pt", "bp", outcomes={"a": Outcome.NOT_RUN}))
     'not run'
     """
-    status = row.status
-    if status.verdict is None:
-        error = one_line(f"error: {row.reason}" if row.reason else "error")
-        return error if status.errors else "not run" if status.not_run else "skipped"
-    by_state = grouped(
-        (state if state in SHORT_STATES else "in doubt", key)
-        for key, state in status.undecided.items()
-    )
-    fired = " ".join(f"{key}?" if key in status.likely else key for key in status.fired)
-    details = [fired, *(f"{' '.join(keys)} {state}" for state, keys in by_state.items())]
-    text = "; ".join(filter(None, details))
-    said = f"{status.verdict.value} ({text})" if text else status.verdict.value
-    differs = f", expected {' '.join(row.expected or ()) or 'nothing'}"
-    return said + differs if status.as_expected is False else said
+    verdict = row.status
+    if verdict.word is None:
+        if verdict.errors:
+            return one_line(f"error: {row.reason}" if row.reason else "error")
+        return "not run" if verdict.not_run else "skipped"
+    details = []
+    if verdict.fired:
+        details.append(" ".join(_with_doubt(key, verdict) for key in verdict.fired))
+    for state, keys in _undecided_keys(verdict).items():
+        details.append(f"{' '.join(keys)} {state}")
+    text = verdict.word.value
+    if details:
+        text += f" ({'; '.join(details)})"
+    if row.as_expected is False:
+        text += f", expected {' '.join(row.expected or ()) or 'nothing'}"
+    return text
+
+
+def _with_doubt(key: str, verdict: Verdict) -> str:
+    return f"{key}?" if key in verdict.likely else key
+
+
+def _undecided_keys(verdict: Verdict) -> dict[str, list[str]]:
+    """The keys of what did not come out, by the state that a table gives them."""
+    keys: dict[str, list[str]] = {}
+    for key, state in verdict.undecided.items():
+        name = "in doubt" if state.kind.in_doubt else state.kind.value
+        keys.setdefault(name, []).append(key)
+    return keys
 
 
 def tone(row: Row) -> str:
     """The colour of these words: red, green, yellow, or none for a row that was skipped."""
-    status = row.status
-    if status.verdict is None:
-        return "red" if status.errors or status.not_run else ""
-    return TONES.get(status.verdict, "green")
+    verdict = row.status
+    if verdict.word is None:
+        return "red" if verdict.errors or verdict.not_run else ""
+    return TONES.get(verdict.word, "green")
 
 
 def margin_words(row: Margin, *, bounds: bool = True) -> str:
@@ -92,7 +101,7 @@ def margin_words(row: Margin, *, bounds: bool = True) -> str:
 
 def headline(audit: Audit) -> str:
     """The audit in one sentence: how many results stand, and margins over seeds."""
-    verdicts = Counter(row.status.verdict for row in audit.rows)
+    verdicts = Counter(row.status.word for row in audit.rows)
     parts = [
         f"{verdicts[verdict]} {said}" for verdict, said in COUNTED.items() if verdicts[verdict]
     ]
@@ -126,7 +135,7 @@ def legend(audit: Audit) -> list[str]:
     lines += [EXEMPTED] if any(s.exempted for s in statuses) else []
     if any(row.report and {*row.report.first_fired} - {*row.status.fired} for row in audit.rows):
         lines.append("first fired: the epoch; in brackets: passes at the end")
-    compared = {row.checkpoint: row.status.as_expected for row in audit.rows}
+    compared = {row.checkpoint: row.as_expected for row in audit.rows}
     compared |= {f"{row.name}::seed-margin": row.as_expected for row in audit.margins}
     known = [name for name, same in compared.items() if same is not None]
     differ = [one_line(name) for name in known if not compared[name]]
@@ -173,7 +182,7 @@ def notes(audit: Audit) -> list[str]:
 def rule(diagnostic: Diagnostic, audit: Audit) -> str:
     """When a diagnostic fires: «growth > 50×»."""
     limits = {limit(diagnostic.limit(report)) for report in audit.reports}
-    text = FAILS.get(diagnostic.key, f"{diagnostic.threshold} {{}}")
+    text = diagnostic.fails_if or f"{diagnostic.threshold} {{}}"
     return text.format(" or ".join(sorted(limits)) or "–")
 
 

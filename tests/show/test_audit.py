@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from show.samples import of
 
-from pytest_fadiag.show.audit import Audit, Outcome, Row, Verdict, decide, united
+from pytest_fadiag.judge.verdict import Word
+from pytest_fadiag.show.audit import Audit, Outcome, Row, decide, united
 from pytest_fadiag.show.words import (
     headline,
     legend,
@@ -108,7 +109,7 @@ def test_a_likely_fire_has_a_question_mark() -> None:
 def test_a_control_in_doubt_leaves_a_row_incomplete() -> None:
     probes = builders.probed(builders.healthy(), 0.85, 0.9, 0.9, 0.9, 0.9, null=0.88)
     row = builders.row(probes, outcomes=dict.fromkeys("abcd", PASSED))
-    assert row.status.verdict is Verdict.INCOMPLETE
+    assert row.status.word is Word.INCOMPLETE
     assert words(row) == "incomplete (d in doubt)"
 
 

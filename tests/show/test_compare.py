@@ -10,7 +10,7 @@ import pytest
 from show.samples import of
 
 from pytest_fadiag.judge.errors import AuditError
-from pytest_fadiag.judge.records import Twin
+from pytest_fadiag.judge.twin import Twin
 from pytest_fadiag.show.audit import Audit, Origin, Outcome, Row
 from pytest_fadiag.show.combine import combine
 from pytest_fadiag.show.compare import compare, diff
@@ -151,9 +151,9 @@ def test_an_audit_is_judged_again_by_other_thresholds_and_records() -> None:
     lenient = combine([audit], {"h_norm_explosion_ratio": 1e9, "margin_pp": -20, "g_norm_floor": 0})
     assert words(lenient.rows[0]) == "trustworthy" and lenient.exit_code == 0
     met = combine([audit], expected=lambda name, method: ("a", "b", "d"))
-    assert met.exit_code == 0 and met.rows[0].status.as_expected is True
+    assert met.exit_code == 0 and met.rows[0].as_expected is True
     unmet = combine([audit], expected=lambda name, method: ("a",))
-    assert unmet.exit_code == 1 and unmet.rows[0].status.as_expected is False
+    assert unmet.exit_code == 1 and unmet.rows[0].as_expected is False
 
 
 def test_a_failure_of_a_test_itself_stays() -> None:
