@@ -92,7 +92,7 @@ def diagnose(
     provenance = Provenance(
         method_name=method_name, seed=seed, notes=notes, headline_acc=headline_acc
     )
-    options = {
+    options: dict[str, Any] = {
         "task": Task(kind=task, loss=loss),
         "forward": forward,
         "stream": stream,
@@ -128,17 +128,17 @@ class NetworkSubject:
         source: NetworkSource,
         provenance: Provenance,
         *,
-        control: nn.Module | float | Control | None,
+        control: Any,
         options: Mapping[str, Any],
         progress: Progress | None,
     ) -> None:
-        is_accuracy = not (control is None or hasattr(control, "state_dict"))
-        if is_accuracy and not isinstance(control, Control):
+        is_network = hasattr(control, "state_dict")
+        if control is not None and not is_network and not isinstance(control, Control):
             control = Control(Score(control))
         self.model = model
         self.source = source
         self.provenance = provenance
-        self.supplied: Any = control
+        self.supplied = control
         self.options = options
         self.progress = progress
         self._record: Record | None = None

@@ -131,4 +131,4 @@ def _sentence(word: Word, fired: Iterable[Finding], lacking: Mapping[str, Open])
         names = {diagnostic.key: diagnostic.name for diagnostic in available()}
         reasons = [f"{names[key]} {reason}" for key, reason in lacking.items()]
         return f"incomplete: {'; '.join(reasons)}"
-    return word.value
+    return str(word.value)

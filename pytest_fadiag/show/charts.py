@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from ..judge.diagnostics import Diagnostic
-from ..judge.diagnostics.residual_growth import block_growths as steps
-from ..judge.diagnostics.residual_growth import comparable_norms as compared
-from ..judge.records import Credit, Epoch, SiteState
+from ..judge.diagnostics import Curve, Diagnostic
+from ..judge.records import Epoch
 from ..judge.report import Report
 from ..judge.words import grouped, limit, one_line
 from .audit import Row, reports_of
@@ -21,17 +19,8 @@ from .words import score_name
 COLOURS = ("#2a78c2", "#b5821d", "#1a9873", "#b864a0", "#4aa8d8", "#8a63d2", "#7d8b1f", "#a0705a")
 """Of methods, in their order; readable on light and dark."""
 FIRED = "#d6453d"
-TITLES = {
-    "c": "cross-batch cosine",
-    "d": "margin, pp",
-    "e": "depth utility, pp",
-    "g": "network − linear, pp",
-}
-"""What the numbers of diagnostics are."""
 LARGEST = 1e300
 """Beyond this a number is drawn as infinite."""
-Fields = dict[str, Any]
-"""Of a series, all but its name and colour."""
 Role = Literal["network", "null", "control", "limit"]
 
 
@@ -61,16 +50,27 @@ class Chart(msgspec.Struct, frozen=True):
     x: str = "layer l"
     ticks: tuple[str, ...] = ()
     """The names of the places 0, 1, … on x, where they are not numbers."""
+    key: str = ""
+    """The letter of the diagnostic that it shows."""
+
+    @property
+    def heading(self) -> str:
+        """The title after the letter: «(a) median ‖h_l‖»."""
+        return f"({self.key}) {self.title}" if self.key else self.title
 
     @property
     def span(self) -> tuple[float, float]:
         """The range of y: whole decades, or a little more than the numbers."""
-        numbers = [v for s in (*self.series, *self.limits) for v in (*s.ys, *s.low, *s.high)]
-        known = [value for value in numbers if not self.is_odd(value)]
-        low, high = min(known, default=0.1 if self.log else 0.0), max(known, default=1.0)
+        numbers: list[float] = []
+        for series in (*self.series, *self.limits):
+            numbers += [*series.ys, *series.low, *series.high]
+        drawn = [number for number in numbers if not self.is_odd(number)]
+        low = min(drawn, default=0.1 if self.log else 0.0)
+        high = max(drawn, default=1.0)
         if self.log:
-            floor, top = math.floor(math.log10(low) - 0.05), math.ceil(math.log10(high) + 0.05)
-            return 10.0**floor, 10.0 ** max(top, floor + 1)
+            bottom = math.floor(math.log10(low) - 0.05)
+            top = math.ceil(math.log10(high) + 0.05)
+            return 10.0**bottom, 10.0 ** max(top, bottom + 1)
         room = max(0.08 * (high - low), 0.02 * abs(high)) or 0.05
         return low - room, high + room
 
@@ -79,106 +79,116 @@ class Chart(msgspec.Struct, frozen=True):
         return not abs(value) < LARGEST or (self.log and not value > 1 / LARGEST)
 
 
-def norms(rows: Sequence[Row]) -> Chart:
-    """(a): median ‖h_l‖; for one network also what the next layer may not exceed."""
-
-    def curve(report: Report) -> Fields:
-        growth = [0.0, *steps([norm for norm in compared(report) if norm is not None])]
-        return {"ys": report.residual_norms, "fired": (growth.index(max(growth)),)}
-
-    series, limits = _overlay(rows, curve, "a"), []
-    if len(series) == 1:
-        (report,) = reports_of(rows)
-        ratio, before = report.thresholds.h_norm_explosion_ratio, report.residual_norms[:-1]
-        name = f"{limit(ratio)} × the state before"
-        if report.thresholds.growth == "cumulative":
-            name, before = f"{limit(ratio)} × ‖h_0‖", before[:1] * len(before)
-        most = tuple(ratio * (norm or 0.0) for norm in before)
-        if all(0 < value < LARGEST for value in most):
-            limits = [Series(name=name, xs=series[0].xs[1:], ys=most, role="limit")]
-    return Chart("(a) median ‖h_l‖", series, tuple(limits), log=True)
+def charts_for(rows: Sequence[Row], diagnostic: Diagnostic, points: bool = True) -> list[Chart]:
+    """What shows one diagnostic for these networks; a chart without a number is left out."""
+    charts = []
+    if diagnostic.curve_title:
+        charts.append(curves(rows, diagnostic))
+    if points and diagnostic.draws_numbers:
+        charts.append(findings(rows, diagnostic))
+    return [chart for chart in charts if chart.series]
 
 
-def gradients(rows: Sequence[Row]) -> Chart:
-    """(b): median ‖g_l‖ with the floor of the deepest."""
-    series = _overlay(rows, lambda report: {"ys": report.bp_grad_norms}, "b")
-    floors = {report.thresholds.g_norm_floor: "floor" for report in reports_of(rows)}
-    floors.pop(0.0, None)  # a logarithm has no place for it
-    return Chart("(b) median ‖g_l‖", series, _levels(floors), log=True)
-
-
-def probes(rows: Sequence[Row]) -> Chart:
-    """(e): the score of a linear probe at every state, with its null."""
-    own = _overlay(rows, lambda report: {"ys": report.probe_accuracies}, "e")
-    null = _overlay(rows, lambda r: {"ys": r.depth and r.depth.null_probes, "role": "null"})
-    return Chart(f"(e) linear probe {score_name(reports_of(rows))}", own + null)
-
-
-def gamma(rows: Sequence[Row]) -> Chart:
-    """(f): Γ at every site with the band of its null; h_0 is not judged."""
-
-    def curve(report: Report) -> Fields:
-        credit = report.credit or Credit()
-        xs = [int(site.removeprefix("h_")) for site in credit.sites]
-        states = enumerate(credit.state)
-        fired = tuple(n for n, state in states if xs[n] and state is not SiteState.ALIGNED)
-        band = {"low": credit.null_low, "high": credit.null_high}
-        return {"xs": xs, "fired": fired, "ys": credit.gamma, **band}
-
-    return Chart("(f) Γ and its permutation null", _overlay(rows, curve, "f"))
+def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
+    """The curve of a diagnostic over the layers, for every network that has numbers."""
+    drawn: list[Series] = []
+    nulls: list[Series] = []
+    levels: dict[float, str] = {}
+    limits: list[Series] = []
+    colours = _colours(rows)
+    for row in rows:
+        curve = diagnostic.curve(row.report) if row.report else None
+        if curve is None:
+            continue
+        fires = diagnostic.key in row.status.fired
+        colour = colours[row.method]
+        drawn += _series(row, colour, curve, fires=fires)
+        nulls += _series(row, colour, Curve(ys=curve.null), role="null")
+        limits.append(
+            Series(name=curve.limit_name, xs=_layers(curve)[1:], ys=curve.limit, role="limit")
+        )
+        if curve.level:  # a logarithm has no place for 0
+            levels[curve.level] = "floor"
+    is_alone = len(drawn) == 1
+    if not is_alone or not all(0 < value < LARGEST for value in limits[0].ys):
+        limits = []
+    return Chart(
+        diagnostic.curve_title.format(score=score_name(reports_of(rows))),
+        (*drawn, *nulls),
+        (*(series for series in limits if series.ys), *_levels(levels)),
+        log=diagnostic.curve_log,
+        key=diagnostic.key,
+    )
 
 
 def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
     """The number of a diagnostic for every network, with its interval and threshold."""
     methods = grouped((row.method, row) for row in rows)
-    series, limits = [], {}
-    for number, (method, own) in enumerate(methods.items()):
-        for nth, row in enumerate(own):
+    series, thresholds = [], {}
+    for column, (method, rows_of_method) in enumerate(methods.items()):
+        for nth, row in enumerate(rows_of_method):
             finding = row.report.finding(diagnostic.key) if row.report else None
             if finding is None or finding.value is None:
                 continue
-            aside = (nth - (len(own) - 1) / 2) / max(len(own), 4)
+            place = float(nth)
+            if len(methods) > 1:
+                middle = (len(rows_of_method) - 1) / 2
+                place = column + (nth - middle) / max(len(rows_of_method), 4)
             low, high = finding.interval or (finding.value, finding.value)
             point = Series(
                 name=one_line(method),
-                xs=(number + aside if len(methods) > 1 else float(nth),),
+                xs=(place,),
                 ys=(finding.value,),
                 low=(low,),
                 high=(high,),
                 fired=(0,) if diagnostic.key in row.status.fired else (),
-                colour=number,
+                colour=column,
             )
             series.append(point)
-            limits[finding.threshold] = "threshold"
-    what, names, x = TITLES.get(diagnostic.key), list(methods), ""
+            thresholds[finding.threshold] = "threshold"
+    names, x = list(methods), ""
     if len(methods) == 1:
         names = [row.checkpoint if row.seed is None else str(row.seed) for row in rows]
         x = "seed"
-    title = f"({diagnostic.key}) {what}" if what else diagnostic.label
-    return Chart(title, tuple(series), _levels(limits), x=x, ticks=tuple(names))
+    has_letter = bool(diagnostic.axis_title)
+    return Chart(
+        diagnostic.axis_title if has_letter else diagnostic.label,
+        tuple(series),
+        _levels(thresholds),
+        x=x,
+        ticks=tuple(names),
+        key=diagnostic.key if has_letter else "",
+    )
 
 
 def against_score(rows: Sequence[Row]) -> Chart:
     """Γ at each block of a network against the network's score."""
-
-    def curve(report: Report) -> Fields:
-        credit, score = report.credit or Credit(), report.headline_acc
+    colours = _colours(rows)
+    series: list[Series] = []
+    for row in rows:
+        credit = row.report.credit if row.report else None
+        score = row.report.headline_acc if row.report else None
+        if credit is None or score is None:
+            continue
         pairs = zip(credit.sites, credit.gamma, strict=True)
-        ys = [] if score is None else [gamma for site, gamma in pairs if site != "h_0"]
-        return {"ys": ys, "xs": (score,) * len(ys)}
-
-    return Chart("Γ at each block", _overlay(rows, curve), x=score_name(reports_of(rows)))
+        gammas = [gamma for site, gamma in pairs if site != "h_0"]
+        curve = Curve(xs=[score] * len(gammas), ys=gammas)
+        series += _series(row, colours[row.method], curve)
+    return Chart("Γ at each block", tuple(series), x=score_name(reports_of(rows)))
 
 
 def trained_and_frozen(rows: Sequence[Row]) -> Chart:
     """The score with frozen random blocks and with trained ones."""
-
-    def curve(report: Report) -> Fields:
-        both = (report.frozen_baseline_acc, report.headline_acc)
-        return {"ys": () if None in both else both}
-
+    colours = _colours(rows)
+    series: list[Series] = []
+    for row in rows:
+        report = row.report
+        if report is None or report.frozen_baseline_acc is None or report.headline_acc is None:
+            continue
+        curve = Curve(ys=(report.frozen_baseline_acc, report.headline_acc))
+        series += _series(row, colours[row.method], curve)
     ticks = ("frozen random blocks", "trained blocks")
-    return Chart(score_name(reports_of(rows)), _overlay(rows, curve), x="", ticks=ticks)
+    return Chart(score_name(reports_of(rows)), tuple(series), x="", ticks=ticks)
 
 
 def training(rows: Sequence[Row]) -> list[Chart]:
@@ -186,69 +196,100 @@ def training(rows: Sequence[Row]) -> list[Chart]:
 
     With the score: the mean control of each method, and that of BP where no log has it.
     """
-    reports = [report for report in reports_of(rows) if report.log]
-    floors = {report.thresholds.g_norm_floor: "floor" for report in reports}
-    scores = [(f"control of {r.method_name}", r.frozen_baseline_acc) for r in reports]
-    if "bp" not in {report.method_name for report in reports}:
-        scores += [("BP", r.headline_acc) for r in reports_of(rows) if r.method_name == "bp"]
-    known = grouped((name, score) for name, score in scores if score is not None)
-    means = {round(fmean(own), 3): name for name, own in known.items()}
-    score = score_name(reports_of(rows))
-    wanted: list[tuple[str, Callable[[Epoch], float | None], bool, tuple[Series, ...]]] = [
-        ("‖h_L‖", lambda epoch: _deepest(epoch.residual_norms), True, ()),
-        ("‖g‖, deepest layer", lambda e: _deepest(e.bp_grad_norms), True, _levels(floors)),
-        (score, lambda epoch: epoch.headline_acc, False, _levels(means, "control")),
+    floors = {report.thresholds.g_norm_floor: "floor" for report in _logged(rows)}
+    charts = [
+        _over_epochs(rows, "‖h_L‖", lambda epoch: _deepest(epoch.residual_norms), log=True),
+        _over_epochs(
+            rows,
+            "‖g‖, deepest layer",
+            lambda epoch: _deepest(epoch.bp_grad_norms),
+            _levels(floors),
+            log=True,
+        ),
+        _over_epochs(
+            rows,
+            score_name(reports_of(rows)),
+            lambda epoch: epoch.headline_acc,
+            _levels(_mean_scores(rows), "control"),
+        ),
     ]
-    charts = []
-    for title, value, log, limits in wanted:
-
-        def curve(report: Report, value: Any = value) -> Fields:
-            epochs = report.log.epochs if report.log and report.log.epochs[1:] else ()
-            return {"xs": [e.epoch for e in epochs], "ys": [value(e) for e in epochs]}
-
-        charts.append(Chart(title, _overlay(rows, curve), limits, log=log, x="epoch"))
     return [chart for chart in charts if chart.series]
 
 
-def charts_for(rows: Sequence[Row], diagnostic: Diagnostic, points: bool = True) -> list[Chart]:
-    """What shows one diagnostic for these networks; a chart without a number is left out."""
-    curves = {"a": norms, "b": gradients, "e": probes, "f": gamma}
-    found = [curves[diagnostic.key](rows)] if diagnostic.key in curves else []
-    if diagnostic.key not in ("a", "b", "f") and points:
-        found.append(findings(rows, diagnostic))
-    return [chart for chart in found if chart.series]
+def _logged(rows: Sequence[Row]) -> list[Report]:
+    return [report for report in reports_of(rows) if report.log]
 
 
-def _overlay(
-    rows: Sequence[Row], curve: Callable[[Report], Fields], key: str = ""
-) -> tuple[Series, ...]:
-    """The series of every network that has numbers, in the colour of its method.
+def _mean_scores(rows: Sequence[Row]) -> dict[float, str]:
+    """The mean score of the controls of each method, and of BP where it has no log, by score."""
+    scores = [(f"control of {r.method_name}", r.frozen_baseline_acc) for r in _logged(rows)]
+    if "bp" not in {report.method_name for report in _logged(rows)}:
+        scores += [("BP", r.headline_acc) for r in reports_of(rows) if r.method_name == "bp"]
+    measured = grouped((name, score) for name, score in scores if score is not None)
+    return {round(fmean(values), 3): name for name, values in measured.items()}
 
-    ``None`` was not measured and is left out. Unless the curve says otherwise, its places are the
-    layers and its last point decides.
-    """
-    methods = list(dict.fromkeys(row.method for row in rows))
-    drawn = []
+
+def _over_epochs(
+    rows: Sequence[Row],
+    title: str,
+    value: Callable[[Epoch], float | None],
+    limits: tuple[Series, ...] = (),
+    *,
+    log: bool = False,
+) -> Chart:
+    """A number of every log with several epochs, over these."""
+    colours = _colours(rows)
+    series: list[Series] = []
     for row in rows:
-        fields = curve(row.report) if row.report else {}
-        ys = fields.get("ys") or ()
-        places = zip(fields.get("xs", range(len(ys))), ys, strict=True)
-        points = [(x, y) for x, y in places if y is not None]
-        if points:
-            fields["xs"], fields["ys"] = zip(*points, strict=True)
-            fired = fields.get("fired", (len(points) - 1,))
-            fields["fired"] = fired if key in row.status.fired else ()
-            name, colour = one_line(row.method), methods.index(row.method)
-            drawn.append(Series(**fields, name=name, colour=colour))
-    return tuple(drawn)
+        epochs = row.report.log.epochs if row.report and row.report.log else ()
+        if len(epochs) > 1:
+            curve = Curve(xs=[epoch.epoch for epoch in epochs], ys=[*map(value, epochs)])
+            series += _series(row, colours[row.method], curve)
+    return Chart(title, tuple(series), limits, log=log, x="epoch")
 
 
-def _levels(named: Mapping[float, str], role: Role = "limit") -> tuple[Series, ...]:
+def _colours(rows: Sequence[Row]) -> dict[str, int]:
+    """The number of each method's colour."""
+    methods = dict.fromkeys(row.method for row in rows)
+    return {method: number for number, method in enumerate(methods)}
+
+
+def _series(
+    row: Row, colour: int, curve: Curve, *, fires: bool = False, role: Role = "network"
+) -> list[Series]:
+    """The points of a curve that were measured, as one series; none where there is none."""
+    xs, ys = [], []
+    for x, y in zip(_layers(curve), curve.ys, strict=True):
+        if y is not None:
+            xs.append(x)
+            ys.append(y)
+    if not ys:
+        return []
+    decisive = (len(ys) - 1,) if curve.decisive is None else curve.decisive
+    series = Series(
+        name=one_line(row.method),
+        xs=tuple(xs),
+        ys=tuple(ys),
+        role=role,
+        low=tuple(curve.low),
+        high=tuple(curve.high),
+        fired=decisive if fires else (),
+        colour=colour,
+    )
+    return [series]
+
+
+def _layers(curve: Curve) -> tuple[float, ...]:
+    return tuple(range(len(curve.ys)) if curve.xs is None else curve.xs)
+
+
+def _levels(names: Mapping[float, str], role: Role = "limit") -> tuple[Series, ...]:
     return tuple(
         Series(name=f"{name} {limit(value)}", ys=(value,), role=role)
-        for value, name in named.items()
+        for value, name in names.items()
     )
 
 
 def _deepest(norms: Sequence[float | None]) -> float | None:
-    return next((norm for norm in norms[::-1] if norm is not None), None)
+    known = [norm for norm in norms if norm is not None]
+    return known[-1] if known else None

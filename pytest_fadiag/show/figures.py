@@ -22,11 +22,8 @@ from .charts import (
     FIRED,
     Chart,
     against_score,
+    curves,
     findings,
-    gamma,
-    gradients,
-    norms,
-    probes,
     trained_and_frozen,
     training,
 )
@@ -69,21 +66,29 @@ def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
     """
     rows = [row for row in audit.rows if row.report is not None]
     hero = [against_score(rows), trained_and_frozen(rows)]
-    numbers = [findings(rows, own) for own in DIAGNOSTICS if own.key in "cdeg"]
+    overview = []
+    panels = {}
+    for diagnostic in DIAGNOSTICS:
+        if diagnostic.draws_numbers:
+            overview.append(findings(rows, diagnostic))
+        elif not diagnostic.figure:
+            overview.append(curves(rows, diagnostic))
+        if diagnostic.figure:
+            panels[diagnostic.figure] = curves(rows, diagnostic)
     grids = {
         "hero": (2, hero if all(chart.series for chart in hero) else []),
-        "audit": (3, [c for c in (norms(rows), gradients(rows), *numbers) if c.series]),
+        "audit": (3, [chart for chart in overview if chart.series]),
         "rescue": (3, training(rows)),
     }
     drawn = {n: figure(charts, width, across) for n, (across, charts) in grids.items() if charts}
-    for name, whole in (("depth", probes(rows)), ("credit", gamma(rows))):
+    for name, whole in panels.items():
         methods = grouped((one.name, one) for one in whole.series)
-        panels = [
-            msgspec.structs.replace(whole, title=method, series=tuple(own))
+        parts = [
+            msgspec.structs.replace(whole, title=method, key="", series=tuple(own))
             for method, own in methods.items()
         ]
-        if panels:
-            drawn[name] = figure(panels, width, 4, whole)
+        if parts:
+            drawn[name] = figure(parts, width, 4, whole)
     return drawn
 
 
@@ -109,7 +114,7 @@ def figure(
                 legend.setdefault(name, handle)
         shown = sorted(legend, key=lambda name: name in SAID)  # methods first
         if whole:
-            drawn.supylabel(_label(whole.title), fontsize=8.0)
+            drawn.supylabel(_label(whole.heading), fontsize=8.0)
             shown = [name for name in shown if name in SAID]
         columns = max(1, int(width / 1.35))
         handles = [legend[name] for name in shown]
@@ -122,10 +127,8 @@ def figure(
 def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> None:
     """Title, scales and ticks of one chart; pp of a wide range are linear near 0 alone."""
     low, high = span
-    own = re.match(r"\(\w\) ", chart.title)
-    bold = own[0].strip() if own else letter
-    title = _label(chart.title.removeprefix(own[0] if own else ""))
-    axes.set_title(rf"$\bf{{{bold}}}$ {title}", loc="left")
+    bold = f"({chart.key})" if chart.key else letter
+    axes.set_title(rf"$\bf{{{bold}}}$ {_label(chart.title)}", loc="left")
     axes.set_xlabel(_label(chart.x))
     if chart.log:
         axes.set_yscale("log")

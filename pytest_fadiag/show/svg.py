@@ -45,11 +45,11 @@ def svg(chart: Chart) -> str:
         return BOTTOM - 10 - (log(y) - log(low)) / (log(high) - log(low)) * (BOTTOM - TOP - 20)
 
     height = HEIGHT + (LABELS if chart.ticks else 0)
-    title = html.escape(one_line(chart.title))
+    title = html.escape(one_line(chart.heading))
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">',
         '<g font-size="10" font-family="system-ui, sans-serif" fill="currentColor">',
-        _text(0, 13, chart.title, 'font-size="12" font-weight="600"'),
+        _text(0, 13, chart.heading, 'font-size="12" font-weight="600"'),
         _line([(LEFT, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)], f'{GREY} opacity=".4"'),
     ]
     for value, name in _ticks(low, high, chart.log):

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from show.samples import of
 
+from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
 from pytest_fadiag.show import charts
 from pytest_fadiag.show.audit import Audit
 from pytest_fadiag.show.charts import Chart, Series
@@ -24,32 +25,32 @@ from pytest_fadiag.show.figures import figures, write_figures
 from pytest_fadiag.show.page import page
 from pytest_fadiag.show.svg import svg
 
+GROWTH, GRADIENT, MARGIN, DEPTH, CREDIT = (DIAGNOSTICS[number] for number in (0, 1, 3, 4, 5))
 ROWS = [builders.row(builders.exploded()), builders.row(builders.healthy())]
 
 
 def test_what_fires_is_marked_where_it_fires() -> None:
-    dfa, bp = charts.norms(ROWS).series
+    dfa, bp = charts.curves(ROWS, GROWTH).series
     assert dfa.fired == (1,) and bp.fired == ()  # the first block explodes
-    assert [one.fired for one in charts.gradients(ROWS).series] == [(4,), ()]
+    assert [one.fired for one in charts.curves(ROWS, GRADIENT).series] == [(4,), ()]
     assert (dfa.colour, bp.colour) == (0, 1)
 
 
 def test_what_a_log_does_not_hold_is_left_out() -> None:
     logged = builders.PENALISED.replace(bp_grad_norms=(None, None, 1e-9, None, None))
-    (one,) = charts.gradients([builders.row(logged)]).series
+    (one,) = charts.curves([builders.row(logged)], GRADIENT).series
     assert (one.xs, one.ys, one.fired) == ((2,), (1e-9,), (0,))
 
 
 def test_one_network_is_shown_with_what_it_may_not_exceed() -> None:
-    (most,) = charts.norms(ROWS[:1]).limits
+    (most,) = charts.curves(ROWS[:1], GROWTH).limits
     assert most.ys == (3e5, 2e8, 4.5e8, 5e8)
-    (floor,) = charts.gradients(ROWS).limits
+    (floor,) = charts.curves(ROWS, GRADIENT).limits
     assert floor.ys == (1e-7,) and floor.name == "floor 1e-7"
 
 
 def test_findings_have_intervals_and_thresholds() -> None:
-    (margin,) = [d for d in of(*ROWS).diagnostics if d.key == "d"]
-    chart = charts.findings(ROWS, margin)
+    chart = charts.findings(ROWS, MARGIN)
     assert [one.ys for one in chart.series] == [(-10.7,), (14.0,)]
     assert chart.series[0].low[0] < -10.7 < chart.series[0].high[0] and chart.series[0].fired == (
         0,
@@ -59,14 +60,14 @@ def test_findings_have_intervals_and_thresholds() -> None:
 
 def test_credit_and_probes_have_their_nulls() -> None:
     row = builders.row(builders.credited(builders.probed(builders.healthy()), 0.9, 0.0, 0.0, 0.0))
-    (gamma,) = charts.gamma([row]).series
+    (gamma,) = charts.curves([row], CREDIT).series
     assert (gamma.xs, gamma.fired) == ((1, 2, 3, 4), (1, 2, 3))
     assert gamma.high == (0.1,) * 4
-    assert [one.role for one in charts.probes([row]).series] == ["network", "null"]
+    assert [one.role for one in charts.curves([row], DEPTH).series] == ["network", "null"]
     report = builders.credited(builders.healthy(), 0.0, 0.9, 0.0, 0.0)
     assert report.credit is not None
     credit = msgspec.structs.replace(report.credit, sites=("h_0", "h_1", "h_2", "h_3"))
-    (shifted,) = charts.gamma([builders.row(report.replace(credit=credit))]).series
+    (shifted,) = charts.curves([builders.row(report.replace(credit=credit))], CREDIT).series
     assert (shifted.xs, shifted.fired) == ((0, 1, 2, 3), (2, 3))  # h_0 is not judged
 
 
