@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ..judge.errors import AuditError
 from ..judge.words import plural
-from .copies import copy_of, redrawn
+from .copies import copy_of, reinitialised
 from .inputs import copied, largest_difference
 from .redraw import modules_of_blocks
 from .reference import drawn_like, passed, projected, shifted
@@ -102,7 +102,7 @@ class Pooling:
 
     def __init__(self, network: nn.Module, stream: Stream, x: ModelInput) -> None:
         self.layout = Layout(network, frozenset().union(*stream.own))
-        copy = redrawn(copy_of(network))
+        copy = reinitialised(copy_of(network))
         taken = passed(copy, stream, x, projected)
         first, last = taken.states[0], taken.states[-1]
 
