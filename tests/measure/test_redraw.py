@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 from pytest_fadiag.judge.errors import AuditError
-from pytest_fadiag.measure.redraw import as_initialised, redrawn_blocks
+from pytest_fadiag.measure.redraw import as_initialised, with_reinitialised_blocks
 from pytest_fadiag.measure.stream.find import find_stream
 from pytest_fadiag.measure.stream.sites import Stream
 
@@ -74,7 +74,7 @@ def stream_of(model: nn.Module) -> Stream:
 
 def redrawn(model: nn.Module, seed: int = 0) -> Any:
     """The copy with re-initialised blocks, all of which could be."""
-    return redrawn_blocks(model, stream_of(model), seed).requires_grad_(False)
+    return with_reinitialised_blocks(model, stream_of(model), seed).requires_grad_(False)
 
 
 def test_blocks_are_what_reset_parameters_draws_and_the_rest_stays() -> None:
@@ -116,7 +116,7 @@ def test_a_block_whose_values_are_never_finite_is_named() -> None:
     stream = stream_of(model)
     nn.init.constant_(model.blocks[1].matrix, float("nan"))
     with pytest.raises(AuditError, match=f"^{stream.blocks[1]} cannot be re-initialised"):
-        redrawn_blocks(model, stream, 0)
+        with_reinitialised_blocks(model, stream, 0)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_block_whose_weights_are_computed_from_others_is_named_and_nothing_is_
         model = chain(*(Residual(*own) for own in layers))
     stream = stream_of(model)
     with pytest.raises(AuditError, match=f"^{' and '.join(stream.blocks)} cannot be"):
-        redrawn_blocks(model, stream, 0)
+        with_reinitialised_blocks(model, stream, 0)
     assert as_initialised(model, stream) == ()
 
 
