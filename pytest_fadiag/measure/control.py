@@ -53,7 +53,13 @@ def make_control(
         outside_seed = int(torch.randint(2**62, (), generator=generator))
         outside = ("what is outside the blocks", blocks.outside - inside)
         reinitialise_blocks(control, [outside], inside, outside_seed)
-    _freeze(control, inside - blocks.outside)
+    exclusive = inside - blocks.outside
+    parameters = named_parameters(control)
+    for name in exclusive:
+        parameters[name].requires_grad_(False)
+    for module, _ in modules_of_blocks(control, exclusive):
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
+            module.register_forward_pre_hook(_in_eval_mode)
     return control
 
 
@@ -66,16 +72,6 @@ def _drawn_inputs(network: nn.Module) -> torch.Tensor:
             "give them: make_control(model, inputs=x)"
         )
     return torch.randn(SAMPLES, first.in_features)
-
-
-def _freeze(control: nn.Module, exclusive: frozenset[str]) -> None:
-    """Let training move neither the parameters of blocks nor their batch statistics."""
-    parameters = named_parameters(control)
-    for name in exclusive:
-        parameters[name].requires_grad_(False)
-    for module, _ in modules_of_blocks(control, exclusive):
-        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
-            module.register_forward_pre_hook(_in_eval_mode)
 
 
 def _in_eval_mode(module: nn.Module, _args: Any) -> None:

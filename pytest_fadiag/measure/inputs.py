@@ -154,8 +154,7 @@ def _split(batch: Any, index: int) -> tuple[Any, Any]:
                 labels = inputs.pop(name)
                 return inputs, labels
     elif isinstance(batch, (tuple, list)) and len(batch) == 2:
-        inputs, labels = batch
-        return inputs, labels
+        return batch[0], batch[1]
     raise AuditError(
         f"evaluation batch {index} is a {type(batch).__name__}; expected a pair "
         "(inputs, labels), or a dictionary of inputs by the names of forward's parameters "
@@ -172,12 +171,9 @@ def _problem(x: ModelInput, y: Tensor) -> str:
         )
     if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
         return f"{describe(x)} for {len(y)} labels"
-    must_be_finite = [y]
-    for name, tensor in _by_name(x).items():
-        if "mask" not in name:  # an additive mask holds -inf
-            must_be_finite.append(tensor)
-    if not all(map(_is_finite, must_be_finite)):
-        return "inputs or targets hold NaN or inf; mend them"
+    for name, tensor in [("", y), *_by_name(x).items()]:
+        if "mask" not in name and not _is_finite(tensor):  # an additive mask holds -inf
+            return "inputs or targets hold NaN or inf; mend them"
     return ""
 
 

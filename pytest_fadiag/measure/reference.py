@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -363,19 +363,15 @@ class _Trial:
         self, problem: str, error: float | None = None, way_out: str = WAY_OUT
     ) -> Reference:
         """A problem with the modules that it comes from, and the way out."""
-        reasons = "; ".join(self.reasons(problem, way_out))
-        return self.record(self.undo.own_backwards, problem=reasons, error=error)
-
-    def reasons(self, problem: str, way_out: str) -> Iterator[str]:
-        """The parts of a refusal, in their order."""
-        yield problem
-        if self.undo.own_backwards:
-            modules = and_more(list(self.undo.own_backwards), 4)
-            yield f"modules with a backward of their own: {modules}"
+        modules = list(self.undo.own_backwards)
+        reasons = [problem]
+        if modules:
+            reasons.append(f"modules with a backward of their own: {and_more(modules, 4)}")
         if self.undo.not_undone:
-            yield f"cannot be undone: {', '.join(self.undo.not_undone)}"
+            reasons.append(f"cannot be undone: {', '.join(self.undo.not_undone)}")
         if way_out:
-            yield way_out
+            reasons.append(way_out)
+        return self.record(modules, problem="; ".join(reasons), error=error)
 
     def record(
         self, modules: Iterable[str], *, problem: str = "", error: float | None = None
