@@ -45,7 +45,7 @@ class Layout:
 
     def __init__(self, network: nn.Module, exclusive: frozenset[str]) -> None:
         self.first: set[tuple[int, int, int]] = set()
-        """Evidence for the first of so many dimensions: their number, its size, the strength."""
+        """Evidence for the first dimension: how many there are, its size and the strength."""
         self.last: set[tuple[int, int]] = set()
         """Evidence for the last dimension: its size and the strength."""
         for module, _ in modules_of_blocks(network, exclusive):

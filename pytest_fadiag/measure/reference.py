@@ -77,8 +77,8 @@ def passed(
 ) -> Pass:
     """The states, and at each from ``first`` on the gradient of ``objective(outputs)``.
 
-    That is its derivative, or what the own backward gives. Where a function of the network's own
-    only hands a state on, its credit for the block before it is what it gives back: taken there.
+    That is its derivative, or what the own backward gives. A function of the network's own may
+    hand a state on as it was: then the gradient is that at its input, which the block before gets.
     """
     watch = _Watch(first)
     with torch.enable_grad():
@@ -257,19 +257,22 @@ class _Trial:
         may_try_new_weights = not (is_right or self.is_reinitialised)
         if may_try_new_weights and not self.all_resolved(differences):
             return self.at_new_weights().proof()
-        flat = self.flat(differences.values())
-        if flat:
-            # A plain network of the same weights is as flat: no way out.
-            estimator = "is piecewise constant, as with a straight-through estimator"
-            return self.refused(f"{flat} {estimator}: no useful BP gradient", way_out="")
+        part = self.flat_part(differences.values())
+        if part:
+            return self.refused(
+                f"{part} is piecewise constant, as with a straight-through estimator: "
+                "no useful BP gradient",
+                way_out="",  # a plain network of the same weights is as flat
+            )
         if is_right:
             return self.record(self.departing_modules(), error=error)
         if is_undecided:
             problem = "its derivative is not resolved, even at re-initialised weights"
             return self.refused(problem, error)
-        allowed = f"relative ({limit(self.precision.tolerance)} is allowed)"
         return self.refused(
-            f"autograd's derivative lies {sig(error)} from finite differences, {allowed}", error
+            f"autograd's derivative lies {sig(error)} from finite differences, "
+            f"relative ({limit(self.precision.tolerance)} is allowed)",
+            error,
         )
 
     def departing_modules(self) -> Iterable[str]:
@@ -300,12 +303,12 @@ class _Trial:
             along = (move * gradient).sum(2) / (2 * steps)
             rounding = noise + epsilon * (state.abs() * gradient.abs()).sum(1)
             size = torch.maximum(along.abs(), values.abs())
-            errors.append(self.relative(along - values, size, rounding))
+            errors.append(self.relative_error(along - values, size, rounding))
         responses = [_response(entering, leaving) for entering, leaving in pairwise(moves)]
         return _Differences(values, noise, errors, responses)
 
     def moved(self, layer: int, shift: Tensor, u: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """By how much ⟨u, outputs⟩, h_l and the states after it change from a shift back to it."""
+        """How ⟨u, outputs⟩, h_l and later states differ between a shift and its opposite."""
         h = self.autograd.states[layer]
         moves: list[Tensor] = []
 
@@ -322,7 +325,7 @@ class _Trial:
         forth, back = products.sum(-1).unbind(1)
         return forth - back, moves
 
-    def relative(self, difference: Tensor, size: Tensor, noise: Tensor) -> float:
+    def relative_error(self, difference: Tensor, size: Tensor, noise: Tensor) -> float:
         """The median relative difference; NaN where less than half stands out of the noise."""
         resolved = torch.isfinite(size) & (size * self.precision.tolerance > noise)
         if 2 * int(resolved.sum()) < resolved.numel():
@@ -333,7 +336,8 @@ class _Trial:
         """Whether differences can be relied on: above rounding, and a wider step gives the same."""
         for layer, narrow in differences.items():
             wide = self.differences(layer, 10 * self.precision.step)
-            error = self.relative(wide.values - narrow.values, narrow.values.abs(), narrow.noise)
+            difference = wide.values - narrow.values
+            error = self.relative_error(difference, narrow.values.abs(), narrow.noise)
             if not error <= 10 * self.precision.tolerance:
                 return False
         return True
@@ -343,7 +347,7 @@ class _Trial:
         network = reinitialised(copy_of(self.network))
         return replace(self, network=network, is_reinitialised=True)
 
-    def flat(self, differences: Iterable[_Differences]) -> str:
+    def flat_part(self, differences: Iterable[_Differences]) -> str:
         """The first block, or the head, that answers wide steps alone, re-initialised."""
         least = self.precision.flat
         if all(not near.vanish and min(near.responses) > least for near in differences):
