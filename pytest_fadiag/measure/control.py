@@ -12,7 +12,7 @@ from torch import nn
 from ..judge.errors import AuditError
 from .copies import named_parameters, quiet, refuse_scripted, working_copy
 from .inputs import like, rows
-from .redraw import modules_of_blocks, redrawn_blocks, reinitialise
+from .redraw import modules_of_blocks, reinitialise_blocks, with_reinitialised_blocks
 from .stream.find import find_stream
 from .types import ModelInput
 
@@ -42,28 +42,36 @@ def make_control(
     network = working_copy(model)
     with quiet(network):
         if inputs is None:
-            first = next((own for own in network.modules() if own._parameters), None)
-            if not isinstance(first, nn.Linear):
-                raise AuditError(
-                    "the blocks are found by a few samples, which the first layer does not tell; "
-                    "give them: make_control(model, inputs=x)"
-                )
-            inputs = torch.randn(SAMPLES, first.in_features)
-        found = find_stream(network, like(rows(inputs, slice(SAMPLES)), network), stream)
-    inside = frozenset().union(*found.parameters)
-    control = redrawn_blocks(model, found, seed)
+            inputs = _drawn_inputs(network)
+        samples = like(rows(inputs, slice(SAMPLES)), network)
+        blocks = find_stream(network, samples, stream)
+    inside = frozenset().union(*blocks.parameters)
+    control = with_reinitialised_blocks(model, blocks, seed)
     if from_scratch:
         # By the same seed the embedding would have the numbers of the first block.
-        other = int(torch.randint(2**62, (), generator=torch.Generator().manual_seed(seed)))
-        around = "what is outside the blocks", found.outside - inside
-        reinitialise(control, [around], inside, other)
-    parameters, own = named_parameters(control), inside - found.outside
-    for name in own:
+        generator = torch.Generator().manual_seed(seed)
+        outside_seed = int(torch.randint(2**62, (), generator=generator))
+        outside = ("what is outside the blocks", blocks.outside - inside)
+        reinitialise_blocks(control, [outside], inside, outside_seed)
+    exclusive = inside - blocks.outside
+    parameters = named_parameters(control)
+    for name in exclusive:
         parameters[name].requires_grad_(False)
-    for module, _ in modules_of_blocks(control, own):
+    for module, _ in modules_of_blocks(control, exclusive):
         if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
             module.register_forward_pre_hook(_in_eval_mode)
     return control
+
+
+def _drawn_inputs(network: nn.Module) -> torch.Tensor:
+    """Random samples for a network that begins with a linear layer."""
+    first = next((module for module in network.modules() if module._parameters), None)
+    if not isinstance(first, nn.Linear):
+        raise AuditError(
+            "the blocks are found by a few samples, which the first layer does not tell; "
+            "give them: make_control(model, inputs=x)"
+        )
+    return torch.randn(SAMPLES, first.in_features)
 
 
 def _in_eval_mode(module: nn.Module, _args: Any) -> None:
@@ -72,14 +80,13 @@ def _in_eval_mode(module: nn.Module, _args: Any) -> None:
 
 def saved_control(control: nn.Module, config: Mapping[str, Any]) -> bytes:
     """The file of a network that is to be trained as a control."""
-    file = io.BytesIO()
+    parameters = named_parameters(control)
     content = {
         "state_dict": control.state_dict(),
         "config": dict(config),
-        "frozen_parameters": [
-            name for name, own in named_parameters(control).items() if not own.requires_grad
-        ],
+        "frozen_parameters": [name for name in parameters if not parameters[name].requires_grad],
         "untrained": True,
     }
+    file = io.BytesIO()
     torch.save(content, file)
     return file.getvalue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -24,41 +24,40 @@ _DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
 
 def named_modules(network: nn.Module) -> dict[str, nn.Module]:
     """Every module once, by its first name; also those in plain lists and dictionaries."""
-    found: dict[nn.Module, str] = {}
-    waiting: list[tuple[str, Any]] = [("", network)]
-    for name, value in waiting:
-        held: Mapping[Any, Any] = {}
+    names: dict[nn.Module, str] = {}
+    queue: deque[tuple[str, Any]] = deque([("", network)])
+    while queue:
+        name, value = queue.popleft()
+        members: Mapping[Any, Any] = {}
         if isinstance(value, (list, tuple)):
-            held = dict(enumerate(value))
+            members = dict(enumerate(value))
         elif isinstance(value, dict):
-            held = value
-        elif isinstance(value, nn.Module) and value not in found:
-            found[value] = name
-            own = {key: other for key, other in vars(value).items() if key[:1] != "_"}
-            held = {**value._modules, **own}
-        waiting += [
-            (f"{name}.{key}".lstrip("."), other)
-            for key, other in held.items()
-            if isinstance(other, (nn.Module, list, tuple, dict))
-        ]
-    return {name: module for module, name in found.items()}
+            members = value
+        elif isinstance(value, nn.Module) and value not in names:
+            names[value] = name
+            public = {key: member for key, member in vars(value).items() if key[:1] != "_"}
+            members = {**value._modules, **public}
+        for key, member in members.items():
+            if isinstance(member, (nn.Module, list, tuple, dict)):
+                queue.append((f"{name}.{key}".lstrip("."), member))
+    return {name: module for module, name in names.items()}
 
 
 def named_parameters(network: nn.Module) -> dict[str, Tensor]:
     """Every parameter once, by its first name."""
     names: dict[Tensor, str] = {}
     for name, module in named_modules(network).items():
-        for own, parameter in module._parameters.items():
+        for key, parameter in module._parameters.items():
             if parameter is not None:
-                names.setdefault(parameter, f"{name}.{own}".lstrip("."))
+                names.setdefault(parameter, f"{name}.{key}".lstrip("."))
     return {name: parameter for parameter, name in names.items()}
 
 
 def precisions(network: nn.Module) -> list[torch.dtype]:
     """The dtypes of its real parameters, the narrowest first; float32 where it has none."""
     parameters = named_parameters(network).values()
-    dtypes = {own.dtype for own in parameters if own.is_floating_point()} or {torch.float32}
-    return sorted(dtypes, key=lambda dtype: torch.finfo(dtype).bits)
+    dtypes = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
+    return sorted(dtypes or {torch.float32}, key=lambda dtype: torch.finfo(dtype).bits)
 
 
 def is_source(name: str) -> bool:
@@ -67,10 +66,14 @@ def is_source(name: str) -> bool:
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """What ``torch.compile`` or a data-parallel wrapper was given; any other module as it is."""
-    parallel = isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel))
-    inner = dict(module.named_children()).get("module" if parallel else "_orig_mod")
-    return module if inner is None else unwrapped(inner)
+    """The module inside ``torch.compile`` or a data-parallel wrapper; any other module itself."""
+    attribute = "_orig_mod"
+    if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        attribute = "module"
+    inner = dict(module.named_children()).get(attribute)
+    if inner is None:
+        return module
+    return unwrapped(inner)
 
 
 class _Copying(TorchFunctionMode):
@@ -82,9 +85,13 @@ class _Copying(TorchFunctionMode):
         if func not in (Tensor.__deepcopy__, Tensor.clone):
             return func(*args, **(kwargs or {}))
         tensor = args[0].detach()
-        dtype = self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
-        # Apple's GPUs have no float64: what is measured is measured on the CPU.
-        device = "cpu" if self.dtype and tensor.device.type == "mps" else tensor.device
+        device = tensor.device
+        dtype = tensor.dtype
+        if self.dtype is not None:
+            if tensor.is_floating_point():
+                dtype = self.dtype
+            if device.type == "mps":  # Apple's GPUs have no float64: the CPU takes the copy
+                device = torch.device("cpu")
         return tensor.to(device, dtype, copy=True)
 
 
@@ -95,23 +102,26 @@ def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """
     memo: dict[int, Any] = {}
     try:
-        with _Copying() as mode:
-            mode.dtype = dtype
+        with _Copying() as copying:
+            copying.dtype = dtype
             for part in reversed(named_modules(network).values()):
-                hooks = (own for own in vars(part).values() if type(own) is OrderedDict)
-                memo |= {id(own): OrderedDict() for own in hooks if not own}  # half of the time
-                if (inner := unwrapped(part)) is not part:
+                for attribute in vars(part).values():
+                    if type(attribute) is OrderedDict and not attribute:
+                        memo[id(attribute)] = OrderedDict()  # no hooks: saves half the copying time
+                inner = unwrapped(part)
+                if inner is not part:
                     memo[id(part)] = copy.deepcopy(inner, memo)
-            made: nn.Module = copy.deepcopy(network, memo)
+            duplicate: nn.Module = copy.deepcopy(network, memo)
     except Exception as error:
         raise AuditError(
             f"the network cannot be copied ({type(error).__name__}: {error}); let its modules hold "
             "nothing that copy.deepcopy refuses"
         ) from error
     if dtype == torch.float64:
-        vars(made)[WIDE] = InFloat64()
-        vars(made)[WIDE].own = next(network.parameters(), torch.empty(0)).dtype
-    return made
+        in_float64 = InFloat64()
+        in_float64.network_dtype = next(network.parameters(), torch.empty(0)).dtype
+        vars(duplicate)[WIDE] = in_float64
+    return duplicate
 
 
 @torch.inference_mode(False)
@@ -130,17 +140,17 @@ def working_copy(model: nn.Module) -> nn.Module:
 
 
 def refuse_scripted(network: nn.Module) -> None:
-    """An error where a part of a network is no Python any more."""
+    """Raise an error where a part of a network is no Python any more."""
     for name, part in named_modules(network).items():
         if isinstance(part, torch.jit.ScriptModule):
+            script = f"module {name!r}" if name else "the network"
             raise AuditError(
-                f"{f'module {name!r}' if name else 'the network'} is TorchScript, in which neither "
-                "states nor gradients can be watched; audit the Python module with these weights "
-                "(--fa-model=package.module:factory)"
+                f"{script} is TorchScript, in which neither states nor gradients can be watched; "
+                "audit the Python module with these weights (--fa-model=package.module:factory)"
             )
 
 
-def redrawn(network: nn.Module, gain: float = 1.0) -> nn.Module:
+def reinitialised(network: nn.Module, gain: float = 1.0) -> nn.Module:
     """The network re-initialised in place: nothing of its architecture is off or not finite.
 
     What weights are computed from, as by a spectral norm, keeps its finite values unless all are 0.
@@ -150,16 +160,19 @@ def redrawn(network: nn.Module, gain: float = 1.0) -> nn.Module:
         for name, tensor in (*named_parameters(network).items(), *network.named_buffers()):
             if not tensor.is_floating_point():
                 continue
-            last = name.rpartition(".")[2]
-            scale = gain / math.sqrt(math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100)
+            fan_in = math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100
             noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-            drawn = (noise * scale).to(tensor)
-            if last in ("running_mean", "running_var"):
-                tensor.fill_(last == "running_var")
+            fresh = (noise * (gain / math.sqrt(fan_in))).to(tensor)
+            key = name.rpartition(".")[2]
+            if key == "running_mean":
+                tensor.fill_(0)
+            elif key == "running_var":
+                tensor.fill_(1)
             elif isinstance(tensor, nn.Parameter) and not (is_source(name) and tensor.any()):
-                tensor.copy_(drawn + (tensor.ndim < 2 and "weight" in last))
+                is_scale = tensor.ndim < 2 and "weight" in key  # of a norm: about 1
+                tensor.copy_(fresh + 1 if is_scale else fresh)
             else:
-                tensor.copy_(torch.where(torch.isfinite(tensor), tensor, drawn))
+                tensor.copy_(torch.where(torch.isfinite(tensor), tensor, fresh))
     return network
 
 
@@ -169,37 +182,43 @@ class InFloat64(TorchFunctionMode):
     A forward that asks for a tensor's dtype is told the network's own: it goes its usual way.
     """
 
-    own = torch.float32
+    network_dtype = torch.float32
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (Tensor.float, Tensor.half, Tensor.bfloat16):
             func = Tensor.double
-        named = {name: _wide(value) for name, value in (kwargs or {}).items()}
-        result = func(*map(_wide, args), **named)
-        if func == _DTYPE:
-            return self.own if result == torch.float64 else result
-        # What torch creates, or makes of whole numbers, is float32 by default.
-        narrow = isinstance(result, Tensor) and result.dtype in NARROW
-        return result.double() if narrow else result
+        keywords = {name: _widened(value) for name, value in (kwargs or {}).items()}
+        result = func(*map(_widened, args), **keywords)
+        if func == _DTYPE and result == torch.float64:
+            return self.network_dtype
+        if isinstance(result, Tensor) and result.dtype in NARROW:
+            return result.double()  # what torch creates, or makes of whole numbers
+        return result
 
 
-def _wide(value: Any) -> Any:
+def _widened(value: Any) -> Any:
+    """An argument of a function, float64 in place of less precision."""
     if isinstance(value, Tensor) and _DTYPE(value) in NARROW:
-        return value.double()  # what it was given, such as class weights
-    return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
+        return value.double()  # a tensor that is no parameter, such as class weights
+    if isinstance(value, torch.dtype) and value in NARROW:
+        return torch.float64
+    return value
 
 
 @contextmanager
 def quiet(network: nn.Module) -> Iterator[None]:
     """No autocast, no gradients, nothing compiled; every random state as before afterwards."""
-    random = torch.random.fork_rng(devices=[])
-    with torch.inference_mode(False), torch.no_grad(), random, ExitStack() as stack:
+    cpu_state = torch.random.fork_rng(devices=[])
+    with torch.inference_mode(False), torch.no_grad(), cpu_state, ExitStack() as stack:
         for kind in {"cpu", *(parameter.device.type for parameter in network.parameters())}:
             stack.enter_context(torch.autocast(kind, enabled=False))
-            if kind != "cpu":
-                device, end = torch.get_device_module(kind), "" if kind == "mps" else "_all"
-                state = getattr(device, f"get_rng_state{end}")()
-                stack.callback(getattr(device, f"set_rng_state{end}"), state)
+            if kind == "cpu":
+                continue
+            device = torch.get_device_module(kind)
+            if kind == "mps":
+                stack.callback(device.set_rng_state, device.get_rng_state())
+            else:
+                stack.callback(device.set_rng_state_all, device.get_rng_state_all())
         if "torch._dynamo" in sys.modules:  # without it nothing is compiled; its import takes long
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 from unittest.mock import patch
@@ -28,41 +28,54 @@ class NetworkError(AuditError):
 
 def call_network(network: nn.Module, x: ModelInput) -> Any:
     """What a network returns for some samples, a float64 copy in float64 throughout."""
-    own, forward = vars(network), network.forward
+    forward = network.forward
 
     def adapted(**_: Tensor) -> Any:
-        """The function runs as the forward of the network, which it finds as it was."""
+        """The user's function, which finds the network as it was and may call it."""
         with patch.object(network, "forward", forward):
-            return own[FORWARD](network, *unlabelled(x))
+            return vars(network)[FORWARD](network, *unlabelled(x))
 
-    called = patch.object(network, "forward", adapted) if FORWARD in own else nullcontext()
     try:
-        with called, own.get(WIDE, nullcontext()):
+        with ExitStack() as stack:
+            if FORWARD in vars(network):
+                stack.enter_context(patch.object(network, "forward", adapted))
+            if WIDE in vars(network):
+                stack.enter_context(vars(network)[WIDE])
             return network(**x) if isinstance(x, dict) else network(x)
     except AuditError:
         raise
     except Exception as error:
-        hint = "; say how it is called by --fa-forward=package.module:function"
-        hint = hint if "required positional argument" in str(error) else ""
-        said = f"the network failed on {describe(x)}{hint}: {type(error).__name__}: {error}"
-        raise NetworkError(said) from error
+        hint = ""
+        if "required positional argument" in str(error):
+            hint = "; say how it is called by --fa-forward=package.module:function"
+        failure = f"the network failed on {describe(x)}{hint}: {type(error).__name__}: {error}"
+        raise NetworkError(failure) from error
 
 
 def labelled(x: ModelInput, y: Tensor) -> dict[str, Tensor]:
-    """Inputs and targets as one: every pass has both."""
-    return {**(x if isinstance(x, dict) else {"": x}), "y": y}
+    """Inputs and targets in one dictionary: every pass has both."""
+    return {**_by_name(x), "y": y}
 
 
 def unlabelled(x: ModelInput) -> tuple[ModelInput, Tensor]:
-    """Both of them again."""
-    held = dict(x) if isinstance(x, dict) else {"": x}
-    y = held.pop("y")
-    return held.get("", held), y
+    """The inputs and the targets of a dictionary that ``labelled`` made."""
+    inputs = dict(_by_name(x))
+    y = inputs.pop("y")
+    return inputs.get("", inputs), y
+
+
+def _by_name(x: ModelInput) -> dict[str, Tensor]:
+    """The inputs by their names; a tensor alone has an empty one."""
+    if isinstance(x, dict):
+        return x
+    return {"": x}
 
 
 def each(x: ModelInput, change: Callable[[Tensor], Tensor]) -> ModelInput:
     """The inputs with every tensor changed."""
-    return {name: change(own) for name, own in x.items()} if isinstance(x, dict) else change(x)
+    if isinstance(x, dict):
+        return {name: change(tensor) for name, tensor in x.items()}
+    return change(x)
 
 
 def rows(x: ModelInput, part: slice | Tensor) -> ModelInput:
@@ -79,34 +92,37 @@ def like(x: ModelInput, network: nn.Module) -> ModelInput:
     """The inputs on the device of a network, real numbers in its precision."""
     weight = next(network.parameters(), torch.empty(0))
 
-    def moved(own: Tensor) -> Tensor:
-        dtype = weight.dtype if own.is_floating_point() else own.dtype
-        return own.detach().to(weight.device, dtype, non_blocking=True)
+    def moved(tensor: Tensor) -> Tensor:
+        dtype = weight.dtype if tensor.is_floating_point() else tensor.dtype
+        return tensor.detach().to(weight.device, dtype, non_blocking=True)
 
     return each(x, moved)
 
 
 def tensors_of(x: ModelInput) -> list[Tensor]:
     """The tensors of the inputs, in their order."""
-    return list(x.values()) if isinstance(x, dict) else [x]
+    return list(_by_name(x).values())
 
 
 def describe(x: ModelInput) -> str:
     """The inputs in words: inputs of shape (3, 784) (torch.float32)."""
-    named = x.items() if isinstance(x, dict) else [("of shape", x)]
-    return "inputs " + ", ".join(f"{name} {tuple(own.shape)} ({own.dtype})" for name, own in named)
+    tensors = x if isinstance(x, dict) else {"of shape": x}
+    parts = [f"{name} {tuple(tensor.shape)} ({tensor.dtype})" for name, tensor in tensors.items()]
+    return "inputs " + ", ".join(parts)
 
 
 def joined(parts: Sequence[ModelInput]) -> ModelInput:
     """The inputs of several batches as one; an error where their shapes or names differ."""
     kinds = dict.fromkeys(describe(rows(part, slice(0))) for part in parts)
     if len(kinds) > 1:
-        said = " and ".join(kinds)
-        raise AuditError(f"evaluation batches differ, {said}; resize or pad them to one shape")
+        shapes = " and ".join(kinds)
+        raise AuditError(f"evaluation batches differ, {shapes}; resize or pad them to one shape")
     if len(parts) == 1:
         return parts[0]
-    whole = [torch.cat(tensors) for tensors in zip(*map(tensors_of, parts), strict=True)]
-    return dict(zip(parts[0], whole, strict=True)) if isinstance(parts[0], dict) else whole[0]
+    tensors = [torch.cat(column) for column in zip(*map(tensors_of, parts), strict=True)]
+    if isinstance(parts[0], dict):
+        return dict(zip(parts[0], tensors, strict=True))
+    return tensors[0]
 
 
 def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
@@ -115,53 +131,82 @@ def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
     A batch is a pair, or a dictionary with the labels in it.
     """
     for index, batch in enumerate(batches):
-        named = dict(batch) if isinstance(batch, Mapping) else {}
-        label = next((name for name in LABEL_NAMES if name in named), "")
-        pair = isinstance(batch, (tuple, list)) and len(batch) == 2
-        if not label and not pair:
-            raise AuditError(
-                f"evaluation batch {index} is a {type(batch).__name__}; expected a pair "
-                "(inputs, labels), or a dictionary of inputs by the names of forward's parameters "
-                f"with the labels as one of {', '.join(LABEL_NAMES)}"
-            )
-        given, labels = batch if pair else (named, named.pop(label))
+        inputs, labels = _split(batch, index)
         try:
             y = torch.as_tensor(labels).clone()
-            x = each(dict(given) if isinstance(given, Mapping) else given, torch.as_tensor)
-            x = copied(x)
+            if isinstance(inputs, Mapping):
+                inputs = dict(inputs)
+            x = copied(each(inputs, torch.as_tensor))
         except (TypeError, ValueError, RuntimeError) as error:
             raise AuditError(f"evaluation batch {index}: expected tensors ({error})") from error
-        if y.ndim not in (1, 2):
-            raise AuditError(
-                f"evaluation batch {index}: targets of shape {tuple(y.shape)}; expected class "
-                "indices [B], token ids [B, T] or values [B] or [B, k]"
-            )
-        if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
-            raise AuditError(f"evaluation batch {index}: {describe(x)} for {len(y)} labels")
-        held = [("", y), *(x.items() if isinstance(x, dict) else [("", x)])]
-        # A sum is taken ten times as fast, and may overflow.
-        unsure = [own for name, own in held if "mask" not in name and not own.sum().isfinite()]
-        if not all(own.isfinite().all() for own in unsure):
-            raise AuditError(
-                f"evaluation batch {index}: inputs or targets hold NaN or inf; mend them"
-            )
+        problem = _problem(x, y)
+        if problem:
+            raise AuditError(f"evaluation batch {index}: {problem}")
         yield x, y
+
+
+def _split(batch: Any, index: int) -> tuple[Any, Any]:
+    """The inputs and the labels of a batch."""
+    if isinstance(batch, Mapping):
+        inputs = dict(batch)
+        for name in LABEL_NAMES:
+            if name in inputs:
+                labels = inputs.pop(name)
+                return inputs, labels
+    elif isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise AuditError(
+        f"evaluation batch {index} is a {type(batch).__name__}; expected a pair "
+        "(inputs, labels), or a dictionary of inputs by the names of forward's parameters "
+        f"with the labels as one of {', '.join(LABEL_NAMES)}"
+    )
+
+
+def _problem(x: ModelInput, y: Tensor) -> str:
+    """What is wrong with the inputs and labels of a batch, in words; empty where nothing is."""
+    if y.ndim not in (1, 2):
+        return (
+            f"targets of shape {tuple(y.shape)}; expected class "
+            "indices [B], token ids [B, T] or values [B] or [B, k]"
+        )
+    if any(tensor.ndim < 1 or len(tensor) != len(y) for tensor in tensors_of(x)):
+        return f"{describe(x)} for {len(y)} labels"
+    for name, tensor in [("", y), *_by_name(x).items()]:
+        if "mask" not in name and not _is_finite(tensor):  # an additive mask holds -inf
+            return "inputs or targets hold NaN or inf; mend them"
+    return ""
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    # A sum is taken ten times as fast, and may overflow.
+    return bool(tensor.sum().isfinite() or tensor.isfinite().all())
 
 
 def regrouped(batches: Iterable[Any], groups: int) -> Iterator[tuple[ModelInput, Tensor, bool]]:
     """The first samples in groups of exactly 128, then the rest as it comes, no group."""
-    held: list[tuple[ModelInput, Tensor]] = []
+    pending: list[tuple[ModelInput, Tensor]] = []
     for batch in checked(batches):
-        held.append(batch)
-        while groups and sum(len(y) for _, y in held) >= BATCH:
-            x, y = joined([x for x, _ in held]), torch.cat([y for _, y in held])
+        pending.append(batch)
+        while groups and sum(len(y) for _, y in pending) >= BATCH:
+            x = joined([x for x, _ in pending])
+            y = torch.cat([y for _, y in pending])
             yield rows(x, slice(BATCH)), y[:BATCH], True
-            held, groups = [(rows(x, slice(BATCH, None)), y[BATCH:])], groups - 1
+            pending = [(rows(x, slice(BATCH, None)), y[BATCH:])]
+            groups -= 1
         if not groups:
-            yield from ((x, y, False) for x, y in held if len(y))
-            held = []
+            yield from _no_groups(pending)
+            pending = []
     # A rest that fills no group counts for the accuracy alone: (c) depends on the batch size.
-    yield from ((x, y, False) for x, y in held if len(y))
+    yield from _no_groups(pending)
+
+
+def _no_groups(
+    batches: list[tuple[ModelInput, Tensor]],
+) -> Iterator[tuple[ModelInput, Tensor, bool]]:
+    """Batches as they came, without the empty ones, none of them a group."""
+    for x, y in batches:
+        if len(y):
+            yield x, y, False
 
 
 @dataclass(frozen=True)
@@ -178,16 +223,20 @@ class Outputs:
         return self.task.read(self.found(returned))
 
     def found(self, returned: Any) -> Tensor:
-        """The same as the network returns it."""
-        named = returned if isinstance(returned, Mapping) else {}
-        logits = named.get("logits", getattr(returned, "logits", returned))
+        """The outputs as the network returns them, before its task reads them."""
+        logits = getattr(returned, "logits", returned)
+        if isinstance(returned, Mapping):
+            logits = returned.get("logits", logits)
         if isinstance(logits, Tensor):
             return logits
-        real = [own for own in tensors_in(returned) if own.is_floating_point()]
-        found = [own for own in real if own.ndim == self.dims]
-        fitting = [own for own in found if own.shape[-1] == self.classes] or found
+        candidates = []
+        for tensor in tensors_in(returned):
+            if tensor.is_floating_point() and tensor.ndim == self.dims:
+                candidates.append(tensor)
+        fitting = [tensor for tensor in candidates if tensor.shape[-1] == self.classes]
+        fitting = fitting or candidates
         if len(fitting) != 1:
-            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "none"
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in candidates) or "none"
             raise AuditError(
                 f"the network returned {type(returned).__name__} with tensors [B, …]: {shapes}; "
                 f"expected one, or one with {self.classes} columns; name the outputs by "
@@ -200,11 +249,14 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
     """The tensors in nested dictionaries, sequences and dataclasses, in their order."""
     if isinstance(values, Tensor):
         yield values
-    elif isinstance(values, (Mapping, tuple, list)):
-        for value in values.values() if isinstance(values, Mapping) else values:
+    elif isinstance(values, Mapping):
+        yield from tensors_in(list(values.values()))
+    elif isinstance(values, (tuple, list)):
+        for value in values:
             yield from tensors_in(value)
     elif is_dataclass(values) and not isinstance(values, type):
-        yield from tensors_in([getattr(values, own.name) for own in fields(values)])
+        for member in fields(values):
+            yield from tensors_in(getattr(values, member.name))
 
 
 def largest_difference(outputs: Tensor) -> float:

@@ -17,7 +17,7 @@ from ..judge.errors import AuditError
 from ..judge.margins import Z95, mean_interval
 from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
-from .redraw import as_initialised, redrawn_blocks, retake_statistics
+from .redraw import as_initialised, retake_statistics, with_reinitialised_blocks
 from .types import Batch
 from .vectors import median, row_norms
 
@@ -331,7 +331,7 @@ class Depth:
 
     def _redrawn(self, seed: int, first: Tensor) -> list[Tensor]:
         """The outcomes with re-initialised blocks; ``first`` are those at h_0, which stays."""
-        copy = redrawn_blocks(self.network, self.stream, seed)
+        copy = with_reinitialised_blocks(self.network, self.stream, seed)
         retake_statistics(copy, self.stream, self.source.chosen(self.units.half))
         curve, other = Curve(self.units), self.source.redrawn(copy)
         for fit, score in self.passes:

@@ -21,36 +21,46 @@ if TYPE_CHECKING:
 
 SEEDS = (7_919_561, 7_919_562)
 """No training begins with these: weights that come out the same would look as if nothing drew."""
-MOST = 20_000
-"""So many entries of a tensor are compared as a sample of it; the range is that of all."""
+SAMPLE = 20_000
+"""Of a larger tensor, a sample of this many entries is compared, and the range of all of them."""
 KOLMOGOROV = 2.4
 """Times the two-sample bound: samples of one distribution exceed it once in 50,000 tensors."""
-BEYOND = 8.0
-"""By how many gaps between the entries of a uniform sample another one may reach beyond it."""
+GAPS = 8.0
+"""How far a uniform sample may reach beyond another one, in gaps between entries."""
 ROUNDING = 1e-3
 """What half precision may add to an entry."""
-FEW = 32
+FEWEST = 32
+"""The range of fewer entries tells nothing."""
 UNIFORM = 3.7
 """A uniform sample spans 3.46 standard deviations, a normal one more than 4."""
 
 
-def modules_of_blocks(network: nn.Module, own: frozenset[str]) -> list[tuple[nn.Module, set[str]]]:
+def modules_of_blocks(
+    network: nn.Module, exclusive: frozenset[str]
+) -> list[tuple[nn.Module, set[str]]]:
     """The modules that belong to blocks alone and the parameters they hold, inner modules first.
 
-    ``own`` are the names of the parameters that blocks read and nothing else does. A module
+    ``exclusive`` are the names of the parameters that blocks read and nothing else does. A module
     without parameters goes with the module around it.
     """
     names = {parameter: name for name, parameter in named_parameters(network).items()}
-    modules, held, inside = named_modules(network), dict[str, set[str]](), set[nn.Module]()
+    modules = named_modules(network)
+    parameters: dict[str, set[str]] = {}
+    inside: set[nn.Module] = set()
     for name, module in modules.items():
-        held[name] = {names[parameter] for parameter in named_parameters(module).values()}
-        if held[name] and held[name] <= own:
+        parameters[name] = {names[parameter] for parameter in named_parameters(module).values()}
+        if parameters[name] and parameters[name] <= exclusive:
             inside.update(named_modules(module).values())
-    inner_first = sorted(modules, key=lambda name: name.count(".") + bool(name), reverse=True)
-    return [(modules[name], held[name]) for name in inner_first if modules[name] in inside]
+    inner_first = sorted(modules, key=_nesting, reverse=True)
+    return [(modules[name], parameters[name]) for name in inner_first if modules[name] in inside]
 
 
-def reinitialise(
+def _nesting(name: str) -> int:
+    """How many modules are around the module of this name."""
+    return name.count(".") + 1 if name else 0
+
+
+def reinitialise_blocks(
     network: nn.Module,
     blocks: Sequence[tuple[str, frozenset[str]]],
     outside: frozenset[str],
@@ -63,35 +73,35 @@ def reinitialise(
     parameters are drawn with their own mean and spread. What is read ``outside`` too stays, and
     so does what weights are computed from.
     """
-    parameters, own = (
-        named_parameters(network),
-        frozenset().union(*(held for _, held in blocks)) - outside,
-    )
+    parameters = named_parameters(network)
+    exclusive = frozenset().union(*(names for _, names in blocks)) - outside
     with quiet(network):
         torch.manual_seed(seed)
-        drawn = _reset(network, own)
-        for name in sorted(own - drawn):
+        fresh = _reset_modules(network, exclusive)
+        for name in sorted(exclusive - fresh):
             tensor = parameters[name]
             finite = tensor[torch.isfinite(tensor)].cpu().double()
             if tensor.is_floating_point() and len(finite) and not is_source(name):
                 noise = torch.randn(tensor.shape, dtype=torch.float64)
                 tensor.copy_(finite.mean() + noise * finite.std(correction=0))
-                drawn.add(name)
-    if failed := [name for name, held in blocks if not held or not held <= drawn]:
+                fresh.add(name)
+    failed = [block for block, names in blocks if not names or not names <= fresh]
+    if failed:
         raise AuditError(
             f"{and_more(failed)} cannot be re-initialised: some parameters are read elsewhere too, "
             "are not finite, or have a weight norm or another parametrisation"
         )
 
 
-def _reset(network: nn.Module, own: frozenset[str]) -> set[str]:
+def _reset_modules(network: nn.Module, exclusive: frozenset[str]) -> set[str]:
     """Let the modules of blocks draw their parameters; returns the names of what they drew."""
-    parameters, drawn = named_parameters(network), set[str]()
-    for module, held in modules_of_blocks(network, own):
+    parameters = named_parameters(network)
+    fresh: set[str] = set()
+    for module, names in modules_of_blocks(network, exclusive):
         reset: Any = getattr(module, "reset_parameters", None)
         if not callable(reset):
             continue
-        before = {name: parameters[name].clone() for name in held}
+        before = {name: parameters[name].clone() for name in names}
         try:
             reset()
         except Exception:  # the user's code, which may want arguments; what it has begun is undone
@@ -99,22 +109,45 @@ def _reset(network: nn.Module, own: frozenset[str]) -> set[str]:
                 parameters[name].copy_(values)
             continue
         for name, values in before.items():
-            now = parameters[name]
-            changed = not torch.equal(now.nan_to_num(), values.nan_to_num())
-            constant = now.ndim < 2 or bool((now == now.flatten()[:1]).all())
-            # Weights that are still the same were drawn in vain, but constants of a new module.
-            if changed or (constant and now in set(module._parameters.values())):
-                drawn.add(name)
-    return drawn
+            if _is_fresh(parameters[name], values, module):
+                fresh.add(name)
+    return fresh
 
 
-def redrawn_blocks(network: nn.Module, stream: Stream, seed: int) -> nn.Module:
+def _is_fresh(parameter: Tensor, before: Tensor, module: nn.Module) -> bool:
+    """Whether a module has drawn a parameter: constants of its own stay the same when it does."""
+    if not torch.equal(parameter.nan_to_num(), before.nan_to_num()):
+        return True
+    if not any(parameter is member for member in module._parameters.values()):
+        return False
+    return parameter.ndim < 2 or bool((parameter == parameter.flatten()[:1]).all())
+
+
+def with_reinitialised_blocks(network: nn.Module, stream: Stream, seed: int) -> nn.Module:
     """A copy with every block re-initialised."""
     copy = copy_of(network)
     # A trace has blocks and no parameters.
     blocks = list(zip(stream.blocks, stream.parameters, strict=False))
-    reinitialise(copy, blocks, stream.outside, seed)
+    reinitialise_blocks(copy, blocks, stream.outside, seed)
     return copy
+
+
+class _Retaking:
+    """Makes modules that average over batches begin anew, if they run after h_0."""
+
+    def __init__(self) -> None:
+        self.is_after_h_0 = False
+
+    def on_state(self, _layer: int, _state: Tensor) -> None:
+        self.is_after_h_0 = True
+
+    def enter(self, module: nn.Module, _args: Any) -> None:
+        if not self.is_after_h_0 or module.training:
+            return
+        module.training = True
+        if isinstance(module, nn.modules.batchnorm._NormBase):
+            module.reset_running_stats()
+            module.momentum = None
 
 
 @torch.no_grad()
@@ -125,19 +158,13 @@ def retake_statistics(network: nn.Module, stream: Stream, batches: Iterable[Mode
         for module in named_modules(network).values()
         if isinstance(module._buffers.get("running_mean"), Tensor)
     ]
-    states: list[int] = []
-
-    def enter(module: nn.Module, _args: Any) -> None:
-        if states and not module.training:
-            module.training = True
-            if isinstance(module, nn.modules.batchnorm._NormBase):
-                module.reset_running_stats()
-                module.momentum = None
-
-    hooks = [module.register_forward_pre_hook(enter) for module in averaging]
-    for x in batches if averaging else ():
-        states.clear()
-        stream.run(network, x, lambda layer, _: states.append(layer))
+    if not averaging:
+        return
+    retaking = _Retaking()
+    hooks = [module.register_forward_pre_hook(retaking.enter) for module in averaging]
+    for x in batches:
+        retaking.is_after_h_0 = False
+        stream.run(network, x, retaking.on_state)
     for module, hook in zip(averaging, hooks, strict=True):
         module.training = False
         hook.remove()
@@ -151,51 +178,76 @@ def as_initialised(network: nn.Module, stream: Stream) -> tuple[int, ...]:
     bounded, their range. An unbounded distribution hardly changes where weights move by a third,
     so a block in which nothing else is drawn is never among these, nor one with a weight norm.
     """
-    copy, own = copy_of(network), frozenset().union(*stream.own)
-    draws = [_values(copy)]
+    copy = copy_of(network)
+    exclusive = frozenset().union(*stream.own)
+    values = _values(copy)
+    draws = []
     with quiet(copy):
         for seed in SEEDS:
             torch.manual_seed(seed)
-            drawn = _reset(copy, own)
+            drawable = _reset_modules(copy, exclusive)
             draws.append(_values(copy))
-    found = []
+    blocks = []
     for block, names in enumerate(stream.parameters):
         if any(map(is_source, names)):
             continue
-        fresh = {
-            name: numpy.concatenate([own[name] for own in draws[1:]]) for name in names & drawn
-        }
-        varying = [values for values in fresh.values() if numpy.ptp(values)]
-        telling = any(len(values) >= 2 * FEW and _bounded(values) for values in varying)
-        told = varying and (telling or len(varying) < len(fresh))
-        if told and all(_alike(draws[0][name], values) for name, values in fresh.items()):
-            found.append(block)
-    return tuple(found)
+        fresh = {}
+        for name in names & drawable:
+            fresh[name] = numpy.concatenate([draw[name] for draw in draws])
+        if not _tells_training(list(fresh.values())):
+            continue
+        if all(_alike(values[name], sample) for name, sample in fresh.items()):
+            blocks.append(block)
+    return tuple(blocks)
+
+
+def _tells_training(samples: list[NDArray[Any]]) -> bool:
+    """Whether training would show in a block with these initialisations of its parameters."""
+    varying = [sample for sample in samples if numpy.ptp(sample)]
+    if not varying:
+        return False
+    has_constants = len(varying) < len(samples)
+    return has_constants or any(
+        len(sample) >= 2 * FEWEST and _bounded(sample) for sample in varying
+    )
 
 
 def _values(network: nn.Module) -> dict[str, NDArray[Any]]:
     """The entries of every parameter, for numpy: it sorts ten times as fast."""
     return {
-        name: own.detach().flatten().cpu().numpy().copy()
-        for name, own in named_parameters(network).items()
+        name: parameter.detach().flatten().cpu().numpy().copy()
+        for name, parameter in named_parameters(network).items()
     }
 
 
 def _bounded(fresh: NDArray[Any]) -> bool:
+    """Whether a sample comes from a distribution with bounds, as a uniform one does."""
     return bool(numpy.ptp(fresh) <= UNIFORM * fresh.std(dtype=numpy.float64))
 
 
 def _alike(values: NDArray[Any], fresh: NDArray[Any]) -> bool:
     """Whether values could be drawn as fresh ones were: by range, and by Kolmogorov–Smirnov."""
-    low, high = float(fresh.min()), float(fresh.max())
+    low = float(fresh.min())
+    high = float(fresh.max())
     if low == high:
         return bool((values == low).all())
-    slack = (high - low) * (BEYOND / len(values) + ROUNDING)
-    inside = bool(values.min() >= low - slack and values.max() <= high + slack)
-    if not numpy.isfinite(values).all() or (len(values) >= FEW and _bounded(fresh) and not inside):
+    if not numpy.isfinite(values).all():
         return False
-    one, other = (numpy.sort(own[:: max(1, len(own) // MOST)]) for own in (values, fresh))
-    both = numpy.concatenate([one, other])
-    shares = [numpy.searchsorted(own, both, side="right") / len(own) for own in (one, other)]
-    bound = KOLMOGOROV * (1 / len(one) + 1 / len(other)) ** 0.5
-    return bool(abs(shares[0] - shares[1]).max() <= bound)
+    if len(values) >= FEWEST and _bounded(fresh):
+        slack = (high - low) * (GAPS / len(values) + ROUNDING)
+        if values.min() < low - slack or values.max() > high + slack:
+            return False
+    sample = _sorted_sample(values)
+    fresh_sample = _sorted_sample(fresh)
+    points = numpy.concatenate([sample, fresh_sample])
+    distance = abs(_shares_up_to(points, sample) - _shares_up_to(points, fresh_sample)).max()
+    return bool(distance <= KOLMOGOROV * (1 / len(sample) + 1 / len(fresh_sample)) ** 0.5)
+
+
+def _sorted_sample(values: NDArray[Any]) -> NDArray[Any]:
+    return numpy.sort(values[:: max(1, len(values) // SAMPLE)])
+
+
+def _shares_up_to(points: NDArray[Any], sample: NDArray[Any]) -> NDArray[Any]:
+    """The share of a sorted sample that is at most each of some points."""
+    return numpy.searchsorted(sample, points, side="right") / len(sample)

@@ -8,21 +8,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..judge.records import Reference
 from ..judge.words import and_more, limit, sig
-from .copies import copy_of, redrawn
+from .copies import copy_of, reinitialised
 from .inputs import NetworkError, copied, joined, like, rows
 from .stream.sites import OnState, Stream
 from .types import ModelInput
-from .undo import Undo, handing_on, undone
+from .undo import Undo, recording_handed_on, undone
 from .vectors import median
 
-SAMPLES, DIRECTIONS = 8, 4
+SAMPLES = 8
+DIRECTIONS = 4
 ROUNDING = 16
 """How many times the machine's epsilon a sum over a network may be off."""
 SAME = 1e-6
@@ -39,7 +40,29 @@ class Pass(NamedTuple):
     states: list[Tensor]
     gradients: list[Tensor]
     handed_on: bool = False
-    """Whether functions with a backward of their own handed on what they were given, as it was."""
+    """Whether functions with a backward of their own returned an input as it was."""
+
+
+class _Watch:
+    """Keeps the states of a forward pass, and the tensors whose gradients are their credits."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.states: list[Tensor] = []
+        self.credited: list[Tensor] = []
+        self.origins: dict[Tensor, Tensor] = {}
+        """By what a function with a backward of its own handed on: the input that it equals."""
+
+    def __call__(self, layer: int, state: Tensor) -> None:
+        credited = state
+        if layer >= self.first:
+            if not state.requires_grad:
+                state.requires_grad_()  # h_0, where the graph begins, or one that is detached
+            while credited in self.origins and self.origins[credited].requires_grad:
+                credited = self.origins[credited]
+            credited.retain_grad()  # what arrives there after all hooks
+        self.states.append(state)
+        self.credited.append(credited)
 
 
 def passed(
@@ -54,44 +77,44 @@ def passed(
 ) -> Pass:
     """The states, and at each from ``first`` on the gradient of ``objective(outputs)``.
 
-    That is its derivative, or what the own backward gives. Where a function of the network's own
-    only hands a state on, its credit for the block before it is what it gives back: taken there.
+    That is its derivative, or what the own backward gives. A function of the network's own may
+    hand a state on as it was: then the gradient is that at its input, which the block before gets.
     """
-    states: list[Tensor] = []
-    credited: list[Tensor] = []
-    given: dict[Tensor, Tensor] = {}
-
-    def on_state(layer: int, state: Tensor) -> None:
-        own = state
-        if layer >= first:
-            if not state.requires_grad:
-                state.requires_grad_()  # h_0, where the graph begins, or one that is detached
-            while own in given and given[own].requires_grad:
-                own = given[own]
-            own.retain_grad()  # what arrives there after all hooks
-        states.append(state)
-        credited.append(own)
-
+    watch = _Watch(first)
     with torch.enable_grad():
-        with handing_on(given) if own_backward else undone(undo or Undo(network)):
-            outputs = stream.run(network, copied(x), on_state)
-        carried = objective(outputs)
-    for own in credited:
-        own.grad = None  # of a forward that differentiates by itself, as by an energy
-    if carried.requires_grad:
+        if own_backward:
+            context = recording_handed_on(watch.origins)
+        else:
+            context = undone(undo or Undo(network))
+        with context:
+            outputs = stream.run(network, copied(x), watch)
+        scalar = objective(outputs)
+    for tensor in watch.credited:
+        tensor.grad = None  # of a forward that differentiates by itself, as by an energy
+    if scalar.requires_grad:
         try:
             # Reentrant checkpoints refuse torch.autograd.grad; only the first state is a leaf.
-            carried.backward()  # type: ignore[no-untyped-call]
+            scalar.backward()  # type: ignore[no-untyped-call]
         except Exception as error:
-            said = f"the network's backward failed: {type(error).__name__}: {error}"
-            raise NetworkError(said) from error
+            failure = f"the network's backward failed: {type(error).__name__}: {error}"
+            raise NetworkError(failure) from error
+    return Pass(
+        outputs.detach(),
+        _samples_first(watch.states, stream),
+        _samples_first([_gradient(tensor) for tensor in watch.credited], stream),
+        handed_on=bool(watch.origins),
+    )
 
-    def samples_first(tensors: list[Tensor]) -> list[Tensor]:
-        pairs = zip(tensors, stream.batch_dims, strict=True)
-        return [tensor.detach().movedim(dim, 0) for tensor, dim in pairs]
 
-    gradients = [torch.zeros_like(own) if own.grad is None else own.grad for own in credited]
-    return Pass(outputs.detach(), samples_first(states), samples_first(gradients), bool(given))
+def _gradient(tensor: Tensor) -> Tensor:
+    if tensor.grad is None:
+        return torch.zeros_like(tensor)
+    return tensor.grad
+
+
+def _samples_first(tensors: list[Tensor], stream: Stream) -> list[Tensor]:
+    pairs = zip(tensors, stream.batch_dims, strict=True)
+    return [tensor.detach().movedim(dim, 0) for tensor, dim in pairs]
 
 
 @torch.no_grad()
@@ -105,13 +128,13 @@ def shifted(
 ) -> Tensor:
     """The outputs with something added to one state in place: sums outside blocks read it."""
 
-    def shown(number: int, state: Tensor) -> None:
+    def shift_state(number: int, state: Tensor) -> None:
         if number == layer:
             state.movedim(stream.batch_dims[number], 0).add_(shift)
         if on_state is not None:
             on_state(number, state)
 
-    return stream.run(network, copied(x), shown)
+    return stream.run(network, copied(x), shift_state)
 
 
 def drawn_like(tensor: Tensor, seed: int) -> Tensor:
@@ -125,10 +148,12 @@ def projected(outputs: Tensor) -> Tensor:
     return (outputs * drawn_like(outputs, 0)).sum()
 
 
-def differ(one: Iterable[Tensor], other: Iterable[Tensor]) -> bool:
-    """Whether the gradients of two passes are not the same."""
-    pairs = zip(one, other, strict=True)
-    return any(not float((a - b).norm()) <= SAME * float(a.norm()) for a, b in pairs)
+def differ(expected: Iterable[Tensor], gradients: Iterable[Tensor]) -> bool:
+    """Whether the gradients of two passes are not the same; NaN differs from everything."""
+    for a, b in zip(expected, gradients, strict=True):
+        if not float((a - b).norm()) <= SAME * float(a.norm()):
+            return True
+    return False
 
 
 def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Reference:
@@ -138,12 +163,13 @@ def prove(network: nn.Module, stream: Stream, x: ModelInput) -> Reference:
     h_0 moves along random directions, and with it every state after it: where autograd is right,
     ⟨g_l, dh_l⟩ is the same at all of them.
     """
-    x, wide = rows(x, slice(SAMPLES)), copy_of(network, torch.float64)
+    x = rows(x, slice(SAMPLES))
+    wide = copy_of(network, torch.float64)
     try:
         return _Trial(wide, stream, like(x, wide), FLOAT64).proof()
     except NetworkError as error:
-        why = f"no float64 copy runs: {str(error).splitlines()[0]}"
-    trial = _Trial(network, stream, x, FLOAT32, why)
+        remark = f"no float64 copy runs: {str(error).splitlines()[0]}"
+    trial = _Trial(network, stream, x, FLOAT32, remark)
     try:
         return trial.proof()
     except NetworkError as error:
@@ -166,16 +192,16 @@ FLOAT32 = _Precision("float32", 1e-3, 5e-2, 1e-3)
 
 
 class _Differences(NamedTuple):
-    """What becomes of the outputs where one state moves along directions."""
+    """How ⟨u, outputs⟩ and the states change where one state moves along directions."""
 
     values: Tensor
     """Derivatives by differences, ``[directions, samples]``."""
     noise: Tensor
     """What rounding alone makes of such a difference."""
     errors: list[float]
-    """How far ⟨g_l, dh_l⟩ lies from these at the state that moves and at those after it."""
+    """How far ⟨g_l, dh_l⟩ lies from ``values`` at the state that moves and at those after it."""
     responses: list[float]
-    """Those of the blocks."""
+    """Relative response of each block."""
 
     @property
     def vanish(self) -> bool:
@@ -191,144 +217,187 @@ class _Trial:
     stream: Stream
     x: ModelInput
     precision: _Precision
-    why: str = ""
+    remark: str = ""
     """Why it is not taken in float64."""
-    redrawn: bool = False
+    is_reinitialised: bool = False
 
     def __post_init__(self) -> None:
         self.undo = Undo(self.network)
 
-    def passed(self, own_backward: bool = False) -> Pass:
+    def gradients(self, *, own_backward: bool = False) -> Pass:
         """The gradients of ⟨u, outputs⟩ at the states."""
-        network, stream, undo = self.network, self.stream, self.undo
-        return passed(network, stream, self.x, projected, own_backward=own_backward, undo=undo)
+        return passed(
+            self.network,
+            self.stream,
+            self.x,
+            projected,
+            own_backward=own_backward,
+            undo=self.undo,
+        )
 
     @cached_property
-    def seen(self) -> Pass:
-        """Those that are to be proven."""
-        return self.passed()
+    def autograd(self) -> Pass:
+        """The pass whose gradients are to be proven."""
+        return self.gradients()
 
     def proof(self) -> Reference:
         """At these weights, else at re-initialised ones: it belongs to the architecture."""
-        tolerance, middle = self.precision.tolerance, (len(self.seen.states) - 1) // 2
+        middle = (len(self.autograd.states) - 1) // 2
         differences = {0: self.differences(0)}
         errors = differences[0].errors
         if math.isnan(errors[middle]) and middle:  # what is done to h_0 does not reach it
             differences[middle] = self.differences(middle)
             errors[middle] = differences[middle].errors[0]
         # h_0 and h_{L//2} must be resolved, others may be.
-        undecided = math.isnan(errors[0]) or math.isnan(errors[middle])
-        error = math.nan if undecided else max(own for own in errors if not math.isnan(own))
-        right = error <= tolerance
-        if not (right or self.redrawn or all(self.resolved(*own) for own in differences.items())):
-            return self.anew().proof()
-        if flat := self.flat(differences.values()):
-            said = "is piecewise constant, as with a straight-through estimator"
-            # A plain network of the same weights is as flat: no way out.
-            return self.refused(f"{flat} {said}: no useful BP gradient", way_out="")
-        if right:
-            own = bool(self.undo.modules)
-            if own:
-                with suppress(NetworkError):
-                    own = differ(self.seen.gradients, self.passed(own_backward=True).gradients)
-            return self.told(self.undo.modules if own else (), error=error)
-        allowed = f"relative ({limit(tolerance)} is allowed)"
-        said = f"autograd's derivative lies {sig(error)} from finite differences, {allowed}"
-        if undecided:
-            said = "its derivative is not resolved, even at re-initialised weights"
-        return self.refused(said, error)
+        is_undecided = math.isnan(errors[0]) or math.isnan(errors[middle])
+        error = math.nan
+        if not is_undecided:
+            error = max(value for value in errors if not math.isnan(value))
+        is_right = error <= self.precision.tolerance
+        may_try_new_weights = not (is_right or self.is_reinitialised)
+        if may_try_new_weights and not self.all_resolved(differences):
+            return self.at_new_weights().proof()
+        part = self.flat_part(differences.values())
+        if part:
+            return self.refused(
+                f"{part} is piecewise constant, as with a straight-through estimator: "
+                "no useful BP gradient",
+                way_out="",  # a plain network of the same weights is as flat
+            )
+        if is_right:
+            return self.record(self.departing_modules(), error=error)
+        if is_undecided:
+            problem = "its derivative is not resolved, even at re-initialised weights"
+            return self.refused(problem, error)
+        return self.refused(
+            f"autograd's derivative lies {sig(error)} from finite differences, "
+            f"relative ({limit(self.precision.tolerance)} is allowed)",
+            error,
+        )
+
+    def departing_modules(self) -> Iterable[str]:
+        """The modules with a backward of their own, unless it gives the same gradients."""
+        if self.undo.own_backwards:
+            with suppress(NetworkError):
+                own_backward = self.gradients(own_backward=True)
+                if not differ(self.autograd.gradients, own_backward.gradients):
+                    return ()
+        return self.undo.own_backwards
 
     def differences(self, layer: int, step: float | None = None) -> _Differences:
         """Move h_l of every sample by a step, relative to its norm, along directions and back."""
-        seen, moves = self.seen, list[Tensor]()
-        state, u = seen.states[layer].flatten(1), drawn_like(seen.outputs, 0)
+        outputs = self.autograd.outputs
+        u = drawn_like(outputs, 0)
+        state = self.autograd.states[layer].flatten(1)
         directions = drawn_like(state.expand(DIRECTIONS, *state.shape), 1 + layer)
         directions = directions / _norms(directions).unsqueeze(2)
         steps = (step or self.precision.step) * _norms(state)
-
-        def watch(number: int, shown: Tensor) -> None:
-            if number >= layer:
-                shown = shown.movedim(self.stream.batch_dims[number], 0)
-                there, back = shown.reshape(DIRECTIONS, 2, len(state), -1).unbind(1)
-                moves.append(there - back)
-
-        shift = steps.unsqueeze(1) * directions
-        shift = torch.stack([shift, -shift], 1).view(-1, *seen.states[layer].shape[1:])
-        x = joined([self.x] * 2 * DIRECTIONS)
-        outputs = shifted(self.network, self.stream, x, layer, shift, watch)
-        outputs = outputs.reshape(DIRECTIONS, 2, len(state), -1)
-        there, back = (outputs * u.flatten(1)).sum(-1).unbind(1)
-        values = (there - back) / (2 * steps)
-        epsilon = ROUNDING * torch.finfo(seen.outputs.dtype).eps / steps
-        noise, errors = epsilon * (seen.outputs * u).abs().flatten(1).sum(1), []
-        for number, moved in enumerate(moves, layer):
-            own, gradient = (kind[number].flatten(1) for kind in (seen.states, seen.gradients))
-            along = (moved * gradient).sum(2) / (2 * steps)
-            rounding = noise + epsilon * (own.abs() * gradient.abs()).sum(1)
+        change, moves = self.moved(layer, steps.unsqueeze(1) * directions, u)
+        values = change / (2 * steps)
+        epsilon = ROUNDING * torch.finfo(outputs.dtype).eps / steps
+        noise = epsilon * (outputs * u).abs().flatten(1).sum(1)
+        errors = []
+        for number, move in enumerate(moves, layer):
+            state = self.autograd.states[number].flatten(1)
+            gradient = self.autograd.gradients[number].flatten(1)
+            along = (move * gradient).sum(2) / (2 * steps)
+            rounding = noise + epsilon * (state.abs() * gradient.abs()).sum(1)
             size = torch.maximum(along.abs(), values.abs())
-            errors.append(self.relative(along - values, size, rounding))
-        responses = [_response(*pair) for pair in pairwise(moves)]
+            errors.append(self.relative_error(along - values, size, rounding))
+        responses = [_response(entering, leaving) for entering, leaving in pairwise(moves)]
         return _Differences(values, noise, errors, responses)
 
-    def relative(self, apart: Tensor, size: Tensor, noise: Tensor) -> float:
+    def moved(self, layer: int, shift: Tensor, u: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """How ⟨u, outputs⟩, h_l and later states differ between a shift and its opposite."""
+        h = self.autograd.states[layer]
+        moves: list[Tensor] = []
+
+        def watch(number: int, state: Tensor) -> None:
+            if number >= layer:
+                state = state.movedim(self.stream.batch_dims[number], 0)
+                forth, back = state.reshape(DIRECTIONS, 2, len(h), -1).unbind(1)
+                moves.append(forth - back)
+
+        both_ways = torch.stack([shift, -shift], 1).view(-1, *h.shape[1:])
+        x = joined([self.x] * 2 * DIRECTIONS)
+        outputs = shifted(self.network, self.stream, x, layer, both_ways, watch)
+        products = outputs.reshape(DIRECTIONS, 2, len(h), -1) * u.flatten(1)
+        forth, back = products.sum(-1).unbind(1)
+        return forth - back, moves
+
+    def relative_error(self, difference: Tensor, size: Tensor, noise: Tensor) -> float:
         """The median relative difference; NaN where less than half stands out of the noise."""
         resolved = torch.isfinite(size) & (size * self.precision.tolerance > noise)
-        few = 2 * int(resolved.sum()) < resolved.numel()
-        return math.nan if few else median((apart.abs() / size)[resolved])
+        if 2 * int(resolved.sum()) < resolved.numel():
+            return math.nan
+        return median((difference.abs() / size)[resolved])
 
-    def resolved(self, layer: int, taken: _Differences) -> bool:
+    def all_resolved(self, differences: dict[int, _Differences]) -> bool:
         """Whether differences can be relied on: above rounding, and a wider step gives the same."""
-        apart = self.differences(layer, 10 * self.precision.step).values - taken.values
-        error = self.relative(apart, taken.values.abs(), taken.noise)
-        return error <= 10 * self.precision.tolerance
+        for layer, narrow in differences.items():
+            wide = self.differences(layer, 10 * self.precision.step)
+            difference = wide.values - narrow.values
+            error = self.relative_error(difference, narrow.values.abs(), narrow.noise)
+            if not error <= 10 * self.precision.tolerance:
+                return False
+        return True
 
-    def anew(self) -> _Trial:
+    def at_new_weights(self) -> _Trial:
         """The same at re-initialised weights."""
-        return replace(self, network=redrawn(copy_of(self.network)), redrawn=True)
+        network = reinitialised(copy_of(self.network))
+        return replace(self, network=network, is_reinitialised=True)
 
-    def flat(self, differences: Iterable[_Differences]) -> str:
+    def flat_part(self, differences: Iterable[_Differences]) -> str:
         """The first block, or the head, that answers wide steps alone, re-initialised."""
-        least, responds = self.precision.flat, self.precision.tolerance
-        if all(not taken.vanish and min(taken.responses) > least for taken in differences):
+        least = self.precision.flat
+        if all(not near.vanish and min(near.responses) > least for near in differences):
             return ""
-        trial = self if self.redrawn else self.anew()
-        small, wide = trial.differences(0), trial.differences(0, WIDE_STEP)
-        for name, near, far in zip(
-            self.stream.blocks, small.responses, wide.responses, strict=True
-        ):
-            if near <= least and far >= responds:
+        trial = self if self.is_reinitialised else self.at_new_weights()
+        near = trial.differences(0)
+        far = trial.differences(0, WIDE_STEP)
+        responses = zip(self.stream.blocks, near.responses, far.responses, strict=True)
+        for name, near_response, far_response in responses:
+            if near_response <= least and far_response >= self.precision.tolerance:
                 return f"block {name}"
-        head = small.vanish and bool((wide.values.abs() > 1e3 * wide.noise).any())
-        return "the head" if head else ""
+        if near.vanish and bool((far.values.abs() > 1e3 * far.noise).any()):
+            return "the head"
+        return ""
 
     def refused(
         self, problem: str, error: float | None = None, way_out: str = WAY_OUT
     ) -> Reference:
         """A problem with the modules that it comes from, and the way out."""
-        modules, kinds = list(self.undo.modules), ", ".join(self.undo.kinds)
-        whose = f"modules with a backward of their own: {and_more(modules, 4)}" if modules else ""
-        left = f"cannot be undone: {kinds}" if kinds else ""
-        said = "; ".join(filter(None, (problem, whose, left, way_out)))
-        return self.told(modules, problem=said, error=error)
+        modules = list(self.undo.own_backwards)
+        reasons = [problem]
+        if modules:
+            reasons.append(f"modules with a backward of their own: {and_more(modules, 4)}")
+        if self.undo.not_undone:
+            reasons.append(f"cannot be undone: {', '.join(self.undo.not_undone)}")
+        if way_out:
+            reasons.append(way_out)
+        return self.record(modules, problem="; ".join(reasons), error=error)
 
-    def told(self, modules: Iterable[str], **outcome: Any) -> Reference:
-        """What is written down."""
+    def record(
+        self, modules: Iterable[str], *, problem: str = "", error: float | None = None
+    ) -> Reference:
+        """What a report keeps of this trial."""
         return Reference(
+            problem=problem,
+            error=error,
             dtype=self.precision.name,
-            remark=self.why,
-            reinitialised=self.redrawn,
+            remark=self.remark,
+            reinitialised=self.is_reinitialised,
             own_backward=bool(modules),
             modules=tuple(modules),
-            **outcome,
         )
 
 
-def _response(entered: Tensor, left: Tensor) -> float:
+def _response(entering: Tensor, leaving: Tensor) -> float:
     """How much a block changes what it adds or returns, relative to the change that enters."""
-    answer = _norms(left)
-    if left.shape == entered.shape:
-        answer = torch.minimum(answer, _norms(left - entered))
-    return float((answer / _norms(entered)).nan_to_num(math.inf, math.inf).max())
+    answer = _norms(leaving)
+    if leaving.shape == entering.shape:
+        answer = torch.minimum(answer, _norms(leaving - entering))
+    return float((answer / _norms(entering)).nan_to_num(math.inf, math.inf).max())
 
 
 def _norms(rows: Tensor) -> Tensor:

@@ -43,10 +43,11 @@ class Metric(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What batches must hold: ``outputs``, ``features`` of all; of evaluation batches also
+        """The fields that batches must hold; inputs and labels always are there.
 
-        ``error``, ``states``, ``gradients``, or their inputs alone. ``reference``: these too, and
-        the metric is left out where the reference is not proven.
+        ``outputs`` and ``features`` come with all batches, ``error``, ``states`` and ``gradients``
+        with evaluation batches. ``reference`` stands for evaluation batches too; the metric is
+        left out where the reference is not proven.
         """
 
     def update(self, batch: Batch) -> None:

@@ -44,15 +44,18 @@ def row_cosines(a: Tensor, b: Tensor) -> Tensor:
 
 def pairwise_cosine(vectors: Tensor) -> float:
     """The mean cosine over all pairs of rows; NaN if a row has no direction."""
-    units, n = unit_rows(vectors), len(vectors)
+    n = len(vectors)
+    units = unit_rows(vectors)
     cosines = units @ units.T
     return float((cosines.sum() - cosines.diagonal().sum()) / (n * (n - 1)))
 
 
-def sketch(width: int, most: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """For so many entries one of fewer places each, and a sign: on average, products are kept."""
-    drawn = torch.randint(2 * most, (width,), generator=torch.Generator().manual_seed(0))
-    return (drawn % most).to(device), (1 - 2 * (drawn // most)).to(device)
+def sketch(width: int, buckets: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Random bucket and sign per entry (count sketch): on average, products are kept."""
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randint(2 * buckets, (width,), generator=generator)
+    signs = 1 - 2 * (numbers // buckets)
+    return (numbers % buckets).to(device), signs.to(device)
 
 
 def median(values: Tensor) -> float:
@@ -60,5 +63,6 @@ def median(values: Tensor) -> float:
     if not values.numel():
         return math.nan
     ordered = values.flatten().sort().values
-    low, high = ordered[(len(ordered) - 1) // 2].item(), ordered[len(ordered) // 2].item()
+    low = ordered[(len(ordered) - 1) // 2].item()
+    high = ordered[len(ordered) // 2].item()
     return low if low == high else (low + high) / 2

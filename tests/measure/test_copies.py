@@ -20,8 +20,8 @@ from pytest_fadiag.measure.copies import (
     named_modules,
     named_parameters,
     quiet,
-    redrawn,
     refuse_scripted,
+    reinitialised,
     threads,
     unwrapped,
     working_copy,
@@ -128,11 +128,11 @@ def test_re_initialised_weights_are_finite_and_repeatable_and_nothing_is_off() -
     changed(net, lambda net: [net.embed.weight.fill_(math.nan), net.blocks[0].fc2.weight.zero_()])
     net.norm = nn.BatchNorm1d(4)
     net.norm.running_var.fill_(0)
-    one, two = (redrawn(copy_of(net)).state_dict() for _ in range(2))
+    one, two = (reinitialised(copy_of(net)).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert all(bool(torch.isfinite(own).all()) for own in one.values())
     assert bool(one["blocks.0.fc2.weight"].all()) and bool((one["norm.running_var"] == 1).all())
-    other = redrawn(copy_of(net), gain=2.0)
+    other = reinitialised(copy_of(net), gain=2.0)
     assert other.embed.weight.detach().std().item() == pytest.approx(2 / math.sqrt(20), rel=0.1)
 
 
@@ -143,7 +143,7 @@ def test_a_spectral_norm_stays_one() -> None:
     own = nn.Sequential(*layers)
     for _ in range(30):
         own(torch.randn(2, 30))  # a step of the power method each, in training
-    net = redrawn(working_copy(own))
+    net = reinitialised(working_copy(own))
     net(torch.randn(2, 30))
     for layer in net:
         assert float(torch.linalg.matrix_norm(layer.weight, 2)) == pytest.approx(1, abs=0.1)

@@ -366,7 +366,7 @@ def test_a_bug_of_our_own_is_not_told_as_a_problem_of_the_network(
     learnt: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x, y = learnt
-    monkeypatch.setattr("pytest_fadiag.measure.probes.redrawn_blocks", lambda *_: 1 / 0)
+    monkeypatch.setattr("pytest_fadiag.measure.probes.with_reinitialised_blocks", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         depth_of(model, in_batches(x, y))
 

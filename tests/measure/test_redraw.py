@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 from pytest_fadiag.judge.errors import AuditError
-from pytest_fadiag.measure.redraw import as_initialised, redrawn_blocks
+from pytest_fadiag.measure.redraw import as_initialised, with_reinitialised_blocks
 from pytest_fadiag.measure.stream.find import find_stream
 from pytest_fadiag.measure.stream.sites import Stream
 
@@ -72,15 +72,15 @@ def stream_of(model: nn.Module) -> Stream:
     return find_stream(model.eval(), clustered(16)[0])
 
 
-def redrawn(model: nn.Module, seed: int = 0) -> Any:
+def with_new_blocks(model: nn.Module, seed: int = 0) -> Any:
     """The copy with re-initialised blocks, all of which could be."""
-    return redrawn_blocks(model, stream_of(model), seed).requires_grad_(False)
+    return with_reinitialised_blocks(model, stream_of(model), seed).requires_grad_(False)
 
 
 def test_blocks_are_what_reset_parameters_draws_and_the_rest_stays() -> None:
     model = trained(30)
     before = copy.deepcopy(model.state_dict())
-    other = redrawn(model)
+    other = with_new_blocks(model)
     for name, value in other.state_dict().items():
         assert torch.equal(value, before[name]) is not name.startswith("blocks.")
         assert torch.equal(model.state_dict()[name], before[name])
@@ -94,7 +94,7 @@ def test_blocks_are_what_reset_parameters_draws_and_the_rest_stays() -> None:
 def test_parameters_that_no_method_draws_keep_their_mean_and_spread(kind: type[Own]) -> None:
     model = chain(kind(), kind())
     changed(model, lambda net: net.blocks[0].matrix.copy_(torch.randn(D, D) * 3 + 40))
-    new, old = redrawn(model).blocks[0], model.blocks[0]
+    new, old = with_new_blocks(model).blocks[0], model.blocks[0]
     assert not torch.equal(new.matrix, old.matrix)
     assert float(new.matrix.mean()) == pytest.approx(float(old.matrix.mean()), abs=1)
     assert float(new.matrix.std()) == pytest.approx(float(old.matrix.std()), rel=0.3)
@@ -103,12 +103,12 @@ def test_parameters_that_no_method_draws_keep_their_mean_and_spread(kind: type[O
 
 def test_a_block_has_the_last_word_and_blocks_in_a_plain_list_count() -> None:
     model = chain(*(Quiet(nn.Linear(D, D), nn.ReLU(), nn.Linear(D, D)) for _ in range(2)))
-    new = redrawn(model).blocks[0].f
+    new = with_new_blocks(model).blocks[0].f
     assert not new[2].weight.any() and not torch.equal(new[0].weight, model.blocks[0].f[0].weight)
     blocks = list(model.blocks)
     del model.blocks
     model.blocks = blocks
-    assert not torch.equal(redrawn(model).blocks[0].f[0].weight, blocks[0].f[0].weight)
+    assert not torch.equal(with_new_blocks(model).blocks[0].f[0].weight, blocks[0].f[0].weight)
 
 
 def test_a_block_whose_values_are_never_finite_is_named() -> None:
@@ -116,7 +116,7 @@ def test_a_block_whose_values_are_never_finite_is_named() -> None:
     stream = stream_of(model)
     nn.init.constant_(model.blocks[1].matrix, float("nan"))
     with pytest.raises(AuditError, match=f"^{stream.blocks[1]} cannot be re-initialised"):
-        redrawn_blocks(model, stream, 0)
+        with_reinitialised_blocks(model, stream, 0)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_block_whose_weights_are_computed_from_others_is_named_and_nothing_is_
         model = chain(*(Residual(*own) for own in layers))
     stream = stream_of(model)
     with pytest.raises(AuditError, match=f"^{' and '.join(stream.blocks)} cannot be"):
-        redrawn_blocks(model, stream, 0)
+        with_reinitialised_blocks(model, stream, 0)
     assert as_initialised(model, stream) == ()
 
 

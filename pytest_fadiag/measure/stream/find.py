@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...judge.errors import AuditError
 from ...judge.records import StreamInfo
 from ...judge.words import and_more
-from ..copies import copy_of, quiet, redrawn, refuse_scripted
+from ..copies import copy_of, quiet, refuse_scripted, reinitialised
 from ..inputs import (
     LABEL_NAMES,
     NetworkError,
@@ -88,7 +88,7 @@ class _Trial:
         self.tolerance = 1e-9 if dtype == torch.float64 else 1e-4
         """How far two ways to the same logits may differ, by the largest difference of samples."""
         for gain, self.drawn in ATTEMPTS:
-            self.network = redrawn(copy_of(network, dtype), gain=gain).eval()
+            self.network = reinitialised(copy_of(network, dtype), gain=gain).eval()
             self.draw(SIZES[0])
             size = float(self.logits.abs().max())
             if size < math.inf and largest_difference(self.logits) > APART * size:
