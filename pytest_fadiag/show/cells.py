@@ -14,7 +14,7 @@ from ..judge.diagnostics import Column, columns
 from ..judge.margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.words import fraction, grouped, limit, one_line
-from .audit import Audit, Margin, Outcome, Row, reports_of
+from .audit import Audit, Margin, Outcome, Row, RowStatus, reports_of
 from .words import margin_words, rule, score_name, tone, words
 
 NONE, FIRED, EXEMPTED = "–", "✗", "^"
@@ -62,8 +62,9 @@ def table_of(audit: Audit) -> Table:
     for group in dict.fromkeys([*groups, *margins]):
         rows = groups.get(group, [])
         for row in rows:
-            is_unique = runs[row.method, row.seed, row.partial] == 1
-            name = _name(row) if is_unique else row.checkpoint
+            name = _name(row)
+            if runs[row.method, row.seed, row.partial] > 1:
+                name = row.checkpoint
             lines.append(_line(row, one_line(name), columns, limits))
         lines += _over_seeds(one_line(group), rows, margins.get(group), columns)
     above = (limits.get(column.title, "") for column in columns)
@@ -100,29 +101,32 @@ def _limits(audit: Audit) -> dict[str, str]:
 
 
 def _name(row: Row) -> str:
-    return f"{row.method} (log)" if row.partial else row.method
+    if row.partial:
+        return f"{row.method} (log)"
+    return row.method
 
 
 def _line(row: Row, name: str, columns: Sequence[Column], limits: Collection[str]) -> Line:
-    numbers = tuple(_number(row, column, column.title in limits) for column in columns)
+    numbers = [Cell()] * len(columns)
+    if row.report is not None:
+        numbers = [_number(row.report, row.status, column, limits) for column in columns]
     seed = "" if row.seed is None else str(row.seed)
-    return Line(name, seed, numbers, Cell(words(row), tone(row)), row)
+    return Line(name, seed, tuple(numbers), Cell(words(row), tone(row)), row)
 
 
-def _number(row: Row, column: Column, decides: bool) -> Cell:
+def _number(report: Report, status: RowStatus, column: Column, limits: Collection[str]) -> Cell:
     """One number; the one that decides has a mark and says what it means."""
-    report = row.report
-    value = column.value(report) if report else None
-    if report is None or value is None:
+    value = column.value(report)
+    if value is None:
         return Cell()
     text = column.text(report) if column.text else column.show(value)
     sort = value if math.isfinite(value) else None
-    if not decides:
+    if column.title not in limits:
         return Cell(text, sort=sort)
     hint = report.finding(column.key).headline
-    if column.key in row.status.fired:
+    if column.key in status.fired:
         return Cell(text + FIRED, "red", sort=sort, hint=hint)
-    if column.key in row.status.exempted:
+    if column.key in status.exempted:
         text += EXEMPTED
     return Cell(text, sort=sort, hint=hint)
 
@@ -132,7 +136,9 @@ def _epochs(report: Report) -> str:
     epochs = []
     for key, epoch in report.first_fired.items():
         text = f"{key}{epoch}" if len(key) == 1 else f"{key}:{epoch}"
-        epochs.append(text if key in report.fired else f"({text})")
+        if key not in report.fired:
+            text = f"({text})"
+        epochs.append(text)
     return " ".join(epochs)
 
 
