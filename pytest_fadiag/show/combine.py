@@ -59,7 +59,8 @@ def combine(
 
 def _check_parts(parts: Sequence[Audit]) -> None:
     """Refuse parts of different audits, and parts of which one is missing."""
-    for reason in _differences(parts):
+    reason = next(_differences(parts), "")
+    if reason:
         raise AuditError(f"these are parts of different audits: {reason}")
     shards = {audit.shard for audit in parts if audit.shard is not None}
     total = max((total for _, total in shards), default=0)

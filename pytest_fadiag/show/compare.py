@@ -78,9 +78,10 @@ def compare(before: Report, now: Report) -> Comparison:
     """
     elsewhere = []
     for name in SETTING:
-        values = before.environment.get(name), now.environment.get(name)
-        if values[0] != values[1]:
-            elsewhere.append(f"{name} {values[0]} → {values[1]}")
+        old = before.environment.get(name)
+        new = now.environment.get(name)
+        if old != new:
+            elsewhere.append(f"{name} {old} → {new}")
     moved = sorted(_differences(plain(before), plain(now), bool(elsewhere)), reverse=True)
     changed = [f"{name}: {old} → {new}" for name, old, new in _facts(before, now) if old != new]
     return Comparison(elsewhere, moved, changed)

@@ -99,9 +99,9 @@ def _panels(chart: Chart) -> list[Chart]:
 
 
 def figure(
-    charts: Sequence[Chart], width: float, across: int, whole: Chart | None = None
+    charts: Sequence[Chart], width: float, across: int, parent: Chart | None = None
 ) -> Figure:
-    """One figure; panels of single methods show parts of one whole chart."""
+    """One figure; panels of single methods share the scale and title of their parent."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -113,11 +113,11 @@ def figure(
         for axes in panels[len(charts) :]:
             axes.set_axis_off()
         for chart, axes, letter in zip(charts, panels, ascii_uppercase, strict=False):
-            _frame(chart, axes, (whole or chart).span, letter)
+            _frame(chart, axes, (parent or chart).span, letter)
             _draw(chart, axes)
-        if whole:
-            drawing.supylabel(_label(whole.title), fontsize=8.0)
-        legend = _legend(panels, with_methods=whole is None)
+        if parent is not None:
+            drawing.supylabel(_label(parent.title), fontsize=8.0)
+        legend = _legend(panels, with_methods=parent is None)
         columns = max(1, int(width / 1.35))
         drawing.legend(
             [*legend.values()],

@@ -25,7 +25,7 @@ CROSS = "m-3 -3l6 6m0 -6l-6 6"
 WIDTH, HEIGHT = 340, 190
 LEFT, RIGHT, TOP, BOTTOM = 50, 330, 28, 154
 SLANTED_HEIGHT = 36
-"""Slanted names on x need so much more."""
+"""The height that slanted names on x add."""
 MOST_DOTS = 40
 QUIET = 'opacity=".75"'
 GREY = 'stroke="currentColor"'
@@ -94,15 +94,17 @@ class _Plane:
 
 
 def _y_ticks(plane: _Plane) -> Iterator[str]:
-    values = _decades if plane.chart.log else _round_numbers
-    for value, name in values(plane.low, plane.high):
+    ticks = _round_numbers(plane.low, plane.high)
+    if plane.chart.log:
+        ticks = _decades(plane.low, plane.high)
+    for value, name in ticks:
         y = plane.y(value)
         yield _line([(LEFT, y), (RIGHT, y)], f'{GREY} opacity=".12"')
         yield _text(LEFT - 5, y + 3, name, f'text-anchor="end" {QUIET}')
 
 
 def _x_ticks(plane: _Plane) -> Iterator[str]:
-    """The names of the places, slanted, or whole numbers."""
+    """The names of the places, slanted; without names whole numbers."""
     y = BOTTOM + 13
     for place, name in enumerate(plane.chart.ticks):
         x = plane.x(place)

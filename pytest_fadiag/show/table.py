@@ -124,17 +124,17 @@ def _needed(verdict: str, colour: str) -> int:
 
 def _laid_out(content: Table, layout: _Layout) -> list[Text]:
     """The thresholds, the titles and all lines; the cells of a column have one width."""
-    lines = content.lines
-    names = [_without_middle(name, layout.longest_name) for name in _names(content)]
+    names = [Cell(_without_middle(name, layout.longest_name)) for name in _names(content)]
+    seeds = [Cell(line.seed) for line in content.lines]
     columns = [
-        _padded(_column("", "method", map(Cell, names)), layout, str.ljust),
-        _padded(_column("", "seed", (Cell(line.seed) for line in lines)), layout, str.rjust),
+        _padded(_column("", "method", names), layout, str.ljust),
+        _padded(_column("", "seed", seeds), layout, str.rjust),
     ]
     for n in layout.columns:
-        numbers = (line.numbers[n] for line in lines)
+        numbers = (line.numbers[n] for line in content.lines)
         column = _column(content.limits[n], content.columns[n].title, numbers)
         columns.append(_padded(column, layout, str.rjust))
-    verdicts = _column("", "verdict", (line.verdict for line in lines))
+    verdicts = _column("", "verdict", (line.verdict for line in content.lines))
     columns.append(_texts(verdicts, layout.is_short))
     return [list(line) for line in zip(*columns, strict=True)]
 
