@@ -75,12 +75,16 @@ def _differences(parts: Sequence[Audit]) -> Iterator[str]:
     totals = {audit.shard[1] for audit in parts if audit.shard is not None}
     if len(totals) > 1:
         yield f"divided by {' and '.join(map(str, sorted(totals)))}"
-    environments = [report.environment for audit in parts for report in audit.reports]
-    if len({e["data_sha256"] for e in environments if "data_sha256" in e}) > 1:
+    test_data = set()
+    for audit in parts:
+        for report in audit.reports:
+            if "data_sha256" in report.environment:
+                test_data.add(report.environment["data_sha256"])
+    if len(test_data) > 1:
         yield "their test data differ"
-    options = [audit.origin.options if audit.origin else {} for audit in parts]
     for name in SAME_OPTIONS:
-        if len({option.get(name) for option in options}) > 1:
+        values = {audit.origin.options.get(name) if audit.origin else None for audit in parts}
+        if len(values) > 1:
             yield f"--fa-{name} differs"
 
 

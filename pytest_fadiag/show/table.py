@@ -111,7 +111,10 @@ def _fitted(content: Table, width: int) -> list[Text]:
         if number > 2 and content.lines[number - 3].row is None:  # a mean ends its group
             fitted.append([])
         fitted.append([*numbers, (_cut(verdict, room), look)])
-    hidden = [c.title for n, c in enumerate(content.columns) if n not in layout.columns]
+    hidden = []
+    for number, column in enumerate(content.columns):
+        if number not in layout.columns:
+            hidden.append(column.title)
     if hidden:
         fitted += _wrapped(f"hidden at {width} columns: {', '.join(hidden)}", width)
     return fitted
@@ -136,7 +139,7 @@ def _laid_out(content: Table, layout: _Layout) -> list[Text]:
         columns.append(_padded(column, layout, str.rjust))
     verdicts = _column("", "verdict", (line.verdict for line in content.lines))
     columns.append(_texts(verdicts, layout.is_short))
-    return [list(line) for line in zip(*columns, strict=True)]
+    return list(map(list, zip(*columns, strict=True)))
 
 
 def _names(content: Table) -> Iterator[str]:
@@ -158,10 +161,15 @@ def _column(limit: str, title: str, cells: Iterable[Cell]) -> list[Cell]:
 
 def _texts(column: Sequence[Cell], is_short: bool) -> Text:
     """The cells as text; where one ends in a mark, the others have a space in its place."""
-    text = [(cell.short if is_short and cell.short else cell.text, cell.tone) for cell in column]
-    if not any(piece.endswith(MARKS) for piece, _ in text):
-        return text
-    return [(piece if piece.endswith(MARKS) else f"{piece} ", look) for piece, look in text]
+    pieces = []
+    for cell in column:
+        pieces.append(cell.short if is_short and cell.short else cell.text)
+    has_marks = any(piece.endswith(MARKS) for piece in pieces)
+    text = []
+    for cell, piece in zip(column, pieces, strict=True):
+        space = " " if has_marks and not piece.endswith(MARKS) else ""
+        text.append((piece + space, cell.tone))
+    return text
 
 
 def _padded(column: Sequence[Cell], layout: _Layout, align: Callable[[str, int], str]) -> Text:
