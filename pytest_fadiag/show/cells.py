@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -14,7 +14,7 @@ from ..judge.diagnostics import Column, columns
 from ..judge.margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.words import fraction, grouped, limit, one_line
-from .audit import Audit, Margin, Outcome, Row, reports_of
+from .audit import Audit, Margin, Outcome, Row, RowStatus, reports_of
 from .words import margin_words, rule, score_name, tone, words
 
 NONE, FIRED, EXEMPTED = "–", "✗", "^"
@@ -53,99 +53,133 @@ class Table(msgspec.Struct, frozen=True):
 
 def table_of(audit: Audit) -> Table:
     """Each method's rows, then its mean over seeds with the verdict on its margin."""
-    title = score_name(audit.reports).replace("accuracy", "acc")
-    score = Column(title, lambda report: report.headline_acc, fraction, 0)
-    limits = {}
-    for own in audit.diagnostics:
-        short = re.split(r"(?=[<>≤])|,", rule(own, audit))[1:2]
-        if own.columns:  # the last one decides
-            limits[own.columns[-1].title] = (
-                f"{own.key} {short[0].replace(' ', '')}" if short else ""
-            )
-    asked = {own.key for own in audit.diagnostics}
-    epochs = [report.first_fired for report in audit.reports]
-    first = Column(
-        "first fired",
-        lambda report: min(report.first_fired.values(), default=None),
-        limit,
-        1 if all(epochs) else 9,
-        _epochs,
-    )
-    known = [score, *(column for column in columns() if column.key in asked), first]
-    shown = [c for c in known if any(c.value(report) is not None for report in audit.reports)]
-    alike = Counter((row.method, row.seed, row.partial) for row in audit.rows)
-    groups = grouped((row.group or _name(row.method, row.partial), row) for row in audit.rows)
+    columns = _columns(audit)
+    limits = _limits(audit)
+    runs = Counter((row.method, row.seed, row.partial) for row in audit.rows)
+    groups = grouped((row.group or _name(row), row) for row in audit.rows)
     margins = {margin.name: margin for margin in audit.margins}
     lines: list[Line] = []
     for group in dict.fromkeys([*groups, *margins]):
         rows = groups.get(group, [])
         for row in rows:
-            unique = alike[row.method, row.seed, row.partial] == 1
-            name = _name(row.method, row.partial) if unique else row.checkpoint
-            lines.append(_row(shown, limits, row, one_line(name)))
-        lines += _over_seeds(shown, one_line(group), rows, margins.get(group))
-    return Table(tuple(shown), tuple(limits.get(c.title, "") for c in shown), tuple(lines))
+            name = _name(row)
+            if runs[row.method, row.seed, row.partial] > 1:
+                name = row.checkpoint
+            lines.append(_line(row, one_line(name), columns, limits))
+        lines += _over_seeds(one_line(group), rows, margins.get(group), columns)
+    above = (limits.get(column.title, "") for column in columns)
+    return Table(tuple(columns), tuple(above), tuple(lines))
 
 
-def _name(method: str, partial: bool) -> str:
-    return f"{method} (log)" if partial else method
+def _columns(audit: Audit) -> list[Column]:
+    """The score, those of the diagnostics, when one first fired: as far as there are numbers."""
+    title = score_name(audit.reports).replace("accuracy", "acc")
+    score = Column(title, lambda report: report.headline_acc, fraction, 0)
+    keys = {diagnostic.key for diagnostic in audit.diagnostics}
+    first_fired = Column(
+        "first fired",
+        lambda report: min(report.first_fired.values(), default=None),
+        limit,
+        1 if all(report.first_fired for report in audit.reports) else 9,
+        _epochs,
+    )
+    possible = [score, *(column for column in columns() if column.key in keys), first_fired]
+    return [c for c in possible if any(c.value(report) is not None for report in audit.reports)]
 
 
-def _row(shown: Sequence[Column], limits: Collection[str], row: Row, name: str) -> Line:
-    report, status = row.report, row.status
-    numbers = []
-    for column in shown:
-        value = column.value(report) if report else None
-        if report is None or value is None:
-            numbers.append(Cell())
-            continue
-        decides = column.title in limits
-        mark = FIRED * (column.key in status.fired) + EXEMPTED * (column.key in status.exempted)
-        cell = Cell(
-            (column.text(report) if column.text else column.show(value)) + mark * decides,
-            "red" if decides and column.key in status.fired else "",
-            sort=value if math.isfinite(value) else None,
-            hint=report.finding(column.key).headline if decides else "",
-        )
-        numbers.append(cell)
-    verdict = Cell(words(row), tone(row))
+def _limits(audit: Audit) -> dict[str, str]:
+    """When each diagnostic fires, by the title of the column that decides, its last."""
+    limits = {}
+    for diagnostic in audit.diagnostics:
+        _, *conditions = re.split(r"(?=[<>≤])|,", rule(diagnostic, audit))
+        if diagnostic.columns and conditions:
+            text = f"{diagnostic.key} {conditions[0].replace(' ', '')}"
+            limits[diagnostic.columns[-1].title] = text
+        elif diagnostic.columns:
+            limits[diagnostic.columns[-1].title] = ""
+    return limits
+
+
+def _name(row: Row) -> str:
+    if row.partial:
+        return f"{row.method} (log)"
+    return row.method
+
+
+def _line(row: Row, name: str, columns: Sequence[Column], limits: Collection[str]) -> Line:
+    numbers = [Cell()] * len(columns)
+    if row.report is not None:
+        numbers = [_number(row.report, row.status, column, limits) for column in columns]
     seed = "" if row.seed is None else str(row.seed)
-    return Line(name, seed, tuple(numbers), verdict, row)
+    return Line(name, seed, tuple(numbers), Cell(words(row), tone(row)), row)
+
+
+def _number(report: Report, status: RowStatus, column: Column, limits: Collection[str]) -> Cell:
+    """One number; the one that decides has a mark and says what it means."""
+    value = column.value(report)
+    if value is None:
+        return Cell()
+    text = column.text(report) if column.text else column.show(value)
+    sort = value if math.isfinite(value) else None
+    if column.title not in limits:
+        return Cell(text, sort=sort)
+    hint = report.finding(column.key).headline
+    if column.key in status.fired:
+        return Cell(text + FIRED, "red", sort=sort, hint=hint)
+    if column.key in status.exempted:
+        text += EXEMPTED
+    return Cell(text, sort=sort, hint=hint)
 
 
 def _epochs(report: Report) -> str:
     """When each diagnostic first fired; in brackets where it passes at the end."""
-    named = {key: f"{key}{':' * (len(key) > 1)}{at}" for key, at in report.first_fired.items()}
-    return " ".join(said if key in report.fired else f"({said})" for key, said in named.items())
+    epochs = []
+    for key, epoch in report.first_fired.items():
+        text = f"{key}{epoch}" if len(key) == 1 else f"{key}:{epoch}"
+        if key not in report.fired:
+            text = f"({text})"
+        epochs.append(text)
+    return " ".join(epochs)
 
 
 def _over_seeds(
-    shown: Sequence[Column], name: str, rows: list[Row], margin: Margin | None
-) -> list[Line]:
+    name: str, rows: list[Row], margin: Margin | None, columns: Sequence[Column]
+) -> Iterator[Line]:
     """The mean of several seeds and their margin; two runs of one seed have no mean over seeds."""
     reports = reports_of(rows)
+    count = len(reports)
     seeds = {row.seed for row in rows if row.report is not None} - {None}
-    means = len(reports) > 1 and len(seeds) == len(reports)
-    if not means and margin is None:
-        return []
-    numbers = [_mean(column, [column.value(r) for r in reports]) for column in shown]
+    numbers = [Cell()] * len(columns)
+    if count > 1 and len(seeds) == count:
+        numbers = [_mean(column, reports) for column in columns]
+    elif margin is None:
+        return
     verdict = Cell("mean ± sd", short="mean")
     if margin is not None:
-        failed = margin.margin and margin.margin.verdict is SeedVerdict.FIRE
-        bad = failed or margin.as_expected is False or margin.outcome is Outcome.ERROR
         short = margin_words(margin, bounds=False)
-        verdict = Cell(margin_words(margin), "red" if bad else "", short=short)
-    count = margin.margin.seeds if margin and margin.margin else len(reports)
-    cells = numbers if means else [Cell()] * len(shown)
-    return [Line(name, f"n={count}", tuple(cells), verdict)]
+        verdict = Cell(margin_words(margin), "red" if _is_bad(margin) else "", short=short)
+        if margin.margin is not None:
+            count = margin.margin.seeds
+    yield Line(name, f"n={count}", tuple(numbers), verdict)
 
 
-def _mean(column: Column, values: list[float | None]) -> Cell:
-    """The mean with its deviation: «0.8926 ± 0.0035»."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known or len(known) < len(values) or column.text is _epochs:
+def _is_bad(margin: Margin) -> bool:
+    failed = margin.margin is not None and margin.margin.verdict is SeedVerdict.FIRE
+    return failed or margin.as_expected is False or margin.outcome is Outcome.ERROR
+
+
+def _mean(column: Column, reports: Sequence[Report]) -> Cell:
+    """The mean with its deviation, «0.8926 ± 0.0035», where every network has the number."""
+    if column.text is _epochs:
         return Cell()
-    mean, sd = statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else 0.0
+    numbers = []
+    for report in reports:
+        value = column.value(report)
+        if value is None or not math.isfinite(value):
+            return Cell()
+        numbers.append(value)
+    mean = statistics.fmean(numbers)
+    sd = statistics.stdev(numbers)
     show = "{:.1f}".format if column.text else column.show
-    short, spread = show(mean), show(sd).lstrip("+") if sd else "0"
-    return Cell(f"{short} ± {spread}", short=short, sort=mean)
+    spread = show(sd).lstrip("+") if sd else "0"
+    return Cell(f"{show(mean)} ± {spread}", short=show(mean), sort=mean)

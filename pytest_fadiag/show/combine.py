@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -11,7 +10,7 @@ from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.seeds import SeedReport
 from ..judge.words import and_more, grouped
-from .audit import Audit, Keys, Margin, Outcome, Row, decide, judge, united
+from .audit import Audit, Keys, Margin, Origin, Outcome, Row, decide, judge, united
 from .compare import compare
 
 SAME_OPTIONS = (
@@ -39,64 +38,54 @@ def combine(
     _check_parts(parts)
     rows: dict[str, Row] = {}
     limits: dict[str, object] = {}
-    for row in (row for audit in audits for row in audit.rows):
-        judged = _judged(row, changes, expected)
-        other = rows.setdefault(row.checkpoint, judged)
-        problems = _contradiction(other, judged)
-        if problems:
-            raise AuditError(f"two audits of {row.checkpoint}: {problems}; leave one out")
-        rows[row.checkpoint] = other if other is judged else other + judged
-        for name, value in judged.report.thresholds.by_name().items() if judged.report else ():
-            if limits.setdefault(name, value) != value and len(audits) > 1:
-                raise AuditError(
-                    f"different thresholds: {name} is {limits[name]} in one, {value} in another; "
-                    f"say which with --threshold={name}=…"
-                )
+    for audit in audits:
+        for row in audit.rows:
+            judged = _judged(row, changes, expected)
+            rows[row.checkpoint] = _united(rows.get(row.checkpoint), judged)
+            if len(audits) > 1 and judged.report is not None:
+                _check_thresholds(judged.report, limits)
     if len(audits) == 1 and not changes and expected is None:
         return audits[0]
-    recorded = {m.name: m.expected for audit in audits for m in audit.margins if m.expected}
-    whole = united(rows.values())
-    origins = [audit.origin for audit in audits if audit.origin is not None]
-    origin = None
-    if len(origins) == len(audits) and len(audits) in (1, len(parts)):
-        files = {path: digest for one in origins for path, digest in one.files.items()}
-        origin = msgspec.structs.replace(origins[0], files=files)
+    if margins is None:
+        margins = {m.name: m.expected for audit in audits for m in audit.margins if m.expected}
+    ordered = united(rows.values())
     return Audit(
-        whole,
-        margins_of(whole, recorded if margins is None else margins),
-        origin=origin,
+        ordered,
+        margins_of(ordered, margins),
+        origin=_origin(audits) if len(audits) in (1, len(parts)) else None,
         interrupted=any(audit.interrupted for audit in audits),
     )
 
 
 def _check_parts(parts: Sequence[Audit]) -> None:
     """Refuse parts of different audits, and parts of which one is missing."""
+    reason = next(_differences(parts), "")
+    if reason:
+        raise AuditError(f"these are parts of different audits: {reason}")
     shards = {audit.shard for audit in parts if audit.shard is not None}
-    totals = {total for _, total in shards}
-    environments = [report.environment for audit in parts for report in audit.reports]
-    options = [audit.origin.options if audit.origin else {} for audit in parts]
-    facts: dict[str, set[Any]] = {
-        f"divided by {' and '.join(map(str, sorted(totals)))}": totals,
-        "their test data differ": {e["data_sha256"] for e in environments if "data_sha256" in e},
-    }
-    for name in SAME_OPTIONS:
-        facts[f"--fa-{name} differs"] = {option.get(name) for option in options}
-    for why, values in facts.items():
-        if len(values) > 1:
-            raise AuditError(f"these are parts of different audits: {why}")
-    every = [(part, total) for total in totals for part in range(1, total + 1)]
-    absent = and_more([f"{part}/{total}" for part, total in every if (part, total) not in shards])
+    total = max((total for _, total in shards), default=0)
+    absent = [f"{part}/{total}" for part in range(1, total + 1) if (part, total) not in shards]
     if absent:
-        raise AuditError(f"part {absent} is missing; audit it with --fa-shard={absent}")
+        names = and_more(absent)
+        raise AuditError(f"part {names} is missing; audit it with --fa-shard={names}")
 
 
-def _contradiction(one: Row, other: Row) -> str:
-    """Why two rows cannot be of one measurement; nothing where they can."""
-    if one.digest and other.digest and one.digest != other.digest:
-        return "they are different files"
-    if one is other or one.report is None or other.report is None:
-        return ""
-    return and_more(compare(one.report, other.report).problems, 2)
+def _differences(parts: Sequence[Audit]) -> Iterator[str]:
+    """Why these cannot be parts of one audit."""
+    totals = {audit.shard[1] for audit in parts if audit.shard is not None}
+    if len(totals) > 1:
+        yield f"divided by {' and '.join(map(str, sorted(totals)))}"
+    test_data = set()
+    for audit in parts:
+        for report in audit.reports:
+            if "data_sha256" in report.environment:
+                test_data.add(report.environment["data_sha256"])
+    if len(test_data) > 1:
+        yield "their test data differ"
+    for name in SAME_OPTIONS:
+        values = {audit.origin.options.get(name) if audit.origin else None for audit in parts}
+        if len(values) > 1:
+            yield f"--fa-{name} differs"
 
 
 def _judged(
@@ -107,7 +96,9 @@ def _judged(
     """The row judged by other thresholds or another record; a test's own failure stays."""
     if row.report is None or not (changes or expected):
         return row
-    keys = row.expected if expected is None else expected(row.checkpoint, row.method)
+    keys = row.expected
+    if expected is not None:
+        keys = expected(row.checkpoint, row.method)
     report = row.report.replace(thresholds=row.report.thresholds.replace(**changes))
     outcomes = dict(row.outcomes)
     for key, outcome in row.outcomes.items():
@@ -116,22 +107,65 @@ def _judged(
     return msgspec.structs.replace(row, report=report, outcomes=outcomes, expected=keys)
 
 
+def _united(earlier: Row | None, row: Row) -> Row:
+    """Both rows of one checkpoint as one; refused where they cannot be of one measurement."""
+    if earlier is None or earlier is row:
+        return row
+    problems = ""
+    if earlier.digest and row.digest and earlier.digest != row.digest:
+        problems = "they are different files"
+    elif earlier.report is not None and row.report is not None:
+        problems = and_more(compare(earlier.report, row.report).problems, 2)
+    if problems:
+        raise AuditError(f"two audits of {row.checkpoint}: {problems}; leave one out")
+    return earlier + row
+
+
+def _check_thresholds(report: Report, limits: dict[str, object]) -> None:
+    """Refuse a threshold that differs from an earlier report's, and note new ones."""
+    for name, value in report.thresholds.by_name().items():
+        earlier = limits.setdefault(name, value)
+        if earlier != value:
+            raise AuditError(
+                f"different thresholds: {name} is {earlier} in one, {value} in another; "
+                f"say which with --threshold={name}=…"
+            )
+
+
+def _origin(audits: Sequence[Audit]) -> Origin | None:
+    """The origin of the first with the files of all; nothing where one has none."""
+    origins = [audit.origin for audit in audits if audit.origin is not None]
+    if len(origins) < len(audits):
+        return None
+    files: dict[str, str] = {}
+    for origin in origins:
+        files |= origin.files
+    return msgspec.structs.replace(origins[0], files=files)
+
+
 def margins_of(rows: Sequence[Row], recorded: Mapping[str, str]) -> tuple[Margin, ...]:
     """The margin of each group of seeds, computed from its rows."""
     groups = grouped((row.group, row) for row in rows if row.group and row.report is not None)
-    margins = []
-    for name, seeds in groups.items():
-        method, partial, expected = seeds[0].method, seeds[0].partial, recorded.get(name)
-        reports = {row.checkpoint: row.report for row in seeds if row.report is not None}
-        result, reason = None, ""
-        try:
-            made = over_seeds(method, reports)
-            result, reason = (None, made) if isinstance(made, str) else (made.margin, "")
-            outcome = decide(result.verdict.value if result else None, expected)
-        except AuditError as error:
-            outcome, reason = Outcome.ERROR, str(error)
-        margins.append(Margin(name, method, partial, result, outcome, reason, expected))
-    return tuple(margins)
+    return tuple(_margin(name, seeds, recorded.get(name)) for name, seeds in groups.items())
+
+
+def _margin(name: str, rows: Sequence[Row], expected: str | None) -> Margin:
+    """The margin of one group; an error is its outcome."""
+    method = rows[0].method
+    reports = {row.checkpoint: row.report for row in rows if row.report is not None}
+    margin = None
+    reason = ""
+    try:
+        result = over_seeds(method, reports)
+        if isinstance(result, str):
+            reason = result
+        else:
+            margin = result.margin
+        outcome = decide(margin.verdict.value if margin else None, expected)
+    except AuditError as error:
+        outcome = Outcome.ERROR
+        reason = str(error)
+    return Margin(name, method, rows[0].partial, margin, outcome, reason, expected)
 
 
 def over_seeds(method: str, reports: Mapping[str, Report]) -> SeedReport | str:
@@ -141,7 +175,9 @@ def over_seeds(method: str, reports: Mapping[str, Report]) -> SeedReport | str:
         if finding.error or report.nonfinite_outputs:
             problem = finding.error or "its outputs are not finite, so it has no margin"
             raise AuditError(f"{name}: {problem}")
+        if not finding.measured and report.control:
+            return f"{name}: {finding.headline}"
         if not finding.measured:
-            return f"{name}: {finding.headline}" if report.control else finding.headline
+            return finding.headline
     minimum = next(iter(reports.values())).thresholds.frozen_acc_margin_pp
     return SeedReport.of(method, list(reports.values()), minimum)

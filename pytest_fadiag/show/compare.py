@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..judge.records import plain
 from ..judge.report import Report
 from ..judge.words import and_more
-from .audit import Audit
+from .audit import Audit, Row
 from .words import words
 
 
@@ -76,76 +76,95 @@ def compare(before: Report, now: Report) -> Comparison:
     >>> compare(report, report).problems  # doctest: +SKIP
     []
     """
-    pairs = {name: (before.environment.get(name), now.environment.get(name)) for name in SETTING}
-    elsewhere = [f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two]
+    elsewhere = []
+    for name in SETTING:
+        old = before.environment.get(name)
+        new = now.environment.get(name)
+        if old != new:
+            elsewhere.append(f"{name} {old} → {new}")
     moved = sorted(_differences(plain(before), plain(now), bool(elsewhere)), reverse=True)
-    facts: dict[str, tuple[object, object]] = {
-        "method": (before.method_name, now.method_name),
-        "seed": (before.seed, now.seed),
-        "checkpoint": (_digest(before, "checkpoint"), _digest(now, "checkpoint")),
-        "test data": (_digest(before, "data"), _digest(now, "data")),
-        "diagnostics": (" ".join(before.diagnostics), " ".join(now.diagnostics)),
-        "control": (_control(before), _control(now)),
-    }
-    then, after = before.thresholds.by_name(), now.thresholds.by_name()
-    facts |= {name: (value, after.get(name)) for name, value in then.items()}
-    for one in before.findings:
-        two = now.finding(one.key)
-        facts[f"({one.key}) {one.name}"] = (one.status.value, two.status.value)
-    facts["verdict"] = (before.verdict, now.verdict)
-    changed = [f"{name}: {one} → {two}" for name, (one, two) in facts.items() if one != two]
+    changed = [f"{name}: {old} → {new}" for name, old, new in _facts(before, now) if old != new]
     return Comparison(elsewhere, moved, changed)
+
+
+def _facts(before: Report, now: Report) -> Iterator[tuple[str, object, object]]:
+    """What was measured, by which thresholds, and what follows: by name, from both reports."""
+    yield "method", before.method_name, now.method_name
+    yield "seed", before.seed, now.seed
+    yield "checkpoint", _digest(before, "checkpoint"), _digest(now, "checkpoint")
+    yield "test data", _digest(before, "data"), _digest(now, "data")
+    yield "diagnostics", " ".join(before.diagnostics), " ".join(now.diagnostics)
+    yield "control", _control(before), _control(now)
+    limits = now.thresholds.by_name()
+    for name, limit in before.thresholds.by_name().items():
+        yield name, limit, limits.get(name)
+    for finding in before.findings:
+        status = now.finding(finding.key).status
+        yield f"({finding.key}) {finding.name}", finding.status.value, status.value
+    yield "verdict", before.verdict, now.verdict
 
 
 def diff(old: Audit, new: Audit) -> list[str]:
     """What changed from one audit to another, one line for each difference."""
     before = {row.checkpoint: row for row in old.rows}
+    now = {row.checkpoint: row for row in new.rows}
     lines = [
         f"{row.checkpoint}: new, {words(row)}" for row in new.rows if row.checkpoint not in before
     ]
-    now = {row.checkpoint: row for row in new.rows}
     for name, row in before.items():
-        other = now.get(name)
-        if other is None:
+        if name in now:
+            lines += [f"{name}: {change}" for change in _changes(row, now[name])]
+        else:
             lines.append(f"{name}: gone, was {words(row)}")
-            continue
-        if words(row) != words(other):
-            lines.append(f"{name}: {words(row)} → {words(other)}")
-        if row.report is not None and other.report is not None:
-            result = compare(row.report, other.report)
-            lines += [f"{name}: {said}" for said in (*result.changed, *result.moved[:MOST])]
-            if len(result.moved) > MOST:
-                lines.append(f"{name}: {len(result.moved) - MOST} more numbers moved")
-            if result.problems and result.elsewhere:
-                lines.append(f"{name}: measured elsewhere: {', '.join(result.elsewhere)}")
     verdicts = {margin.name: margin.verdict for margin in old.margins}
     for margin in new.margins:
-        was = verdicts.get(margin.name, margin.verdict)
-        if was != margin.verdict:
-            lines.append(f"{margin.name}::seed-margin: {was} → {margin.verdict}")
+        verdict = verdicts.get(margin.name, margin.verdict)
+        if verdict != margin.verdict:
+            lines.append(f"{margin.name}::seed-margin: {verdict} → {margin.verdict}")
     return lines
 
 
+def _changes(before: Row, now: Row) -> Iterator[str]:
+    """What changed in one row: its status, what follows from its numbers, the farthest of these."""
+    if words(before) != words(now):
+        yield f"{words(before)} → {words(now)}"
+    if before.report is None or now.report is None:
+        return
+    result = compare(before.report, now.report)
+    yield from result.changed
+    yield from map(str, result.moved[:MOST])
+    if len(result.moved) > MOST:
+        yield f"{len(result.moved) - MOST} more numbers moved"
+    if result.problems and result.elsewhere:
+        yield f"measured elsewhere: {', '.join(result.elsewhere)}"
+
+
 def _differences(
-    one: Any, two: Any, elsewhere: bool, field: str = "", path: str = ""
+    before: Any, now: Any, elsewhere: bool, field: str = "", path: str = ""
 ) -> Iterator[Difference]:
     """The numbers that differ, at any depth; ``field`` is the innermost name."""
-    if isinstance(one, Mapping) and isinstance(two, Mapping):
-        for name in (one.keys() | two.keys()) - NOT_COMPARED:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in (before.keys() | now.keys()) - NOT_COMPARED:
             inner = f"{path}.{name}" if path else name
-            yield from _differences(one.get(name), two.get(name), elsewhere, name, inner)
-    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
-        for index, (a, b) in enumerate(zip(one, two, strict=True)):
-            yield from _differences(a, b, elsewhere, field, f"{path}[{index}]")
+            yield from _differences(before.get(name), now.get(name), elsewhere, name, inner)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for index, (old, new) in enumerate(zip(before, now, strict=True)):
+            yield from _differences(old, new, elsewhere, field, f"{path}[{index}]")
     else:
-        tolerance, size = TOLERANCES.get(field, NORM), math.inf
-        if isinstance(one, (int, float)) and isinstance(two, (int, float)):
-            scale = max(abs(one), abs(two)) if tolerance.relative else 1.0
-            size = abs(one - two) / scale if scale else 0.0
-        elif one == two or (isinstance(one, str) and isinstance(two, str)):
-            size = 0.0
+        tolerance = TOLERANCES.get(field, NORM)
+        size = _distance(before, now, tolerance.relative)
         if size > (tolerance.elsewhere if elsewhere else tolerance.same):
-            yield Difference(size, path, one, two)
+            yield Difference(size, path, before, now)
+
+
+def _distance(before: Any, now: Any, relative: bool) -> float:
+    """How far a value moved; what is text or undefined in both reports did not."""
+    if isinstance(before, (int, float)) and isinstance(now, (int, float)):
+        scale = max(abs(before), abs(now)) if relative else 1.0
+        return abs(before - now) / scale if scale else 0.0
+    if before == now or (isinstance(before, str) and isinstance(now, str)):
+        return 0.0
+    return math.inf
 
 
 def _shown(value: Any) -> str:
@@ -155,7 +174,9 @@ def _shown(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, dict):
         return "measured"
-    return "not measured" if value is None else str(value)
+    if value is None:
+        return "not measured"
+    return str(value)
 
 
 def _digest(report: Report, name: str) -> str:

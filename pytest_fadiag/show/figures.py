@@ -21,6 +21,7 @@ from .charts import (
     COLOURS,
     FIRED,
     Chart,
+    Series,
     against_score,
     curves,
     findings,
@@ -43,9 +44,10 @@ LOOKS: dict[str, dict[str, Any]] = {
 BAND: dict[str, Any] = {"color": "grey", "alpha": 0.2, "lw": 0, "label": "null, 95 %"}
 FAILS: dict[str, Any] = {"marker": "s", "ls": "", "ms": 6.5, "mfc": "none", "mec": FIRED}
 FAILS |= {"label": "fails", "zorder": 4, "clip_on": False}
-SAID = {look.get("label") for look in (*LOOKS.values(), BAND, FAILS)}
+NOT_METHODS = {look.get("label") for look in (*LOOKS.values(), BAND, FAILS)}
 """What a legend names apart from methods."""
-PLAIN = (-50, -15, -5, 0, 5, 15, 50)
+WIDE = 40.0
+WIDE_TICKS = (-50, -15, -5, 0, 5, 15, 50)
 """The ticks of a wide range of pp."""
 SIZES = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize")
 STYLE: dict[Any, Any] = {
@@ -55,7 +57,10 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
 }
 MOST_MARKERS = 20
-WIDE = 40.0
+MOST_CHARACTERS = 40
+"""So many characters of names fit below a chart."""
+NAME_DISTANCE = 0.13
+"""Between the names of two limits, as a share of the height."""
 
 
 def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
@@ -67,61 +72,81 @@ def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
     rows = [row for row in audit.rows if row.report is not None]
     hero = [against_score(rows), trained_and_frozen(rows)]
     overview = []
-    panels = {}
+    panelled = {}
     for diagnostic in DIAGNOSTICS:
         if diagnostic.draws_numbers:
             overview.append(findings(rows, diagnostic))
         elif not diagnostic.figure:
             overview.append(curves(rows, diagnostic))
         if diagnostic.figure:
-            panels[diagnostic.figure] = curves(rows, diagnostic)
-    grids = {
-        "hero": (2, hero if all(chart.series for chart in hero) else []),
-        "audit": (3, [chart for chart in overview if chart.series]),
-        "rescue": (3, training(rows)),
-    }
-    drawn = {n: figure(charts, width, across) for n, (across, charts) in grids.items() if charts}
-    for name, whole in panels.items():
-        methods = grouped((one.name, one) for one in whole.series)
-        parts = [
-            msgspec.structs.replace(whole, title=method, key="", series=tuple(own))
-            for method, own in methods.items()
-        ]
-        if parts:
-            drawn[name] = figure(parts, width, 4, whole)
-    return drawn
+            panelled[diagnostic.figure] = curves(rows, diagnostic)
+    overview = [chart for chart in overview if chart.series]
+    epochs = training(rows)
+    by_name: dict[str, Figure] = {}
+    if all(chart.series for chart in hero):
+        by_name["hero"] = figure(hero, width, 2)
+    if overview:
+        by_name["audit"] = figure(overview, width, 3)
+    if epochs:
+        by_name["rescue"] = figure(epochs, width, 3)
+    for name, chart in panelled.items():
+        if chart.series:
+            by_name[name] = figure(_panels(chart), width, 4, chart)
+    return by_name
+
+
+def _panels(chart: Chart) -> list[Chart]:
+    """The chart once for each method, with its series alone."""
+    panels = []
+    for method, series in grouped((series.name, series) for series in chart.series).items():
+        panels.append(msgspec.structs.replace(chart, title=method, key="", series=tuple(series)))
+    return panels
 
 
 def figure(
-    charts: Sequence[Chart], width: float, across: int, whole: Chart | None = None
+    charts: Sequence[Chart], width: float, across: int, parent: Chart | None = None
 ) -> Figure:
-    """One figure; panels of single methods show parts of one whole chart."""
+    """One figure; panels of single methods share the scale and title of their parent."""
     import matplotlib
     from matplotlib.figure import Figure
 
     across = min(len(charts), across)
     down = math.ceil(len(charts) / across)
-    legend: dict[str, Any] = {}
     with matplotlib.rc_context(STYLE):
-        drawn = Figure(layout="constrained")
-        places = list(drawn.subplots(down, across, squeeze=False).flat)
-        for place in places[len(charts) :]:
-            place.set_axis_off()
-        for chart, place, letter in zip(charts, places, ascii_uppercase, strict=False):
-            _frame(chart, place, (whole or chart).span, letter)
-            _draw(chart, place)
-            for handle, name in zip(*place.get_legend_handles_labels(), strict=True):
-                legend.setdefault(name, handle)
-        shown = sorted(legend, key=lambda name: name in SAID)  # methods first
-        if whole:
-            drawn.supylabel(_label(whole.heading), fontsize=8.0)
-            shown = [name for name in shown if name in SAID]
+        drawing = Figure(layout="constrained")
+        panels = list(drawing.subplots(down, across, squeeze=False).flat)
+        for axes in panels[len(charts) :]:
+            axes.set_axis_off()
+        for chart, axes, letter in zip(charts, panels, ascii_uppercase, strict=False):
+            _frame(chart, axes, (parent or chart).span, letter)
+            _draw(chart, axes)
+        if parent is not None:
+            drawing.supylabel(_label(parent.heading), fontsize=8.0)
+        legend = _legend(panels, with_methods=parent is None)
         columns = max(1, int(width / 1.35))
-        handles = [legend[name] for name in shown]
-        drawn.legend(handles, shown, loc="outside upper left", ncols=columns, frameon=False)
-        height = down * (0.4 + 0.58 * width / across) if across > 1 else 0.4 * width
-        drawn.set_size_inches(width, height + 0.17 * math.ceil(len(shown) / columns) + 0.1)
-    return drawn
+        drawing.legend(
+            [*legend.values()],
+            [*legend],
+            loc="outside upper left",
+            ncols=columns,
+            frameon=False,
+        )
+        height = 0.4 * width
+        if across > 1:
+            height = down * (0.4 + 0.58 * width / across)
+        drawing.set_size_inches(width, height + 0.17 * math.ceil(len(legend) / columns) + 0.1)
+    return drawing
+
+
+def _legend(panels: Sequence[Axes], with_methods: bool) -> dict[str, Any]:
+    """What stands for each name of the panels: the methods first."""
+    methods: dict[str, Any] = {}
+    marks: dict[str, Any] = {}
+    for axes in panels:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            group = marks if name in NOT_METHODS else methods
+            group.setdefault(name, handle)
+    return methods | marks if with_methods else marks
 
 
 def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> None:
@@ -133,73 +158,84 @@ def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> 
     if chart.log:
         axes.set_yscale("log")
     elif chart.ticks and high - low > WIDE:
-        low, high = 1.2 * low, 1.2 * high
+        low *= 1.2
+        high *= 1.2
         axes.set_yscale("symlog", linthresh=5.0)
-        near = [value for value in PLAIN if low < value < high]
+        near = [value for value in WIDE_TICKS if low < value < high]
         axes.set_yticks(near, [f"{value}".replace("-", "−") for value in near])
         axes.minorticks_off()
     axes.set_ylim(low, high)
     axes.grid(axis="y", lw=0.4, alpha=0.4)
     if chart.ticks:
-        many = sum(map(len, chart.ticks)) > 40
-        names = [] if many else [_label(name[:20]) for name in chart.ticks]
-        axes.set_xticks([] if many else range(len(names)), names)
+        names = [_label(name[:20]) for name in chart.ticks]
+        if sum(map(len, chart.ticks)) > MOST_CHARACTERS:
+            names = []
+        axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.5, len(chart.ticks) - 0.5)
     elif chart.x in ("epoch", "layer l"):
         axes.locator_params(axis="x", integer=True)
 
 
 def _draw(chart: Chart, axes: Axes) -> None:
-    """Series and limits; what the axis has no place for is a cross at its edge."""
-    for one in chart.series:
-        look = {**_stroke(one.colour), "label": _label(one.name), **LOOKS[one.role]}
-        look["markevery"] = 1 + len(one.xs) // MOST_MARKERS * 4
-        finite = [math.nan if chart.is_odd(y) else y for y in one.ys]
-        axes.plot(one.xs, finite, **look)
-        for index, (x, y) in enumerate(zip(one.xs, one.ys, strict=True)):
-            if chart.is_odd(y):
-                axes.plot([x], [axes.get_ylim()[y > 1]], "x", color=FIRED, clip_on=False)
-            elif index in one.fired:
-                axes.plot([x], [y], **FAILS)
-        if one.low and len(one.xs) > 1:
-            axes.fill_between(one.xs, one.low, one.high, **BAND)
-        elif one.low:
-            axes.vlines(one.xs, one.low, one.high, color=look["color"], lw=1.6, alpha=0.4)
+    """Series and limits, whose names stand beside the chart."""
+    for series in chart.series:
+        _draw_series(series, chart, axes)
     lowest = -1.0
-    for one in sorted(chart.limits, key=lambda one: one.ys[-1]):
-        look = LOOKS[one.role]
-        if one.xs:
-            axes.plot(one.xs, one.ys, **look)
+    for limit in sorted(chart.limits, key=lambda limit: limit.ys[-1]):
+        look = LOOKS[limit.role]
+        if limit.xs:
+            axes.plot(limit.xs, limit.ys, **look)
         else:
-            axes.axhline(*one.ys, **look)
-        at = (axes.transData - axes.transAxes).transform((0, one.ys[-1]))[1]
-        lowest = max(at, lowest + 0.13)  # names of close levels keep their distance
-        name = _label(re.sub("^(threshold|floor) ", "", one.name))
+            axes.axhline(limit.ys[0], **look)
+        height = (axes.transData - axes.transAxes).transform((0, limit.ys[-1]))[1]
+        lowest = max(height, lowest + NAME_DISTANCE)
+        name = _label(re.sub("^(threshold|floor) ", "", limit.name))
         axes.text(1.02, lowest, name, va="center", color=look["color"], transform=axes.transAxes)
+
+
+def _draw_series(series: Series, chart: Chart, axes: Axes) -> None:
+    """A line with its marks and intervals; a number beyond the axis is a cross at its edge."""
+    look = {**_stroke(series.colour), "label": _label(series.name), **LOOKS[series.role]}
+    look["markevery"] = 1 + len(series.xs) // MOST_MARKERS * 4
+    finite = [math.nan if chart.is_odd(y) else y for y in series.ys]
+    axes.plot(series.xs, finite, **look)
+    bottom, top = axes.get_ylim()
+    for index, (x, y) in enumerate(zip(series.xs, series.ys, strict=True)):
+        if chart.is_odd(y):
+            axes.plot([x], [top if y > 1 else bottom], "x", color=FIRED, clip_on=False)
+        elif index in series.fired:
+            axes.plot([x], [y], **FAILS)
+    if series.low and len(series.xs) > 1:
+        axes.fill_between(series.xs, series.low, series.high, **BAND)
+    elif series.low:
+        axes.vlines(series.xs, series.low, series.high, color=look["color"], lw=1.6, alpha=0.4)
 
 
 def write_figures(audit: Audit, folder: Path, width: float = 7.0) -> None:
     """Every figure that there are numbers for, as PNG and PDF; the same audit, the same bytes."""
-    found = figures(audit, width)
-    if not found:
+    by_name = figures(audit, width)
+    if not by_name:
         raise AuditError("no figures: nothing was measured")
-    for name, drawn in found.items():
+    for name, drawing in by_name.items():
         for kind in ("png", "pdf"):
             content = io.BytesIO()
-            drawn.savefig(content, format=kind, dpi=200, metadata={"CreationDate": None})
-            drawn.set_layout_engine("none")  # it has its place now
+            drawing.savefig(content, format=kind, dpi=200, metadata={"CreationDate": None})
+            drawing.set_layout_engine("none")  # it has its place now
             write_atomically(folder / f"{name}.{kind}", content.getvalue())
 
 
 def _stroke(number: int) -> dict[str, Any]:
     """The colour, dashes and marker of a method, the same in all figures of an audit."""
-    looks = {"color": COLOURS, "ls": DASHES, "marker": MARKERS}
-    return {name: held[number % len(held)] for name, held in looks.items()}
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "ls": DASHES[number % len(DASHES)],
+        "marker": MARKERS[number % len(MARKERS)],
+    }
 
 
 def _label(text: str) -> str:
     """A name as matplotlib shows it: symbols as mathematics, what a name holds as it is."""
-    shown = one_line(text).replace("$", r"\$")
-    shown = re.sub(r"‖([a-z])(?:_([a-zA-Z0-9]))?‖", r"$\\Vert \1_{\2}\\Vert$", shown)
-    shown = re.sub(r"([ΓΔ])", r"$\1$", shown).replace("layer l", r"layer $\ell$")
-    return shown.replace("_{l}", r"_{\ell}")
+    label = one_line(text).replace("$", r"\$")
+    label = re.sub(r"‖([a-z])(?:_([a-zA-Z0-9]))?‖", r"$\\Vert \1_{\2}\\Vert$", label)
+    label = re.sub(r"([ΓΔ])", r"$\1$", label).replace("layer l", r"layer $\ell$")
+    return label.replace("_{l}", r"_{\ell}")

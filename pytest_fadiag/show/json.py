@@ -43,7 +43,8 @@ def read_audit(path: str | Path) -> Audit:
     'needs walk-back: residual stream exploded'
     """
     file = Path(path)
-    file = file / "audit.json" if file.is_dir() else file
+    if file.is_dir():
+        file = file / "audit.json"
     values = read_json(file)
     try:
         return audit_of(values)
@@ -70,12 +71,13 @@ def audit_of(values: Any) -> Audit:
 
 def _row(row: Row) -> dict[str, Any]:
     status = row.status
-    derived = {
+    return {
+        **plain(row),
         "status": words(row),
-        "verdict": status.word and status.word.value,
-        "fired": status.fired,
+        "verdict": None if status.word is None else status.word.value,
+        "fired": plain(status.fired),
+        "report": None if row.report is None else row.report.to_dict(),
     }
-    return {**plain(row), **plain(derived), "report": row.report and row.report.to_dict()}
 
 
 if __name__ == "__main__":

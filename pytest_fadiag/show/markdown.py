@@ -14,7 +14,6 @@ from .words import margin_words, words
 RUNS_CODE = ("model", "credit", "forward", "loss", "unsafe-load")
 """Options that name code of the authors: ``fadiag verify`` wants them typed."""
 
-
 PLAIN = re.compile(r"(?:[\w ,.;()%/±−–‖≥≤✗×·→…=^?+-]|: |< )*")
 MARKUP = re.compile(r"(?:^|\W)_|_(?:\W|$)|www|^\d+[.)](?: |$)|^[-+] |^[-=+ ]+$|^ ")
 """Among these characters: emphasis, addresses, lists and rules."""
@@ -27,26 +26,31 @@ def markdown(audit: Audit) -> str:
 
 def form(audit: Audit) -> str:
     """The reporting form of a paper, filled in as far as an audit knows."""
+    references = [str(report.reference) for report in audit.reports if report.reference]
     return _rendered(
         "form.md",
         audit,
-        references=dict.fromkeys(str(r.reference) for r in audit.reports if r.reference),
-        common=_shared([report.config for report in audit.reports]),
-        environment=_shared([report.environment for report in audit.reports]),
+        references=dict.fromkeys(references),
+        common=_common([report.config for report in audit.reports]),
+        environment=_common([report.environment for report in audit.reports]),
         methods=dict.fromkeys(row.method for row in audit.rows),
     )
 
 
-def _shared(held: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all of these hold."""
-    first = held[0] if held else {}
-    return {key: value for key, value in first.items() if all(o.get(key) == value for o in held)}
+def _common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is the same in all of these."""
+    common = dict(settings[0]) if settings else {}
+    for setting in settings:
+        common = {name: value for name, value in common.items() if setting.get(name) == value}
+    return common
 
 
 def readme(audit: Audit) -> str:
     """What tells the reviewer of a certificate what to type."""
-    options = audit.origin.options if audit.origin else {}
-    typed = [f"--{name}={value}" for name in RUNS_CODE for value in options.get(name, ())]
+    typed = []
+    if audit.origin is not None:
+        for name in RUNS_CODE:
+            typed += [f"--{name}={value}" for value in audit.origin.options.get(name, ())]
     return _rendered("certificate.md", audit, typed=typed)
 
 
@@ -54,19 +58,20 @@ def _rendered(name: str, audit: Audit, **values: Any) -> str:
     """A template of Markdown; what comes from files cannot become markup."""
     from markupsafe import Markup
 
-    def numbers(held: Sequence[float | None] | None) -> str:
-        return ", ".join("–" if value is None else sig(value) for value in held or ()) or "–"
-
     environment = templates(code, autoescape=False)
     environment.filters |= {
         "and_more": and_more,
         "margin": margin_words,
-        "numbers": numbers,
+        "numbers": _numbers,
         "verbatim": lambda text: Markup(one_line(text)),
         "words": words,
     }
     text = rendered(environment.get_template(name), audit, **values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _numbers(values: Sequence[float | None] | None) -> str:
+    return ", ".join("–" if value is None else sig(value) for value in values or ()) or "–"
 
 
 def code(text: str) -> str:
@@ -75,11 +80,13 @@ def code(text: str) -> str:
     >>> code("dfa, seed 42"), code("a*b"), code("a`b"), code("a|b")
     ('dfa, seed 42', '`a*b`', '`` a`b ``', '<code>a&#124;b</code>')
     """
-    shown = one_line(text)
-    if PLAIN.fullmatch(shown) and not MARKUP.search(shown):
-        return shown
-    if "|" in shown:  # no backslash keeps it in its cell, whatever stands before
-        safe = (char if char.isalnum() else f"&#{ord(char)};" for char in shown)
+    line = one_line(text)
+    if PLAIN.fullmatch(line) and not MARKUP.search(line):
+        return line
+    if "|" in line:  # no backslash keeps it in its cell, whatever stands before
+        safe = [char if char.isalnum() else f"&#{ord(char)};" for char in line]
         return f"<code>{''.join(safe)}</code>"
-    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
-    return f"{fence} {shown} {fence}" if "`" in shown else f"`{shown}`"
+    if "`" not in line:
+        return f"`{line}`"
+    fence = "`" * (1 + max(map(len, re.findall("`+", line))))
+    return f"{fence} {line} {fence}"

@@ -27,13 +27,14 @@ class Output(NamedTuple):
     write: Write
 
 
-def text_file(make: Callable[[Audit], str]) -> Write:
+def text_file(render: Callable[[Audit], str]) -> Write:
     """Write a text whole or not at all; append to a pipe, or where a job's steps share a file."""
 
     def write(audit: Audit, path: Path) -> None:
-        text = make(audit)
-        shared = str(path) == os.environ.get("GITHUB_STEP_SUMMARY")
-        if shared or (path.exists() and not path.is_file()):
+        text = render(audit)
+        is_shared = str(path) == os.environ.get("GITHUB_STEP_SUMMARY")
+        is_pipe = path.exists() and not path.is_file()
+        if is_shared or is_pipe:
             with path.open("a", encoding="utf-8") as file:
                 file.write(text)
         else:
@@ -46,8 +47,9 @@ def certificate(audit: Audit, folder: Path) -> None:
     """A folder for reviewers: the numbers, the page, and what to type to measure them again."""
     if audit.origin is None or not audit.origin.files:
         raise AuditError("certificate: no file was measured, so there is nothing to measure again")
-    for name, make in (("audit.json", json_text), ("audit.html", page), ("README.md", readme)):
-        text_file(make)(audit, folder / name)
+    text_file(json_text)(audit, folder / "audit.json")
+    text_file(page)(audit, folder / "audit.html")
+    text_file(readme)(audit, folder / "README.md")
 
 
 OUTPUTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from .. import __version__
 from ..judge.words import one_line, printable
 from .audit import Audit, Row
 from .cells import table_of
-from .charts import charts_for, training
+from .charts import Chart, charts_for, training
 from .json import document
 from .svg import sample, svg
 from .words import headline, legend, notes, rule, setting
@@ -28,37 +28,33 @@ def page(audit: Audit) -> str:
     from markupsafe import Markup
 
     folder = files(__package__).joinpath("templates")
-    style, script = (folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
+    style = folder.joinpath("page.css").read_text("utf-8")
+    script = folder.joinpath("page.js").read_text("utf-8")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     rows = [row for row in audit.rows if row.report is not None]
-    methods = list(dict.fromkeys(row.method for row in rows))
-    data = json.dumps(document(audit), allow_nan=False, separators=(",", ":")).replace(
-        "<", "\\u003c"
-    )
+    methods = dict.fromkeys(row.method for row in rows)
+    data = json.dumps(document(audit), allow_nan=False, separators=(",", ":"))
     return rendered(
         templates(one_line, autoescape=True).get_template("page.html"),
         audit,
-        charts=_drawn,
+        charts=_charts_of,
         methods=[(name, Markup(sample(number))) for number, name in enumerate(methods)],
-        rules={own.key: rule(own, audit) for own in audit.diagnostics},
-        drawn={
-            own.key: [Markup(svg(chart)) for chart in charts_for(rows, own)]
-            for own in audit.diagnostics
-        },
+        rules={diagnostic.key: rule(diagnostic, audit) for diagnostic in audit.diagnostics},
+        cards={d.key: _markup(charts_for(rows, d)) for d in audit.diagnostics},
         policy=policy,
         style=Markup(style),
         script=Markup(script),
-        data=Markup(data),
+        data=Markup(data.replace("<", "\\u003c")),
     )
 
 
 def cell(row: Row) -> str:
     """One network as a notebook shows it: no style or script of its own."""
     template = templates(one_line, autoescape=True).get_template("network.html")
-    return template.render(line=table_of(Audit((row,))).lines[0], one=None, charts=_drawn)
+    return template.render(line=table_of(Audit((row,))).lines[0], one=None, charts=_charts_of)
 
 
 def rendered(template: Template, audit: Audit, **values: Any) -> str:
@@ -75,7 +71,7 @@ def rendered(template: Template, audit: Audit, **values: Any) -> str:
     )
 
 
-def templates(spelled: Callable[[str], str], *, autoescape: bool) -> Environment:
+def templates(spell: Callable[[str], str], *, autoescape: bool) -> Environment:
     """The templates of this package; what they write is spelled first, unless it is markup."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup, escape
@@ -84,24 +80,34 @@ def templates(spelled: Callable[[str], str], *, autoescape: bool) -> Environment
         loader=PackageLoader(__package__),
         autoescape=autoescape,
         undefined=StrictUndefined,
-        finalize=lambda value: value if isinstance(value, Markup) else spelled(str(value)),
+        finalize=lambda value: value if isinstance(value, Markup) else spell(str(value)),
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {
         "block": lambda value: escape(printable(str(value))),
-        "pairs": lambda held: ", ".join(f"{key} {value}" for key, value in held.items()),
+        "pairs": _pairs,
     }
     return environment
 
 
-def _drawn(row: Row, alone: bool) -> list[Markup]:
-    """The charts of one network: of a page of its own those that its cards do not have."""
+def _pairs(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _charts_of(row: Row, has_cards: bool) -> list[Markup]:
+    """The charts of one network; where a page has cards for it, those that they do not show."""
+    charts: list[Chart] = []
+    if row.report is not None and not has_cards:
+        for diagnostic in row.report.asked:
+            charts += charts_for([row], diagnostic, points=False)
+    return _markup([*charts, *training([row])])
+
+
+def _markup(charts: Sequence[Chart]) -> list[Markup]:
     from markupsafe import Markup
 
-    asked = row.report.asked if row.report and not alone else ()
-    own = [chart for one in asked for chart in charts_for([row], one, points=False)]
-    return [Markup(svg(chart)) for chart in (*own, *training([row]))]
+    return [Markup(svg(chart)) for chart in charts]
 
 
 def _digest(content: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 
 from ..judge.words import one_line, sig
 from .charts import COLOURS, FIRED, Chart, Series
@@ -17,54 +17,38 @@ LOOKS = {
     "control": 'stroke-width="1.2" stroke-dasharray="6 4" opacity=".6"',
     "limit": 'stroke-width="1.3" stroke-dasharray="5 3"',
 }
-DOT, SQUARE, CROSS = "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0 -4 0", "m-3 -3h6v6h-6z", "m-3 -3l6 6m0 -6l-6 6"
-"""Of a point; where a diagnostic fires; of what the axis has no place for."""
+DOT = "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0 -4 0"
+SQUARE = "m-3 -3h6v6h-6z"
+"""Marks where a diagnostic fires."""
+CROSS = "m-3 -3l6 6m0 -6l-6 6"
+"""Marks a number that the axis has no place for."""
 WIDTH, HEIGHT = 340, 190
 LEFT, RIGHT, TOP, BOTTOM = 50, 330, 28, 154
-LABELS = 36
-"""What slanted names on x need."""
+SLANTED_HEIGHT = 36
+"""The height that slanted names on x add."""
 MOST_DOTS = 40
 QUIET = 'opacity=".75"'
 GREY = 'stroke="currentColor"'
-Scale = Callable[[float], float]
 
 
 def svg(chart: Chart) -> str:
     """The chart as one element, escaped."""
-    (low, high), log = chart.span, math.log10 if chart.log else float
-    xs = [x for one in chart.series for x in one.xs]
-    first, last = (-0.5, len(chart.ticks) - 0.5) if chart.ticks else (min(xs), max(xs))
-    first, last = (first, last) if last > first else (first - 0.5, last + 0.5)
-
-    def across(x: float) -> float:
-        return LEFT + 8 + (x - first) / (last - first) * (RIGHT - LEFT - 16)
-
-    def up(y: float) -> float:
-        if chart.is_odd(y):
-            return TOP + 4.0 if y > 1 else BOTTOM - 4.0
-        return BOTTOM - 10 - (log(y) - log(low)) / (log(high) - log(low)) * (BOTTOM - TOP - 20)
-
-    height = HEIGHT + (LABELS if chart.ticks else 0)
+    plane = _Plane(chart)
+    height = HEIGHT
+    if chart.ticks:
+        height += SLANTED_HEIGHT
     title = html.escape(one_line(chart.heading))
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">',
         '<g font-size="10" font-family="system-ui, sans-serif" fill="currentColor">',
         _text(0, 13, chart.heading, 'font-size="12" font-weight="600"'),
         _line([(LEFT, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)], f'{GREY} opacity=".4"'),
+        *_y_ticks(plane),
+        *_x_ticks(plane),
+        _text((LEFT + RIGHT) / 2, height - 6, chart.x, f'text-anchor="middle" {QUIET}'),
     ]
-    for value, name in _ticks(low, high, chart.log):
-        y = up(value)
-        parts.append(_line([(LEFT, y), (RIGHT, y)], f'{GREY} opacity=".12"'))
-        parts.append(_text(LEFT - 5, y + 3, name, f'text-anchor="end" {QUIET}'))
-    middle = f'text-anchor="middle" {QUIET}'
-    for place, name in enumerate(chart.ticks) if chart.ticks else _ticks(first, last, whole=True):
-        x, y = across(place), BOTTOM + 13
-        slanted = f'text-anchor="end" transform="rotate(-30 {x:.1f} {y})" {QUIET}'
-        short = name if len(name) < 17 else f"{name[:15]}…"
-        parts.append(_text(x, y, short, slanted if chart.ticks else middle))
-    parts.append(_text((LEFT + RIGHT) / 2, height - 6, chart.x, middle))
-    for one in (*chart.limits, *chart.series):
-        parts += _drawn(chart, one, across, up)
+    for series in (*chart.limits, *chart.series):
+        parts += _series(series, plane)
     return "".join([*parts, "</g></svg>"])
 
 
@@ -74,65 +58,142 @@ def sample(colour: int) -> str:
     return f'<svg viewBox="0 0 32 8" aria-hidden="true">{line}</svg>'
 
 
+class _Plane:
+    """Where the numbers of a chart stand in its drawing."""
+
+    def __init__(self, chart: Chart) -> None:
+        self.chart = chart
+        self.scale = math.log10 if chart.log else float
+        self.low, self.high = chart.span
+        if chart.ticks:
+            self.first, self.last = -0.5, len(chart.ticks) - 0.5
+            return
+        places = [x for series in chart.series for x in series.xs]
+        self.first, self.last = min(places), max(places)
+        if self.first == self.last:  # a single place is in the middle
+            self.first -= 0.5
+            self.last += 0.5
+
+    def x(self, place: float) -> float:
+        return LEFT + 8 + (place - self.first) / (self.last - self.first) * (RIGHT - LEFT - 16)
+
+    def y(self, value: float) -> float:
+        """The height of a number; at the edge where the axis has no place for it."""
+        if self.chart.is_odd(value):
+            return TOP + 4.0 if value > 1 else BOTTOM - 4.0
+        bottom = self.scale(self.low)
+        share = (self.scale(value) - bottom) / (self.scale(self.high) - bottom)
+        return BOTTOM - 10 - share * (BOTTOM - TOP - 20)
+
+    def points(self, series: Series) -> list[tuple[float, float]]:
+        """The places on x with the numbers of a series, which may be a level across the chart."""
+        if not series.xs:
+            (level,) = series.ys
+            return [(LEFT, level), (RIGHT, level)]
+        return [(self.x(place), y) for place, y in zip(series.xs, series.ys, strict=True)]
+
+
+def _y_ticks(plane: _Plane) -> Iterator[str]:
+    ticks = _round_numbers(plane.low, plane.high)
+    if plane.chart.log:
+        ticks = _decades(plane.low, plane.high)
+    for value, name in ticks:
+        y = plane.y(value)
+        yield _line([(LEFT, y), (RIGHT, y)], f'{GREY} opacity=".12"')
+        yield _text(LEFT - 5, y + 3, name, f'text-anchor="end" {QUIET}')
+
+
+def _x_ticks(plane: _Plane) -> Iterator[str]:
+    """The names of the places, slanted; without names whole numbers."""
+    y = BOTTOM + 13
+    for place, name in enumerate(plane.chart.ticks):
+        x = plane.x(place)
+        slant = f'text-anchor="end" transform="rotate(-30 {x:.1f} {y})"'
+        short = name if len(name) < 17 else f"{name[:15]}…"
+        yield _text(x, y, short, f"{slant} {QUIET}")
+    if not plane.chart.ticks:
+        for number, name in _round_numbers(plane.first, plane.last, least_step=1.0):
+            yield _text(plane.x(number), y, name, f'text-anchor="middle" {QUIET}')
+
+
+def _decades(low: float, high: float) -> Iterator[tuple[float, str]]:
+    """About five powers of ten with their names."""
+    first = round(math.log10(low))
+    last = round(math.log10(high))
+    for decade in range(first, last + 1, max(1, math.ceil((last - first) / 5))):
+        name = f"1e{decade}" if abs(decade) > 2 else f"{10.0**decade:g}"
+        yield 10.0**decade, name
+
+
+def _round_numbers(low: float, high: float, least_step: float = 0.0) -> Iterator[tuple[float, str]]:
+    """About five numbers with their names, in steps of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10((high - low) / 5))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor * 6 >= high - low)
+    step = max(step, least_step)
+    last = math.floor(high / step + 1e-9)
+    for number in range(math.ceil(low / step - 1e-9), last + 1):
+        yield number * step, f"{number * step:.10g}".replace("-", "−")
+
+
 def _stroke(colour: int) -> str:
     """How the lines of a method look."""
     dash = DASHES[colour % len(DASHES)]
     return f'stroke="{COLOURS[colour % len(COLOURS)]}" stroke-dasharray="{dash}"'
 
 
-def _drawn(chart: Chart, one: Series, across: Scale, up: Scale) -> list[str]:
-    """The band or intervals, the line without its holes, and a symbol at each point."""
-    colour = FIRED if one.role == "limit" else COLOURS[one.colour % len(COLOURS)]
-    look = _stroke(one.colour) if one.role == "network" else f'stroke="{colour}"'
-    level = [(float(x), y) for x in (LEFT, RIGHT) for y in one.ys]
-    points = [(across(x), y) for x, y in zip(one.xs, one.ys, strict=True)] if one.xs else level
-    places = [(x, math.nan if chart.is_odd(y) else up(y)) for x, y in points]
-    parts = [
-        _line([(x, up(low)), (x, up(high))], f'stroke="{colour}" stroke-width="5" opacity=".25"')
-        for (x, _), low, high in zip(points, one.low, one.high, strict=False)
-    ]
-    if len(points) > 1:
-        parts.append(_line(places, f"{look} {LOOKS[one.role]}"))
-    for index, (x, y) in enumerate(points if one.role == "network" else ()):
-        fired, odd = index in one.fired, chart.is_odd(y)
-        if fired or odd or len(points) <= MOST_DOTS:
-            shape, ink = CROSS if odd else SQUARE if fired else DOT, FIRED if fired else colour
-            hint = html.escape(one_line(f"{one.name}: {sig(y)}"))
-            parts.append(
-                f'<path d="M{x:.1f} {up(y):.1f}{shape}" fill="{ink}" stroke="{ink}">'
-                f"<title>{hint}</title></path>"
-            )
-    if one.role == "limit":
+def _series(series: Series, plane: _Plane) -> Iterator[str]:
+    """The intervals, the line without its holes, and symbols at the points or the limit's name."""
+    colour = COLOURS[series.colour % len(COLOURS)]
+    if series.role == "limit":
+        colour = FIRED
+    look = f'stroke="{colour}"'
+    if series.role == "network":
+        look = _stroke(series.colour)
+    points = plane.points(series)
+    for (x, _), low, high in zip(points, series.low, series.high, strict=False):
+        ends = [(x, plane.y(low)), (x, plane.y(high))]
+        yield _line(ends, f'stroke="{colour}" stroke-width="5" opacity=".25"')
+    places = [(x, math.nan if plane.chart.is_odd(y) else plane.y(y)) for x, y in points]
+    if len(places) > 1:
+        yield _line(places, f"{look} {LOOKS[series.role]}")
+    if series.role == "network":
+        yield from _symbols(series, plane, colour)
+    if series.role == "limit":
         x, y = places[-1]
-        parts.append(_text(x, y - 3, one.name, f'text-anchor="end" fill="{FIRED}"'))
-    return parts
+        yield _text(x, y - 3, series.name, f'text-anchor="end" fill="{FIRED}"')
+
+
+def _symbols(series: Series, plane: _Plane, colour: str) -> Iterator[str]:
+    """A symbol at each point, which tells its number; no dots where there are too many."""
+    points = plane.points(series)
+    for index, (x, y) in enumerate(points):
+        fires = index in series.fired
+        if plane.chart.is_odd(y):
+            shape = CROSS
+        elif fires:
+            shape = SQUARE
+        elif len(points) <= MOST_DOTS:
+            shape = DOT
+        else:
+            continue
+        ink = FIRED if fires else colour
+        path = f'd="M{x:.1f} {plane.y(y):.1f}{shape}" fill="{ink}" stroke="{ink}"'
+        hint = html.escape(one_line(f"{series.name}: {sig(y)}"))
+        yield f"<path {path}><title>{hint}</title></path>"
 
 
 def _line(points: Iterable[tuple[float, float]], look: str) -> str:
     """A line through these points that leaves out NaN."""
-    path, pen = "", "M"
+    path = ""
+    command = "M"
     for x, y in points:
-        path, pen = (path, "M") if math.isnan(y) else (f"{path}{pen}{x:.1f} {y:.1f}", "L")
+        if math.isnan(y):
+            command = "M"
+        else:
+            path += f"{command}{x:.1f} {y:.1f}"
+            command = "L"
     return f'<path d="{path}" fill="none" {look}/>'
 
 
 def _text(x: float, y: float, words: str, look: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{html.escape(one_line(words))}</text>'
-
-
-def _ticks(
-    low: float, high: float, log: bool = False, whole: bool = False
-) -> list[tuple[float, str]]:
-    """About five places with their names: powers of ten, else steps of 1, 2 or 5."""
-    if log:
-        first, last = round(math.log10(low)), round(math.log10(high))
-        decades = range(first, last + 1, max(1, math.ceil((last - first) / 5)))
-        return [
-            (10.0**decade, f"1e{decade}" if abs(decade) > 2 else f"{10.0**decade:g}")
-            for decade in decades
-        ]
-    power = 10.0 ** math.floor(math.log10((high - low) / 5))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor * 6 >= high - low)
-    step = max(step, 1.0) if whole else step
-    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    return [(number * step, f"{number * step:.10g}".replace("-", "−")) for number in numbers]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ..judge.words import fold, printable
 from .audit import Audit
@@ -11,8 +11,8 @@ from .cells import EXEMPTED, FIRED, NONE, Cell, Table, table_of
 from .words import about, headline, legend, made, notes
 
 LONGEST_NAME, SHORTEST_NAME = 24, 8
-LONGEST = {"red": 23, "green": 28, "yellow": 28}
-"""Characters of a verdict that no column takes away."""
+VERDICT_WIDTHS = {"red": 23, "green": 28, "yellow": 28}
+"""Characters of a verdict that no column takes away, by its colour."""
 MARKS = (FIRED, EXEMPTED)
 
 Text = list[tuple[str, str]]
@@ -21,20 +21,20 @@ Text = list[tuple[str, str]]
 
 def lines(audit: Audit, width: int = 120, more: Sequence[str] = ()) -> list[Text]:
     """What was measured, the table as wide as the terminal, legend, notes, the audit in short."""
-    numbers = made(audit)
-    head = [f"{what}: {said}" for what, said in about(audit).items()]
-    head += [f"numbers: {numbers}"] if numbers else []
-    text = _wrapped(" · ".join(head), width) + _fitted(table_of(audit), width)
-    for line in [*legend(audit), *(f"note: {note}" for note in (*notes(audit), *more))]:
+    setting = [f"{topic}: {text}" for topic, text in about(audit).items()]
+    summary = f"FA audit: {headline(audit)}"
+    from_cache = made(audit)
+    if from_cache:
+        setting.append(f"numbers: {from_cache}")
+        summary += f"; {from_cache}"
+    text = _wrapped(" · ".join(setting), width)
+    text += _fitted(table_of(audit), width)
+    for line in legend(audit):
         text += _wrapped(line, width)
-    text += _wrapped(
-        "; ".join(filter(None, (f"FA audit: {headline(audit)}", numbers))), width, "bold"
-    )
-    return [[(printable(piece), colour) for piece, colour in line] for line in text]
-
-
-def _wrapped(line: str, width: int, look: str = "") -> list[Text]:
-    return [[(part, look)] for part in fold("", [printable(line)], width - 1)] if line else []
+    for note in (*notes(audit), *more):
+        text += _wrapped(f"note: {note}", width)
+    text += _wrapped(summary, width, "bold")
+    return [[(printable(piece), look) for piece, look in line] for line in text]
 
 
 def table(audit: Audit, width: int = 120) -> str:
@@ -43,83 +43,150 @@ def table(audit: Audit, width: int = 120) -> str:
     >>> table(Audit(()))
     'FA audit: nothing was audited\\n'
     """
-    rows = ("".join(piece for piece, _ in line).rstrip() for line in lines(audit, width))
-    return "\n".join(rows) + "\n"
+    text = ""
+    for line in lines(audit, width):
+        text += "".join(piece for piece, _ in line).rstrip() + "\n"
+    return text
 
 
 def write_table(writer: Any, audit: Audit, more: Sequence[str] = ()) -> None:
     """Write these lines to a terminal."""
     for line in lines(audit, writer.fullwidth, more):
         for text, colour in line:
-            writer.write(text, **({colour: True} if colour else {}))
+            if colour:
+                writer.write(text, **{colour: True})
+            else:
+                writer.write(text)
         writer.line()
 
 
-def _fitted(whole: Table, width: int) -> list[Text]:
-    """Everything; without deviations; without columns; with names cut. What fired goes last."""
-    if not whole.lines:
+def _wrapped(line: str, width: int, look: str = "") -> list[Text]:
+    if not line:
         return []
-    marked = {
-        n
-        for line in whole.lines
-        for n, cell in enumerate(line.numbers)
-        if cell.text.endswith(MARKS)
-    } | {0}
-    rank = sorted(
-        range(len(whole.columns)), key=lambda n: (n not in marked, whole.columns[n].priority)
-    )
-    names = range(LONGEST_NAME, SHORTEST_NAME - 1, -1)
-    stages = [(len(rank), 2, LONGEST_NAME, False), (len(rank), 2, LONGEST_NAME, True)]
-    stages += [(count, 1, LONGEST_NAME, True) for count in range(len(rank), len(marked), -1)]
-    stages += [(n, 1, longest, True) for n in range(len(marked), -1, -1) for longest in names]
-    for count, gap, longest, short in stages:
-        shown = sorted(rank[:count])
-        text = _lines(whole, shown, gap, longest, short)
+    return [[(part, look)] for part in fold("", [printable(line)], width - 1)]
+
+
+class _Layout(NamedTuple):
+    """What a table shows at some width."""
+
+    columns: list[int]
+    gap: int = 1
+    longest_name: int = LONGEST_NAME
+    is_short: bool = True
+    """Without deviations and bounds."""
+
+
+def _layouts(content: Table) -> Iterator[_Layout]:
+    """From all to nothing: without deviations; without columns; with names cut.
+
+    The columns in which something fired go last.
+    """
+    marked = {0}
+    for line in content.lines:
+        for number, cell in enumerate(line.numbers):
+            if cell.text.endswith(MARKS):
+                marked.add(number)
+    columns = range(len(content.columns))
+    ranked = sorted(columns, key=lambda n: (n not in marked, content.columns[n].priority))
+    yield _Layout([*columns], gap=2, is_short=False)
+    yield _Layout([*columns], gap=2)
+    for count in range(len(ranked), len(marked), -1):
+        yield _Layout(sorted(ranked[:count]))
+    for count in range(len(marked), -1, -1):
+        for longest_name in range(LONGEST_NAME, SHORTEST_NAME - 1, -1):
+            yield _Layout(sorted(ranked[:count]), longest_name=longest_name)
+
+
+def _fitted(content: Table, width: int) -> list[Text]:
+    """The table in the first layout that leaves enough room for the verdicts."""
+    if not content.lines:
+        return []
+    for layout in _layouts(content):
+        text = _laid_out(content, layout)
         room = width - sum(len(piece) for piece, _ in text[0][:-1])
-        needed = [
-            min(len(said.partition(", expected")[0]), LONGEST.get(look, 17))
-            for *_, (said, look) in text[2:]
-        ]
-        if max(needed) <= room:
+        if all(_needed(*line[-1]) <= room for line in text[2:]):
             break
-    fitted = [[*line, (_cut(said, room), look)] for *line, (said, look) in text]
-    for at in range(len(whole.lines) - 1, 0, -1):
-        if whole.lines[at - 1].row is None:  # a mean ends its group
-            fitted.insert(at + 2, [])
-    hidden = [column.title for n, column in enumerate(whole.columns) if n not in shown]
-    said = f"hidden at {width} columns: {', '.join(hidden)}"
-    return [*fitted, *(_wrapped(said, width) if hidden else [])]
+    fitted: list[Text] = []
+    for number, (*numbers, (verdict, look)) in enumerate(text):
+        if number > 2 and content.lines[number - 3].row is None:  # a mean ends its group
+            fitted.append([])
+        fitted.append([*numbers, (_cut(verdict, room), look)])
+    hidden = []
+    for number, column in enumerate(content.columns):
+        if number not in layout.columns:
+            hidden.append(column.title)
+    if hidden:
+        fitted += _wrapped(f"hidden at {width} columns: {', '.join(hidden)}", width)
+    return fitted
 
 
-def _lines(whole: Table, shown: Sequence[int], gap: int, longest: int, short: bool) -> list[Text]:
-    limits = ["", "", *(whole.limits[n] for n in shown), ""]
-    titles = ["method", "seed", *(whole.columns[n].title for n in shown), "verdict"]
-    grid = [[Cell(text, "bold") for text in line] for line in (limits, titles)]
+def _needed(verdict: str, colour: str) -> int:
+    """The room that a verdict needs; what was expected may be cut."""
+    return min(len(verdict.partition(", expected")[0]), VERDICT_WIDTHS.get(colour, 17))
+
+
+def _laid_out(content: Table, layout: _Layout) -> list[Text]:
+    """The thresholds, the titles and all lines; the cells of a column have one width."""
+    names = [Cell(_without_middle(name, layout.longest_name)) for name in _names(content)]
+    seeds = [Cell(line.seed) for line in content.lines]
+    columns = [
+        _padded(_column("", "method", names), layout, str.ljust),
+        _padded(_column("", "seed", seeds), layout, str.rjust),
+    ]
+    for n in layout.columns:
+        numbers = (line.numbers[n] for line in content.lines)
+        column = _column(content.limits[n], content.columns[n].title, numbers)
+        columns.append(_padded(column, layout, str.rjust))
+    verdicts = _column("", "verdict", (line.verdict for line in content.lines))
+    columns.append(_texts(verdicts, layout.is_short))
+    return list(map(list, zip(*columns, strict=True)))
+
+
+def _names(content: Table) -> Iterator[str]:
+    """The names of the lines; a mean below its seeds does not repeat theirs."""
     above = ""
-    for line in whole.lines:
-        mean = "  mean" if any(cell.text != NONE for cell in line.numbers) else "  seeds"
-        name = mean if line.row is None and line.name == above else line.name
+    for line in content.lines:
+        if line.row is not None or line.name != above:
+            yield line.name
+        elif all(cell.text == NONE for cell in line.numbers):
+            yield "  seeds"
+        else:
+            yield "  mean"
         above = line.name
-        numbers = [line.numbers[n] for n in shown]
-        grid.append([Cell(_middle(name, longest)), Cell(line.seed), *numbers, line.verdict])
-    text: list[Text] = [[] for _ in grid]
-    for number, column in enumerate(zip(*grid, strict=True)):
-        pieces = [cell.short if short and cell.short else cell.text for cell in column]
-        if any(piece.endswith(MARKS) for piece in pieces):
-            pieces = [piece if piece.endswith(MARKS) else f"{piece} " for piece in pieces]
-        widest = max(map(len, pieces))
-        for row, cell, piece in zip(text, column, pieces, strict=True):
-            padded = piece.ljust(widest) if number == 0 else piece.rjust(widest)
-            last = number + 1 == len(titles)
-            row.append((piece if last else padded + " " * gap, cell.tone))
+
+
+def _column(limit: str, title: str, cells: Iterable[Cell]) -> list[Cell]:
+    return [Cell(limit, "bold"), Cell(title, "bold"), *cells]
+
+
+def _texts(column: Sequence[Cell], is_short: bool) -> Text:
+    """The cells as text; where one ends in a mark, the others have a space in its place."""
+    pieces = []
+    for cell in column:
+        pieces.append(cell.short if is_short and cell.short else cell.text)
+    has_marks = any(piece.endswith(MARKS) for piece in pieces)
+    text = []
+    for cell, piece in zip(column, pieces, strict=True):
+        space = " " if has_marks and not piece.endswith(MARKS) else ""
+        text.append((piece + space, cell.tone))
     return text
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
+def _padded(column: Sequence[Cell], layout: _Layout, align: Callable[[str, int], str]) -> Text:
+    text = _texts(column, layout.is_short)
+    widest = max(len(piece) for piece, _ in text)
+    return [(align(piece, widest) + " " * layout.gap, look) for piece, look in text]
 
 
-def _middle(text: str, most: int) -> str:
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    return text[: max(longest - 1, 0)] + "…"
+
+
+def _without_middle(text: str, longest: int) -> str:
     """A long name without its middle: both ends of a path tell files apart."""
-    half = (most - 1) // 2
-    return text if len(text) <= most else f"{text[:half]}…{text[-half:]}"
+    if len(text) <= longest:
+        return text
+    half = (longest - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"
