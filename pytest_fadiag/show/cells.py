@@ -13,8 +13,9 @@ import msgspec
 from ..judge.diagnostics import Column, columns
 from ..judge.margins import SeedVerdict
 from ..judge.report import Report
+from ..judge.verdict import Verdict
 from ..judge.words import fraction, grouped, limit, one_line
-from .audit import Audit, Margin, Outcome, Row, RowStatus, reports_of
+from .audit import Audit, Margin, Outcome, Row, reports_of
 from .words import margin_words, rule, score_name, tone, words
 
 NONE, FIRED, EXEMPTED = "–", "✗", "^"
@@ -114,7 +115,7 @@ def _line(row: Row, name: str, columns: Sequence[Column], limits: Collection[str
     return Line(name, seed, tuple(numbers), Cell(words(row), tone(row)), row)
 
 
-def _number(report: Report, status: RowStatus, column: Column, limits: Collection[str]) -> Cell:
+def _number(report: Report, status: Verdict, column: Column, limits: Collection[str]) -> Cell:
     """One number; the one that decides has a mark and says what it means."""
     value = column.value(report)
     if value is None:

@@ -102,20 +102,23 @@ def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
             continue
         fires = diagnostic.key in row.status.fired
         colour = colours[row.method]
-        drawn += _series(row, colour, curve, fires=fires)
+        series = _series(row, colour, curve, fires=fires)
+        if not series:
+            continue
+        drawn += series
         nulls += _series(row, colour, Curve(ys=curve.null), role="null")
-        limits.append(
-            Series(name=curve.limit_name, xs=_layers(curve)[1:], ys=curve.limit, role="limit")
-        )
+        bound = tuple(curve.limit)
+        if bound and all(0 < value < LARGEST for value in bound):
+            xs = _layers(curve)[1:]
+            limits.append(Series(name=curve.limit_name, xs=xs, ys=bound, role="limit"))
         if curve.level:  # a logarithm has no place for 0
             levels[curve.level] = "floor"
-    is_alone = len(drawn) == 1
-    if not is_alone or not all(0 < value < LARGEST for value in limits[0].ys):
+    if len(drawn) > 1:
         limits = []
     return Chart(
         diagnostic.curve_title.format(score=score_name(reports_of(rows))),
         (*drawn, *nulls),
-        (*(series for series in limits if series.ys), *_levels(levels)),
+        (*limits, *_levels(levels)),
         log=diagnostic.curve_log,
         key=diagnostic.key,
     )
