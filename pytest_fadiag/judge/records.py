@@ -324,7 +324,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.probes) and len(self.as_initialised) == len(self.probes) - 1
 
 
-class Floor(msgspec.Struct, frozen=True, kw_only=True):
+class LinearReadout(msgspec.Struct, frozen=True, kw_only=True):
     """(g): a ridge readout of the raw inputs beside the network; scores weigh classes equally."""
 
     readout: float | None = None
@@ -538,7 +538,7 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     reference: Reference | None = None
     precision: Precision | None = None
     depth: Depth | None = None
-    floor: Floor | None = None
+    floor: LinearReadout | None = None
     inputs: Inputs | None = None
     task: str = "classes"
     """``classes``, ``regression`` or ``tokens``."""
