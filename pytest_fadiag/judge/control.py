@@ -45,7 +45,7 @@ class Doubt(msgspec.Struct, frozen=True):
 
     severity: Severity
     text: str
-    other: bool = False
+    mismatched: bool = False
     """Whether it is not this network with random blocks, trained by the same rule."""
 
 

@@ -81,7 +81,7 @@ class SeedReport:
         doubts = [doubt for report in reports for doubt in report.doubts]
         controls = [report.control for report in reports if report.control]
         notes = (
-            *dict.fromkeys(doubt.text for doubt in doubts if not (fires and doubt.other)),
+            *dict.fromkeys(doubt.text for doubt in doubts if not (fires and doubt.mismatched)),
             "several seeds share one control, whose own spread over seeds is not seen"
             if any(controls.count(control) > 1 for control in controls)
             else "",
@@ -92,7 +92,7 @@ class SeedReport:
         )
         flag = f"seed-margin is inconclusive: {self.headline}. To decide: {result.needed}"
         if fires:
-            other = "; ".join(dict.fromkeys(doubt.text for doubt in doubts if doubt.other))
+            other = "; ".join(dict.fromkeys(doubt.text for doubt in doubts if doubt.mismatched))
             _, meaning = margin_in_words(
                 result.margin, result.interval, result.minimum, controls[0].blocks, other
             )

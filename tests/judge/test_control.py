@@ -147,7 +147,7 @@ def test_settings_are_compared_where_both_configs_tell(
 
 
 def test_a_control_that_is_something_else_supports_no_claim_on_random_blocks() -> None:
-    doubt = Doubt(Severity.REMARK, "of another kind", other=True)
+    doubt = Doubt(Severity.REMARK, "of another kind", mismatched=True)
     made = healthy(control=Control(Score(0.95, 10_000), doubts=(doubt,)))
     said = made.finding("d").explanation
     assert said.endswith("It does not show that random blocks suffice: of another kind.")

@@ -51,7 +51,7 @@ class FrozenMargin(Diagnostic):
         if value >= minimum:
             headline = f"{number} ≥ {limit(minimum)} pp{ci}"
             return self.finding(report, Status.PASS, value, headline, causes=causes, interval=span)
-        other = "; ".join(doubt.text for doubt in report.doubts if doubt.other)
+        other = "; ".join(doubt.text for doubt in report.doubts if doubt.mismatched)
         claim, meaning = margin_in_words(value, bounds, minimum, report.control.blocks, other)
         headline = f"{number} < {limit(minimum)} pp{ci}"
         return self.finding(
