@@ -21,10 +21,11 @@ from .judge.control import Control, ControlKind, Fingerprint
 from .judge.diagnostics import select
 from .judge.diagnostics.base import Diagnostic
 from .judge.errors import AuditError
-from .judge.records import Inputs, Measurement, Score, Twin, plain
+from .judge.records import Inputs, Measurement, Score, plain
 from .judge.remarks import activation_assumed, tensors_aside
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
+from .judge.twin import Twin
 from .load.controls import ControlFile, Controls
 from .load.logs import check_judged, parse_columns, read_log
 from .load.names import code_digest, file_digest, identify, plain_config

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from .errors import AuditError
-from .words import and_more, limit, plural, pp, sig
-
-if TYPE_CHECKING:
-    from .report import Report
+from .words import and_more, plural, sig
 
 BATCH = 128
 """The batch size at which the thresholds were calibrated."""
@@ -351,50 +348,6 @@ class LinearReadout(msgspec.Struct, frozen=True, kw_only=True):
         return _pp(self.network - self.readout)
 
 
-class Twin(msgspec.Struct, frozen=True, kw_only=True):
-    """BP networks of the same shapes and data, as a report compares with them; means over seeds."""
-
-    source: str
-    """The names of their files."""
-    margin_pp: float | None = None
-    utility_pp: float | None = None
-    healthy: bool = False
-    """Whether each passes (a), (b), (c) and (g)."""
-    needs_depth: bool = True
-    """Whether some measured (d) or (e) of theirs passes: else the task asks for no depth."""
-
-    @classmethod
-    def of(cls, reports: Sequence[Report]) -> Twin:
-        """What the reports of BP networks say together: asked for a, b, c, d, e, g, with no twin.
-
-        Without a measured (d) or (e) nothing says that the task asks for no depth.
-        """
-        shown = [report.finding(key) for report in reports for key in "abcg"]
-        depth = [report.finding(key) for report in reports for key in "de"]
-        doubted = [  # where (e) decides
-            report.finding("d")
-            for report in reports
-            if report.questions_control and report.finding("e").measured
-        ]
-        return cls(
-            source=", ".join(str(report.checkpoint or report.method_name) for report in reports),
-            margin_pp=_mean(report.margin_pp for report in reports),
-            utility_pp=_mean(report.depth_utility_pp for report in reports),
-            healthy=all(finding.exact and finding.passed for finding in shown),
-            needs_depth=not any(finding.measured for finding in depth)
-            or any(finding.passed and finding not in doubted for finding in depth),
-        )
-
-    def line(self, what: str, theirs: float | None, share: float | None) -> str:
-        """Its number with the share of it that a network reaches; empty where not measured."""
-        reached = (
-            ""
-            if share is None or share < 0
-            else f"; this network reaches {limit(round(100 * share))} % of it"
-        )
-        return "" if theirs is None else f"BP ({self.source}): {what} {pp(theirs)} pp{reached}"
-
-
 class SiteState(str, enum.Enum):
     """Whether credit at one site points down the loss."""
 
@@ -598,11 +551,6 @@ def check_norms(values: Any, what: str) -> tuple[float | None, ...]:
 def _constants(mean: Sequence[float], std: Sequence[float]) -> str:
     means, stds = (",".join(f"{value:g}" for value in values) for values in (mean, std))
     return f"mean {means} and std {stds}"
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 9) if known else None
 
 
 def _pp(difference: float) -> float:

@@ -24,9 +24,10 @@ from .diagnostics.depth_utility import ALONE_PP, below_embedding
 from .errors import AuditError, AuditFailure
 from .margins import Interval, margin_interval
 from .protocol import published
-from .records import Epoch, Log, Measurement, Score, Twin, check_accuracy, check_norms, plain
+from .records import Epoch, Log, Measurement, Score, check_accuracy, check_norms, plain
 from .remarks import remarks_on
 from .thresholds import DiagnosticThresholds
+from .twin import Twin
 from .verdict import AS_GIVEN, QUESTIONED, TRUSTWORTHY, left_open, sentence
 from .words import WIDTH, fold, limit, one_line, plural, pp, printable
 

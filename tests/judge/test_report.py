@@ -22,10 +22,10 @@ from pytest_fadiag.judge.records import (
     Reference,
     Score,
     StreamInfo,
-    Twin,
     plain,
 )
 from pytest_fadiag.judge.report import Report
+from pytest_fadiag.judge.twin import Twin
 from pytest_fadiag.judge.verdict import left_open
 
 ABC = ("residual-growth", "gradient-floor", "direction-drift")

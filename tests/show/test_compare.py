@@ -10,7 +10,7 @@ import pytest
 from show.samples import of
 
 from pytest_fadiag.judge.errors import AuditError
-from pytest_fadiag.judge.records import Twin
+from pytest_fadiag.judge.twin import Twin
 from pytest_fadiag.show.audit import Audit, Origin, Outcome, Row
 from pytest_fadiag.show.combine import combine
 from pytest_fadiag.show.compare import compare, diff
