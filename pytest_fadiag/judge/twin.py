@@ -47,16 +47,18 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
             or any(finding.passed and finding not in doubted for finding in depth),
         )
 
-    def line(self, what: str, theirs: float | None, share: float | None) -> str:
-        """Its number with the share of it that a network reaches; empty where not measured."""
-        reached = (
-            ""
-            if share is None or share < 0
-            else f"; this network reaches {limit(round(100 * share))} % of it"
-        )
-        return "" if theirs is None else f"BP ({self.source}): {what} {pp(theirs)} pp{reached}"
+    def line(self, what: str, value: float | None, share: float | None) -> str:
+        """A number of BP with the share of it that a network reaches; empty where not measured."""
+        if value is None:
+            return ""
+        line = f"BP ({self.source}): {what} {pp(value)} pp"
+        if share is None or share < 0:
+            return line
+        return f"{line}; this network reaches {limit(round(100 * share))} % of it"
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 9) if known else None
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return None
+    return round(sum(numbers) / len(numbers), 9)
