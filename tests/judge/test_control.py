@@ -14,7 +14,7 @@ from pytest_fadiag.judge.control import (
     Doubt,
     Fingerprint,
     Severity,
-    unlike,
+    differing_settings,
 )
 from pytest_fadiag.judge.records import Score
 from pytest_fadiag.judge.report import Report
@@ -143,7 +143,7 @@ def test_numbers_tell_against_a_control(made: Report, severity: str | None, said
 def test_settings_are_compared_where_both_configs_tell(
     ours: dict[str, Any], theirs: dict[str, Any], differ: list[str]
 ) -> None:
-    assert unlike(ours, theirs) == differ
+    assert differing_settings(ours, theirs) == differ
 
 
 def test_a_control_that_is_something_else_supports_no_claim_on_random_blocks() -> None:
