@@ -35,10 +35,7 @@ class SeedReport:
         One network under several names is refused: it would count as several seeds that agree.
         """
         ordered = tuple(sorted(reports, key=lambda report: report.seed or 0))
-        _check_method(ordered)
-        for key in ("seed", "checkpoint_sha256", "weights_digest"):
-            _check_distinct(ordered, key)
-        _check_margins(ordered)
+        _check(ordered)
         networks = [report.score or Score(report.headline_acc or 0.0) for report in ordered]
         controls = [report.control.score for report in ordered if report.control]
         return cls(method, ordered, seed_margin(networks, controls, minimum))
@@ -86,15 +83,16 @@ class SeedReport:
         return [report.control for report in self.reports if report.control]
 
     @property
-    def _doubts(self) -> list[Doubt]:
-        return [doubt for report in self.reports for doubt in report.doubts]
+    def _doubts(self) -> dict[str, Doubt]:
+        """The doubts about the controls by their texts: each is named once."""
+        return {doubt.text: doubt for report in self.reports for doubt in report.doubts}
 
     def _notes(self) -> Iterator[str]:
-        """Doubts about the controls, each once, and what limits the interval."""
-        doubts = self._doubts
-        if self.margin.verdict is SeedVerdict.FIRE:  # a mismatch is in the flag
-            doubts = [doubt for doubt in doubts if not doubt.mismatched]
-        yield from dict.fromkeys(doubt.text for doubt in doubts)
+        """Doubts about the controls, and what limits the interval."""
+        fires = self.margin.verdict is SeedVerdict.FIRE
+        for text, doubt in self._doubts.items():
+            if not (fires and doubt.mismatched):  # the flag names those
+                yield text
         controls = self._controls
         if any(controls.count(control) > 1 for control in controls):
             yield "several seeds share one control, whose own spread over seeds is not seen"
@@ -104,47 +102,39 @@ class SeedReport:
             yield "two seeds rarely decide; a third may narrow the interval to a third of its width"
 
     def _conclusion(self) -> str:
-        """The headline, and unless the margin passes what it means or would decide."""
+        """The headline, with what it means where it fails and what would decide where it is open."""
         margin = self.margin
         if margin.verdict is SeedVerdict.PASS:
             return self.headline
         if margin.verdict is SeedVerdict.INCONCLUSIVE:
             return f"FLAG: seed-margin is inconclusive: {self.headline}. To decide: {margin.needed}"
-        texts = dict.fromkeys(doubt.text for doubt in self._doubts if doubt.mismatched)
+        mismatches = [text for text, doubt in self._doubts.items() if doubt.mismatched]
         _, meaning = margin_in_words(
             margin.margin,
             margin.interval,
             margin.minimum,
             self._controls[0].blocks,
-            "; ".join(texts),
+            "; ".join(mismatches),
         )
         return f"FLAG: seed-margin fails: {self.headline}. {meaning}"
 
 
-def _name(report: Report) -> str:
-    return report.checkpoint or f"{report.method_name}, seed {report.seed}"
-
-
-def _check_method(reports: Sequence[Report]) -> None:
+def _check(reports: Sequence[Report]) -> None:
+    """Refuse what is not several seeds of one method, each with a margin."""
+    names = [report.checkpoint or f"{report.method_name}, seed {report.seed}" for report in reports]
     if len({report.method_name for report in reports}) > 1:
-        names = ", ".join(map(_name, reports))
-        raise AuditError(f"expected seeds of one method, got {names}; check their configs")
-
-
-def _check_distinct(reports: Sequence[Report], key: str) -> None:
-    """Refuse two networks with the same seed, file or weights."""
-    values = [{"seed": report.seed, **report.environment}.get(key) for report in reports]
-    names = []
-    for report, value in zip(reports, values, strict=True):
-        if value is not None and values.count(value) > 1:
-            names.append(_name(report))
-    if names:
-        why = "one training run cannot count as two seeds; leave one out"
-        raise AuditError(f"{join_and(names)} have the same {key}: {why}")
-
-
-def _check_margins(reports: Sequence[Report]) -> None:
-    """Refuse a network without a margin, with the reason that (d) gives."""
-    for report in reports:
+        raise AuditError(
+            f"expected seeds of one method, got {', '.join(names)}; check their configs"
+        )
+    for key in ("seed", "checkpoint_sha256", "weights_digest"):
+        values = [{"seed": report.seed, **report.environment}.get(key) for report in reports]
+        repeated = []
+        for name, value in zip(names, values, strict=True):
+            if value is not None and values.count(value) > 1:
+                repeated.append(name)
+        if repeated:
+            why = "one training run cannot count as two seeds; leave one out"
+            raise AuditError(f"{join_and(repeated)} have the same {key}: {why}")
+    for name, report in zip(names, reports, strict=True):
         if report.margin_pp is None:
-            raise AuditError(f"{_name(report)}: {FrozenMargin().judge(report).headline}")
+            raise AuditError(f"{name}: {FrozenMargin().judge(report).headline}")

@@ -67,7 +67,7 @@ class DiagnosticThresholds(msgspec.Struct, frozen=True):
                 f"{', '.join([*known, *SHORT_NAMES])}"
             )
         values: dict[str, Any] = {**known, **full}
-        published = {name: values.pop(name) for name in _PUBLISHED}
+        published = {name: values.pop(name) for name in self.__struct_fields__ if name in values}
         return DiagnosticThresholds(**published, others=values)
 
     def by_name(self) -> dict[str, float | str]:
@@ -76,11 +76,9 @@ class DiagnosticThresholds(msgspec.Struct, frozen=True):
         >>> DiagnosticThresholds().by_name()["h_norm_explosion_ratio"]
         50.0
         """
-        published = {name: getattr(self, name) for name in _PUBLISHED}
+        published = msgspec.structs.asdict(self)
+        del published["others"]
         return {**published, **OTHERS, **self.others}
-
-
-_PUBLISHED = [name for name in DiagnosticThresholds.__struct_fields__ if name != "others"]
 
 
 def _number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
