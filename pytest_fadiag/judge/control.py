@@ -121,7 +121,11 @@ class Fingerprint(msgspec.Struct, frozen=True):
                 f"the control's blocks were trained: entries of {and_more(trained)} differ",
                 mismatched=True,
             )
-        shared = [str(at) for at, block in enumerate(self.blocks) if self._shares(block, control)]
+        shared = [
+            str(number)
+            for number, block in enumerate(self.blocks)
+            if self._shares_matrices(block, control)
+        ]
         if shared:
             yield Doubt(
                 Severity.WARNING,
@@ -144,9 +148,9 @@ class Fingerprint(msgspec.Struct, frozen=True):
                     f"{control.shapes.get(name, 'absent')}, here {shapes.get(name, 'absent')}",
                     mismatched=True,
                 )
-                break
+                break  # the first says it
 
-    def _shares(self, block: Sequence[str], control: Fingerprint) -> bool:
+    def _shares_matrices(self, block: Sequence[str], control: Fingerprint) -> bool:
         """Whether all matrices of a block are the control's too."""
         matrices = [name for name in block if name in self.weights]
         same = [name for name in matrices if self.weights[name] == control.weights.get(name)]
@@ -309,13 +313,12 @@ def guesses(report: Report) -> Iterator[tuple[float, str]]:
     if report.task == "regression":
         yield 0.0, "R² ≤ 0"
         return
-    kind = "token"
     if report.task != "tokens":
-        kind = "class"
         for classes in (report.label_classes, report.classes):
             if classes:
                 yield 1 / classes, f"1/{classes}"
     share = report.label_class_share
+    kind = "token" if report.task == "tokens" else "class"
     if share:
         yield share, f"{fraction(share)}, the share of the most frequent {kind}"
 

@@ -102,7 +102,7 @@ class SeedReport:
             yield "two seeds rarely decide; a third may narrow the interval to a third of its width"
 
     def _conclusion(self) -> str:
-        """The headline, with what it means where it fails and what would decide where it is open."""
+        """The headline; where it fails what it means, where it is open what would decide."""
         margin = self.margin
         if margin.verdict is SeedVerdict.PASS:
             return self.headline

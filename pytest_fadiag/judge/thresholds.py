@@ -58,15 +58,15 @@ class DiagnosticThresholds(msgspec.Struct, frozen=True):
 
     def replace(self, **changes: float | str) -> DiagnosticThresholds:
         """These thresholds with some changed, by full or short name; numbers may be text."""
-        known = self.by_name()
+        current = self.by_name()
         full = {SHORT_NAMES.get(name, name): value for name, value in changes.items()}
-        unknown = sorted(full.keys() - known.keys())
+        unknown = sorted(full.keys() - current.keys())
         if unknown:
             raise AuditError(
                 f"unknown threshold {', '.join(map(repr, unknown))}; known: "
-                f"{', '.join([*known, *SHORT_NAMES])}"
+                f"{', '.join([*current, *SHORT_NAMES])}"
             )
-        values: dict[str, Any] = {**known, **full}
+        values: dict[str, Any] = {**current, **full}
         published = {name: values.pop(name) for name in self.__struct_fields__ if name in values}
         return DiagnosticThresholds(**published, others=values)
 
