@@ -8,7 +8,7 @@ import msgspec
 
 from pytest_fadiag.judge.control import Control
 from pytest_fadiag.judge.margins import Interval, SeedMargin
-from pytest_fadiag.judge.records import Credit, Depth, Epoch, Floor, Log, Score
+from pytest_fadiag.judge.records import Credit, Depth, Epoch, LinearReadout, Log, Score
 from pytest_fadiag.judge.report import Report
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def probed(base: Report, *probes: float, null: float | None = 0.62, **changes: A
 def floored(base: Report, *bounds: float, readout: float = 0.793, **changes: Any) -> Report:
     """The report with (g): the 95 % interval of network − linear readout, and its middle."""
     low, high = bounds or (6.0, 9.0)
-    floor = Floor(
+    floor = LinearReadout(
         readout=readout,
         network=round(readout + (low + high) / 200, 9),
         interval=(low, high),

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from pytest_fadiag import DiagnosticReport
-from pytest_fadiag.judge.records import Twin
+from pytest_fadiag.judge.twin import Twin
 
 from .common import Data, Repository, Row, glue_lines, inside, judged, tables, with_control
 

@@ -29,7 +29,7 @@ from torch.utils.data import TensorDataset
 
 from pytest_fadiag import Control, DiagnosticReport
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
-from pytest_fadiag.judge.records import Twin
+from pytest_fadiag.judge.twin import Twin
 
 # ---------------------------------------------------------------------------------------------
 # A repository. Each file of this folder defines

@@ -6,8 +6,8 @@ import enum
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,6 @@ SETTINGS = {
     "data": ("data", "dataset", "data_set", "dataset_name"),
 }
 """What a control must have in common with the network, and what configs call it."""
-SCALAR = (str, int, float)
 
 
 class Severity(str, enum.Enum):
@@ -45,7 +44,7 @@ class Doubt(msgspec.Struct, frozen=True):
 
     severity: Severity
     text: str
-    other: bool = False
+    mismatched: bool = False
     """Whether it is not this network with random blocks, trained by the same rule."""
 
 
@@ -85,11 +84,10 @@ class Control(msgspec.Struct, frozen=True):
         return "no blocks" if self.kind is ControlKind.SHALLOW else "frozen random blocks"
 
     def __str__(self) -> str:
-        return ", ".join(
-            filter(
-                None, (self.source, self.method, "" if self.seed is None else f"seed {self.seed}")
-            )
-        )
+        parts = [self.source, self.method]
+        if self.seed is not None:
+            parts.append(f"seed {self.seed}")
+        return ", ".join(filter(None, parts))
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
@@ -106,138 +104,191 @@ class Fingerprint(msgspec.Struct, frozen=True):
     @property
     def digest(self) -> str:
         """One digest of all matrices: two training runs have no matrix in common."""
-        return hashlib.blake2b(
-            repr(sorted(self.weights.items())).encode(), digest_size=16
-        ).hexdigest()
+        weights = repr(sorted(self.weights.items()))
+        return hashlib.blake2b(weights.encode(), digest_size=16).hexdigest()
 
     def doubts(self, control: Fingerprint, *, shallow: bool = False) -> tuple[Doubt, ...]:
         """What a control's tensors tell against it as a control of this network."""
+        return tuple(self._doubts(control, shallow))
+
+    def _doubts(self, control: Fingerprint, shallow: bool) -> Iterator[Doubt]:
+        yield from self._on_shapes(control, shallow)
         inside = {name for block in self.blocks for name in block}
-        ours, theirs = self.shapes, control.shapes
-        if shallow:  # it has no blocks
-            ours = {name: shape for name, shape in ours.items() if name in theirs}
-        odd = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-        trained = [name for name in control.moved if name in inside and not shallow]
-        same = {
-            name for name, digest in self.weights.items() if control.weights.get(name) == digest
-        }
-        matrices = [self.weights.keys() & {*block} for block in self.blocks]
-        shared = [str(at) for at, names in enumerate(matrices) if names and names <= same]
-        where = f"block {', '.join(shared)} of {len(self.blocks)}" if shared else ""
-        found = (
-            Doubt(
-                Severity.WARNING,
-                f"control of a different architecture: {odd[0]} is "
-                f"{theirs.get(odd[0], 'absent')}, here {ours.get(odd[0], 'absent')}",
-                True,
-            )
-            if odd
-            else None,
-            Doubt(
+        trained = [name for name in control.moved if name in inside]
+        if trained and not shallow:
+            yield Doubt(
                 Severity.WARNING,
                 f"the control's blocks were trained: entries of {and_more(trained)} differ",
-                True,
+                mismatched=True,
             )
-            if trained
-            else None,
-            Doubt(
+        shared = [
+            str(number)
+            for number, block in enumerate(self.blocks)
+            if self._shares_matrices(block, control)
+        ]
+        if shared:
+            yield Doubt(
                 Severity.WARNING,
-                f"network and control share their weights in {where}: the network's blocks were "
-                "never trained, or the control's are not random",
-                True,
+                f"network and control share their weights in block {', '.join(shared)} of "
+                f"{len(self.blocks)}: the network's blocks were never trained, or the control's "
+                "are not random",
+                mismatched=True,
             )
-            if where
-            else None,
-        )
-        return tuple(filter(None, found))
+
+    def _on_shapes(self, control: Fingerprint, shallow: bool) -> Iterator[Doubt]:
+        """The first tensor that another architecture has; a shallow control has no blocks."""
+        shapes = self.shapes
+        if shallow:
+            shapes = {name: shape for name, shape in shapes.items() if name in control.shapes}
+        for name in {**shapes, **control.shapes}:
+            if shapes.get(name) != control.shapes.get(name):
+                yield Doubt(
+                    Severity.WARNING,
+                    f"control of a different architecture: {name} is "
+                    f"{control.shapes.get(name, 'absent')}, here {shapes.get(name, 'absent')}",
+                    mismatched=True,
+                )
+                break  # the first says it
+
+    def _shares_matrices(self, block: Sequence[str], control: Fingerprint) -> bool:
+        """Whether all matrices of a block are the control's too."""
+        matrices = [name for name in block if name in self.weights]
+        same = [name for name in matrices if self.weights[name] == control.weights.get(name)]
+        return bool(matrices) and same == matrices
+
+
+class _Readout(NamedTuple):
+    """A linear readout that a trained control should match."""
+
+    name: str
+    score: float
+    images: int
+    """How many images it was read on."""
 
 
 def doubts_about(report: Report) -> tuple[Doubt, ...]:
     """Everything that makes the control of a report doubtful."""
-    control, score, depth = report.control, report.score, report.depth
-    if control is None:
+    if report.control is None:
         return ()
-    method, seed, theirs = control.method, control.seed, control.score
-    accuracy, data = theirs.value, theirs.data
-    images = theirs.images or (score.images if score else None)
-    ours = str((score.data if score else None) or report.environment.get("data_sha256") or "")
-    chance, how = max(guesses(report), default=(-1.0, ""))
-    floor, name, whole, balanced = report.floor, report.score_name, images, accuracy
-    if control.balanced is not None:
-        whole, balanced = None, control.balanced  # of the half that the probes read
-    readouts = [("linear probe of h_0", probe, (images or 0) // 2) for probe in control.probes[:1]]
-    if depth and depth.probes:
-        readouts.append(("linear probe of h_0", depth.probes[0], depth.read))
-    if floor and floor.readout is not None:
-        readouts.append(("linear readout of the inputs", floor.readout, floor.read))
-    above = [
-        f"{what} ({fraction(value)})"
-        for what, value, read in sorted(readouts, key=lambda readout: -readout[1])
-        if read and reads_less(balanced, whole or read, value, read)
-    ]
-    otherwise = unlike(report.config, control.config)
-    found = (
-        Doubt(
+    return tuple(_doubts_about(report, report.control))
+
+
+def _doubts_about(report: Report, control: Control) -> Iterator[Doubt]:
+    yield from _on_validity(report, control)
+    yield from _on_training(report, control)
+    yield from control.doubts
+    yield from _on_provenance(report, control)
+
+
+def _on_validity(report: Report, control: Control) -> Iterator[Doubt]:
+    """Why there is nothing to compare: other test data, or an accuracy that guessing gives."""
+    data = control.score.data
+    expected = str(report.environment.get("data_sha256") or "")
+    if report.score and report.score.data:
+        expected = report.score.data
+    if data and expected and data != expected:
+        yield Doubt(
             Severity.INVALID,
-            f"control rejected: measured on other test data ({data[:12]}…, here {ours[:12]}…)",
+            f"control rejected: measured on other test data ({data[:12]}…, here {expected[:12]}…)",
         )
-        if data and ours and data != ours
-        else None,
-        Doubt(Severity.INVALID, f"control rejected: {name} at chance ({fraction(accuracy)}, {how})")
-        if accuracy <= chance + slack(chance, images)
-        else None,
-        Doubt(
-            Severity.WARNING,
-            f"the control looks undertrained, so the margin may be too large: {name} below "
-            f"a {above[0]}",
+    accuracy = control.score.value
+    chance, how = max(guesses(report), default=(-1.0, ""))
+    if accuracy <= chance + slack(chance, _images(report, control)):
+        yield Doubt(
+            Severity.INVALID,
+            f"control rejected: {report.score_name} at chance ({fraction(accuracy)}, {how})",
         )
-        if above
-        else None,
-        Doubt(Severity.WARNING, f"the control was trained otherwise: {'; '.join(otherwise)}", True)
-        if otherwise
-        else None,
-        *control.doubts,
-        Doubt(
+
+
+def _on_training(report: Report, control: Control) -> Iterator[Doubt]:
+    """Whether it reads less than a linear readout does, and which settings differ."""
+    accuracy = control.score.value
+    images = _images(report, control)
+    if control.balanced is not None:
+        accuracy = control.balanced
+        images = None  # of the half that the probes read
+    readouts = sorted(_readouts(report, control), key=lambda readout: -readout.score)
+    for name, score, read in readouts:
+        if read and reads_less(accuracy, images or read, score, read):
+            yield Doubt(
+                Severity.WARNING,
+                "the control looks undertrained, so the margin may be too large: "
+                f"{report.score_name} below a {name} ({fraction(score)})",
+            )
+            break  # the best of them says it
+    settings = "; ".join(differing_settings(report.config, control.config))
+    if settings:
+        text = f"the control was trained otherwise: {settings}"
+        yield Doubt(Severity.WARNING, text, mismatched=True)
+
+
+def _readouts(report: Report, control: Control) -> Iterator[_Readout]:
+    depth = report.depth
+    linear = report.floor
+    if control.probes:
+        images = (_images(report, control) or 0) // 2
+        yield _Readout("linear probe of h_0", control.probes[0], images)
+    if depth and depth.probes:
+        yield _Readout("linear probe of h_0", depth.probes[0], depth.read)
+    if linear and linear.readout is not None:
+        yield _Readout("linear readout of the inputs", linear.readout, linear.read)
+
+
+def _images(report: Report, control: Control) -> int | None:
+    """The number of test images of the control; that of the network where it is not known."""
+    if report.score is None:
+        return control.score.images
+    return control.score.images or report.score.images
+
+
+def _on_provenance(report: Report, control: Control) -> Iterator[Doubt]:
+    """Whether it is marked as frozen, and of the same method and seed."""
+    if control.kind is ControlKind.UNMARKED:
+        yield Doubt(
             Severity.REMARK,
             f"control {control.source}: cannot confirm that its blocks were frozen (set "
             "`frozen: true` in its config)",
-            True,
+            mismatched=True,
         )
-        if control.kind is ControlKind.UNMARKED
-        else None,
-        Doubt(
+    if control.method not in (None, report.method_name):
+        yield Doubt(
             Severity.WARNING,
-            f"compared with the control of {method}; {report.method_name} has none of its own",
-            True,
+            f"compared with the control of {control.method}; {report.method_name} has none of "
+            "its own",
+            mismatched=True,
         )
-        if method not in (None, report.method_name)
-        else None,
-        Doubt(Severity.WARNING, f"compared with the control of seed {seed}, not seed {report.seed}")
-        if None not in (seed, report.seed) and seed != report.seed
-        else None,
-    )
-    return tuple(filter(None, found))
+    if None not in (control.seed, report.seed) and control.seed != report.seed:
+        yield Doubt(
+            Severity.WARNING,
+            f"compared with the control of seed {control.seed}, not seed {report.seed}",
+        )
 
 
-def unlike(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def differing_settings(network: Mapping[str, Any], control: Mapping[str, Any]) -> list[str]:
     """The training settings that both configs tell and that differ.
 
-    >>> unlike({"lr": 1e-3, "epochs": 30}, {"learning_rate": "0.001", "epochs": 1})
+    >>> differing_settings({"lr": 1e-3, "epochs": 30}, {"learning_rate": "0.001", "epochs": 1})
     ['epochs 1, here 30']
     """
-    found = []
-    for what, names in SETTINGS.items():
-        here, there = (_setting(config, names) for config in (ours, theirs))
-        if here and there and _comparable(here) != _comparable(there):
-            found.append(f"{what} {there}, here {here}")
-    return found
+    differing = []
+    for name, spellings in SETTINGS.items():
+        expected = _setting(network, spellings)
+        value = _setting(control, spellings)
+        if expected and value and _comparable(expected) != _comparable(value):
+            differing.append(f"{name} {value}, here {expected}")
+    return differing
 
 
-def _setting(config: Mapping[str, Any], names: Iterable[str]) -> str:
+def _setting(config: Mapping[str, Any], spellings: Iterable[str]) -> str:
     """A setting by the first of its names that a config has, as text."""
-    known = {str(name).casefold(): value for name, value in config.items()}
-    value = next((known[name] for name in names if isinstance(known.get(name), SCALAR)), "")
-    return limit(value) if isinstance(value, float) else str(value)
+    values = {str(name).casefold(): value for name, value in config.items()}
+    for name in spellings:
+        value = values.get(name)
+        if isinstance(value, float):
+            return limit(value)
+        if isinstance(value, (str, int)):
+            return str(value)
+    return ""
 
 
 def _comparable(text: str) -> float | str:
@@ -251,21 +302,29 @@ def _comparable(text: str) -> float | str:
 
 def void(doubts: Iterable[Doubt]) -> str:
     """Why the control that was supplied is rejected; empty where it is not."""
-    return next((doubt.text for doubt in doubts if doubt.severity is Severity.INVALID), "")
+    for doubt in doubts:
+        if doubt.severity is Severity.INVALID:
+            return doubt.text
+    return ""
 
 
-def guesses(report: Report) -> list[tuple[float, str]]:
+def guesses(report: Report) -> Iterator[tuple[float, str]]:
     """What guessing gives, and how: by the classes that occur, the outputs, the largest class."""
-    share, kind = report.label_class_share, "token" if report.task == "tokens" else "class"
     if report.task == "regression":
-        return [(0.0, "R² ≤ 0")]
-    counts = (report.label_classes, report.classes) if kind == "class" else ()
-    return [
-        *((1 / classes, f"1/{classes}") for classes in counts if classes),
-        *([(share, f"{fraction(share)}, the share of the most frequent {kind}")] if share else []),
-    ]
+        yield 0.0, "R² ≤ 0"
+        return
+    if report.task != "tokens":
+        for classes in (report.label_classes, report.classes):
+            if classes:
+                yield 1 / classes, f"1/{classes}"
+    share = report.label_class_share
+    kind = "token" if report.task == "tokens" else "class"
+    if share:
+        yield share, f"{fraction(share)}, the share of the most frequent {kind}"
 
 
 def slack(chance: float, images: int | None) -> float:
     """Two standard errors of an accuracy at chance; one point for an unknown number of images."""
-    return 2 * math.sqrt(max(chance * (1 - chance), 0.0) / images) if images else 0.01
+    if not images:
+        return 0.01
+    return 2 * math.sqrt(max(chance * (1 - chance), 0.0) / images)

@@ -6,6 +6,7 @@ import enum
 import math
 import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,6 +19,8 @@ Z95 = 1.959963984540054
 ASSUMED_IMAGES = 10_000
 """The number of test images where none is stated: that of CIFAR-10 and the MNISTs."""
 MOST_SEEDS = 1_000
+ROUNDING = 1e-12
+"""A variance below this, in pp², is what rounding leaves of none."""
 UNPAIRED = "per-image results are not known, so the noise of the test images is taken as unpaired"
 ASSUMED = (
     f"the number of test images is not known, so {ASSUMED_IMAGES:,} are assumed, unpaired; state "
@@ -43,17 +46,23 @@ def t95(df: float) -> float:
         return Z95 + sum(term / df**power for power, term in enumerate(terms, start=1))
     a = df / 2
     log_scale = math.lgamma(a + 0.5) - math.lgamma(a + 1) - math.lgamma(0.5)  # 1/(a·B(a, 1/2))
-    log_x, step = -math.log1p(Z95**2 / df), math.inf
+    log_x = -math.log1p(Z95**2 / df)
+    step = math.inf
     while abs(step) > 1e-12 * abs(log_x):
-        x, rest = math.exp(log_x), -math.expm1(log_x)
-        series, term, index = 1.0, 1.0, 0
+        x = math.exp(log_x)
+        complement = -math.expm1(log_x)
+        series = term = 1.0
+        index = 0
         while term > 1e-17 * series:  # 1 + x·(a+½)/(a+1) + x²·(a+½)(a+1½)/((a+1)(a+2)) + …
             term *= x * (a + 0.5 + index) / (a + 1 + index)
-            series, index = series + term, index + 1
-        log_tails = log_scale + a * log_x + math.log(rest) / 2 + math.log(series)
-        step = (log_tails - math.log(0.05)) * rest * series / a
+            series += term
+            index += 1
+        log_tails = log_scale + a * log_x + math.log(complement) / 2 + math.log(series)
+        step = (log_tails - math.log(0.05)) * complement * series / a
         log_x -= step
-    return math.sqrt(df * math.expm1(-log_x)) if log_x > -700 else math.inf
+    if log_x <= -700:
+        return math.inf
+    return math.sqrt(df * math.expm1(-log_x))
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -67,8 +76,8 @@ class Interval(msgspec.Struct, frozen=True):
         return self.low <= value <= self.high
 
 
-def margin_interval(ours: Score, theirs: Score) -> Interval | None:
-    """The interval of ``ours − theirs``: paired where both are known image by image.
+def margin_interval(network: Score, control: Score) -> Interval | None:
+    """The interval of ``network − control``: paired where both are known image by image.
 
     ``None`` without a number of images. Paired it is Bonett and Price's, unpaired Agresti and
     Caffo's: Wald's with one image added to each count.
@@ -76,41 +85,48 @@ def margin_interval(ours: Score, theirs: Score) -> Interval | None:
     >>> margin_interval(Score(0.9, 10_000), Score(0.8, 10_000)).kind
     'binomial, 10,000 images, unpaired'
     """
-    if not ours.images:
+    if not network.images:
         return None
-    pair, n = _on_the_same_images(ours, theirs), ours.images
-    if ours.parts and pair:
-        differences = [one - other for one, other in zip(*pair, strict=True)]
-        return Interval(*mean_interval(differences), f"{n:,} samples, paired")
-    if ours.parts:
-        noise = sum(_noise(score.parts or ours.parts) for score in (ours, theirs))
-        margin, half = 100 * (ours.value - theirs.value), 100 * Z95 * math.sqrt(noise)
-        return Interval(margin - half, margin + half, f"{n:,} samples, unpaired")
-    if pair:
-        one, other = (int(score.correct or "0", 16) for score in (ours, theirs))
-        a, b = ((own.bit_count() + 1) / (n + 2) for own in (one & ~other, other & ~one))
-        centre, variance, kind = (
-            a - b,
-            (a + b - (a - b) ** 2) / (n + 2),
-            f"paired over {n:,} images",
-        )
+    outcomes = _on_the_same_images(network, control)
+    if network.parts:
+        return _interval_of_parts(network, control, outcomes)
+    n = network.images
+    if outcomes:
+        network_bits = int(network.correct or "0", 16)
+        control_bits = int(control.correct or "0", 16)
+        p = ((network_bits & ~control_bits).bit_count() + 1) / (n + 2)
+        q = ((control_bits & ~network_bits).bit_count() + 1) / (n + 2)
+        variance = (p + q - (p - q) ** 2) / (n + 2)
+        kind = f"paired over {n:,} images"
     else:
-        sizes = n + 2, (theirs.images or n) + 2
-        p, q = (
-            (score.value * (size - 2) + 1) / size
-            for score, size in zip((ours, theirs), sizes, strict=True)
-        )
-        centre, variance = p - q, p * (1 - p) / sizes[0] + q * (1 - q) / sizes[1]
+        m = control.images or n
+        p = (network.value * n + 1) / (n + 2)
+        q = (control.value * m + 1) / (m + 2)
+        variance = p * (1 - p) / (n + 2) + q * (1 - q) / (m + 2)
         kind = f"binomial, {n:,} images, unpaired"
-    return Interval(*_around(100 * centre, 100 * Z95 * math.sqrt(variance)), kind)
+    return Interval(*_around(100 * (p - q), 100 * Z95 * math.sqrt(variance)), kind)
+
+
+def _interval_of_parts(
+    network: Score, control: Score, outcomes: Sequence[Sequence[float]] | None
+) -> Interval:
+    """The interval of a margin to which each sample contributes any number, as to an R²."""
+    samples = f"{network.images:,} samples"
+    if outcomes:
+        differences = [a - b for a, b in zip(*outcomes, strict=True)]
+        return Interval(*mean_interval(differences), f"{samples}, paired")
+    noise = _noise(network.parts) + _noise(control.parts or network.parts)
+    margin = 100 * (network.value - control.value)
+    half = 100 * Z95 * math.sqrt(noise)
+    return Interval(margin - half, margin + half, f"{samples}, unpaired")
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of the mean of what samples or clusters contribute, in pp."""
     if len(values) < 2:
         return -math.inf, math.inf
-    mean, noise = statistics.fmean(values), _noise(values)
-    half = t95(len(values) - 1) * math.sqrt(noise)
+    mean = statistics.fmean(values)
+    half = t95(len(values) - 1) * math.sqrt(_noise(values))
     return 100 * (mean - half), 100 * (mean + half)
 
 
@@ -124,8 +140,8 @@ def reads_less(accuracy: float, images: int, probe: float, read: int) -> bool:
 
     A negative R² has none of its own.
     """
-    pairs = ((probe, read), (accuracy, images))
-    variance = sum(max(value * (1 - value), 0.0) / number for value, number in pairs)
+    probe_variance = max(probe * (1 - probe), 0.0) / read
+    variance = probe_variance + max(accuracy * (1 - accuracy), 0.0) / images
     return accuracy < probe - 2 * math.sqrt(variance)
 
 
@@ -159,7 +175,9 @@ class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
         """PASS if the lower bound reaches the minimum, FIRE if the upper bound is below it."""
         if self.interval.low >= self.minimum:
             return SeedVerdict.PASS
-        return SeedVerdict.FIRE if self.interval.high < self.minimum else SeedVerdict.INCONCLUSIVE
+        if self.interval.high < self.minimum:
+            return SeedVerdict.FIRE
+        return SeedVerdict.INCONCLUSIVE
 
     @property
     def seed_sd(self) -> float:
@@ -171,90 +189,118 @@ class SeedMargin(msgspec.Struct, frozen=True, kw_only=True):
         """How many seeds would decide at this margin and spread; empty where it is decided."""
         if self.verdict is not SeedVerdict.INCONCLUSIVE:
             return ""
-        common = max(self.over_images - self.residual, 0.0)  # seeds share this: it stays
-
-        def decides(seeds: int) -> bool:
-            share = self.seeds / seeds
-            own = share * (self.over_images - common)
-            spread = share * self.over_seeds, common + own, share * self.residual
-            return _half_width(*spread, seeds, self.images) <= abs(self.margin - self.minimum)
-
         pairing = "; checkpoints, audited image by image, may need fewer" if self.caveat else ""
         for seeds in range(self.seeds + 1, MOST_SEEDS + 1):
-            if decides(seeds):
+            if self._decides_with(seeds):
                 more = plural(seeds - self.seeds, "more seed")
                 return f"about {more} ({seeds:,} in all){pairing}"
         return f"more than {MOST_SEEDS:,} seeds, or a larger test set{pairing}"
 
+    def _decides_with(self, seeds: int) -> bool:
+        """Whether so many seeds decide: images of one test set stay common to all of them."""
+        share = self.seeds / seeds
+        common = max(self.over_images - self.residual, 0.0)
+        over_images = common + share * (self.over_images - common)
+        spread = _Spread(share * self.over_seeds, over_images, share * self.residual)
+        return spread.half_width(seeds, self.images) <= abs(self.margin - self.minimum)
 
-def seed_margin(ours: Sequence[Score], theirs: Sequence[Score], minimum: float) -> SeedMargin:
+
+class _Spread(NamedTuple):
+    """What a mean margin varies by: v_s, v_i and v_e of :class:`SeedMargin`."""
+
+    over_seeds: float
+    over_images: float
+    residual: float
+
+    def half_width(self, seeds: int, images: int) -> float:
+        """Half the width of the 95 % interval, with Satterthwaite's degrees of freedom."""
+        total = max(self.over_seeds + self.over_images - self.residual, self.over_images)
+        if total < ROUNDING:
+            return 0.0
+        by_seeds = self.over_seeds / total
+        by_images = self.over_images / total
+        df = 1 / (by_seeds**2 / (seeds - 1) + by_images**2 / (images - 1))
+        return t95(df) * math.sqrt(total)
+
+
+def seed_margin(networks: Sequence[Score], controls: Sequence[Score], minimum: float) -> SeedMargin:
     """The mean margin of networks over their controls, paired where known image by image."""
-    seeds, outcomes = len(ours), _on_the_same_images(*ours, *theirs)
-    n, m = (min((s.images for s in side if s.images), default=0) for side in (ours, theirs))
-    assumed = not (n or m)
-    n, m = n or m or ASSUMED_IMAGES, m or n or ASSUMED_IMAGES
-    images = min(n, m)
+    seeds = len(networks)
     if seeds < 2:
         raise AuditError("a margin over seeds needs two or more networks, each with a control")
+    network_images = _fewest_images(networks)
+    control_images = _fewest_images(controls)
+    n = network_images or control_images or ASSUMED_IMAGES
+    m = control_images or n
+    outcomes = _on_the_same_images(*networks, *controls)
     if outcomes is not None:
         margin, spread = _paired(outcomes[:seeds], outcomes[seeds:])
-        kind, caveat = "images, paired", ""
+        kind = "images, paired"
+        caveat = ""
     else:
-        margins = [100 * (a.value - b.value) for a, b in zip(ours, theirs, strict=True)]
-        p, q = (statistics.fmean(score.value for score in side) for side in (ours, theirs))
-        noise = p * (1 - p) / n + q * (1 - q) / m  # the same for all seeds
-        if parts := [score.parts for score in (*ours, *theirs) if score.parts]:
-            noise = 2 * statistics.fmean(map(_noise, parts))
-        margin = statistics.fmean(margins)
-        spread = statistics.variance(margins) / seeds, 100**2 * noise, 0.0
-        kind = f"{'assumed ' if assumed else ''}images, unpaired"
-        caveat = ASSUMED if assumed else UNPAIRED
-    half = _half_width(*spread, seeds, images)
-    low, high = (margin - half, margin + half) if ours[0].parts else _around(margin, half)
+        margin, spread = _unpaired(networks, controls, n, m)
+        kind = "images, unpaired"
+        caveat = UNPAIRED
+        if not network_images and not control_images:
+            kind = f"assumed {kind}"
+            caveat = ASSUMED
+    images = min(n, m)
+    half = spread.half_width(seeds, images)
+    low, high = margin - half, margin + half
+    if not networks[0].parts:
+        low, high = _around(margin, half)
+    kind = f"over {seeds} seeds and {images:,} {kind}"
     return SeedMargin(
         seeds=seeds,
         images=images,
         margin=round(margin, 9),  # 0.38 − 0.36 is 2 pp, not a hair above
-        interval=Interval(
-            round(low, 9), round(high, 9), f"over {seeds} seeds and {images:,} {kind}"
-        ),
+        interval=Interval(round(low, 9), round(high, 9), kind),
         minimum=minimum,
-        over_seeds=spread[0],
-        over_images=spread[1],
-        residual=spread[2],
+        over_seeds=spread.over_seeds,
+        over_images=spread.over_images,
+        residual=spread.residual,
         caveat=caveat,
     )
 
 
+def _fewest_images(scores: Sequence[Score]) -> int:
+    """The smallest number of images that is known; 0 where none is."""
+    return min((score.images for score in scores if score.images), default=0)
+
+
+def _unpaired(
+    networks: Sequence[Score], controls: Sequence[Score], n: int, m: int
+) -> tuple[float, _Spread]:
+    """Mean, v_s and v_i of margins on n images of the networks and m of the controls."""
+    margins = [100 * (a.value - b.value) for a, b in zip(networks, controls, strict=True)]
+    p = statistics.fmean(score.value for score in networks)
+    q = statistics.fmean(score.value for score in controls)
+    noise = p * (1 - p) / n + q * (1 - q) / m  # the same for all seeds
+    parts = [score.parts for score in (*networks, *controls) if score.parts]
+    if parts:
+        noise = 2 * statistics.fmean(map(_noise, parts))
+    return statistics.fmean(margins), _Spread(_noise(margins), 100**2 * noise, 0.0)
+
+
 def _paired(
-    ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]
-) -> tuple[float, tuple[float, float, float]]:
+    networks: Sequence[Sequence[float]], controls: Sequence[Sequence[float]]
+) -> tuple[float, _Spread]:
     """Mean, v_s, v_i and v_e of D_ij, the outcome of network i at image j less its control's."""
-    rows = [
-        [100 * (x - y) for x, y in zip(*pair, strict=True)]
-        for pair in zip(ours, theirs, strict=True)
-    ]
+    rows = []
+    for pair in zip(networks, controls, strict=True):
+        rows.append([100 * (a - b) for a, b in zip(*pair, strict=True)])
     by_seed = [statistics.fmean(row) for row in rows]
     by_image = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-    mean, seeds, images = statistics.fmean(by_seed), len(by_seed), len(by_image)
-    rest = sum(
-        (value - own - other + mean) ** 2
-        for row, own in zip(rows, by_seed, strict=True)
-        for value, other in zip(row, by_image, strict=True)
+    mean = statistics.fmean(by_seed)
+    seeds = len(by_seed)
+    images = len(by_image)
+    unexplained = sum(
+        (value - seed_mean - image_mean + mean) ** 2
+        for row, seed_mean in zip(rows, by_seed, strict=True)
+        for value, image_mean in zip(row, by_image, strict=True)
     )
-    residual = rest / ((seeds - 1) * (images - 1)) / (seeds * images)
-    return mean, (_noise(by_seed), _noise(by_image), residual)
-
-
-def _half_width(
-    over_seeds: float, over_images: float, residual: float, seeds: int, images: int
-) -> float:
-    """Half the width of the 95 % interval, with Satterthwaite's degrees of freedom."""
-    total = max(over_seeds + over_images - residual, over_images)
-    if total == 0:
-        return 0.0
-    by_seeds, by_images = over_seeds / total, over_images / total
-    return t95(1 / (by_seeds**2 / (seeds - 1) + by_images**2 / (images - 1))) * math.sqrt(total)
+    residual = unexplained / ((seeds - 1) * (images - 1)) / (seeds * images)
+    return mean, _Spread(_noise(by_seed), _noise(by_image), residual)
 
 
 def _around(centre: float, half: float) -> tuple[float, float]:
@@ -263,6 +309,12 @@ def _around(centre: float, half: float) -> tuple[float, float]:
 
 def _on_the_same_images(*scores: Score) -> list[Sequence[float]] | None:
     """The outcome of each at every image; ``None`` where unknown or on other images."""
-    outcomes = [own for score in scores if (own := score.outcomes) is not None]
-    same = len({(score.images, score.order, score.data) for score in scores}) == 1
-    return outcomes if same and len(outcomes) == len(scores) else None
+    if len({(score.images, score.order, score.data) for score in scores}) != 1:
+        return None
+    outcomes = []
+    for score in scores:
+        by_image = score.outcomes
+        if by_image is None:
+            return None
+        outcomes.append(by_image)
+    return outcomes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -60,14 +60,16 @@ class Score(msgspec.Struct, frozen=True):
         cls, parts: Sequence[float], order: str | None = None, data: str | None = None
     ) -> Score:
         """The score that is the mean of these."""
-        kept = tuple(round(part, 7) for part in parts)
-        return cls(sum(kept) / len(kept), len(kept), None, order, data, kept)
+        rounded = tuple(round(part, 7) for part in parts)
+        return cls(sum(rounded) / len(rounded), len(rounded), None, order, data, rounded)
 
     @property
     def outcomes(self) -> Sequence[float] | None:
         """Of each image 1 or 0, or its part; ``None`` where only the score is known."""
-        if self.parts or self.correct is None or not self.images:
-            return self.parts or None
+        if self.parts:
+            return self.parts
+        if self.correct is None or not self.images:
+            return None
         bits = f"{int(self.correct, 16):0{4 * len(self.correct)}b}"[: self.images]
         return bits.encode().translate(BITS)
 
@@ -92,18 +94,23 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The share of the weights between embedding and head, where named blocks hold few of them."""
 
     def __str__(self) -> str:
-        several = f"{self.blocks[0]} … {self.blocks[-1]}"
-        parts = (
-            several if len(set(self.blocks)) > 1 else self.blocks[0],
-            f" → {self.head}" if self.head else "",
-            f", {plural(len(self.blocks), 'block')}",
-            {True: ", residual", False: ", no residual connections", None: ""}[self.residual],
-            f", {100 * self.outside:.3g} % of parameters outside the blocks"
-            if self.outside
-            else "",
-            f", named by --fa-stream='{self.spec}'" if self.spec else "",
-        )
-        return "".join(parts)
+        return "".join(self._phrases())
+
+    def _phrases(self) -> Iterator[str]:
+        yield self.blocks[0]
+        if len(set(self.blocks)) > 1:
+            yield f" … {self.blocks[-1]}"
+        if self.head:
+            yield f" → {self.head}"
+        yield f", {plural(len(self.blocks), 'block')}"
+        if self.residual:
+            yield ", residual"
+        if self.residual is False:  # None is unknown
+            yield ", no residual connections"
+        if self.outside:
+            yield f", {100 * self.outside:.3g} % of parameters outside the blocks"
+        if self.spec:
+            yield f", named by --fa-stream='{self.spec}'"
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,17 +133,23 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.problem:
             return f"not proven: {self.problem}"
-        error = None if self.error is None else sig(self.error)
-        where = f"in {self.dtype}: " if self.remark and error else ""
-        parts = (
-            f"BP gradient, agrees with finite differences to {error}" if error else "BP gradient",
-            f"{where}{self.remark}",
-            "checked at re-initialised weights (the trained ones give no resolvable difference)"
-            if self.reinitialised
-            else "",
-            f"custom backward of {and_more(self.modules)} bypassed" if self.own_backward else "",
-        )
-        return "; ".join(filter(None, parts))
+        return "; ".join(self._clauses())
+
+    def _clauses(self) -> Iterator[str]:
+        if self.error is None:
+            yield "BP gradient"
+            where = ""
+        else:
+            yield f"BP gradient, agrees with finite differences to {sig(self.error)}"
+            where = f"in {self.dtype}: "
+        if self.remark:
+            yield f"{where}{self.remark}"
+        if self.reinitialised:
+            yield (
+                "checked at re-initialised weights (the trained ones give no resolvable difference)"
+            )
+        if self.own_backward:
+            yield f"custom backward of {and_more(self.modules)} bypassed"
 
 
 class NormalisedBy(str, enum.Enum):
@@ -150,6 +163,15 @@ class NormalisedBy(str, enum.Enum):
     NOTHING = "nothing"
     CALLER = "caller"
     """Batches were given as they are to be used."""
+
+
+_NORMALISED = {
+    NormalisedBy.OPTION: "normalised",
+    NormalisedBy.CHECKPOINT: "normalised by the checkpoint's mean and std",
+    NormalisedBy.USUAL: "normalised by its usual constants",
+    NormalisedBy.DATA: "normalised by the data's own mean and std",
+    NormalisedBy.CALLER: "batches as given",
+}
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,41 +192,44 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def normalisation(self) -> str:
         """The numbers that were in force: mean 0.286 and std 0.353."""
-        raw = "given batches" if self.by is NormalisedBy.CALLER else "none"
-        return _constants(self.mean, self.std) if self.mean and self.std else raw
+        if self.mean and self.std:
+            return _constants(self.mean, self.std)
+        return "given batches" if self.by is NormalisedBy.CALLER else "none"
 
     def __str__(self) -> str:
+        return "".join(self._phrases())
+
+    def _phrases(self) -> Iterator[str]:
+        if self.data:
+            yield f"{self.data}, "
         raw = "pixels in [0, 1], not normalised" if self.pixels else "not normalised"
-        said = {
-            NormalisedBy.OPTION: "normalised",
-            NormalisedBy.CHECKPOINT: "normalised by the checkpoint's mean and std"
-            if self.mean
-            else f"{raw}, as the checkpoint says",
-            NormalisedBy.USUAL: "normalised by its usual constants",
-            NormalisedBy.DATA: "normalised by the data's own mean and std",
-            NormalisedBy.NOTHING: raw,
-            NormalisedBy.CALLER: "batches as given",
-        }
-        option = f" (--fa-normalize={self.option})" if self.option else ""
-        return ", ".join(filter(None, (self.data, said[self.by]))) + option
+        if self.by is NormalisedBy.NOTHING:
+            yield raw
+        elif self.by is NormalisedBy.CHECKPOINT and not self.mean:
+            yield f"{raw}, as the checkpoint says"
+        else:
+            yield _NORMALISED[self.by]
+        if self.option:
+            yield f" (--fa-normalize={self.option})"
 
     @property
-    def remarks(self) -> list[str]:
+    def remarks(self) -> Iterator[str]:
         """What was assumed, and what the checkpoint says that was not done."""
-        mean, std, applied = self.checkpoint_mean, self.checkpoint_std, (self.mean, self.std)
-        used = f"its usual constants, {self.normalisation}," if self.mean else "pixels in [0, 1]"
+        mean, std = self.checkpoint_mean, self.checkpoint_std
         guessed = self.by in (NormalisedBy.USUAL, NormalisedBy.NOTHING) and self.option is None
-        remarks = (
-            f"normalisation not recorded; used {used} for {self.data}. Override with "
-            "--fa-normalize=data, none or MEAN/STD"
-            if self.pixels and guessed
-            else "",
-            f"the checkpoint's {_constants(mean, std)} were not applied ({self}); if they should "
-            "be, give --fa-normalize=MEAN/STD"
-            if mean and std and (mean, std) != applied
-            else "",
-        )
-        return list(filter(None, remarks))
+        if self.pixels and guessed:
+            used = "pixels in [0, 1]"
+            if self.mean:
+                used = f"its usual constants, {self.normalisation},"
+            yield (
+                f"normalisation not recorded; used {used} for {self.data}. Override with "
+                "--fa-normalize=data, none or MEAN/STD"
+            )
+        if mean and std and (mean, std) != (self.mean, self.std):
+            yield (
+                f"the checkpoint's {_constants(mean, std)} were not applied ({self}); if they "
+                "should be, give --fa-normalize=MEAN/STD"
+            )
 
 
 class Normalisation(msgspec.Struct, frozen=True):
@@ -225,7 +250,7 @@ class Normalisation(msgspec.Struct, frozen=True):
         if text in ("data", "none"):
             return cls(text)
         try:
-            mean, std = (tuple(map(float, part.split(","))) for part in text.split("/"))
+            mean, std = map(_numbers, text.split("/"))
         except ValueError:
             raise AuditError(
                 "expected data, none, or MEAN/STD such as 0.286/0.353 or "
@@ -237,11 +262,18 @@ class Normalisation(msgspec.Struct, frozen=True):
 
 def check_constants(mean: Sequence[float], std: Sequence[float], what: str) -> None:
     """Raise where inputs cannot be normalised by this mean and std."""
-    fit = len(mean) == len(std) or 1 in (len(mean), len(std))
-    if not (mean and std and fit and all(map(math.isfinite, (*mean, *std))) and min(std) > 0):
+    if not _can_normalise(mean, std):
         raise AuditError(
             f"{what}: expected finite means and as many positive stds, got {mean} and {std}"
         )
+
+
+def _can_normalise(mean: Sequence[float], std: Sequence[float]) -> bool:
+    if not mean or not std:
+        return False
+    if len(mean) != len(std) and 1 not in (len(mean), len(std)):
+        return False
+    return all(map(math.isfinite, (*mean, *std))) and min(std) > 0
 
 
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,7 +319,9 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def null_pp(self) -> float | None:
         """The mean of these gains."""
-        return sum(self.null_gains_pp) / len(self.null) if self.null else None
+        if not self.null:
+            return None
+        return sum(self.null_gains_pp) / len(self.null)
 
     @property
     def random_pp(self) -> float:
@@ -297,7 +331,9 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def utility_pp(self) -> float | None:
         """gain − max(null, 0); ``None`` without a null."""
-        return round(self.gain_pp - self.random_pp, 9) if self.null else None
+        if not self.null:
+            return None
+        return round(self.gain_pp - self.random_pp, 9)
 
     @property
     def null_probes(self) -> tuple[float, ...]:
@@ -312,11 +348,11 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def idle(self) -> tuple[int, ...]:
         """Blocks that add nothing by their interval, or nothing that they learnt."""
-        return tuple(
-            block
-            for block, (low, _) in enumerate(self.step_intervals)
-            if not low > 0 or block in self.as_initialised
-        )
+        blocks = []
+        for block, (low, _) in enumerate(self.step_intervals):
+            if not low > 0 or block in self.as_initialised:  # NaN adds nothing
+                blocks.append(block)
+        return tuple(blocks)
 
     @property
     def untrained(self) -> bool:
@@ -324,7 +360,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.probes) and len(self.as_initialised) == len(self.probes) - 1
 
 
-class Floor(msgspec.Struct, frozen=True, kw_only=True):
+class LinearReadout(msgspec.Struct, frozen=True, kw_only=True):
     """(g): a ridge readout of the raw inputs beside the network; scores weigh classes equally."""
 
     readout: float | None = None
@@ -383,27 +419,27 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def state(self) -> tuple[SiteState, ...]:
         """Aligned above the null and downhill, against below it and uphill, else null."""
-        return tuple(
-            SiteState.UNDEFINED
-            if math.isnan(gamma) or 2 * missing > self.samples
-            else SiteState.ALIGNED
-            if gamma > high and not nudge <= 0
-            else SiteState.AGAINST
-            if gamma < low and not nudge >= 0
-            else SiteState.NULL
-            for gamma, low, high, nudge, missing in zip(
-                self.gamma, self.null_low, self.null_high, self.nudge, self.undefined, strict=True
-            )
+        sites = zip(
+            self.gamma, self.null_low, self.null_high, self.nudge, self.undefined, strict=True
         )
+        return tuple(self._state_of(*site) for site in sites)
+
+    def _state_of(
+        self, gamma: float, low: float, high: float, nudge: float, undefined: int
+    ) -> SiteState:
+        if math.isnan(gamma) or 2 * undefined > self.samples:
+            return SiteState.UNDEFINED
+        if gamma > high and not nudge <= 0:  # a nudge that is NaN tells nothing against it
+            return SiteState.ALIGNED
+        if gamma < low and not nudge >= 0:
+            return SiteState.AGAINST
+        return SiteState.NULL
 
     @property
     def blocks(self) -> tuple[tuple[str, SiteState], ...]:
         """The sites that count, with their states; h_0 does not count."""
-        return tuple(
-            (site, state)
-            for site, state in zip(self.sites, self.state, strict=True)
-            if site != "h_0"
-        )
+        sites = zip(self.sites, self.state, strict=True)
+        return tuple((site, state) for site, state in sites if site != "h_0")
 
     @property
     def aligned(self) -> int:
@@ -498,7 +534,7 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     reference: Reference | None = None
     precision: Precision | None = None
     depth: Depth | None = None
-    floor: Floor | None = None
+    floor: LinearReadout | None = None
     inputs: Inputs | None = None
     task: str = "classes"
     """``classes``, ``regression`` or ``tokens``."""
@@ -543,10 +579,12 @@ def check_accuracy(value: Any, what: str, task: str) -> float:
         accuracy = float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise AuditError(f"{what} must be a number, not a {type(value).__name__}") from None
-    if not (0.0 <= accuracy <= 1.0 or (task == "regression" and -math.inf < accuracy < 0.0)):
-        hint = "; did you pass a percentage?" if 1.0 < accuracy <= 100.0 else ""
-        raise AuditError(f"{what} must be a fraction in [0, 1], not {accuracy:g}{hint}")
-    return accuracy
+    if 0.0 <= accuracy <= 1.0:
+        return accuracy
+    if task == "regression" and -math.inf < accuracy < 0.0:
+        return accuracy
+    hint = "; did you pass a percentage?" if 1.0 < accuracy <= 100.0 else ""
+    raise AuditError(f"{what} must be a fraction in [0, 1], not {accuracy:g}{hint}")
 
 
 def check_norms(values: Any, what: str) -> tuple[float | None, ...]:
@@ -561,8 +599,15 @@ def check_norms(values: Any, what: str) -> tuple[float | None, ...]:
 
 
 def _constants(mean: Sequence[float], std: Sequence[float]) -> str:
-    means, stds = (",".join(f"{value:g}" for value in values) for values in (mean, std))
-    return f"mean {means} and std {stds}"
+    return f"mean {_listed(mean)} and std {_listed(std)}"
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split(",")))
 
 
 def _pp(difference: float) -> float:
@@ -574,9 +619,11 @@ def plain(value: Any) -> Any:
     """JSON values; NaN and infinities as the strings that ``convert(strict=False)`` reads."""
     value = msgspec.to_builtins(value, str_keys=True)
     if isinstance(value, dict):
-        return {key: plain(held) for key, held in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(held) for held in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+        return [plain(entry) for entry in value]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

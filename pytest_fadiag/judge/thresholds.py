@@ -47,27 +47,28 @@ class DiagnosticThresholds(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name, allowed in _RULES.items():
-            if getattr(self, name) not in allowed:
-                raise AuditError(
-                    f"{name} must be {' or '.join(allowed)}, not {getattr(self, name)!r}"
-                )
+            rule = getattr(self, name)
+            if rule not in allowed:
+                raise AuditError(f"{name} must be {' or '.join(allowed)}, not {rule!r}")
         for name, (low, high) in _RANGES.items():
-            msgspec.structs.force_setattr(self, name, _number(name, getattr(self, name), low, high))
+            number = _number(name, getattr(self, name), low, high)
+            msgspec.structs.force_setattr(self, name, number)
         others = {name: _number(name, value) for name, value in self.others.items()}
         msgspec.structs.force_setattr(self, "others", others)
 
     def replace(self, **changes: float | str) -> DiagnosticThresholds:
         """These thresholds with some changed, by full or short name; numbers may be text."""
+        current = self.by_name()
         full = {SHORT_NAMES.get(name, name): value for name, value in changes.items()}
-        unknown = sorted(full.keys() - self.by_name().keys())
+        unknown = sorted(full.keys() - current.keys())
         if unknown:
             raise AuditError(
                 f"unknown threshold {', '.join(map(repr, unknown))}; known: "
-                f"{', '.join([*self.by_name(), *SHORT_NAMES])}"
+                f"{', '.join([*current, *SHORT_NAMES])}"
             )
-        values: dict[str, Any] = {**self.by_name(), **full}
-        own = {name: values.pop(name) for name in self.__struct_fields__ if name != "others"}
-        return DiagnosticThresholds(**own, others=values)
+        values: dict[str, Any] = {**current, **full}
+        published = {name: values.pop(name) for name in self.__struct_fields__ if name in values}
+        return DiagnosticThresholds(**published, others=values)
 
     def by_name(self) -> dict[str, float | str]:
         """Every threshold and rule, those of other packages among them.
@@ -75,18 +76,26 @@ class DiagnosticThresholds(msgspec.Struct, frozen=True):
         >>> DiagnosticThresholds().by_name()["h_norm_explosion_ratio"]
         50.0
         """
-        own = {name: getattr(self, name) for name in self.__struct_fields__ if name != "others"}
-        return {**own, **OTHERS, **self.others}
+        published = msgspec.structs.asdict(self)
+        del published["others"]
+        return {**published, **OTHERS, **self.others}
 
 
 def _number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> float:
     """A finite number in its range: 30 for 0.30 is a slip, infinity would switch a check off."""
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = _as_float(value)
     if math.isfinite(number) and low <= number <= high:
         return number
     raise AuditError(
         f"threshold {name} must be a finite number, {limit(low)} to {limit(high)}, not {value!r}"
     )
+
+
+def _as_float(value: Any) -> float:
+    """The value as a float, also from text; NaN where it is no number."""
+    if isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

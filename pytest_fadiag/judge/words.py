@@ -18,45 +18,55 @@ SIDE_BY_SIDE = 8
 
 def sig(value: float) -> str:
     """Three significant digits, powers of ten where these are shorter: 1.40, 255, 2.8e3, 1.3e-8."""
-    if not math.isfinite(value) or value == 0:
-        return "undefined" if math.isnan(value) else _typed(f"{value:g}")
-    plain = 0.01 <= abs(value) < 999.5
-    return _typed(f"{value:#.3g}".rstrip(".") if plain else f"{value:.1e}")
+    if math.isnan(value):
+        return "undefined"
+    if math.isinf(value) or value == 0:
+        return _typeset(f"{value:g}")
+    if 0.01 <= abs(value) < 999.5:
+        return _typeset(f"{value:#.3g}".rstrip("."))
+    return _typeset(f"{value:.1e}")
 
 
 def pp(value: float) -> str:
     """Percentage points, always with their sign: +1.40."""
-    return _typed(f"{value:+.2f}")
+    return _typeset(f"{value:+.2f}")
 
 
 def fraction(value: float, digits: int = 4) -> str:
     """An accuracy or R²: 0.8902, −0.0410."""
-    return _typed(f"{value:.{digits}f}")
+    return _typeset(f"{value:.{digits}f}")
 
 
 def cosine(value: float) -> str:
     """A cosine with its sign only where it is negative: 0.060, −0.058."""
-    return _typed(f"{value:.3f}") if math.isfinite(value) else sig(value)
+    if not math.isfinite(value):
+        return sig(value)
+    return _typeset(f"{value:.3f}")
 
 
 def signed_cosine(value: float, digits: int = 3) -> str:
     """A cosine whose sign matters: +0.437, −0.058."""
-    return _typed(f"{value:+.{digits}f}") if math.isfinite(value) else sig(value)
+    if not math.isfinite(value):
+        return sig(value)
+    return _typeset(f"{value:+.{digits}f}")
 
 
 def limit(value: float) -> str:
     """A threshold as it is typed: 50, 0.3, 1e-7."""
-    return _typed(f"{value:g}")
+    return _typeset(f"{value:g}")
 
 
 def distinct(show: Callable[[float], str], value: float, threshold: float) -> str:
     """A value with as many digits as it takes to differ from its threshold."""
     text = show(value)
-    same = math.isfinite(value) and float(text.replace("−", "-")) == threshold
+    if not math.isfinite(value) or float(text.replace("−", "-")) != threshold:
+        return text
     sign = "+" if text[0] in "+−" else ""
-    longer = (f"{value:{sign}.{digits}g}" for digits in range(3, 18))
-    more = next((more for more in longer if float(more) != threshold), text)
-    return _typed(more) if same else text
+    for digits in range(3, 18):
+        longer = f"{value:{sign}.{digits}g}"
+        if float(longer) != threshold:
+            return _typeset(longer)
+    return text
 
 
 def interval(low: float, high: float) -> str:
@@ -66,18 +76,24 @@ def interval(low: float, high: float) -> str:
 
 def plural(number: int, noun: str, several: str | None = None) -> str:
     """A number with its noun: 1 sample, 1,280 samples."""
-    return f"{number:,} {noun if number == 1 else several or noun + 's'}"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number:,} {several or noun + 's'}"
 
 
 def join_and(parts: Iterable[str]) -> str:
     """Words in a row: a, b and c; nothing for none."""
-    *first, last = list(parts) or [""]
-    return f"{', '.join(first)} and {last}" if first else last
+    words = list(parts)
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def and_more(names: Sequence[str], most: int = 3) -> str:
+def and_more(names: Sequence[str], maximum: int = 3) -> str:
     """The first names of many: a, b, c and 4 more."""
-    return join_and([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
+    if len(names) <= maximum:
+        return join_and(names)
+    return join_and([*names[:maximum], f"{len(names) - maximum} more"])
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
@@ -94,36 +110,39 @@ def fold(prefix: str, lines: Iterable[str], width: int = WIDTH) -> list[str]:
     wrapper = textwrap.TextWrapper(
         width, prefix, hang, expand_tabs=False, break_long_words=False, break_on_hyphens=False
     )
-    return [part for line in lines for part in wrapper.wrap(line) or [prefix.rstrip()]]
+    folded: list[str] = []
+    for line in lines:
+        folded += wrapper.wrap(line) or [prefix.rstrip()]
+    return folded
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows of cells in columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = ([cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
-    return [
-        "  ".join([first.strip().ljust(widths[0]), *others]).rstrip() for first, *others in padded
-    ]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        cells[0] = row[0].strip().ljust(widths[0])
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def by_state(states: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[str]:
     """A small table with one column per state, wrapped; rows of another length are left out."""
+    complete = [(name, row) for name, row in rows.items() if len(row) == len(states)]
     lines: list[str] = []
     for start in range(0, len(states), SIDE_BY_SIDE):
         part = slice(start, start + SIDE_BY_SIDE)
-        cells = {name: row[part] for name, row in rows.items() if len(row) == len(states)}
-        lines += table([["", *states[part]], *([name, *row] for name, row in cells.items())])
+        cells = [["", *states[part]]]
+        for name, row in complete:
+            cells.append([name, *row[part]])
+        lines += table(cells)
     return lines
 
 
 def printable(text: str) -> str:
     """The text with control and other invisible characters as escapes; line breaks stay."""
-    return "".join(
-        char
-        if char.isprintable() or char == "\n"
-        else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )
+    return "".join(map(_visible, text))
 
 
 def one_line(text: str) -> str:
@@ -131,7 +150,15 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
-def _typed(text: str) -> str:
+def _visible(character: str) -> str:
+    if character.isprintable() or character == "\n":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _typeset(text: str) -> str:
     """A true minus before the digits, no padding in the exponent: −1.3e-8."""
-    text = re.sub(r"e([+-])0*(\d)", lambda found: f"e{found[1].strip('+')}{found[2]}", text)
-    return f"−{text[1:]}" if text.startswith("-") else text
+    text = re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", text)
+    if text.startswith("-"):
+        return f"−{text[1:]}"
+    return text

@@ -64,7 +64,7 @@ class ControlFile:
         if config.get("frozen") is False and kind is not ControlKind.SHALLOW:
             severity = Severity.WARNING if kind is ControlKind.FROZEN else Severity.INVALID
             text = "the control's blocks were trained: its config says frozen: False"
-            doubts.append(Doubt(severity, text, other=True))
+            doubts.append(Doubt(severity, text, mismatched=True))
         if untrained:
             text = "control rejected: its file says `untrained`, as `fadiag control` wrote it"
             doubts.append(Doubt(Severity.INVALID, text))

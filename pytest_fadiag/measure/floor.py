@@ -105,7 +105,7 @@ class Floor:
         """The record of (g)."""
         units = self.units
         if self.problem:
-            return {"floor": records.Floor(problem=self.problem)}
+            return {"floor": records.LinearReadout(problem=self.problem)}
         chosen = units.fit | units.read if units.per > 1 else torch.ones_like(units.fit)
         fit, read = (own[chosen].nonzero().flatten() for own in (units.fit, units.read))
         fit = fit[: self.source.n_train] if units.per == 1 else fit
@@ -117,7 +117,7 @@ class Floor:
         predicted, ridge = _KNOWN[self.key]
         right, network = units.outcomes(predicted, units.own), units.scores()
         return {
-            "floor": records.Floor(
+            "floor": records.LinearReadout(
                 readout=units.mean(right),
                 network=units.mean(network),
                 interval=units.interval(network - right),

@@ -14,7 +14,7 @@ from pytest_fadiag.judge.control import (
     Doubt,
     Fingerprint,
     Severity,
-    unlike,
+    differing_settings,
 )
 from pytest_fadiag.judge.records import Score
 from pytest_fadiag.judge.report import Report
@@ -29,7 +29,7 @@ FROZEN = msgspec.structs.replace(NETWORK, weights={"embed": "f", "b.0.w": "v"}, 
 
 
 @pytest.mark.parametrize(
-    ("changes", "shallow", "severities", "said"),
+    ("changes", "shallow", "severities", "phrase"),
     [
         ({}, False, [], ""),
         (
@@ -56,12 +56,12 @@ FROZEN = msgspec.structs.replace(NETWORK, weights={"embed": "f", "b.0.w": "v"}, 
     ],
 )
 def test_tensors_tell_against_a_control(
-    changes: dict[str, Any], shallow: bool, severities: list[str], said: str
+    changes: dict[str, Any], shallow: bool, severities: list[str], phrase: str
 ) -> None:
     control = msgspec.structs.replace(FROZEN, **changes)
     doubts = NETWORK.doubts(control, shallow=shallow)
     assert [doubt.severity.value for doubt in doubts] == severities
-    assert said in " ".join(doubt.text for doubt in doubts)
+    assert phrase in " ".join(doubt.text for doubt in doubts)
 
 
 def test_one_digest_of_all_matrices() -> None:
@@ -69,15 +69,15 @@ def test_one_digest_of_all_matrices() -> None:
 
 
 def with_control(value: float, images: int | None = 10_000, **changes: Any) -> Report:
-    known = {*Control.__struct_fields__, "data", "settings"} - {"score", "config", "inputs"}
-    own = {name: changes.pop(name) for name in known & changes.keys()}
-    data, config = own.pop("data", None), own.pop("settings", {})
+    fields = {*Control.__struct_fields__, "data", "settings"} - {"score", "config", "inputs"}
+    given_fields = {name: changes.pop(name) for name in fields & changes.keys()}
+    data, config = given_fields.pop("data", None), given_fields.pop("settings", {})
     score = Score(value, images, data=data)
-    return healthy(control=Control(score, config=config, **own), **changes)
+    return healthy(control=Control(score, config=config, **given_fields), **changes)
 
 
 @pytest.mark.parametrize(
-    ("made", "severity", "said"),
+    ("report", "severity", "phrase"),
     [
         (with_control(0.103, classes=10), "invalid", "accuracy at chance (0.1030, 1/10)"),
         (with_control(0.107, classes=10), None, ""),
@@ -118,16 +118,16 @@ def with_control(value: float, images: int | None = 10_000, **changes: Any) -> R
         (with_control(0.7, seed=7).replace(seed=None), None, ""),
     ],
 )
-def test_numbers_tell_against_a_control(made: Report, severity: str | None, said: str) -> None:
-    assert [doubt.severity.value for doubt in made.doubts] == ([severity] if severity else [])
-    assert all(said in doubt.text and doubt.text in made.remarks for doubt in made.doubts)
-    assert made.questions_control == (severity in ("invalid", "warning"))
-    assert (made.margin_pp is None) == (severity == "invalid")
-    assert (made.verdict == "trustworthy") == (severity in (None, "remark"))
+def test_numbers_tell_against_a_control(report: Report, severity: str | None, phrase: str) -> None:
+    assert [doubt.severity.value for doubt in report.doubts] == ([severity] if severity else [])
+    assert all(phrase in doubt.text and doubt.text in report.remarks for doubt in report.doubts)
+    assert report.questions_control == (severity in ("invalid", "warning"))
+    assert (report.margin_pp is None) == (severity == "invalid")
+    assert (report.verdict == "trustworthy") == (severity in (None, "remark"))
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "differ"),
+    ("network", "control", "differ"),
     [
         ({"lr": 1e-3}, {"learning_rate": "0.001"}, []),
         ({"lr": 1e-3, "epochs": 30}, {"LR": 1e-9, "n_epochs": 30}, ["lr 1e-9, here 0.001"]),
@@ -141,14 +141,14 @@ def test_numbers_tell_against_a_control(made: Report, severity: str | None, said
     ],
 )
 def test_settings_are_compared_where_both_configs_tell(
-    ours: dict[str, Any], theirs: dict[str, Any], differ: list[str]
+    network: dict[str, Any], control: dict[str, Any], differ: list[str]
 ) -> None:
-    assert unlike(ours, theirs) == differ
+    assert differing_settings(network, control) == differ
 
 
 def test_a_control_that_is_something_else_supports_no_claim_on_random_blocks() -> None:
-    doubt = Doubt(Severity.REMARK, "of another kind", other=True)
-    made = healthy(control=Control(Score(0.95, 10_000), doubts=(doubt,)))
-    said = made.finding("d").explanation
-    assert said.endswith("It does not show that random blocks suffice: of another kind.")
+    doubt = Doubt(Severity.REMARK, "of another kind", mismatched=True)
+    report = healthy(control=Control(Score(0.95, 10_000), doubts=(doubt,)))
+    explanation = report.finding("d").explanation
+    assert explanation.endswith("It does not show that random blocks suffice: of another kind.")
     assert BP.doubts == () and BP.replace(control=None).doubts == ()

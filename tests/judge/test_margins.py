@@ -61,70 +61,75 @@ def outcomes(rng: random.Random, images: int, rate: float) -> list[bool]:
 @given(st.integers(0, 10_000), st.integers(2, 5), st.integers(2, 40))
 def test_the_paired_margin_is_that_of_its_formula(number: int, seeds: int, images: int) -> None:
     rng = random.Random(number)
-    ours, theirs = ([outcomes(rng, images, p) for _ in range(seeds)] for p in (0.7, 0.5))
-    made = margin_of([Score.of(a, "o") for a in ours], [Score.of(b, "o") for b in theirs], 2.0)
+    networks, controls = ([outcomes(rng, images, p) for _ in range(seeds)] for p in (0.7, 0.5))
+    margin = margin_of(
+        [Score.of(a, "o") for a in networks], [Score.of(b, "o") for b in controls], 2.0
+    )
     d = [
         [100 * (a - b) for a, b in zip(*pair, strict=True)]
-        for pair in zip(ours, theirs, strict=True)
+        for pair in zip(networks, controls, strict=True)
     ]
     rows = [statistics.fmean(row) for row in d]
     columns = [statistics.fmean(column) for column in zip(*d, strict=True)]
     mean = statistics.fmean(rows)
-    rest = sum(
+    unexplained = sum(
         (d[i][j] - rows[i] - columns[j] + mean) ** 2 for i in range(seeds) for j in range(images)
     )
     v_s, v_i = statistics.variance(rows) / seeds, statistics.variance(columns) / images
-    v_e = rest / ((seeds - 1) * (images - 1)) / (seeds * images)
+    v_e = unexplained / ((seeds - 1) * (images - 1)) / (seeds * images)
     v = max(v_s + v_i - v_e, v_i)
-    assert made.margin == pytest.approx(mean, abs=1e-6)
-    assert (made.over_seeds, made.over_images) == (pytest.approx(v_s), pytest.approx(v_i))
-    assert made.residual == pytest.approx(v_e, abs=1e-9)
+    assert margin.margin == pytest.approx(mean, abs=1e-6)
+    assert (margin.over_seeds, margin.over_images) == (pytest.approx(v_s), pytest.approx(v_i))
+    assert margin.residual == pytest.approx(v_e, abs=1e-9)
     half = (
         t95(v**2 / (v_s**2 / (seeds - 1) + v_i**2 / (images - 1))) * math.sqrt(v)
         if v > 1e-12
         else 0
     )
-    assert made.interval.low == pytest.approx(max(mean - half, -100), abs=1e-5)
-    assert made.interval.high == pytest.approx(min(mean + half, 100), abs=1e-5)
+    assert margin.interval.low == pytest.approx(max(mean - half, -100), abs=1e-5)
+    assert margin.interval.high == pytest.approx(min(mean + half, 100), abs=1e-5)
 
 
 def test_parts_are_compared_as_outcomes_are() -> None:
     """One network and three seeds of real-valued parts, paired and not, by the formulas."""
     rng = random.Random(2)
-    ours, theirs = ([[rng.gauss(m, 0.4) for _ in range(50)] for _ in range(3)] for m in (0.5, -2))
-    scores = [[Score.of_parts(own, "o") for own in side] for side in (ours, theirs)]
-    assert scores[1][0].value == pytest.approx(statistics.fmean(theirs[0]), abs=1e-6)
-    d = [a - b for a, b in zip(ours[0], theirs[0], strict=True)]
+    networks, controls = (
+        [[rng.gauss(m, 0.4) for _ in range(50)] for _ in range(3)] for m in (0.5, -2)
+    )
+    scores = [[Score.of_parts(parts, "o") for parts in side] for side in (networks, controls)]
+    assert scores[1][0].value == pytest.approx(statistics.fmean(controls[0]), abs=1e-6)
+    d = [a - b for a, b in zip(networks[0], controls[0], strict=True)]
     half = t95(49) * math.sqrt(statistics.variance(d) / 50)
-    made = margin_interval(scores[0][0], scores[1][0])
-    assert made is not None and made.kind == "50 samples, paired"
+    paired = margin_interval(scores[0][0], scores[1][0])
+    assert paired is not None and paired.kind == "50 samples, paired"
     mean = statistics.fmean(d)
-    assert (made.low, made.high) == pytest.approx((100 * (mean - half), 100 * (mean + half)))
-    other = Score.of_parts(theirs[0], "p")
-    unpaired = margin_interval(scores[0][0], other)
-    noise = (statistics.variance(ours[0]) + statistics.variance(theirs[0])) / 50
+    assert (paired.low, paired.high) == pytest.approx((100 * (mean - half), 100 * (mean + half)))
+    reordered = Score.of_parts(controls[0], "p")
+    unpaired = margin_interval(scores[0][0], reordered)
+    noise = (statistics.variance(networks[0]) + statistics.variance(controls[0])) / 50
     assert unpaired is not None and unpaired.kind == "50 samples, unpaired"
     assert unpaired.high - unpaired.low == pytest.approx(200 * 1.959964 * math.sqrt(noise))
     alone = margin_interval(scores[0][0], Score(0.2))
     assert alone is not None and alone.low < 100 * (scores[0][0].value - 0.2) < alone.high
-    over = margin_of(*scores, 2.0)
+    over_seeds = margin_of(*scores, 2.0)
     rows = [
-        [100 * (a - b) for a, b in zip(*p, strict=True)] for p in zip(ours, theirs, strict=True)
+        [100 * (a - b) for a, b in zip(*p, strict=True)]
+        for p in zip(networks, controls, strict=True)
     ]
     columns = [statistics.fmean(column) for column in zip(*rows, strict=True)]
-    assert over.margin == pytest.approx(statistics.fmean(columns), abs=1e-4)
-    assert over.over_images == pytest.approx(statistics.variance(columns) / 50, rel=1e-5)
-    assert over.interval.high > 100 and over.verdict is SeedVerdict.PASS
-    loose = margin_of(scores[0], [Score(0.2, 50)] * 3, 2.0)
-    own = statistics.fmean(statistics.variance(part) / 50 for part in ours)
-    assert loose.over_images == pytest.approx(2 * 100**2 * own, rel=1e-5)
+    assert over_seeds.margin == pytest.approx(statistics.fmean(columns), abs=1e-4)
+    assert over_seeds.over_images == pytest.approx(statistics.variance(columns) / 50, rel=1e-5)
+    assert over_seeds.interval.high > 100 and over_seeds.verdict is SeedVerdict.PASS
+    unpaired_seeds = margin_of(scores[0], [Score(0.2, 50)] * 3, 2.0)
+    mean_noise = statistics.fmean(statistics.variance(part) / 50 for part in networks)
+    assert unpaired_seeds.over_images == pytest.approx(2 * 100**2 * mean_noise, rel=1e-5)
 
 
 def test_an_unpaired_margin_counts_the_images_once_for_all_seeds() -> None:
-    made = margin_of([Score(0.6, 1_000), Score(0.64, 1_000)], [Score(0.5, 500)] * 2, 2.0)
-    assert made.over_images == pytest.approx(1e4 * (0.62 * 0.38 / 1_000 + 0.25 / 500))
-    assert made.over_seeds == pytest.approx(statistics.variance([10, 14]) / 2)
-    assert "unpaired" in made.interval.kind
+    margin = margin_of([Score(0.6, 1_000), Score(0.64, 1_000)], [Score(0.5, 500)] * 2, 2.0)
+    assert margin.over_images == pytest.approx(1e4 * (0.62 * 0.38 / 1_000 + 0.25 / 500))
+    assert margin.over_seeds == pytest.approx(statistics.variance([10, 14]) / 2)
+    assert "unpaired" in margin.interval.kind
     unknown = margin_of([Score(0.6), Score(0.64)], [Score(0.5)] * 2, 2.0)
     assert unknown.images == 10_000 and "n_test" in unknown.caveat
     constant = margin_of([Score.of([True] * 9, "o")] * 2, [Score.of([False] * 9, "o")] * 2, 2.0)
@@ -132,7 +137,7 @@ def test_an_unpaired_margin_counts_the_images_once_for_all_seeds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "kind"),
+    ("changes", "kind"),
     [
         ({}, "paired over 8 images"),
         ({"order": "p"}, "binomial"),
@@ -140,12 +145,12 @@ def test_an_unpaired_margin_counts_the_images_once_for_all_seeds() -> None:
         ({"correct": None}, "binomial"),
     ],
 )
-def test_outcomes_are_paired_on_the_same_images_alone(other: dict[str, Any], kind: str) -> None:
-    ours = Score.of([True] * 6 + [False] * 2, "o")
-    theirs = Score(**{"value": 0.5, "images": 8, "correct": "0f", "order": "o", **other})
-    interval = margin_interval(ours, theirs)
+def test_outcomes_are_paired_on_the_same_images_alone(changes: dict[str, Any], kind: str) -> None:
+    network = Score.of([True] * 6 + [False] * 2, "o")
+    control = Score(**{"value": 0.5, "images": 8, "correct": "0f", "order": "o", **changes})
+    interval = margin_interval(network, control)
     assert interval is not None and interval.kind.startswith(kind)
-    assert margin_interval(Score(0.5), theirs) is None
+    assert margin_interval(Score(0.5), control) is None
 
 
 def test_paired_intervals_cover_the_truth() -> None:
@@ -153,10 +158,10 @@ def test_paired_intervals_cover_the_truth() -> None:
     rng, covered = random.Random(1), 0
     for _ in range(400):
         easy = [rng.random() for _ in range(400)]
-        ours, theirs = ([u < p for u in easy] for p in (0.65, 0.6))
-        ours = [hit != (rng.random() < 0.1) for hit in ours]
-        theirs = [hit != (rng.random() < 0.1) for hit in theirs]
-        interval = margin_interval(Score.of(ours, "o"), Score.of(theirs, "o"))
+        network, control = ([u < p for u in easy] for p in (0.65, 0.6))
+        network = [hit != (rng.random() < 0.1) for hit in network]
+        control = [hit != (rng.random() < 0.1) for hit in control]
+        interval = margin_interval(Score.of(network, "o"), Score.of(control, "o"))
         assert interval is not None
         covered += 5 * 0.8 in interval
     assert 0.92 <= covered / 400 <= 0.98
@@ -178,15 +183,17 @@ def test_below_a_probe_by_two_standard_errors() -> None:
 def test_the_verdict_of_seeds_has_three_values(
     margin: float, half: float, verdict: SeedVerdict
 ) -> None:
-    made = seed_margin(margin, half)
-    assert made.verdict is verdict and bool(made.needed) == (verdict is SeedVerdict.INCONCLUSIVE)
+    result = seed_margin(margin, half)
+    assert result.verdict is verdict and bool(result.needed) == (
+        verdict is SeedVerdict.INCONCLUSIVE
+    )
 
 
 def test_how_many_seeds_would_decide_decides() -> None:
     """With the number named the interval excludes the minimum, with one less it does not."""
-    ours = [Score(0.52, 10**7), Score(0.54, 10**7), Score(0.56, 10**7)]
-    made = margin_of(ours, [Score(0.5, 10**7)] * 3, 2.0)
-    sd, least = made.seed_sd, int(made.needed.split("(")[1].split(" ")[0])
+    networks = [Score(0.52, 10**7), Score(0.54, 10**7), Score(0.56, 10**7)]
+    margin = margin_of(networks, [Score(0.5, 10**7)] * 3, 2.0)
+    sd, least = margin.seed_sd, int(margin.needed.split("(")[1].split(" ")[0])
     assert t95(least - 1) * sd / math.sqrt(least) < 2 < t95(least - 2) * sd / math.sqrt(least - 1)
     few = margin_of([Score(0.53, 50), Score(0.54, 50)], [Score(0.5, 50)] * 2, 2.0)
     assert few.needed.startswith("more than 1,000 seeds, or a larger test set")
@@ -198,21 +205,25 @@ def test_how_many_seeds_would_decide_decides() -> None:
 
 
 def test_a_report_over_seeds_shows_each_and_says_what_follows() -> None:
-    made = SeedReport.of("dfa", [exploded(seed=seed) for seed in (2, 1, 3)], 2.0)
-    assert [one.seed for one in made.reports] == [1, 2, 3] and made.margin.margin == -10.7
-    text = str(made)
+    failing = SeedReport.of("dfa", [exploded(seed=seed) for seed in (2, 1, 3)], 2.0)
+    assert [network.seed for network in failing.reports] == [
+        1,
+        2,
+        3,
+    ] and failing.margin.margin == -10.7
+    text = str(failing)
     assert "FLAG: seed-margin fails: mean margin −10.70 pp, 95 % CI [" in text
     assert "Training the blocks with this rule hurts." in text and ": FIRE\n" in text
     assert "several seeds share one control" not in text
-    fine = SeedReport.of("bp", [healthy(seed=1), healthy(seed=2)], 2.0)
-    assert "FLAG" not in str(fine) and "two seeds rarely decide" in str(fine)
+    passing = SeedReport.of("bp", [healthy(seed=1), healthy(seed=2)], 2.0)
+    assert "FLAG" not in str(passing) and "two seeds rarely decide" in str(passing)
     shared = Control(Score(0.885, 10_000))
     unsure = SeedReport.of("bp", [healthy(seed=n, control=shared) for n in (1, 2)], 2.0)
     assert "is inconclusive" in str(unsure) and "share one control" in str(unsure)
 
 
 @pytest.mark.parametrize(
-    ("reports", "said"),
+    ("reports", "message"),
     [
         ([healthy(seed=1)], "needs two or more networks"),
         ([healthy(seed=1), healthy(seed=1, checkpoint="b.pt")], "have the same seed: one training"),
@@ -226,6 +237,6 @@ def test_a_report_over_seeds_shows_each_and_says_what_follows() -> None:
         ([healthy(seed=1), report(seed=2, method_name="bp", headline_acc=None)], "no accuracy"),
     ],
 )
-def test_what_is_not_several_seeds_is_refused(reports: list[Report], said: str) -> None:
-    with pytest.raises(AuditError, match=said):
+def test_what_is_not_several_seeds_is_refused(reports: list[Report], message: str) -> None:
+    with pytest.raises(AuditError, match=message):
         SeedReport.of("bp", reports, 2.0)

@@ -34,7 +34,7 @@ ABC = ("residual-growth", "gradient-floor", "direction-drift")
 
 def warned(made: Report) -> Report:
     assert made.control is not None
-    doubt = Doubt(Severity.WARNING, "control of a different architecture", other=True)
+    doubt = Doubt(Severity.WARNING, "control of a different architecture", mismatched=True)
     return made.replace(control=msgspec.structs.replace(made.control, doubts=(doubt,)))
 
 

@@ -75,7 +75,7 @@ def test_formats() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "phrase"),
     [
         (
             str(StreamInfo(blocks=("a", "a"), residual=False)),
@@ -101,8 +101,8 @@ def test_formats() -> None:
         (str(Inputs()), "batches as given"),
     ],
 )
-def test_provenance_in_words(value: str, said: str) -> None:
-    assert said in value
+def test_provenance_in_words(value: str, phrase: str) -> None:
+    assert phrase in value
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_bad_normalisation_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"stability_drift_ceiling": 30}, "must be a finite number, −1 to 1, not 30"),
         ({"g_norm_floor": "nan"}, "must be a finite number"),
@@ -130,15 +130,15 @@ def test_a_bad_normalisation_is_refused(text: str) -> None:
         ({"floor": 1}, "unknown threshold 'floor'; known: g_norm_floor, .*, margin_pp"),
     ],
 )
-def test_a_threshold_that_would_switch_a_check_off_is_refused(changes: Any, said: str) -> None:
-    with pytest.raises(AuditError, match=said):
+def test_a_threshold_that_would_switch_a_check_off_is_refused(changes: Any, message: str) -> None:
+    with pytest.raises(AuditError, match=message):
         DiagnosticThresholds().replace(**changes)
 
 
 def test_thresholds_are_set_by_name() -> None:
-    made = DiagnosticThresholds().replace(margin_pp="1.5", confounds="flag")
-    assert made.by_name()["frozen_acc_margin_pp"] == 1.5 and made.confounds == "flag"
-    assert not report(frozen_baseline_acc=0.594, thresholds=made).finding("d").fired
+    thresholds = DiagnosticThresholds().replace(margin_pp="1.5", confounds="flag")
+    assert thresholds.by_name()["frozen_acc_margin_pp"] == 1.5 and thresholds.confounds == "flag"
+    assert not report(frozen_baseline_acc=0.594, thresholds=thresholds).finding("d").fired
 
 
 BANNED = re.compile(
@@ -166,15 +166,15 @@ def read_by_users(path: Path) -> list[str]:
 
 def test_what_users_read_is_plain() -> None:
     sources = [*(ROOT / "pytest_fadiag").rglob("*.*"), ROOT / "README.md", *ROOT.glob("docs/*.md")]
-    kept = [path for path in sources if path.suffix in (".py", ".html", ".md", ".j2", ".js")]
-    assert len(kept) > 100
-    found = [
+    pages = [path for path in sources if path.suffix in (".py", ".html", ".md", ".j2", ".js")]
+    assert len(pages) > 100
+    banned_lines = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in kept
+        for path in pages
         for line in read_by_users(path)
         if BANNED.search(line)
     ]
-    assert not found
+    assert not banned_lines
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,9 @@ class Rank(Diagnostic):
     name, question = "effective-rank", "does the last state use more than a few directions?"
     threshold, default = "effective_rank_minimum", 2.0
     needs, walk_back = ("rank",), "the stream has collapsed"
-    columns = (Column("rank", lambda made: made.extra.get("rank", {}).get("last"), words.sig, 7),)
+    columns = (
+        Column("rank", lambda report: report.extra.get("rank", {}).get("last"), words.sig, 7),
+    )
 
     def judge(self, report: Report) -> Finding:
         value, minimum = report.extra["rank"]["last"], self.limit(report)
@@ -209,22 +211,22 @@ def rank() -> Iterator[None]:
 
 @pytest.mark.usefixtures("rank")
 def test_a_diagnostic_of_another_package_is_judged_like_the_others() -> None:
-    asked = (*BP.diagnostics, "effective-rank")
-    made = report(extra={"rank": {"last": 1.5}}, diagnostics=asked)
-    assert made.verdict == "needs walk-back: the stream has collapsed"
+    names = (*BP.diagnostics, "effective-rank")
+    collapsed = report(extra={"rank": {"last": 1.5}}, diagnostics=names)
+    assert collapsed.verdict == "needs walk-back: the stream has collapsed"
     assert (
         "effective-rank: fire\n    effective rank: 1.5\n    FLAG: the stream has collapsed: rank"
-        in str(made)
+        in str(collapsed)
     )
     lower = DiagnosticThresholds().replace(effective_rank_minimum=1)
-    assert made.replace(thresholds=lower).verdict == "trustworthy"
-    assert msgspec.convert(made.to_dict(), Report).fired == ("effective-rank",)
+    assert collapsed.replace(thresholds=lower).verdict == "trustworthy"
+    assert msgspec.convert(collapsed.to_dict(), Report).fired == ("effective-rank",)
     assert [d.key for d in diagnostics.select("d,effective-rank")] == ["d", "effective-rank"]
     assert diagnostics.letters(["effective-rank", "b", "a"]) == "ab,effective-rank"
     assert diagnostics.columns()[-1].key == "effective-rank"
-    for own in (True, False):
-        keys = [d.key for d in diagnostics.default_diagnostics(own, not own)]
-        assert keys == [*"abcd", *([] if own else "ef"), "g", "effective-rank"]
+    for with_control in (True, False):
+        keys = [d.key for d in diagnostics.default_diagnostics(with_control, not with_control)]
+        assert keys == [*"abcd", *([] if with_control else "ef"), "g", "effective-rank"]
     with pytest.raises(AuditError, match="'effective-rank' exists already"):
         diagnostics.register(Rank())
 

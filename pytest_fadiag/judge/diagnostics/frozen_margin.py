@@ -80,7 +80,7 @@ class FrozenMargin(Diagnostic):
                 interval=span,
                 pass_open=questioned,
             )
-        mismatch = "; ".join(doubt.text for doubt in report.doubts if doubt.other)
+        mismatch = "; ".join(doubt.text for doubt in report.doubts if doubt.mismatched)
         words = margin_in_words(value, bounds, minimum, report.control.blocks, mismatch)
         return self.finding(
             report,
