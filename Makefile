@@ -39,13 +39,13 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/scale.py
 
 zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute on one core
-	$(VENV)-zoo/bin/python -m benchmarks.zoo
+	$(VENV)-zoo/bin/python -m validation.zoo
 
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
-	$(BIN)/python -m benchmarks.truth
+	$(BIN)/python -m validation.truth
 
 tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen blocks, seven minutes; needs dataset-fashion-mnist
-	$(BIN)/python benchmarks/tasks.py
+	$(BIN)/python validation/tasks.py
 
 fixtures: $(VENV)/.ready ## train the shipped checkpoints again, about an hour
 	$(BIN)/python fixtures/build.py
@@ -65,7 +65,7 @@ dist: $(VENV)/.ready    ## build and check what is released
 	$(BIN)/python -m build && $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl
 
 clean:                  ## remove what the other targets made
-	rm -rf $(VENV) $(VENV)-zoo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/truth/made
+	rm -rf $(VENV) $(VENV)-zoo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis validation/truth/made
 
 $(VENV)-zoo/.ready: pyproject.toml $(CONSTRAINTS) # an environment of its own: none of these packages is a dependency
 	$(PYTHON) -m venv $(VENV)-zoo

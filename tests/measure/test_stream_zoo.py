@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from benchmarks.zoo.checking import Outcome, check
-from benchmarks.zoo.handwritten import members
-from benchmarks.zoo.member import Member, Refusal, Stream
 from pytest_fadiag.measure.stream.find import find_stream
+from validation.zoo.checking import Outcome, check
+from validation.zoo.handwritten import members
+from validation.zoo.member import Member, Refusal, Stream
 
 MEMBERS = {member.name: member for member in members()}
 NAMED = "a chain that leaves blocks out"

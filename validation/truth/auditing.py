@@ -26,7 +26,7 @@ from .catalogue import Case
 from .data import evaluation
 from .files import config_of, path_of
 
-MODEL = "benchmarks.truth.networks:build"
+MODEL = "validation.truth.networks:build"
 
 
 @dataclass(frozen=True)

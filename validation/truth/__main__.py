@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 def main() -> int:
     """Train what is missing, audit everything, print the tables; 1 where audit and truth differ in what must not be."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.truth", description="Networks whose verdict is known."
+        prog="python -m validation.truth", description="Networks whose verdict is known."
     )
     parser.add_argument(
         "--data",

@@ -23,7 +23,7 @@ FAMILIES = ("handwritten", "vision", "timm_nets", "hugging_face", "bio")
 def main() -> int:
     """Check every member and print the tables; 1 where one is wrong."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.zoo", description="Networks whose stream is known."
+        prog="python -m validation.zoo", description="Networks whose stream is known."
     )
     parser.add_argument(
         "--only",

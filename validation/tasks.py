@@ -1,6 +1,6 @@
 """BP, DFA, DFA with a penalty, and frozen networks on three regressions and a language model, trained and audited.
 
-    python benchmarks/tasks.py
+    python validation/tasks.py
 
 The residual MLP of the examples, four blocks of width 64, learns by squared error, and their transformer by cross-entropy. Every
 method has a frozen control. Frozen networks are audited too, without a control, as if they were results. The blocks of «normal»
