@@ -283,21 +283,26 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     null: tuple[tuple[float, ...], ...] = ()
     """The same with re-initialised blocks, one tuple a seed; empty where there is no null."""
     interval: Bounds | None = None
-    """Of the depth utility; without a null of the gain."""
+    """Of the depth utility, without a null of the gain; ``allowance_pp`` is off its lower bound."""
+    half_utility_pp: float | None = None
+    """The utility, or the gain, by probes that are fitted to half as many images."""
     step_intervals: tuple[Bounds, ...] = ()
     """Of what each block adds beyond its null."""
     change: tuple[float, ...] = ()
     """Median ‖f_l‖/‖h_l‖ of every block; NaN where shapes differ."""
     fitted: int = 0
+    """How many images a probe is fitted to."""
     read: int = 0
+    training: str = ""
+    """The training split that probes are fitted to; else each half of the images, to read the other."""
     tokens: str = ""
     """Which tokens are read, where the head does not read all of them."""
-    shuffled: bool = False
-    """Whether the halves were dealt by a fixed shuffle, since the data is sorted."""
     nonfinite: tuple[int, ...] = ()
     """Images with a NaN or inf state, by state."""
     as_initialised: tuple[int, ...] = ()
     """Blocks whose weights cannot be told from an initialisation."""
+    trained: tuple[int, ...] = ()
+    """Blocks whose weights no initialisation left; sought until half of all blocks are found."""
     network: float | None = None
     """The network's own accuracy on the images that are read, classes weighted equally."""
     left_out: tuple[int, ...] = ()
@@ -336,6 +341,14 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.gain_pp - self.random_pp, 9)
 
     @property
+    def allowance_pp(self) -> float:
+        """What the utility loses from half as many images to all: few images flatter late states."""
+        value = self.gain_pp if self.utility_pp is None else self.utility_pp
+        if self.half_utility_pp is None:
+            return 0.0
+        return max(self.half_utility_pp - value, 0.0)
+
+    @property
     def null_probes(self) -> tuple[float, ...]:
         """The probes of the null at each state, averaged over seeds."""
         return tuple(sum(draws) / len(draws) for draws in zip(*self.null, strict=True))
@@ -368,13 +381,16 @@ class LinearReadout(msgspec.Struct, frozen=True, kw_only=True):
     interval: Bounds | None = None
     """95 % interval of network − readout in pp, paired and stratified by class."""
     fitted: int = 0
+    """How many samples the readout is fitted to."""
     read: int = 0
+    training: str = ""
+    """The training split that it is fitted to; else each half of the samples, to read the other."""
     features: int = 0
     """How many numbers of each input the readout sees."""
     reduced: str = ""
     """How inputs of more than 2,048 numbers were made smaller: average-pooled, projected."""
-    ridge: float | None = None
-    """λ/n, chosen by leave-one-out squared error."""
+    ridges: tuple[float, ...] = ()
+    """λ/n of each readout, chosen by leave-one-out squared error."""
     left_out: tuple[int, ...] = ()
     problem: str = ""
     """Why nothing was measured; empty where it was."""

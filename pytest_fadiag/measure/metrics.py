@@ -15,7 +15,7 @@ from ..judge.errors import AuditError
 from ..judge.records import BATCH, Precision, Resolution, Score
 from .copies import copy_of
 from .inputs import like, rows
-from .probes import clustered
+from .folds import clustered
 from .reference import passed
 from .task import GROUPS, IGNORED, LOSSES
 from .types import Batch

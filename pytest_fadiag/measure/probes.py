@@ -6,18 +6,20 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ..judge import records
 from ..judge.errors import AuditError
-from ..judge.margins import Z95, mean_interval
-from ..judge.records import LEAST_IMAGES
+from ..judge.margins import Z95
 from ..judge.words import plural
-from .redraw import as_initialised, retake_statistics, with_reinitialised_blocks
+from .folds import Folds
+from .redraw import retake_statistics, with_reinitialised_blocks
+from .trained import BlockWeights
 from .types import Batch
 from .vectors import median, row_norms
 
@@ -28,68 +30,13 @@ RIDGE = 1e-3
 """λ for each sample that a probe is fitted to."""
 WIDEST = 2_048
 """States with more features are projected to so many."""
-LEAST_OF_A_CLASS = 5
-TOKENS = 5_000
-"""How many tokens of each half of the sequences are probed at most."""
 SEEDS = (0, 1)
 """Those of the null."""
+STATISTICS = 2_560
+"""Batch statistics of the null are those of so many samples, spread evenly over the data."""
+KEPT_BYTES = 512 * 2**20
+"""Features of more states than fit in here are read again in another pass."""
 FEATURES = frozenset({"features"})
-
-
-def halves(labels: Tensor) -> tuple[Tensor, bool]:
-    """Which samples probes are fitted to, and whether they were shuffled.
-
-    They are the first half; where a class is missing in a half, that of a fixed shuffle.
-    """
-    number, classes = len(labels), len(torch.unique(labels))
-    fitted = torch.arange(number) < number // 2
-    if all(len(torch.unique(labels[half])) == classes for half in (fitted, ~fitted)):
-        return fitted, False
-    order = torch.randperm(number, generator=torch.Generator().manual_seed(0))
-    return torch.zeros(number, dtype=torch.bool).index_fill_(0, order[: number // 2], True), True
-
-
-def balance(labels: Tensor, fitted: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Weights of the classes that count them equally, the samples that count, and who does not.
-
-    Classes with fewer than 5 samples in a half are left out. The weights of the samples to fit to
-    add up to their number.
-    """
-    classes = int(labels.max()) + 1
-    counts, others = (torch.bincount(labels[half], minlength=classes) for half in (fitted, ~fitted))
-    kept = (counts >= LEAST_OF_A_CLASS) & (others >= LEAST_OF_A_CLASS)
-    number = counts[kept].sum() / kept.sum().clamp_min(1)
-    weights = torch.where(kept, number / counts.clamp_min(1), 0.0).double()
-    present = counts + others > 0
-    return weights, kept[labels], tuple((present & ~kept).nonzero().flatten().tolist())
-
-
-def balanced(right: Tensor, labels: Tensor) -> float:
-    """The mean over classes of the share that is right."""
-    means = torch.bincount(labels, right.double()) / torch.bincount(labels)
-    return float(means.nanmean())
-
-
-def balanced_interval(differences: Tensor, labels: Tensor) -> tuple[float, float]:
-    """The 95 % interval of the mean over classes of mean differences, in pp, stratified by class.
-
-    As for a margin two images are added, a part of them to each class.
-    """
-    _, present = torch.unique(labels, return_inverse=True)
-    powers = (differences.double() ** power for power in range(3))
-    counts, sums, squares = (torch.bincount(present, own) for own in powers)
-    means, added = sums / counts, 2 / len(counts)
-    number = counts + added
-    variance = (((squares + added) / number - means.square()) / number).sum() / len(counts) ** 2
-    mean, half = 100 * float(means.mean()), 100 * Z95 * float(variance.clamp_min(0).sqrt())
-    return max(mean - half, -100.0), min(mean + half, 100.0)
-
-
-def clustered(values: Tensor, clusters: Tensor) -> Tensor:
-    """The mean of the values, with what each cluster of any size adds to it or takes from it."""
-    _, used = torch.unique(clusters, return_inverse=True)
-    mean, sums = values.double().mean(), torch.zeros(int(used.max()) + 1, dtype=torch.float64)
-    return mean + sums.index_add_(0, used, values - mean) * len(sums) / len(values)
 
 
 @lru_cache(maxsize=4)
@@ -100,255 +47,339 @@ def projection(width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return drawn.div(WIDEST**0.5).to(device, dtype)
 
 
-def normalised(features: Tensor) -> tuple[Tensor, int]:
-    """Each sample's vector with mean 0 and variance 1, and how many samples are NaN or inf.
+def normalised(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Each sample's vector with mean 0 and variance 1, and which samples are NaN or inf.
 
     These are zeros, as constant vectors are. There is no epsilon: a vector is scaled by its
-    largest entry first.
+    largest entry first. What is fitted to and read is rounded to float32, in which it is kept.
     """
     wide = features.double()
     largest = wide.abs().amax(1, keepdim=True)
     z = functional.layer_norm(wide / largest, wide.shape[1:], eps=0.0).nan_to_num(0.0)
     if z.shape[1] > WIDEST:
         z = z @ projection(z.shape[1], z.dtype, z.device)
-    return z, int((~torch.isfinite(largest)).sum())
+    return z.float(), ~torch.isfinite(largest).squeeze(1)
 
 
-class Units:
-    """What probes are fitted to and read on: samples, or some tokens of each half of sequences."""
+class Ridge(NamedTuple):
+    """A linear readout of z."""
 
-    def __init__(self, source: NetworkSource) -> None:
-        self.task, y = source.task, source.targets
-        self.left_out: tuple[int, ...] = ()
-        self.per = y.shape[1] if self.task.kind == "tokens" else 1
-        """How many units each sample has."""
-        if self.task.kind == "tokens":
-            self.half, self.shuffled = torch.arange(len(y)) < len(y) // 2, False
-            ranks = self.task.ranks[y.clamp_min(0)]
-            self.targets = torch.where(y < 0, -1, ranks).flatten()
-            kept = torch.zeros(len(self.targets), dtype=torch.bool)
-            of_half, generator = self.half.repeat_interleave(self.per), torch.Generator()
-            for half in (of_half, ~of_half):
-                there = (half & (self.targets >= 0)).nonzero().flatten()
-                order = torch.randperm(len(there), generator=generator.manual_seed(0))
-                kept[there[order[:TOKENS]]] = True
-        else:
-            self.half, self.shuffled = halves(self.task.groups(y))
-            self.targets, of_half, kept = y, self.half, torch.ones(len(y), dtype=torch.bool)
-        self.weights = torch.ones(len(self.targets), dtype=torch.float64)
-        if self.task.kind == "classes":
-            by_class, kept, self.left_out = balance(y, self.half)
-            self.weights = by_class[y]
-        self.fit, self.read = of_half & kept, ~of_half & kept
-        self.own, self.classes = self.targets[self.read], int(self.targets.max()) + 1
-        """The targets that are read; how many classes or tokens there are."""
-        self.clusters = source.clusters.repeat_interleave(self.per)[self.read]
-        spread = self.own - self.own.double().mean(0)
-        self.variance = float(spread.square().sum(-1).mean())
-        """V of regression, of the half that is read."""
-        number = len(self.targets) if self.per == 1 else int((self.fit | self.read).sum())
-        few = f"{plural(number, 'test image')}; a linear readout needs {LEAST_IMAGES:,}"
-        self.problem = few if number < LEAST_IMAGES else ""
-        if self.task.kind == "classes" and len(torch.unique(self.own)) < 2:
-            images = f"{LEAST_OF_A_CLASS} test images in each half"
-            self.problem = self.problem or f"fewer than two classes have {images}"
-        self.taken: list[Tensor] = []
-        """The scores of the network for all samples of each batch."""
+    weights: Tensor
+    bias: Tensor
 
-    def take(self, batch: Batch) -> None:
-        """Take how the network scores."""
-        self.taken.append(self.task.scores(batch.outputs, batch.y).cpu())
+    @classmethod
+    def of(cls, moments: Tensor, features: int) -> Ridge:
+        """The ridge regression with these weighted products of [1, z] and [1, z, targets]."""
+        number = moments[0, 0].item()
+        means = moments[0, 1:] / number
+        # Inputs and targets are centred, so the bias is not penalised.
+        centred = moments[1:, 1:] - number * torch.outer(means[:features], means)
+        gram = centred[:, :features]
+        gram.diagonal().add_(RIDGE * number)
+        weights = torch.cholesky_solve(centred[:, features:], torch.linalg.cholesky(gram))
+        return cls(weights, means[features:] - means[:features] @ weights)
 
-    def goals(self, targets: Tensor) -> Tensor:
-        """What a ridge regression is fitted to: values, or one-hot rows."""
-        if self.task.kind == "regression":
-            return targets
-        return functional.one_hot(targets, self.classes).double()
 
-    def outcomes(self, predicted: Tensor, targets: Tensor) -> Tensor:
-        """What predictions are worth: 0 or 1, or c_i."""
-        if self.task.kind != "regression":
-            return (predicted.argmax(1) == targets).double()
-        return 1 - (predicted - targets).square().sum(1) / self.variance
+class UnitsToFit(NamedTuple):
+    """What probes are fitted to in one batch, part by part."""
 
-    def scores(self) -> Tensor:
-        """What the network's outputs are worth, of the units that are read."""
-        of_all = torch.cat(self.taken).flatten()
-        own = of_all[self.read[: len(of_all)]].double()
-        return 1 - (1 - own) / self.variance if self.task.kind == "regression" else own
+    goals: Tensor
+    weights: Tensor
+    sizes: list[tuple[int, int]]
+    """The parts and how many units each has."""
 
-    def mean(self, values: Tensor) -> float:
-        """The score of outcomes: classes count equally."""
-        return balanced(values, self.own) if self.task.kind == "classes" else float(values.mean())
-
-    def interval(self, values: Tensor) -> tuple[float, float]:
-        """Of the mean, in pp: stratified by class, clustered by sequence, or plain."""
-        if self.task.kind == "classes":
-            return balanced_interval(values, self.own)
-        return mean_interval(clustered(values, self.clusters).tolist())
+    @classmethod
+    def of(cls, folds: Folds, units: Tensor) -> UnitsToFit:
+        """These units, in this order."""
+        parts, counts = torch.unique_consecutive(folds.fit.parts[units], return_counts=True)
+        return cls(
+            folds.goals(folds.fit.targets[units]),
+            folds.fit.weights[units].unsqueeze(1),
+            list(zip(parts.tolist(), counts.tolist(), strict=True)),
+        )
 
 
 class Probe:
-    """Ridge regression of the targets on one state: all of fitting and scoring is here.
+    """Ridge regressions of the targets on one state, fitted to each fold and read on the other.
 
-    Sums are kept, and no sample.
+    Of what is fitted to, sums are kept; with ``halves`` those of the two halves of a fold apart.
     """
 
-    def __init__(self) -> None:
-        self.moments: Tensor | float = 0.0
-        """Weighted products of [1, z] and [1, z, targets]."""
-        self.solved: tuple[Tensor, Tensor] | None = None
-        self.right: list[Tensor] = []
-        self.nonfinite = 0
+    def __init__(self, folds: Folds, *, halves: bool, keeps: bool) -> None:
+        self.folds = folds
+        self.halves = halves
+        self.keeps = keeps
+        """Whether samples are kept until they can be read."""
+        self.kept: list[tuple[Tensor, Tensor]] = []
+        """Indices of units, and their z."""
+        self.moments: dict[int, Tensor] = {}
+        """Weighted products of [1, z] and [1, z, targets], by part."""
+        self.ridges: dict[int, list[Ridge]] = {}
+        """By fold: fitted to all of it, and with ``halves`` to half of it."""
+        self.outcomes = torch.zeros(len(folds.chosen), dtype=torch.float64)
+        self.half_outcomes = torch.zeros_like(self.outcomes)
+        """Of what is fitted to half of a fold."""
+        self.broken = torch.zeros(len(folds.chosen), dtype=torch.bool)
+        """Which units are NaN or inf."""
 
-    def fit(self, z: Tensor, targets: Tensor, weights: Tensor) -> None:
-        """Take weighted samples to fit to."""
-        both = torch.cat([torch.ones_like(z[:, :1]), z, targets], 1)
-        weighted = both[:, : z.shape[1] + 1] * weights.unsqueeze(1)
-        self.moments = weighted.T @ both + self.moments
+    def fit(self, z: Tensor, batch: UnitsToFit) -> None:
+        """Take samples to fit to."""
+        wide = z.double()
+        rows = torch.cat([torch.ones_like(wide[:, :1]), wide, batch.goals.to(wide)], 1)
+        weighted = batch.weights.to(wide) * rows[:, : wide.shape[1] + 1]
+        start = 0
+        for part, size in batch.sizes:
+            if not self.halves:
+                part -= part % 2
+            chosen = slice(start, start + size)
+            self.moments[part] = weighted[chosen].T @ rows[chosen] + self.moments.get(part, 0.0)
+            start += size
 
-    def predict(self, z: Tensor) -> Tensor:
-        """What it makes of other samples, once all are fitted to."""
-        if self.solved is None:  # inputs and targets are centred, so the bias is not penalised
-            assert isinstance(self.moments, Tensor)
-            n, own = self.moments[0, 0].item(), len(self.moments)
-            means = self.moments[0, 1:] / n
-            centred = self.moments[1:, 1:] - n * torch.outer(means[: own - 1], means)
-            gram, products = centred[:, : own - 1], centred[:, own - 1 :]
-            gram.diagonal().add_(RIDGE * n)
-            weights = torch.cholesky_solve(products, torch.linalg.cholesky(gram))
-            self.solved = weights, means[own - 1 :] - means[: own - 1] @ weights
-            self.moments = 0.0
-        weights, bias = self.solved
-        return torch.addmm(bias, z, weights)
+    def solve(self) -> None:
+        """Fit, once all samples have been taken, and read those that were kept."""
+        for fold in self.folds.numbers:
+            moments = [self.moments[part] for part in sorted(self.moments) if part // 2 == fold]
+            features = len(moments[0]) - 1
+            self.ridges[fold] = [Ridge.of(sum(moments[1:], moments[0]), features)]
+            if self.halves:
+                self.ridges[fold].append(Ridge.of(moments[0], features))
+        self.moments = {}
+        for units, z in self.kept:
+            self.read(z, units)
+        self.kept = []
+
+    def read(self, z: Tensor, units: Tensor) -> None:
+        """Predict the samples of each fold by what is fitted to the other one."""
+        read = self.folds.read
+        for fold, ridges in self.ridges.items():
+            other = (read.parts[units] // 2 != fold).nonzero().flatten()
+            indices = units[other]
+            wide = z[other.to(z.device)].double()
+            targets = read.targets[indices].to(z.device)
+            for ridge, outcomes in zip(
+                ridges, (self.outcomes, self.half_outcomes), strict=False
+            ):
+                predicted = torch.addmm(ridge.bias, wide, ridge.weights)
+                outcomes[indices] = self.folds.outcomes(predicted, targets).double().cpu()
 
 
 class Curve:
-    """A probe at each of some states of one network."""
+    """A probe at each state of a network from ``first`` on, or at that alone."""
 
-    def __init__(self, units: Units) -> None:
-        self.units = units
+    def __init__(self, folds: Folds, first: int, *, alone: bool = False) -> None:
+        self.folds = folds
+        self.states = slice(first, first + 1 if alone else None)
         self.probes: list[Probe] = []
 
-    def take(self, batch: Batch, states: slice, fit: bool, score: bool) -> None:
-        """Fit to the units of a batch that are in the fit half, score the others."""
-        units, end = self.units, batch.start + len(batch.y)
-        part = slice(batch.start * units.per, end * units.per)
-        for fitted in [own for own, asked in ((True, fit), (False, score)) if asked]:
-            chosen = (units.fit if fitted else units.read)[part].nonzero().flatten()
-            if not len(chosen):
+    def take(self, batch: Batch, *, fit: bool, read: bool) -> None:
+        """Fit to the units of a batch and keep them to be read, or one of the two."""
+        units = (self.folds.read if read else self.folds.fit).of(batch)
+        states = batch.features[self.states]
+        if not self.probes:
+            self._make_probes([state.shape[1] for state in states])
+        units_to_fit = UnitsToFit.of(self.folds, units) if fit else None
+        for probe, state in zip(self.probes, states, strict=True):
+            if units_to_fit is None and not probe.keeps:
                 continue
-            targets, weights = units.targets[part][chosen], units.weights[part][chosen]
-            goals = units.goals(targets) if fitted else targets
-            for layer, features in enumerate(batch.features[states]):
-                z, broken = normalised(features[chosen.to(features.device)])
-                if layer == len(self.probes):
-                    self.probes.append(Probe())
-                probe = self.probes[layer]
-                probe.nonfinite += broken
-                if fitted:
-                    probe.fit(z, goals.to(z), weights.to(z))
-                else:
-                    probe.right.append(units.outcomes(probe.predict(z), targets.to(z.device)))
+            z = self._normalised(probe, state, units, batch, read=read)
+            if units_to_fit is not None:
+                probe.fit(z, units_to_fit)
+            if read and probe.keeps:
+                probe.kept.append((units, z))
+
+    def _make_probes(self, widths: list[int]) -> None:
+        """Make the probes: those at both ends are the first to keep their samples."""
+        last = len(widths) - 1
+        order = sorted(range(len(widths)), key=lambda layer: layer not in (0, last))
+        room = KEPT_BYTES
+        keeps = {}
+        for layer in order:
+            room -= 4 * min(widths[layer], WIDEST) * len(self.folds.read)
+            keeps[layer] = room >= 0
+        for layer in range(len(widths)):
+            ends = layer in (0, last)
+            self.probes.append(Probe(self.folds, halves=ends, keeps=keeps[layer]))
+
+    def _normalised(
+        self, probe: Probe, state: Tensor, units: Tensor, batch: Batch, *, read: bool
+    ) -> Tensor:
+        """The z of the units of a batch; which are broken is noted of those that are read."""
+        samples = self.folds.read if read else self.folds.fit
+        rows = (units - batch.start * samples.per_sample).to(state.device)
+        z, broken = normalised(state[rows])
+        if read:
+            probe.broken[units] = broken.cpu()
+        return z
+
+    def finish(self, source: NetworkSource, training: NetworkSource | None) -> None:
+        """Fit to the training split where there is one, then read what was not kept."""
+        if training is not None:
+            for batch in training.batches(FEATURES):
+                self.take(batch, fit=True, read=False)
+        for probe in self.probes:
+            probe.solve()
+        if all(probe.keeps for probe in self.probes):
+            return
+        for batch in source.batches(FEATURES):
+            units = self.folds.read.of(batch)
+            for probe, state in zip(self.probes, batch.features[self.states], strict=True):
+                if not probe.keeps:
+                    probe.read(self._normalised(probe, state, units, batch, read=True), units)
 
     def outcomes(self) -> list[Tensor]:
         """What each probe makes of the units that are read."""
-        return [torch.cat(probe.right).double().cpu() for probe in self.probes]
+        return [probe.outcomes[self.folds.chosen] for probe in self.probes]
+
+    def half_outcomes(self) -> list[Tensor]:
+        """The same at both ends, of probes that are fitted to half as many units."""
+        ends = (self.probes[0], self.probes[-1])
+        return [probe.half_outcomes[self.folds.chosen] for probe in ends]
 
 
 class Depth:
     """Probes at every state of a network and of its null.
 
-    What keeps them from being measured is part of the result. ``states`` limits the probes to the
-    first states, as of a control, which is a null itself and has none.
+    What keeps them from being measured is part of the result. A control is a null itself: only its
+    embedding is probed (``embedding_alone``).
     """
 
-    def __init__(self, source: NetworkSource, states: int | None = None) -> None:
-        self.source, self.states = source, slice(states)
-        self.seeds = SEEDS if states is None else ()
-        self.network, self.stream = source.network, source.stream
-        self.units = units = Units(source)
-        self.passes = ((True, False), (False, True)) if units.shuffled else ((True, True),)
-        """Whether a pass over the data fits and whether it scores: the fit half may come last."""
-        self.own = Curve(units)
-        self.change: list[list[Tensor]] = [[] for _ in self.stream.blocks]
-        self.problem = units.problem
+    def __init__(self, source: NetworkSource, *, embedding_alone: bool = False) -> None:
+        self.source = source
+        self.embedding_alone = embedding_alone
+        self.folds = Folds(source)
+        self.curve = Curve(self.folds, 0, alone=embedding_alone)
+        self.change: list[list[Tensor]] = [[] for _ in source.stream.blocks]
+        self.problem = self.folds.problem
         if not self.problem:
             try:
                 self.words = source.pooling.words
             except AuditError as error:
                 self.problem = str(error)
-        needs = FEATURES | {"states"} if self.seeds else FEATURES
-        self.needs = frozenset[str]() if self.problem else needs
+        self.needs = frozenset[str]()
+        if not self.problem:
+            self.needs = FEATURES if embedding_alone else FEATURES | {"states"}
 
     def update(self, batch: Batch) -> None:
-        """Fit in passing, and score too where the fit half comes first."""
+        """Fit in passing, unless a training split is there to be fitted to."""
         if self.problem:
             return
-        self.own.take(batch, self.states, *self.passes[0])
-        self.units.take(batch)
+        self.curve.take(batch, fit=self.folds.training is None, read=True)
+        self.folds.take_scores(batch)
         for block, (before, after) in enumerate(pairwise(batch.states)):
             if before.shape == after.shape:
-                tokens = self.stream.tokens[block]
-                both = (row_norms(h if tokens else h.flatten(1)) for h in (after - before, before))
-                self.change[block].append(next(both) / next(both))
+                update = after - before
+                if not self.source.stream.tokens[block]:
+                    update = update.flatten(1)
+                    before = before.flatten(1)
+                self.change[block].append(row_norms(update) / row_norms(before))
 
     def compute(self) -> dict[str, Any]:
         """The record of (e)."""
         if self.problem:
             return {"depth": records.Depth(problem=self.problem)}
-        for fit, score in self.passes[1:]:
-            for batch in self.source.batches(FEATURES):
-                self.own.take(batch, self.states, fit, score)
-        own, units = self.own.outcomes(), self.units
-        null, null_problem = list[list[Tensor]](), ""
-        try:
-            null = [self._redrawn(seed, own[0]) for seed in self.seeds]
-        except AuditError as error:
-            null_problem = str(error)
-        return {
-            "depth": records.Depth(
-                probes=tuple(map(units.mean, own)),
-                null=tuple(tuple(map(units.mean, one)) for one in null),
-                interval=self._interval(own, null, 0, len(own) - 1),
-                step_intervals=tuple(
-                    self._interval(own, null, block, block + 1) for block in range(len(own) - 1)
-                ),
-                change=tuple(
-                    median(torch.cat(parts)) if parts else math.nan for parts in self.change
-                ),
-                fitted=int(units.fit.sum()),
-                read=int(units.read.sum()),
-                network=units.mean(units.scores()),
-                left_out=units.left_out,
-                tokens=self.words,
-                shuffled=len(self.passes) > 1,
-                nonfinite=tuple(probe.nonfinite for probe in self.own.probes),
-                as_initialised=as_initialised(self.network, self.stream) if self.seeds else (),
-                null_problem=null_problem,
-            )
-        }
+        folds = self.folds
+        self.curve.finish(self.source, folds.training)
+        outcomes = self.curve.outcomes()
+        record = records.Depth(
+            probes=tuple(map(folds.mean, outcomes)),
+            fitted=folds.fitted,
+            read=len(folds.targets),
+            training=self.source.training_name,
+            network=folds.mean(folds.scores()),
+            left_out=folds.left_out,
+            tokens=self.words,
+            nonfinite=tuple(int(probe.broken.sum()) for probe in self.curve.probes),
+        )
+        if not self.embedding_alone:
+            record = self._beside_null(record, outcomes)
+        return {"depth": record}
 
-    def _redrawn(self, seed: int, first: Tensor) -> list[Tensor]:
-        """The outcomes with re-initialised blocks; ``first`` are those at h_0, which stays."""
-        copy = with_reinitialised_blocks(self.network, self.stream, seed)
-        retake_statistics(copy, self.stream, self.source.chosen(self.units.half))
-        curve, other = Curve(self.units), self.source.redrawn(copy)
-        for fit, score in self.passes:
-            for batch in other.batches(FEATURES):
-                curve.take(batch, slice(1, None), fit, score)
+    def _beside_null(self, record: records.Depth, outcomes: list[Tensor]) -> records.Depth:
+        """The record with the null, and all that is compared with it."""
+        null: list[list[Tensor]] = []
+        half_null: list[list[Tensor]] = []
+        null_problem = ""
+        try:
+            for seed in SEEDS:
+                curve = self._redrawn(seed)
+                null.append([outcomes[0], *curve.outcomes()])
+                half_null.append([self.curve.half_outcomes()[0], curve.half_outcomes()[-1]])
+        except AuditError as error:
+            null = half_null = []
+            null_problem = str(error)
+        interval = self._interval(outcomes, null, 0, len(outcomes) - 1)
+        steps = range(len(outcomes) - 1)
+        weights = BlockWeights(self.source.network, self.source.stream)
+        record = msgspec.structs.replace(
+            record,
+            null=tuple(tuple(map(self.folds.mean, draw)) for draw in null),
+            half_utility_pp=self._utility(self.curve.half_outcomes(), half_null),
+            interval=interval,
+            step_intervals=tuple(self._interval(outcomes, null, n, n + 1) for n in steps),
+            change=tuple(map(_median, self.change)),
+            as_initialised=weights.as_initialised(),
+            null_problem=null_problem,
+        )
+        low, high = interval
+        trained: tuple[int, ...] = ()
+        if low > record.allowance_pp and not record.untrained:
+            trained = weights.trained()
+        return msgspec.structs.replace(
+            record, interval=(low - record.allowance_pp, high), trained=trained
+        )
+
+    def _redrawn(self, seed: int) -> Curve:
+        """The probes at h_1 … h_L with re-initialised blocks; h_0 stays."""
+        network = with_reinitialised_blocks(self.source.network, self.source.stream, seed)
+        samples = len(self.source.labels)
+        spread = torch.linspace(0, samples - 1, min(STATISTICS, samples)).round().long()
+        chosen = torch.zeros(samples, dtype=torch.bool).index_fill_(0, spread, True)
+        retake_statistics(network, self.source.stream, self.source.chosen(chosen))
+        source = self.source.redrawn(network)
+        training = self.folds.training
+        if training is not None:
+            training = training.redrawn(network)
+        curve = Curve(self.folds, 1)
+        for batch in source.batches(FEATURES):
+            curve.take(batch, fit=training is None, read=True)
         # States that are not finite would make every network look better than its null.
-        if broken := max(probe.nonfinite for probe in curve.probes):
+        broken = max(int(probe.broken.sum()) for probe in curve.probes)
+        if broken:
             images = plural(broken, "image")
             raise AuditError(f"with re-initialised blocks, states are NaN or inf for {images}")
-        return [first, *curve.outcomes()]
+        curve.finish(source, training)
+        return curve
+
+    def _utility(self, outcomes: Sequence[Tensor], null: Sequence[Sequence[Tensor]]) -> float:
+        """Gain − max(null, 0) in pp; the gain where there is no null."""
+        gain = 100 * self.folds.mean(outcomes[-1] - outcomes[0])
+        if not null:
+            return gain
+        null_gains = [100 * self.folds.mean(draw[-1] - draw[0]) for draw in null]
+        return gain - max(sum(null_gains) / len(null_gains), 0.0)
 
     def _interval(
-        self, own: Sequence[Tensor], null: Sequence[Sequence[Tensor]], start: int, end: int
+        self, outcomes: Sequence[Tensor], null: Sequence[Sequence[Tensor]], start: int, end: int
     ) -> tuple[float, float]:
-        """That of the gain from one state to another, beyond the null's where it is positive."""
-        gain = own[end] - own[start]
+        """That of the gain from one state to another, beyond the null's where it is positive.
+
+        It holds the noise of the images and that of the null's two draws.
+        """
+        gain = outcomes[end] - outcomes[start]
+        noise = 0.0
         if null:
-            by_chance = torch.stack([draw[end] - draw[start] for draw in null]).mean(0)
-            gain = gain - by_chance if self.units.mean(by_chance) > 0 else gain
-        return self.units.interval(gain)
+            null_gains = [draw[end] - draw[start] for draw in null]
+            first, second = (max(100 * self.folds.mean(null_gain), 0.0) for null_gain in null_gains)
+            noise = Z95 * abs(first - second) / 2
+            mean_gain = torch.stack(null_gains).mean(0)
+            if self.folds.mean(mean_gain) > 0:
+                gain = gain - mean_gain
+        centre = 100 * self.folds.mean(gain)
+        low, high = self.folds.interval(gain)
+        return centre - math.hypot(centre - low, noise), centre + math.hypot(high - centre, noise)
+
+
+def _median(parts: list[Tensor]) -> float:
+    if not parts:
+        return math.nan
+    return median(torch.cat(parts))

@@ -1,11 +1,10 @@
-"""Blocks at a new random initialisation: the null of (e), and whether a block is still at one."""
+"""Blocks at a new random initialisation: the null of (e)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy
 import torch
 from torch import Tensor, nn
 
@@ -15,24 +14,7 @@ from .copies import copy_of, is_source, named_modules, named_parameters, quiet
 from .types import ModelInput
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from .stream.sites import Stream
-
-SEEDS = (7_919_561, 7_919_562)
-"""No training begins with these: weights that come out the same would look as if nothing drew."""
-SAMPLE = 20_000
-"""Of a larger tensor, a sample of this many entries is compared, and the range of all of them."""
-KOLMOGOROV = 2.4
-"""Times the two-sample bound: samples of one distribution exceed it once in 50,000 tensors."""
-GAPS = 8.0
-"""How far a uniform sample may reach beyond another one, in gaps between entries."""
-ROUNDING = 1e-3
-"""What half precision may add to an entry."""
-FEWEST = 32
-"""The range of fewer entries tells nothing."""
-UNIFORM = 3.7
-"""A uniform sample spans 3.46 standard deviations, a normal one more than 4."""
 
 
 def modules_of_blocks(
@@ -77,7 +59,7 @@ def reinitialise_blocks(
     exclusive = frozenset().union(*(names for _, names in blocks)) - outside
     with quiet(network):
         torch.manual_seed(seed)
-        fresh = _reset_modules(network, exclusive)
+        fresh = reset_modules(network, exclusive)
         for name in sorted(exclusive - fresh):
             tensor = parameters[name]
             finite = tensor[torch.isfinite(tensor)].cpu().double()
@@ -93,7 +75,7 @@ def reinitialise_blocks(
         )
 
 
-def _reset_modules(network: nn.Module, exclusive: frozenset[str]) -> set[str]:
+def reset_modules(network: nn.Module, exclusive: frozenset[str]) -> set[str]:
     """Let the modules of blocks draw their parameters; returns the names of what they drew."""
     parameters = named_parameters(network)
     fresh: set[str] = set()
@@ -168,86 +150,3 @@ def retake_statistics(network: nn.Module, stream: Stream, batches: Iterable[Mode
     for module, hook in zip(averaging, hooks, strict=True):
         module.training = False
         hook.remove()
-
-
-def as_initialised(network: nn.Module, stream: Stream) -> tuple[int, ...]:
-    """The blocks, counted from 0, whose weights a new initialisation could have drawn.
-
-    Only what ``reset_parameters`` draws can be compared. Constants such as those of a norm must
-    be what they begin as, weights must have the distribution of new ones and, where it is
-    bounded, their range. An unbounded distribution hardly changes where weights move by a third,
-    so a block in which nothing else is drawn is never among these, nor one with a weight norm.
-    """
-    copy = copy_of(network)
-    exclusive = frozenset().union(*stream.own)
-    values = _values(copy)
-    draws = []
-    with quiet(copy):
-        for seed in SEEDS:
-            torch.manual_seed(seed)
-            drawable = _reset_modules(copy, exclusive)
-            draws.append(_values(copy))
-    blocks = []
-    for block, names in enumerate(stream.parameters):
-        if any(map(is_source, names)):
-            continue
-        fresh = {}
-        for name in names & drawable:
-            fresh[name] = numpy.concatenate([draw[name] for draw in draws])
-        if not _tells_training(list(fresh.values())):
-            continue
-        if all(_alike(values[name], sample) for name, sample in fresh.items()):
-            blocks.append(block)
-    return tuple(blocks)
-
-
-def _tells_training(samples: list[NDArray[Any]]) -> bool:
-    """Whether training would show in a block with these initialisations of its parameters."""
-    varying = [sample for sample in samples if numpy.ptp(sample)]
-    if not varying:
-        return False
-    has_constants = len(varying) < len(samples)
-    return has_constants or any(
-        len(sample) >= 2 * FEWEST and _bounded(sample) for sample in varying
-    )
-
-
-def _values(network: nn.Module) -> dict[str, NDArray[Any]]:
-    """The entries of every parameter, for numpy: it sorts ten times as fast."""
-    return {
-        name: parameter.detach().flatten().cpu().numpy().copy()
-        for name, parameter in named_parameters(network).items()
-    }
-
-
-def _bounded(fresh: NDArray[Any]) -> bool:
-    """Whether a sample comes from a distribution with bounds, as a uniform one does."""
-    return bool(numpy.ptp(fresh) <= UNIFORM * fresh.std(dtype=numpy.float64))
-
-
-def _alike(values: NDArray[Any], fresh: NDArray[Any]) -> bool:
-    """Whether values could be drawn as fresh ones were: by range, and by Kolmogorov–Smirnov."""
-    low = float(fresh.min())
-    high = float(fresh.max())
-    if low == high:
-        return bool((values == low).all())
-    if not numpy.isfinite(values).all():
-        return False
-    if len(values) >= FEWEST and _bounded(fresh):
-        slack = (high - low) * (GAPS / len(values) + ROUNDING)
-        if values.min() < low - slack or values.max() > high + slack:
-            return False
-    sample = _sorted_sample(values)
-    fresh_sample = _sorted_sample(fresh)
-    points = numpy.concatenate([sample, fresh_sample])
-    distance = abs(_shares_up_to(points, sample) - _shares_up_to(points, fresh_sample)).max()
-    return bool(distance <= KOLMOGOROV * (1 / len(sample) + 1 / len(fresh_sample)) ** 0.5)
-
-
-def _sorted_sample(values: NDArray[Any]) -> NDArray[Any]:
-    return numpy.sort(values[:: max(1, len(values) // SAMPLE)])
-
-
-def _shares_up_to(points: NDArray[Any], sample: NDArray[Any]) -> NDArray[Any]:
-    """The share of a sorted sample that is at most each of some points."""
-    return numpy.searchsorted(sample, points, side="right") / len(sample)

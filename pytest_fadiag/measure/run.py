@@ -81,6 +81,8 @@ class NetworkSource:
         if forward is not None:
             vars(self.network)[FORWARD] = forward
         self.batch_size, self.data_digest, self.n_train = batch_size, data_digest, n_train
+        self.training: NetworkSource | None = None
+        self.training_name = ""
 
     @cached_property
     def first(self) -> tuple[ModelInput, Tensor]:
@@ -260,7 +262,7 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "floor": Floor,
     "depth": Depth,
     "credit": Credit,
-    "control-readout": lambda source: Depth(source, states=1),
+    "control-readout": lambda source: Depth(source, embedding_alone=True),
 }
 """What can be measured, by name."""
 STREAMLESS = ("accuracy", "output-error", "floor")

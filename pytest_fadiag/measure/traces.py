@@ -50,6 +50,7 @@ class TraceSource(NetworkSource):
         states, y = list(self.layers["h"].values()), arrays["y"]
         self.rows, self.dtype, self.network = len(states[0]), states[-1].dtype, nn.Module()
         self.data_digest, self.n_train = None, None
+        self.training, self.training_name = None, ""
         self.data = SimpleNamespace(groups=arrays.get("groups"))
         tokens = tuple(state.ndim == 3 for state in states)
         sizes = tuple(
