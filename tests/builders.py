@@ -127,8 +127,9 @@ def probed(base: Report, *probes: float, null: float | None = 0.62, **changes: A
         step_intervals=((0.5, 2.0),) * blocks,
         change=(0.5,) * blocks,
         fitted=5_000,
-        read=5_000,
+        read=10_000,
         nonfinite=(0,) * (blocks + 1),
+        trained=tuple(range(blocks)),
     )
     asked = dict.fromkeys((*base.diagnostics, "depth-utility"))
     return base.replace(**{"diagnostics": tuple(asked), "depth": depth, **changes})
@@ -142,9 +143,9 @@ def floored(base: Report, *bounds: float, readout: float = 0.793, **changes: Any
         network=round(readout + (low + high) / 200, 9),
         interval=(low, high),
         fitted=5_000,
-        read=5_000,
+        read=10_000,
         features=784,
-        ridge=0.01,
+        ridges=(0.01,),
     )
     asked = dict.fromkeys((*base.diagnostics, "linear-floor"))
     return base.replace(**{"diagnostics": tuple(asked), "floor": floor, **changes})

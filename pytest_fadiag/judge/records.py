@@ -296,7 +296,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """How many images a probe is fitted to."""
     read: int = 0
     training: str = ""
-    """The training split that probes are fitted to; else each half of the images, to read the other."""
+    """The training split that probes are fitted to; else each half of the images, in turn."""
     tokens: str = ""
     """Which tokens are read, where the head does not read all of them."""
     nonfinite: tuple[int, ...] = ()
@@ -344,7 +344,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowance_pp(self) -> float:
-        """What the utility loses from half as many images to all: few images flatter late states."""
+        """What the utility loses from half as many images to all: few flatter late states."""
         value = self.gain_pp if self.utility_pp is None else self.utility_pp
         if self.half_utility_pp is None:
             return 0.0
@@ -386,7 +386,7 @@ class LinearReadout(msgspec.Struct, frozen=True, kw_only=True):
     """How many samples the readout is fitted to."""
     read: int = 0
     training: str = ""
-    """The training split that it is fitted to; else each half of the samples, to read the other."""
+    """The training split that it is fitted to; else each half of the samples, in turn."""
     features: int = 0
     """How many numbers of each input the readout sees."""
     reduced: str = ""

@@ -14,8 +14,8 @@ from torch.nn.modules.conv import _ConvNd
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, Precision, Resolution, Score
 from .copies import copy_of
-from .inputs import like, rows
 from .folds import clustered
+from .inputs import like, rows
 from .reference import passed
 from .task import GROUPS, IGNORED, LOSSES
 from .types import Batch

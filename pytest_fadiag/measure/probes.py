@@ -129,10 +129,9 @@ class Probe:
         weighted = batch.weights.to(wide) * rows[:, : wide.shape[1] + 1]
         start = 0
         for part, size in batch.sizes:
-            if not self.halves:
-                part -= part % 2
+            key = part if self.halves else part - part % 2
             chosen = slice(start, start + size)
-            self.moments[part] = weighted[chosen].T @ rows[chosen] + self.moments.get(part, 0.0)
+            self.moments[key] = weighted[chosen].T @ rows[chosen] + self.moments.get(key, 0.0)
             start += size
 
     def solve(self) -> None:
@@ -156,9 +155,7 @@ class Probe:
             indices = units[other]
             wide = z[other.to(z.device)].double()
             targets = read.targets[indices].to(z.device)
-            for ridge, outcomes in zip(
-                ridges, (self.outcomes, self.half_outcomes), strict=False
-            ):
+            for ridge, outcomes in zip(ridges, (self.outcomes, self.half_outcomes), strict=False):
                 predicted = torch.addmm(ridge.bias, wide, ridge.weights)
                 outcomes[indices] = self.folds.outcomes(predicted, targets).double().cpu()
 
@@ -267,11 +264,10 @@ class Depth:
         self.folds.take_scores(batch)
         for block, (before, after) in enumerate(pairwise(batch.states)):
             if before.shape == after.shape:
-                update = after - before
+                vectors = [after - before, before]
                 if not self.source.stream.tokens[block]:
-                    update = update.flatten(1)
-                    before = before.flatten(1)
-                self.change[block].append(row_norms(update) / row_norms(before))
+                    vectors = [vector.flatten(1) for vector in vectors]
+                self.change[block].append(row_norms(vectors[0]) / row_norms(vectors[1]))
 
     def compute(self) -> dict[str, Any]:
         """The record of (e)."""

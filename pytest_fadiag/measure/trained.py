@@ -78,8 +78,9 @@ class BlockWeights:
 
         Only what ``reset_parameters`` draws can be compared. Constants such as those of a norm must
         be what they begin as, weights must have the distribution of new ones and, where it is
-        bounded, their range. An unbounded distribution hardly changes where weights move by a third,
-        so a block in which nothing else is drawn is never among these, nor one with a weight norm.
+        bounded, their range. An unbounded distribution hardly changes where weights move by a
+        third, so a block in which nothing else is drawn is never among these, nor one with a weight
+        norm.
         """
         blocks = []
         for block, names in enumerate(self.stream.parameters):
@@ -111,9 +112,9 @@ class BlockWeights:
         """Whether one of several equal numbers, such as the scales of a norm, is another now."""
         for name in names & self.fresh.keys():
             value = self.values[name]
-            if numpy.ptp(self.fresh[name]) == 0 and numpy.isfinite(value).all():
-                if numpy.ptp(value) > ROUNDING * abs(value).max():
-                    return True
+            was_constant = numpy.ptp(self.fresh[name]) == 0
+            if was_constant and numpy.ptp(value) > ROUNDING * abs(value).max():
+                return True
         return False
 
     def _shows_order(self, names: frozenset[str]) -> bool:
@@ -130,17 +131,15 @@ class BlockWeights:
 
     def _weights_of_layers(self, names: frozenset[str]) -> list[str]:
         """The matrices of linear, convolutional, recurrent and attention layers."""
-        parameters = named_parameters(self.network)
-        found = []
-        for prefix, module in named_modules(self.network).items():
-            if not isinstance(module, LAYERS):
-                continue
-            for name, parameter in module._parameters.items():
-                path = f"{prefix}.{name}" if prefix else name
-                if path in names and parameter is not None and "weight" in name:
-                    if parameters[path].ndim > 1:
-                        found.append(path)
-        return found
+        of_layers: set[Any] = set()
+        for module in named_modules(self.network).values():
+            if isinstance(module, LAYERS):
+                of_layers.update(module._parameters.values())
+        matrices = []
+        for name, parameter in named_parameters(self.network).items():
+            if name in names and parameter in of_layers and parameter.ndim > 1:
+                matrices.append(name)
+        return matrices
 
 
 def _tells_training(samples: list[NDArray[Any]]) -> bool:
@@ -221,8 +220,8 @@ def _prepared(weights: NDArray[Any]) -> NDArray[Any]:
         return numpy.zeros((0, 0))
     if matrix.shape[0] > matrix.shape[1]:
         matrix = matrix.T
-    matrix = _without_repeats(matrix / scale)
-    return _without_repeats(matrix.T).T
+    distinct_rows = _without_repeats(matrix / scale)
+    return _without_repeats(distinct_rows.T).T
 
 
 def _without_repeats(matrix: NDArray[Any]) -> NDArray[Any]:
@@ -230,7 +229,8 @@ def _without_repeats(matrix: NDArray[Any]) -> NDArray[Any]:
     probe = numpy.random.default_rng(0).random(matrix.shape[1])
     marks = (abs(matrix) * probe).sum(1)
     _, first = numpy.unique(marks, return_index=True)
-    return matrix[numpy.sort(first[marks[first] > 0])]
+    distinct: NDArray[Any] = matrix[numpy.sort(first[marks[first] > 0])]
+    return distinct
 
 
 def _sampled(matrix: NDArray[Any], rows: int, columns: int) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from depth_oracle import interval, probes
+from depth_oracle import dealt, interval, probes, utility
 from support import (
     Chain,
     Mean,
@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pytest_fadiag.judge.records import Depth
-from pytest_fadiag.measure.probes import balanced_interval
+from pytest_fadiag.measure import folds
+from pytest_fadiag.measure.folds import balanced_interval
 
 IMAGES = 1_300
 
@@ -65,42 +66,58 @@ def learnt() -> tuple[nn.Module, Tensor, Tensor]:
 
 
 def assert_is(
-    seen: Depth, own: Sequence[Any], null: Sequence[Sequence[Any]], y: Tensor, fitted: Any = None
+    seen: Depth,
+    states: Sequence[Any],
+    null: Sequence[Sequence[Any]],
+    y: Tensor,
+    half: tuple[Any, Any] | None = None,
 ) -> None:
     """Every number of a measurement is that of the oracle."""
-    first = np.arange(len(y)) < len(y) // 2
-    read = y.numpy()[~(first if fitted is None else fitted)]
 
     def means(curve: Sequence[Any]) -> list[float]:
         return [right.mean() for right in curve]
 
-    assert seen.probes == pytest.approx(means(own), abs=1e-6)
+    assert seen.probes == pytest.approx(means(states), abs=1e-6)
     for draw, expected in zip(seen.null, null, strict=True):
         assert draw == pytest.approx(means(expected), abs=1e-6)
-    gain = 100 * (own[-1].mean() - own[0].mean())
-    chance = np.mean([100 * (draw[-1].mean() - draw[0].mean()) for draw in null])
-    assert seen.utility_pp == pytest.approx(gain - max(chance, 0.0), abs=1e-6)
-    # One image is added to each side of 650.
-    assert seen.interval == pytest.approx(interval(own, null, 0, len(own) - 1, read), abs=0.3)
+    assert seen.utility_pp == pytest.approx(utility(states, null), abs=1e-6)
+    if half is not None:
+        assert seen.half_utility_pp == pytest.approx(utility(*half), abs=1e-6)
+    # One image is added to each side of 1,300.
+    expected = interval(states, null, 0, len(states) - 1, y.numpy(), seen.allowance_pp)
+    assert seen.interval == pytest.approx(expected, abs=0.15)
     for block, bounds in enumerate(seen.step_intervals):
-        assert bounds == pytest.approx(interval(own, null, block, block + 1, read), abs=0.3)
+        assert bounds == pytest.approx(interval(states, null, block, block + 1, y.numpy()), abs=0.3)
 
 
 def test_probes_null_utility_and_intervals_are_what_the_definition_gives(learnt: Any) -> None:
     model, x, y = learnt
     seen = depth_of(model, in_batches(x, y))
-    null = [probes(states_of(redrawn(model, seed), x), y) for seed in (0, 1)]
-    assert_is(seen, probes(states_of(model, x), y), null, y)
+    networks = [model, *(redrawn(model, seed) for seed in (0, 1))]
+    states, *null = (probes(states_of(other, x), y) for other in networks)
+    half, *half_null = (probes(states_of(other, x), y, half=True) for other in networks)
+    assert_is(seen, states, null, y, (half, half_null))
     assert seen.gain_pp > 20 and seen.null[0] != seen.null[1]  # numbers that differ are compared
-    assert (seen.fitted, seen.read, seen.shuffled, seen.nonfinite) == (650, 650, False, (0,) * 4)
+    assert seen.half_utility_pp != pytest.approx(seen.utility_pp, abs=0.1)
+    assert (seen.fitted, seen.read, seen.training, seen.nonfinite) == (650, 1_300, "", (0,) * 4)
     assert (seen.problem, seen.null_problem) == ("", "")
+
+
+def test_features_beyond_the_room_for_them_are_read_again(
+    learnt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x, y = learnt
+    seen = depth_of(model, in_batches(x, y))
+    for states in (0, 2, 3):  # of four, 24 features of 4 bytes each
+        monkeypatch.setattr("pytest_fadiag.measure.probes.KEPT_BYTES", states * 1_300 * 24 * 4)
+        assert depth_of(model, in_batches(x, y)) == seen
 
 
 def test_of_a_control_the_readout_of_h_0_is_measured(learnt: Any) -> None:
     model, x, y = learnt
     whole = depth_of(model, in_batches(x, y))
     control = depth_of(model, in_batches(x, y), "control-readout")
-    assert control.probes == whole.probes[:1] and control.null == () and control.read == 650
+    assert control.probes == whole.probes[:1] and control.null == () and control.read == 1_300
     assert control.network == whole.network
 
 
@@ -112,16 +129,13 @@ def test_batch_sizes_change_nothing(learnt: Any, size: int) -> None:
     assert (seen.probes, seen.null) == (usual.probes, usual.null)
 
 
-def test_sorted_data_is_halved_by_a_fixed_shuffle_however_it_is_given(learnt: Any) -> None:
+def test_sorted_data_is_dealt_alike_however_it_is_given(learnt: Any) -> None:
     model, x, y = learnt
     order = y.argsort(stable=True)
     x, y = x[order], y[order]
-    half = torch.randperm(IMAGES, generator=torch.Generator().manual_seed(0))[: IMAGES // 2]
-    fitted = np.isin(np.arange(IMAGES), half.numpy())
     seen = depth_of(model, in_batches(x, y))
-    null = [probes(states_of(redrawn(model, seed), x), y, fitted=fitted) for seed in (0, 1)]
-    assert_is(seen, probes(states_of(model, x), y, fitted=fitted), null, y, fitted)
-    assert seen.shuffled and seen.nonfinite == (0,) * 4
+    null = [probes(states_of(redrawn(model, seed), x), y) for seed in (0, 1)]
+    assert_is(seen, probes(states_of(model, x), y), null, y)
     loader = DataLoader(TensorDataset(x, y), 100)
     assert depth_of(model, loader) == depth_of(model, iter(in_batches(x, y))) == seen
 
@@ -228,19 +242,22 @@ def maps() -> Chain:
     return Chain(stem, [block, Halved()], nn.Sequential(Mean(3), Mean(2), nn.Linear(12, 4)))
 
 
-def redrawn_maps(model: Any, fit_half: Tensor, seed: int) -> Any:
+def redrawn_maps(model: Any, x: Tensor, seed: int) -> Any:
     """Blocks re-initialised, with the mean of the batch statistics of whole batches of 128."""
     other = copy.deepcopy(model)
     (one, norm, _), (two, last, _) = (block.f for block in other.blocks)
     reset(other, seed, one, norm, two, last, other.blocks[1].skip)
-    for own in (norm, last):
-        own.train().momentum = None  # a plain mean
-    for part in fit_half.split(128):
+    for layer in (norm, last):
+        layer.train().momentum = None  # a plain mean
+    for part in x.split(128):
         other(part)
     return other.eval()
 
 
-def test_maps_of_several_shapes_and_batch_statistics_of_the_fit_half() -> None:
+def test_maps_of_several_shapes_and_batch_statistics_of_2560_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pytest_fadiag.measure.probes.STATISTICS", 512)
     x, y = rings(IMAGES)
     x = x.view(-1, 1, 4, 5).double()
     model = seeded(maps, 1).double().train()
@@ -248,8 +265,8 @@ def test_maps_of_several_shapes_and_batch_statistics_of_the_fit_half() -> None:
         model(part * 3 + 1)  # statistics that are not those of the data
     model.eval()
     seen = depth_of(model, in_batches(x, y))
-    fit_half = x[: 5 * 128]  # whole batches of it
-    null = [probes(redrawn_maps(model, fit_half, seed).states(x), y) for seed in (0, 1)]
+    spread = x[np.linspace(0, IMAGES - 1, 512).round()]
+    null = [probes(redrawn_maps(model, spread, seed).states(x), y) for seed in (0, 1)]
     assert_is(seen, probes(model.states(x), y), null, y)
     assert seen.change[0] > 0 and np.isnan(seen.change[1])
     for size in (16, 512):
@@ -386,3 +403,23 @@ def test_balanced_intervals_cover_the_mean_over_classes() -> None:
     true = 100 * np.sqrt((0.1 - 0.02**2) / 360 + (0.4 - 0.2**2) / 40) / 2
     assert 0.92 <= covered / 400 <= 0.98
     assert np.mean(widths) == pytest.approx(2 * 1.96 * true, rel=0.05)
+
+
+def test_classes_are_dealt_evenly_and_odd_leftovers_in_turn() -> None:
+    labels = torch.tensor([0] * 9 + [3] * 11 + [1] * 7 + [0] * 2)[torch.randperm(29)]
+    parts = folds.dealt(labels)
+    fold, first = dealt(labels.numpy())
+    assert parts.tolist() == (2 * fold + ~first).tolist()
+    for label, number in ((0, 11), (1, 7), (3, 11)):
+        counts = torch.bincount(parts[labels == label], minlength=4).tolist()
+        assert sum(counts) == number and max(counts) - min(counts) <= 1
+    sizes = torch.bincount(parts).tolist()
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_stratified_draw_takes_the_same_share_of_each_class() -> None:
+    labels = torch.tensor([0] * 600 + [1] * 300 + [2] * 100)
+    drawn = folds.stratified(labels, 50)
+    assert torch.bincount(labels[drawn]).tolist() == [30, 15, 5]
+    assert drawn.tolist() == sorted(set(drawn.tolist()))
+    assert len(folds.stratified(labels, 5_000)) == 1_000

@@ -9,14 +9,15 @@ from support import network
 from torch import Tensor, nn
 
 from pytest_fadiag import diagnose
-from pytest_fadiag.measure.floor import RIDGES, Floor, readout
-from pytest_fadiag.measure.probes import balance, balanced
+from pytest_fadiag.measure.floor import RIDGES, Readout, SmallInputs
+from pytest_fadiag.measure.folds import Folds, Units, balanced
 from pytest_fadiag.measure.run import NetworkSource, measure
+from pytest_fadiag.measure.task import Task
 
 
-def skewed(samples: int = 1200, width: int = 5) -> tuple[Tensor, Tensor]:
+def skewed(samples: int = 1200, width: int = 5, seed: int = 1) -> tuple[Tensor, Tensor]:
     """Three classes, the first one most of them, told by a noisy linear teacher."""
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, width, generator=generator) * torch.tensor([1.0, 3, 0.2, 1, 1])[:width]
     noise = torch.randn(samples, generator=generator)
     return x, (x[:, 0] + 0.5 * noise > 1).long() + (x[:, 1] + noise > 4).long()
@@ -56,26 +57,35 @@ def by_hand(x: Tensor, y: Tensor, fit: Tensor, read: Tensor) -> tuple[numpy.ndar
     return (((inputs[read] - mean) / scale) @ slope + bias).argmax(1) == labels[read], best
 
 
-def test_the_readout_is_weighted_ridge_regression_with_lambda_by_leave_one_out() -> None:
+@pytest.mark.parametrize("features", [5, 200])
+def test_the_readout_is_weighted_ridge_regression_with_lambda_by_leave_one_out(
+    features: int,
+) -> None:
+    """Also where there are more features than samples, some of them constant."""
     x, y = skewed(260)
-    half = torch.arange(260) < 130
-    weights, kept, _ = balance(y, half)
-    fit, read = (half & kept).nonzero().flatten(), ~half & kept
-    goals = torch.nn.functional.one_hot(y[fit], 3).double()
-    predicted, ridge = readout(x, goals, fit, read, weights[y[fit]])
-    right = predicted.argmax(1) == y[read]
-    truth, chosen = by_hand(x, y, fit, read)
-    assert ridge == chosen and right.bool().tolist() == truth.tolist()
+    noise = torch.randn(260, features - 5, generator=torch.Generator().manual_seed(2))
+    x = torch.cat([x, noise, torch.full((260, 3), 7.0)], 1)
+    fit = torch.arange(260) < 130
+    y_fit = y[fit]
+    weights = 130 / (3 * torch.bincount(y_fit)[y_fit]).double()
+    readout = Readout(x[fit], torch.nn.functional.one_hot(y_fit, 3).double(), weights)
+    right = readout(x[~fit]).argmax(1) == y[~fit]
+    varying = x[:, :features]
+    indices = torch.arange(260)
+    truth, chosen = by_hand(varying, y, indices[fit], indices[~fit])
+    assert readout.ridge == chosen and right.tolist() == truth.tolist()
 
 
 def test_classes_count_equally_and_rare_ones_are_left_out() -> None:
     labels = torch.tensor([0] * 90 + [1] * 10 + [2])
     right = torch.cat([torch.ones(90), torch.zeros(10), torch.ones(1)])
     assert balanced(right, labels) == pytest.approx(2 / 3)
-    half = torch.arange(101) % 2 == 0
-    weights, kept, left_out = balance(labels, half)
-    assert left_out == (2,) and int(kept.sum()) == 100
-    assert float(weights[labels[half]].sum()) == pytest.approx(50)
+    units = Units(Task("classes"), labels, 2 * (torch.arange(101) % 2))
+    units.keep(torch.tensor([True, True, False]))
+    assert len(units) == 100 and int(units.parts[100]) == -1
+    for fold, label in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        chosen = units.fold(fold) & (labels == label)
+        assert float(units.weights[chosen].sum()) == pytest.approx(25)
 
 
 @pytest.mark.parametrize(("gain", "fires"), [(3.0, False), (-3.0, True)])
@@ -83,7 +93,7 @@ def test_a_network_is_compared_with_the_readout_on_the_same_samples(
     gain: float, fires: bool
 ) -> None:
     """One network is the teacher itself, the other turned round."""
-    x, y = skewed()
+    x, y = skewed(seed=2)
 
     class Teacher(nn.Module):
         def __init__(self) -> None:
@@ -95,7 +105,7 @@ def test_a_network_is_compared_with_the_readout_on_the_same_samples(
             return -self.scale * (score.unsqueeze(1) - torch.arange(3.0)).square()
 
     floor = measure(NetworkSource(Teacher(), [(x, y)]), ["floor"]).floor
-    assert floor is not None and floor.interval is not None and floor.read == 600
+    assert floor is not None and floor.interval is not None and floor.read == 1200
     assert (floor.interval[1] < 0) == fires
     assert floor.interval[0] < (floor.difference_pp or 0) < floor.interval[1]
 
@@ -129,8 +139,8 @@ def test_of_classes_that_are_all_rare_nothing_is_read() -> None:
 
 def test_large_inputs_are_pooled_projected_or_counted() -> None:
     source = NetworkSource(nn.Linear(2, 2), [(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))])
-    floor = Floor(source)
-    assert floor._small(torch.rand(2, 3, 64, 64)).shape == (2, 3 * 26 * 26)
-    assert floor._small(torch.rand(2, 5000)).shape == (2, 2048)
-    bags = floor._small(torch.tensor([[1, 1, 7], [2049, 0, 0]]))
+    inputs = SmallInputs(source, Folds(source).read)
+    assert inputs.small(torch.rand(2, 3, 64, 64)).shape == (2, 3 * 26 * 26)
+    assert inputs.small(torch.rand(2, 5000)).shape == (2, 2048)
+    bags = inputs.small(torch.tensor([[1, 1, 7], [2049, 0, 0]]))
     assert bags[0, 1] == 2 and bags[0, 7] == 1 and bags[1, 1] == -1

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 from pytest_fadiag.judge.errors import AuditError
-from pytest_fadiag.measure.redraw import as_initialised, with_reinitialised_blocks
+from pytest_fadiag.measure.redraw import with_reinitialised_blocks
 from pytest_fadiag.measure.stream.find import find_stream
 from pytest_fadiag.measure.stream.sites import Stream
+from pytest_fadiag.measure.trained import BlockWeights
 
 D = 16
 
@@ -136,7 +137,7 @@ def test_a_block_whose_weights_are_computed_from_others_is_named_and_nothing_is_
     stream = stream_of(model)
     with pytest.raises(AuditError, match=f"^{' and '.join(stream.blocks)} cannot be"):
         with_reinitialised_blocks(model, stream, 0)
-    assert as_initialised(model, stream) == ()
+    assert BlockWeights(model, stream).as_initialised() == ()
 
 
 def mlp() -> Chain:
@@ -153,7 +154,7 @@ def convolutions() -> Chain:
 
 
 def still(model: nn.Module) -> tuple[int, ...]:
-    return as_initialised(model, stream_of(model))
+    return BlockWeights(model, stream_of(model)).as_initialised()
 
 
 @pytest.mark.parametrize("make", [mlp, lambda: network(blocks=3), convolutions])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from depth_oracle import layer_norm
+from depth_oracle import dealt, layer_norm
 from own_backwards import Feedback
 from support import seeded
 from torch import Tensor, nn
@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.records import Measurement
 from pytest_fadiag.measure.credit import CreditSource
+from pytest_fadiag.measure.folds import Folds
 from pytest_fadiag.measure.metrics import effective_rank
-from pytest_fadiag.measure.probes import Units
 from pytest_fadiag.measure.run import NetworkSource, measure
 from pytest_fadiag.measure.task import Task
 
@@ -184,6 +184,15 @@ def ridge(z: Any, goals: Any, fit: Any, read: Any) -> Any:
     return design[read] @ np.linalg.solve(gram, design[fit].T @ goals[fit])
 
 
+def both_ways(z: Any, goals: Any, fold: Any) -> Any:
+    """Fitted to each fold, read on the other."""
+    predicted = np.zeros(goals.shape)
+    for number in (0, 1):
+        fit, read = np.flatnonzero(fold == number), np.flatnonzero(fold == 1 - number)
+        predicted[read] = ridge(z, goals, fit, read)
+    return predicted
+
+
 def test_regression_is_scored_grouped_and_probed_by_shares_of_the_variance() -> None:
     found = taken("regression", *ALL[:5], "depth", "floor")
     net, _ = made("regression")
@@ -195,12 +204,12 @@ def test_regression_is_scored_grouped_and_probed_by_shares_of_the_variance() -> 
     parts, score = fraction(outputs, y), found.score
     assert score is not None and score.parts == pytest.approx(parts, abs=1e-5)
     assert score.value == pytest.approx(parts.mean(), abs=1e-6)
-    fit, read = np.arange(600), np.arange(600, 1200)
     depth, floor = found.depth, found.floor
     assert depth is not None and floor is not None
-    probes = [fraction(ridge(layer_norm(h), y, fit, read), y[read]) for h in states]
-    assert depth.probes == pytest.approx([own.mean() for own in probes], abs=1e-6)
-    network = fraction(outputs[read], y[read])
+    for h, probe in zip(states, depth.probes, strict=True):
+        predicted = both_ways(layer_norm(h), y, dealt(np.zeros(1200, int))[0])
+        assert probe == pytest.approx(fraction(predicted, y).mean(), abs=1e-6)
+    network = fraction(outputs, y)
     assert depth.network == floor.network == pytest.approx(network.mean(), abs=1e-6)
     assert floor.readout is not None and floor.readout > 0.5 and (floor.interval or (0, 0))[1] < 0
     # Groups: deciles along the first principal component, which is nearly the second target.
@@ -242,14 +251,18 @@ def test_tokens_are_scored_probed_and_clustered_by_sequence_or_document() -> Non
     assert by_document is not None and by_document.images == 13
     assert by_document.value == pytest.approx(score.value)
     assert by_document.parts[0] == pytest.approx(right[:20].sum() * 13 / counted.sum(), abs=1e-6)
-    flat, halves = counted.flatten(), np.repeat(np.arange(260) < 130, 9)
-    fit, read = np.flatnonzero(flat & halves), np.flatnonzero(flat & ~halves)
-    goals, y = np.eye(12)[NEXT.flatten().clamp_min(0)], NEXT.flatten().numpy()
+    flat, y = counted.flatten(), NEXT.flatten().numpy()
+    fold = np.where(flat, dealt(np.zeros(260, int))[0].repeat(9), -1)
+    goals = np.eye(12)[NEXT.flatten().clamp_min(0)]
     for h, probe in zip(states, depth.probes, strict=True):
-        z = layer_norm(h.reshape(-1, 8))
-        assert probe == pytest.approx((ridge(z, goals, fit, read).argmax(1) == y[read]).mean())
-    assert depth.network == floor.network == pytest.approx(right.flatten()[read].mean())
-    assert (depth.fitted, depth.read, floor.features) == (1040, 1040, 8 * 12)
+        predicted = both_ways(layer_norm(h.reshape(-1, 8)), goals, fold).argmax(1)
+        assert probe == pytest.approx((predicted == y)[flat].mean())
+    assert depth.network == floor.network == pytest.approx(right.flatten()[flat].mean())
+    assert (depth.fitted, depth.read, floor.features) == (1040, 2080, 8 * 12)
+    # Sequences of one document are in one fold.
+    parts = Folds(NetworkSource(net, documents)).read.parts.reshape(13, -1)
+    for document in parts:
+        assert len(torch.unique(document[document >= 0])) == 1
     # The target is the sum of the last two tokens, of which no linear readout knows more.
     assert found.label_class_share == pytest.approx(np.bincount(y[flat]).max() / flat.sum())
 
@@ -257,12 +270,12 @@ def test_tokens_are_scored_probed_and_clustered_by_sequence_or_document() -> Non
 def test_an_interval_that_clusters_covers_the_mean_as_often_as_it_says() -> None:
     """Tokens of a sequence agree with each other; over 60 of 10 to 30 tokens, 1,000 times."""
     rng, covered, naive = np.random.default_rng(0), 0, 0
-    units, lengths = object.__new__(Units), np.tile([10, 20, 30], 20)
-    units.task, units.clusters = Task("tokens"), torch.from_numpy(np.arange(60).repeat(lengths))
+    folds, lengths = object.__new__(Folds), np.tile([10, 20, 30], 20)
+    folds.task, folds.clusters = Task("tokens"), torch.from_numpy(np.arange(60).repeat(lengths))
     for _ in range(1000):
         rates = rng.beta(2, 2, 60).repeat(lengths)
         values = (rng.random(1200) < rates) * 1.0 - 0.5 * (rng.random(1200) < rates)
-        low, high = units.interval(torch.from_numpy(values))
+        low, high = folds.interval(torch.from_numpy(values))
         half = 196 * values.std() / 1200**0.5
         covered += low <= 25 <= high
         naive += abs(100 * values.mean() - 25) <= half

@@ -19,14 +19,13 @@ from ..words import (
     sig,
 )
 from .base import Column, Curve, Diagnostic, Finding, Open, OpenKind, Report, Role, Status
-from .linear_floor import classes_left_out
+from .linear_floor import classes_left_out, fitted_to
 
 if TYPE_CHECKING:
     from ..twin import Twin
 
 ALONE_PP = 6.0
-"""A pass below this is not enough without a reliable control: an embedding that is trained through
-frozen random blocks reaches 4.9 pp."""
+"""Without a reliable control a pass needs a utility of this, or a lower bound at the minimum."""
 
 
 class DepthUtility(Diagnostic):
@@ -79,7 +78,7 @@ class DepthUtility(Diagnostic):
                 headline,
                 causes=causes,
                 interval=depth.interval,
-                pass_open=_why_not_alone(report, value),
+                pass_open=_why_not_alone(report, depth, minimum),
             )
         claim = "no measurable gain with depth"
         meaning = "Accuracy does not show that the blocks learned."
@@ -142,11 +141,7 @@ class DepthUtility(Diagnostic):
         depth = report.depth
         if depth is None or depth.problem:
             return
-        halves = "halves by a fixed shuffle" if depth.shuffled else "the other half"
-        yield (
-            f"fitted on {plural(depth.fitted, f'test {report.probe_unit}')}, evaluated on "
-            f"{depth.read:,} ({halves})"
-        )
+        yield fitted_to(report, depth)
         if depth.network is not None:
             yield (
                 f"{report.probe_score}: linear probe of {_embedding(depth)} "
@@ -157,6 +152,13 @@ class DepthUtility(Diagnostic):
         if depth.change:
             yield f"‖f_l‖/‖h_l‖ of each block: {', '.join(map(sig, depth.change))}"
         yield f"gain from h_0 to h_L {pp(depth.gain_pp)} pp; {_null_in_words(depth)}"
+        if depth.allowance_pp:
+            yield (
+                f"with half as many to fit to, {_quantity(depth)} is {pp(depth.allowance_pp)} pp "
+                "higher: that much is off the lower bound"
+            )
+        if depth.trained:
+            yield f"weights that no initialisation leaves: {report.blocks(*depth.trained)}"
         if depth.as_initialised:
             yield f"still at initialisation: {report.blocks(*depth.as_initialised)}"
         if len(depth.steps_pp) > 1:
@@ -196,17 +198,23 @@ def below_embedding(report: Report) -> bool:
     return reads_less(network, depth.read, depth.probes[0], depth.read)
 
 
-def _why_not_alone(report: Report, utility: float) -> Open | None:
+def _why_not_alone(report: Report, depth: Depth, minimum: float) -> Open | None:
     """Why a pass cannot stand in for a reliable control; ``None`` where it can."""
     if below_embedding(report):
         why = "contradicted: the network scores below a linear probe of its own embedding"
         return Open(OpenKind.CONTRADICTED, why)
     if report.task == "regression":  # there random blocks under a trained embedding gain 14 pp
         return Open(OpenKind.NOT_ENOUGH_ALONE, "alone is not enough in regression")
-    if utility < ALONE_PP:
-        needed = f"below the {limit(ALONE_PP)} pp needed without a reliable control"
-        return Open(OpenKind.NOT_ENOUGH_ALONE, f"{pp(utility)} pp, {needed}")
-    return None
+    missing = []
+    if 2 * len(depth.trained) < len(depth.steps_pp):
+        missing.append("the weights do not show that half of the blocks were trained")
+    value = _value(depth)
+    low = depth.interval[0] if depth.interval else value
+    if low < minimum and value - depth.allowance_pp < ALONE_PP:
+        missing.append(f"the lower bound is {pp(low)} pp, below {limit(minimum)} pp")
+    if not missing:
+        return None
+    return Open(OpenKind.NOT_ENOUGH_ALONE, f"alone is not enough: {' and '.join(missing)}")
 
 
 def _value(depth: Depth) -> float:
@@ -234,10 +242,6 @@ def _unresolved(depth: Depth, minimum: float) -> str:
     number = f"{_quantity(depth)} {pp(value)} pp, {interval(low, high)}"
     if not depth.null:
         return "" if high < minimum else f"{number}, but there is no null: {_no_null(depth)}"
-    null_gains = [max(gain, 0.0) for gain in depth.null_gains_pp]
-    if round(max(null_gains) - min(null_gains), 9) > minimum:
-        gains = join_and(map(pp, depth.null_gains_pp))
-        return f"re-initialised blocks gain {gains} pp, more than {limit(minimum)} pp apart"
     fires = high < minimum
     passes = value >= minimum and low > 0
     if fires or passes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..records import Depth, LinearReadout
 from ..words import and_more, distinct, fraction, interval, plural, pp, sig
 from .base import Column, Diagnostic, Finding, Report, Role, Status
 
@@ -65,14 +66,21 @@ class LinearFloor(Diagnostic):
         inputs = plural(readout.features, "value") + " per input"
         if readout.reduced:
             inputs += f", {readout.reduced}"
-        if readout.ridge is not None:
-            inputs += f", λ/n {sig(readout.ridge)}"
-        yield (
-            f"fitted on {plural(readout.fitted, f'test {report.probe_unit}')}, evaluated on "
-            f"{readout.read:,}; {inputs}"
-        )
+        if readout.ridges:
+            inputs += f", λ/n {' and '.join(dict.fromkeys(map(sig, readout.ridges)))}"
+        yield inputs
+        yield fitted_to(report, readout)
         if readout.left_out:
             yield classes_left_out(readout.left_out, report.probe_unit)
+
+
+def fitted_to(report: Report, readout: Depth | LinearReadout) -> str:
+    """What linear readouts were fitted to and evaluated on."""
+    read = plural(readout.read, f"test {report.probe_unit}")
+    if readout.training:
+        fitted = plural(readout.fitted, report.probe_unit)
+        return f"fitted to {fitted} of {readout.training}, evaluated on {read}"
+    return f"fitted to {readout.fitted:,} of {read}, evaluated on the others, both ways"
 
 
 def classes_left_out(classes: tuple[int, ...], unit: str) -> str:
