@@ -213,7 +213,7 @@ def show(options: argparse.Namespace) -> int:
     audit = combine(
         [read_audit(path) for path in options.audits],
         dict(text.split("=", 1) for text in options.threshold or ()),
-        None if record is None else record.of,
+        None if record is None else record.expected_keys,
         None if record is None else record.margins,
     )
     print(table(audit, shutil.get_terminal_size((120, 24)).columns), end="")
