@@ -15,7 +15,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from ..judge.diagnostics import available
-from .plan import SEED_MARGIN
+from .plan import SEED_MARGIN, names_of
 from .run import Run
 
 
@@ -136,5 +136,5 @@ class Workers:
         """Keep the tests of a checkpoint on one worker, unless another distribution was chosen."""
         if self.config.getoption("dist") != "load":
             return None
-        names = {SEED_MARGIN, *(diagnostic.name for diagnostic in available())}
+        names = {SEED_MARGIN, *names_of(available())}
         return CheckpointScheduling(self.config, log, names)

@@ -58,7 +58,7 @@ def check_destinations(
 ) -> None:
     """Refuse reports that would overwrite each other or what is read."""
     paths_read = [
-        *(job.path for job in plan.named),
+        *(job.path for job in plan.all_jobs),
         *controls.paths,
         settings.expect,
         settings.setup.data,

@@ -20,7 +20,7 @@ from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
 from .items import AuditItem, overridden
 from .outcome import Case, case_of, settle, text_of
-from .plan import Job, make_jobs, required
+from .plan import Job, make_jobs, names_of, required
 from .run import Run
 from .settings import MARKER, MARKER_KEYS, marked
 
@@ -125,11 +125,11 @@ class DiagnosticUnderTest:
             headline += (
                 "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
             )
-        again = False
+        is_repeat = False
         if self.outcome is Outcome.FAILED and case.job is not None:
             nodeid = self._node.nodeid
-            again = self._run.first_tests.setdefault(case.job.id, nodeid) != nodeid
-        text = text_of(self.report, case.keys, again=again)
+            is_repeat = self._run.first_tests.setdefault(case.job.id, nodeid) != nodeid
+        text = text_of(self.report, case.keys, is_repeat=is_repeat)
         settle(self._node, self.outcome, text, headline, recorded)
 
 
@@ -142,7 +142,7 @@ def job_for(run: Run, node: Any, value: object) -> Job:
     if isinstance(value, (str, os.PathLike)):
         settings = run.settings
         paths = [os.fspath(value)]
-        jobs = make_jobs(settings, paths, settings.root, "fa_checkpoint", known=run.plan.named)
+        jobs = make_jobs(settings, paths, settings.root, "fa_checkpoint", known=run.plan.all_jobs)
         return _with_diagnostics(jobs[0], node)
     if isinstance(value, Job):
         return _with_diagnostics(value, node)
@@ -156,8 +156,9 @@ def _with_diagnostics(job: Job, node: Any) -> Job:
     """The job with the diagnostics of a test: those of its marker, else those that were planned."""
     keys = marked(node).get("diagnostics")
     if keys is not None:
-        names = tuple(diagnostic.name for diagnostic in select(keys))
-        return msgspec.structs.replace(job, diagnostics=names, required=required(keys))
+        return msgspec.structs.replace(
+            job, diagnostics=names_of(select(keys)), required=required(keys)
+        )
     if not isinstance(node, AuditItem) and overridden(node, "fa_credit") is not None:
         return job.given_credit()
     return job
@@ -173,7 +174,7 @@ def jobs_of(run: Run, node: Any) -> list[Job]:
         paths = settings.texts.get("checkpoint")
         base = settings.path("checkpoint", "")
     if paths is None:
-        jobs = [job for job in run.plan.named if job.kind != "log"]
+        jobs = [job for job in run.plan.all_jobs if job.kind != "log"]
     else:
         jobs = make_jobs(
             settings,
@@ -181,7 +182,7 @@ def jobs_of(run: Run, node: Any) -> list[Job]:
             base,
             f"@pytest.mark.{MARKER}: checkpoint",
             seeds=keywords.get("seeds"),
-            known=run.plan.named,
+            known=run.plan.all_jobs,
         )
     if not jobs:
         raise AuditError(
@@ -271,7 +272,7 @@ def report(
     keywords = marked(node)
     listed = keywords.get("diagnostics") or run.settings.diagnostics or run.settings.protocol
     params.pop("fa_checkpoint", None)
-    names = tuple(diagnostic.name for diagnostic in diagnostics)
+    names = names_of(diagnostics)
     key = (job.id, node.parent.nodeid, node.function, repr(params), str(limits), names)
     judged_report = run.reports.get(key) or run.report(
         job, diagnostics, limits, control, overrides, literal=bool(listed)

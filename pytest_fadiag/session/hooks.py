@@ -16,7 +16,7 @@ from ..judge.words import printable
 from .fixtures import FIXTURES, jobs_of, margin_over_seeds
 from .items import AuditCollector, overridden
 from .outcome import annotate
-from .plan import SEED_MARGIN, diagnostics_for
+from .plan import SEED_MARGIN, diagnostics_for, names_of
 from .run import Run
 from .settings import MARKER, marked
 
@@ -99,7 +99,7 @@ class AuditHooks:
                     params.append(pytest.param(job, id=job.id, marks=mark))
                 metafunc.parametrize("fa_checkpoint", params, indirect=True)
             if _leaves_to_plugin(metafunc, "fa_diagnostic"):
-                names = [diagnostic.name for diagnostic in _diagnostics_of(self.run, node)]
+                names = names_of(_diagnostics_of(self.run, node))
                 metafunc.parametrize("fa_diagnostic", names, indirect=True)
         except AuditError:  # its fixtures say it when the test runs
             return

@@ -89,10 +89,10 @@ def settle(node: pytest.Item, outcome: Outcome, text: str, headline: str, record
     raise AuditFailure(text, headline)
 
 
-def text_of(report: Report, keys: Collection[str], *, again: bool = False) -> str:
+def text_of(report: Report, keys: Collection[str], *, is_repeat: bool = False) -> str:
     """What a failing test shows: its own diagnostic, with what to write in the paper.
 
-    Unless ``again``, the numbers by state and how the others came out are added.
+    The first test of a network adds the numbers by state and how the others came out.
     """
     lines: list[str] = []
     sentences: list[str] = []
@@ -102,13 +102,13 @@ def text_of(report: Report, keys: Collection[str], *, again: bool = False) -> st
         if finding.key in keys:
             lines.append(f"{sentence}. {finding.explanation}".strip())
             diagnostic = get(finding.key)
-            if diagnostic is not None and not again and not finding.error:
+            if diagnostic is not None and not is_repeat and not finding.error:
                 lines += [f"    {line}" for line in diagnostic.table(report)]
         elif finding.exact and (finding.fired or not finding.causes):
             keys_by_status.setdefault(finding.status.value, []).append(f"({finding.key})")
         else:
             sentences.append(sentence)
-    if again:
+    if is_repeat:
         return "\n".join(lines)
     summary = "; ".join(f"{', '.join(same)}: {status}" for status, same in keys_by_status.items())
     if summary:

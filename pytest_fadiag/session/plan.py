@@ -52,8 +52,8 @@ class Job(msgspec.Struct, frozen=True):
 
     def given_credit(self) -> Job:
         """The job where a fixture gives a credit."""
-        names = (*self.diagnostics, *self.with_credit)
-        return msgspec.structs.replace(self, diagnostics=in_order(names), with_credit=())
+        diagnostics = select([*self.diagnostics, *self.with_credit])
+        return msgspec.structs.replace(self, diagnostics=names_of(diagnostics), with_credit=())
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     jobs: tuple[Job, ...] = ()
     """Those that get tests of their own."""
-    named: tuple[Job, ...] = ()
+    all_jobs: tuple[Job, ...] = ()
     """All that options and arguments name: the seeds of margins, and what written tests run over.
     """
     margins: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def seeds_of(self, group: str) -> list[Job]:
         """The jobs of one margin over seeds."""
-        return [job for job in self.named if job.group == group]
+        return [job for job in self.all_jobs if job.group == group]
 
 
 class Arguments(NamedTuple):
@@ -81,12 +81,12 @@ class Arguments(NamedTuple):
     """The files that no option names."""
     tests: dict[str, set[str]]
     """The names of the tests that are to run, by the path of their file."""
-    others: list[str]
+    other_words: list[str]
 
 
-def in_order(names: Collection[str]) -> tuple[str, ...]:
-    """Names of diagnostics in the order in which they are reported."""
-    return tuple(diagnostic.name for diagnostic in available() if diagnostic.name in names)
+def names_of(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
+    """Their names, in the order given."""
+    return tuple(diagnostic.name for diagnostic in diagnostics)
 
 
 def real_files(path: Path, kind: Kind) -> list[str]:
@@ -203,7 +203,7 @@ def _job(
         credit = records_credit(path)
     control = "control_outputs" in fields
     diagnostics = diagnostics_for(settings, kind, credit, control)
-    with_credit: Sequence[Diagnostic] = ()
+    with_credit = diagnostics
     if kind == "checkpoint":
         with_credit = diagnostics_for(settings, kind, True, control)
     return Job(
@@ -212,8 +212,8 @@ def _job(
         kind=kind,
         method=method,
         seed=seed_of_name if seed is None else seed,
-        diagnostics=tuple(diagnostic.name for diagnostic in diagnostics),
-        with_credit=tuple(d.name for d in with_credit if d not in diagnostics),
+        diagnostics=names_of(diagnostics),
+        with_credit=names_of(d for d in with_credit if d not in diagnostics),
         required=required(settings.diagnostics),
         skip=f"{kind} does not exist: {one_line(str(path))}" if is_missing else "",
     )
@@ -225,28 +225,32 @@ def make_ids(paths: Collection[str], root: Path, known: Mapping[str, str]) -> di
     Elsewhere the shortest end of the path that no other file has.
     """
     ids = dict(known)
-    inside = sorted(path for path in paths if Path(path).is_relative_to(root))
-    outside = sorted(set(paths).difference(inside))
-    for path in inside:
+    outside = [path for path in {*paths, *known} if not Path(path).is_relative_to(root)]
+    for path in sorted(set(paths).difference(outside)):
         name = Path(path).relative_to(root).as_posix()
         ids.setdefault(path, _first_free([name, path], ids.values()))
-    known_outside = [path for path in known if not Path(path).is_relative_to(root)]
-    parts_outside = [Path(path).parts for path in {*outside, *known_outside}]
-    for path in outside:
-        parts = Path(path).parts
-        names = []
-        for length in range(1, len(parts)):
-            ends = [path_parts[-length:] for path_parts in parts_outside]
-            if ends.count(parts[-length:]) == 1:
-                names.append("/".join(parts[-length:]))
-        ids.setdefault(path, _first_free([*names, path], ids.values()))
+    for path in sorted(set(paths).intersection(outside)):
+        ids.setdefault(path, _first_free([*_own_ends(path, outside), path], ids.values()))
     return ids
+
+
+def _own_ends(path: str, paths: Iterable[str]) -> Iterator[str]:
+    """The ends of a path that no other of these paths has, the shortest first."""
+    parts_of_all = [Path(other_path).parts for other_path in paths]
+    parts = Path(path).parts
+    for length in range(1, len(parts)):
+        ends = [parts_of_one[-length:] for parts_of_one in parts_of_all]
+        if ends.count(parts[-length:]) == 1:
+            yield "/".join(parts[-length:])
 
 
 def _first_free(names: Iterable[str], taken: Collection[str]) -> str:
     """The first of these names that is no id yet."""
-    plain = (_plain(one_line(name)) for name in names)
-    return next(name for name in plain if name not in taken)
+    for name in names:
+        plain = _plain(one_line(name))
+        if plain not in taken:
+            return plain
+    raise AssertionError("every path differs")
 
 
 def _plain(name: str) -> str:
@@ -289,20 +293,22 @@ def _ids(settings: Settings, name: str) -> set[str]:
     return {name, Path(os.path.relpath(settings.cwd / name, settings.root)).as_posix()}
 
 
-def read_arguments(settings: Settings, words: Sequence[str], named: Sequence[Job]) -> Arguments:
+def read_arguments(
+    settings: Settings, words: Sequence[str], of_options: Sequence[Job]
+) -> Arguments:
     """The tests that arguments name, by path, and the other arguments."""
     arguments = Arguments([], {}, [])
     for word in words:
         name, *tests = word.split("::")
-        job = _job_of_argument(settings, name, [*named, *arguments.added])
+        job = _job_of_argument(settings, name, [*of_options, *arguments.added])
         if job is None:
-            arguments.others.append(word)
+            arguments.other_words.append(word)
             continue
-        if job not in named and job not in arguments.added:
+        if job not in of_options and job not in arguments.added:
             arguments.added.append(job)
         for test in tests:
             if get(test) is None:
-                names = ", ".join(diagnostic.name for diagnostic in available())
+                names = ", ".join(names_of(available()))
                 raise AuditError(f"{word}: no diagnostic {test!r}; known: {names}")
         arguments.tests.setdefault(job.path, set()).update(tests or job.diagnostics)
     return arguments
@@ -332,19 +338,19 @@ def make_plan(
 
     ``controls`` are the files of --fa-frozen: they are not audited unless an argument names them.
     """
-    named = _named_by_options(settings)
-    arguments = read_arguments(settings, words, named)
+    of_options = _jobs_of_options(settings)
+    arguments = read_arguments(settings, words, of_options)
     audited = with_groups(
         job
-        for job in (*named, *arguments.added)
+        for job in (*of_options, *arguments.added)
         if job.path not in controls or job.path in arguments.tests
     )
-    if named and not audited:
+    if of_options and not audited:
         raise AuditError(
             "everything to audit is a control of --fa-frozen: nothing is left to audit"
         )
-    margins, others = _margins_of_arguments(settings, arguments.others, audited)
-    arguments = arguments._replace(others=others)
+    margins, other_words = _margins_of_arguments(settings, arguments.other_words, audited)
+    arguments = arguments._replace(other_words=other_words)
     jobs = []
     for job in _selected(settings, audited, arguments, margins):
         names = arguments.tests.get(job.path)
@@ -356,13 +362,13 @@ def make_plan(
         margins = _margins_of_jobs(settings, jobs, audited)
     return Plan(
         jobs=tuple(jobs),
-        named=tuple(audited),
+        all_jobs=tuple(audited),
         margins=tuple(sorted(margins)),
-        arguments=tuple(others) if words else None,
+        arguments=tuple(other_words) if words else None,
     )
 
 
-def _named_by_options(settings: Settings) -> list[Job]:
+def _jobs_of_options(settings: Settings) -> list[Job]:
     texts = {kind: settings.texts.get(kind, ()) for kind in KINDS}
     if "seeds" in settings.typed and any(texts.values()) and "{seed}" not in str(texts):
         raise AuditError(
@@ -380,17 +386,17 @@ def _margins_of_arguments(
     settings: Settings, words: Iterable[str], jobs: Iterable[Job]
 ) -> tuple[set[str], list[str]]:
     """The margins over seeds that arguments name, and the other arguments."""
-    groups = {job.group for job in jobs if job.group is not None}
+    groups = _groups_of(jobs)
     margins: set[str] = set()
-    others = []
+    other_words = []
     for word in words:
         name, _, test = word.rpartition("::")
         matches = groups & _ids(settings, name)
         if test == SEED_MARGIN and matches:
             margins |= matches
         else:
-            others.append(word)
-    return margins, others
+            other_words.append(word)
+    return margins, other_words
 
 
 def _selected(
@@ -402,11 +408,11 @@ def _selected(
         if are_typed and arguments.added:
             return jobs
         return [job for job in jobs if job.path in arguments.tests]
-    if are_typed or not arguments.others:
+    if are_typed or not arguments.other_words:
         return jobs
     # What the ini file names belongs to a run of everything, as testpaths do.
     folders = []
-    for word in arguments.others:
+    for word in arguments.other_words:
         folder = Path(os.path.abspath(settings.cwd / word.partition("::")[0]))
         if settings.root.is_relative_to(folder):
             return jobs
@@ -419,7 +425,7 @@ def _only(job: Job, names: Collection[str]) -> Job:
     added = required([name for name in names if name not in job.diagnostics])
     return msgspec.structs.replace(
         job,
-        diagnostics=in_order(names),
+        diagnostics=names_of(select(names)),
         with_credit=job.with_credit if names == {*job.diagnostics} else (),
         required=(*job.required, *added),
     )
@@ -450,15 +456,13 @@ def _margins_of_jobs(settings: Settings, jobs: Sequence[Job], audited: Sequence[
     """The groups of which every seed is audited whole, with the diagnostic whose margin it is."""
     if settings.protocol is not None and not PROTOCOLS[settings.protocol].over_seeds:
         return set()
-    names = {diagnostic.name for diagnostic in available() if diagnostic.over_seeds}
-    complete = {
-        job.path for job in jobs if job in audited and not names.isdisjoint(job.diagnostics)
-    }
-    groups: set[str] = set()
-    incomplete: set[str] = set()
+    names = names_of(diagnostic for diagnostic in available() if diagnostic.over_seeds)
+    groups = _groups_of(audited)
     for job in audited:
-        if job.group is not None:
-            groups.add(job.group)
-            if job.path not in complete:
-                incomplete.add(job.group)
-    return groups - incomplete
+        if job not in jobs or set(names).isdisjoint(job.diagnostics):
+            groups -= {job.group}
+    return groups
+
+
+def _groups_of(jobs: Iterable[Job]) -> set[str]:
+    return {job.group for job in jobs if job.group is not None}

@@ -125,7 +125,7 @@ class Run:
         """The BP networks that others are compared with: those of --fa-bp, else those audited."""
         values = self.settings.texts.get("bp")
         if values is None:
-            return list(_audited_twins(self.plan.named))
+            return list(_audited_twins(self.plan.all_jobs))
         twins = []
         for value in values:
             for name in real_files(self.settings.path("bp", value), "checkpoint"):

@@ -148,7 +148,7 @@ class Summary:
         run = self.run
         if run.record is None or run.plan.arguments is not None or run.settings.shard is not None:
             return []
-        methods = {job.id: job.method for job in run.plan.named}
+        methods = {job.id: job.method for job in run.plan.all_jobs}
         methods |= {row.checkpoint: row.method for row in self.audit.rows}
         names = {*methods, *methods.values()}
         absent = [name for name in run.record.keys if name not in names]
