@@ -84,9 +84,9 @@ def compare(before: Report, now: Report) -> Comparison:
             elsewhere.append(f"{name} {old} → {new}")
     moved = sorted(_differences(plain(before), plain(now), bool(elsewhere)), reverse=True)
     changed = []
-    for name, old, new in _facts(before, now):
-        if old != new:
-            changed.append(f"{name}: {old} → {new}")
+    for fact, then, today in _facts(before, now):
+        if then != today:
+            changed.append(f"{fact}: {then} → {today}")
     return Comparison(elsewhere, moved, changed)
 
 
