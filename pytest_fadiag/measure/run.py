@@ -108,7 +108,7 @@ class NetworkSource:
             return replace(asked, kind=asked.kind or "classes")
         with torch.no_grad():
             returned = call_network(self.network, copied(x))
-        return asked.told(self.labels, self._reader(asked).found(returned))
+        return asked.inferred(self.labels, self._reader(asked).found(returned))
 
     @cached_property
     def targets(self) -> Tensor:
