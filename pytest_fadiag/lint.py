@@ -374,7 +374,7 @@ def lost_feedback(code: Reader, node: Any) -> bool:
     name = getattr(getattr(node, "targets", [None])[0], "attr", "")
     if not MATRIX.fullmatch(name) or not FEEDBACK.search(code.text):
         return False
-    functions = set()
+    functions: set[str] = set()
     for part in code.sources(node.value):
         functions.update(called(inner) for inner in ast.walk(part))
     saves = rf"(register_buffer|save)\([^)]*\b{name}\b|self\.{name} = nn\.Parameter"
