@@ -132,9 +132,7 @@ class Auditor:
         overrides: Overrides | None = None,
     ) -> Control | None:
         """The control that fits a method and seed; a file is evaluated and questioned."""
-        chosen = control
-        if isinstance(control, Controls):
-            chosen = control.choose_for(method, seed)
+        chosen = control.choose_for(method, seed) if isinstance(control, Controls) else control
         if chosen is None or isinstance(chosen, Control):
             return chosen
         if not isinstance(chosen, ControlFile):
