@@ -103,9 +103,10 @@ class Floor:
         """Fit to each fold and read the other one, or fit to the training split and read all."""
         folds = self.folds
         inputs = self.inputs
-        if folds.training is not None:
-            inputs = SmallInputs(folds.training, folds.fit)
-            for batch in folds.training.batches(frozenset({"inputs"})):
+        training = self.source.training
+        if training is not None:
+            inputs = SmallInputs(training, folds.fit)
+            for batch in training.batches(frozenset({"inputs"})):
                 inputs.take(batch)
         columns = folds.goals(folds.targets[:1]).shape[1]
         values = torch.zeros(len(folds.chosen), columns, dtype=torch.float64)

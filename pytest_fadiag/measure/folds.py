@@ -147,14 +147,13 @@ class Folds:
 
     def __init__(self, source: NetworkSource) -> None:
         self.task = source.task
-        self.training = source.training
         self.read = Units(self.task, source.targets, _parts(source))
         self.fit = self.read
         self.numbers: tuple[int, ...] = (0, 1)
         """The folds that are fitted to."""
-        if self.training is not None:
-            halves = _parts(self.training) % 2
-            self.fit = Units(self.task, self.training.targets, halves)
+        training = source.training
+        if training is not None:
+            self.fit = Units(self.task, training.targets, _parts(training) % 2)
             self.read = Units(self.task, source.targets, torch.full((len(source.labels),), 2))
             self.numbers = (0,)
         self.classes = int(self.read.targets.max()) + 1
@@ -177,12 +176,12 @@ class Folds:
     def _leave_out_rare_classes(self) -> tuple[int, ...]:
         """Leave out classes with fewer than 5 samples in a fold; those that exist are returned."""
         counts = self.read.counts(self.classes)
-        if self.fit is not self.read:
+        if self.has_training_split:
             counts += self.fit.counts(self.classes)
         fewest = torch.stack(counts).amin(0)
         kept = fewest >= LEAST_OF_A_CLASS
         self.read.keep(kept)
-        if self.fit is not self.read:
+        if self.has_training_split:
             self.fit.keep(kept)
         exists = torch.stack(counts).amax(0) > 0
         return tuple((exists & ~kept).nonzero().flatten().tolist())
@@ -198,6 +197,11 @@ class Folds:
             images = f"{LEAST_OF_A_CLASS} test images in each half"
             return f"fewer than two classes have {images}"
         return ""
+
+    @property
+    def has_training_split(self) -> bool:
+        """Whether readouts are fitted to a training split, to none of what they read."""
+        return self.fit is not self.read
 
     @property
     def fitted(self) -> int:

@@ -208,8 +208,9 @@ class Curve:
             probe.broken[units] = broken.cpu()
         return z
 
-    def finish(self, source: NetworkSource, training: NetworkSource | None) -> None:
+    def finish(self, source: NetworkSource) -> None:
         """Fit to the training split where there is one, then read what was not kept."""
+        training = source.training
         if training is not None:
             for batch in training.batches(FEATURES):
                 self.take(batch, fit=True, read=False)
@@ -260,7 +261,7 @@ class Depth:
         """Fit in passing, unless a training split is there to be fitted to."""
         if self.problem:
             return
-        self.curve.take(batch, fit=self.folds.training is None, read=True)
+        self.curve.take(batch, fit=not self.folds.has_training_split, read=True)
         self.folds.take_scores(batch)
         for block, (before, after) in enumerate(pairwise(batch.states)):
             if before.shape == after.shape:
@@ -274,7 +275,7 @@ class Depth:
         if self.problem:
             return {"depth": records.Depth(problem=self.problem)}
         folds = self.folds
-        self.curve.finish(self.source, folds.training)
+        self.curve.finish(self.source)
         outcomes = self.curve.outcomes()
         record = records.Depth(
             probes=tuple(map(folds.mean, outcomes)),
@@ -332,18 +333,15 @@ class Depth:
         chosen = torch.zeros(samples, dtype=torch.bool).index_fill_(0, spread, True)
         retake_statistics(network, self.source.stream, self.source.chosen(chosen))
         source = self.source.redrawn(network)
-        training = self.folds.training
-        if training is not None:
-            training = training.redrawn(network)
         curve = Curve(self.folds, 1)
         for batch in source.batches(FEATURES):
-            curve.take(batch, fit=training is None, read=True)
+            curve.take(batch, fit=not self.folds.has_training_split, read=True)
         # States that are not finite would make every network look better than its null.
         broken = max(int(probe.broken.sum()) for probe in curve.probes)
         if broken:
             images = plural(broken, "image")
             raise AuditError(f"with re-initialised blocks, states are NaN or inf for {images}")
-        curve.finish(source, training)
+        curve.finish(source)
         return curve
 
     def _utility(self, outcomes: Sequence[Tensor], null: Sequence[Sequence[Tensor]]) -> float:

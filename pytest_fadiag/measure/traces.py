@@ -50,7 +50,7 @@ class TraceSource(NetworkSource):
         states, y = list(self.layers["h"].values()), arrays["y"]
         self.rows, self.dtype, self.network = len(states[0]), states[-1].dtype, nn.Module()
         self.data_digest, self.n_train = None, None
-        self.training, self.training_name = None, ""
+        self.training_data, self.training_name = None, ""
         self.data = SimpleNamespace(groups=arrays.get("groups"))
         tokens = tuple(state.ndim == 3 for state in states)
         sizes = tuple(
@@ -61,7 +61,7 @@ class TraceSource(NetworkSource):
         self.stream = Stream((), info, (), frozenset(), tokens)
         self.proof = Reference(dtype="as given")  # nothing is proven, and nothing refuted
         self.labels = y if y.is_floating_point() else y.long()
-        self.task = Task(loss=given.get("loss") or None).told(self.labels, arrays["outputs"])
+        self.task = Task(loss=given.get("loss") or None).inferred(self.labels, arrays["outputs"])
         self.task.check(self.task.read(arrays["outputs"]), self.labels)
 
     @cached_property
