@@ -76,7 +76,7 @@ class Credit:
         self.problem = ""
         wide = source.proof.dtype == "float64"
         self.network = copy_of(source.network, torch.float64) if wide else source.network
-        self.layout = Layout(self.network, frozenset().union(*source.stream.own))
+        self.layout = Layout(self.network, frozenset().union(*source.stream.exclusive_parameters))
         self.sites: dict[int, Site] = {}
         self.samples = 0
 

@@ -143,7 +143,7 @@ class NetworkSource:
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
         """The parameters of each block alone, by name; none where no stream was looked for."""
-        return self.stream.own if "stream" in vars(self) else ()
+        return self.stream.exclusive_parameters if "stream" in vars(self) else ()
 
     @cached_property
     def proof(self) -> Reference:
