@@ -194,7 +194,9 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         """The numbers that were in force: mean 0.286 and std 0.353."""
         if self.mean and self.std:
             return _constants(self.mean, self.std)
-        return "given batches" if self.by is NormalisedBy.CALLER else "none"
+        if self.by is NormalisedBy.CALLER:
+            return "given batches"
+        return "none"
 
     def __str__(self) -> str:
         return "".join(self._phrases())
@@ -626,4 +628,6 @@ def plain(value: Any) -> Any:
         return value
     if math.isnan(value):
         return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
+    if value > 0:
+        return "Infinity"
+    return "-Infinity"

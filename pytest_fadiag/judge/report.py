@@ -179,7 +179,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     @property
     def asked(self) -> tuple[Diagnostic, ...]:
         """The diagnostics that were asked for; an error where the package of one is missing."""
-        return select(self.diagnostics) if self.diagnostics else ()
+        if not self.diagnostics:
+            return ()
+        return select(self.diagnostics)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -307,44 +309,60 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     @property
     def margin_share(self) -> float | None:
         """Which share of BP's margin this network reaches."""
-        return share_of(self.margin_pp, self.twin.margin_pp) if self.twin else None
+        if self.twin is None:
+            return None
+        return share_of(self.margin_pp, self.twin.margin_pp)
 
     @property
     def utility_share(self) -> float | None:
         """Which share of BP's depth utility this network reaches."""
-        return share_of(self.depth_utility_pp, self.twin.utility_pp) if self.twin else None
+        if self.twin is None:
+            return None
+        return share_of(self.depth_utility_pp, self.twin.utility_pp)
 
     # --- the linear probes and the reference ---
 
     @property
     def probe_accuracies(self) -> tuple[float, ...] | None:
         """Linear probes of h_0 … h_L, as fractions."""
-        return (self.depth.probes or None) if self.depth else None
+        if self.depth is None or not self.depth.probes:
+            return None
+        return self.depth.probes
 
     @property
     def depth_null_pp(self) -> float | None:
         """The gain of a probe from h_0 to h_L with re-initialised blocks."""
-        return self.depth.null_pp if self.depth else None
+        if self.depth is None:
+            return None
+        return self.depth.null_pp
 
     @property
     def depth_utility_pp(self) -> float | None:
         """The gain of a probe from h_0 to h_L beyond that."""
-        return self.depth.utility_pp if self.depth else None
+        if self.depth is None:
+            return None
+        return self.depth.utility_pp
 
     @property
     def depth_interval_pp(self) -> tuple[float, float] | None:
         """The 95 % interval of the depth utility; without a null that of the gain."""
-        return self.depth.interval if self.depth else None
+        if self.depth is None:
+            return None
+        return self.depth.interval
 
     @property
     def reference_error(self) -> float | None:
         """How far autograd lies from finite differences, relative."""
-        return self.reference.error if self.reference else None
+        if self.reference is None:
+            return None
+        return self.reference.error
 
     @property
     def unproven(self) -> str:
         """Why the BP gradient is not proven; empty where it is, or was not checked."""
-        return self.reference.problem if self.reference else ""
+        if self.reference is None:
+            return ""
+        return self.reference.problem
 
     # --- logs ---
 
@@ -408,7 +426,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     def layer(self, index: int) -> str:
         """The number of a layer, or L for the last one where the number of blocks is not known."""
         is_last = index + 1 >= len(self.residual_norms)
-        return "L" if is_last and not self.depth_known else str(index)
+        if is_last and not self.depth_known:
+            return "L"
+        return str(index)
 
     def blocks(self, *indices: int) -> str:
         """Blocks by the names of their modules, where the stream is known."""
@@ -418,8 +438,10 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     def site(self, name: str) -> str:
         """A state by its tensor, where the stream is known: «h_1: the input of 'blocks.1'»."""
-        states = self.stream.states if self.stream else ()
-        return f"{name}: {states[int(name.removeprefix('h_'))]}" if states else name
+        if self.stream is None or not self.stream.states:
+            return name
+        layer = int(name.removeprefix("h_"))
+        return f"{name}: {self.stream.states[layer]}"
 
     def lines(self, key: str, width: int = WIDTH) -> str:
         """The text of one diagnostic alone: outcome, numbers, FLAG, what to write in the paper."""

@@ -27,8 +27,10 @@ def report_text(report: Report, width: int = WIDTH) -> str:
     for diagnostic in available():
         if diagnostic.name in report.diagnostics or diagnostic.is_shown(report):
             lines.append(diagnostic_text(report, diagnostic, width))
-    published = f" [{report.published}]" if report.published else ""
-    lines.append(f"VERDICT: {report.verdict}{published}")
+    verdict = f"VERDICT: {report.verdict}"
+    if report.published:
+        verdict += f" [{report.published}]"
+    lines.append(verdict)
     return printable("\n".join(lines))
 
 

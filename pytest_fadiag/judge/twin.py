@@ -111,7 +111,9 @@ def _need_depth(reports: Iterable[Report]) -> bool:
 
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 9) if known else None
+    if not known:
+        return None
+    return round(sum(known) / len(known), 9)
 
 
 def share_of(gain_pp: float | None, twin_gain_pp: float | None) -> float | None:

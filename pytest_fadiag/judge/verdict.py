@@ -66,12 +66,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         states: dict[str, Open | None] = {f.key: f.open for f in judged if not f.fired}
         states |= dict.fromkeys(not_run, Open(OpenKind.NOT_RUN))
         states |= dict.fromkeys(errors, Open(OpenKind.ERROR))
-        lacking = {} if fired else what_lacks(states)
-        word = Word.AS_GIVEN if as_given else Word.TRUSTWORTHY
+        lacking = what_lacks(states)
+        word = Word.TRUSTWORTHY
+        if as_given:
+            word = Word.AS_GIVEN
         if lacking:
             word = Word.INCOMPLETE
         if fired:
             word = Word.WALK_BACK
+            lacking = {}
         return cls(
             word=word,
             fired=tuple(f.key for f in fired),
@@ -125,7 +128,8 @@ def _sentence(word: Word, fired: Iterable[Finding], lacking: Mapping[str, Open])
     if word is Word.WALK_BACK:
         claims = []
         for finding in fired:
-            claims.append(finding.walk_back + ("" if finding.exact else " (likely)"))
+            likely = "" if finding.exact else " (likely)"
+            claims.append(f"{finding.walk_back}{likely}")
         return f"needs walk-back: {'; '.join(claims)}"
     if word is Word.INCOMPLETE:
         names = {diagnostic.key: diagnostic.name for diagnostic in available()}

@@ -63,9 +63,10 @@ class FrozenMargin(Diagnostic):
         bounds = report.margin_interval
         sign = "≥" if value >= minimum else "<"
         headline = f"margin {distinct(pp, value, minimum)} pp {sign} {limit(minimum)} pp"
+        span = None
         if bounds:
             headline += f", {interval(bounds.low, bounds.high)}"
-        span = (bounds.low, bounds.high) if bounds else None
+            span = (bounds.low, bounds.high)
         causes = list(_causes(report, value, minimum, bounds))
         if value >= minimum:
             questioned = None

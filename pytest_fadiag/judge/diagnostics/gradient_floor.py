@@ -55,8 +55,11 @@ class GradientFloor(Diagnostic):
         if value is None:
             why = "no ‖g_l‖ was logged: add g_L_norm, or bp_grad_norms of every layer"
             return self.unmeasured(report, why)
-        symbol = "‖g_L‖" if layer + 1 == len(norms) else f"‖g_{layer}‖"
-        proxy = [] if symbol == "‖g_L‖" else [f"{symbol} as a proxy for ‖g_L‖"]
+        symbol = "‖g_L‖"
+        proxy = []
+        if layer + 1 < len(norms):
+            symbol = f"‖g_{layer}‖"
+            proxy = [f"{symbol} as a proxy for ‖g_L‖"]
         doubts = [*proxy, *_doubts_of_batch_size(report)]
         per_error = report.gradient_per_unit_error
         may_excuse = report.thresholds.confounds == "excuse"

@@ -51,7 +51,9 @@ def growth(report: Report) -> float | None:
 def _ratio(after: float | None, before: float | None) -> float:
     if after is None or before is None or after == before == 0:
         return math.nan
-    return after / before if before else math.inf
+    if before == 0:
+        return math.inf
+    return after / before
 
 
 class ResidualGrowth(Diagnostic):
@@ -216,8 +218,10 @@ def first_nonfinite(report: Report, norms: Sequence[float | None], counts: Seque
     layers += [at for at, count in enumerate(counts) if count]
     if not layers:
         return ""
-    samples = f", {plural(max(counts), 'sample')}" if any(counts) else ""
-    return f"first at h_{report.layer(min(layers))}{samples}"
+    where = f"first at h_{report.layer(min(layers))}"
+    if any(counts):
+        where += f", {plural(max(counts), 'sample')}"
+    return where
 
 
 def require_norms(report: Report, field: str) -> None:
