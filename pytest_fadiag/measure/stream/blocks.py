@@ -35,10 +35,10 @@ def find_blocks(graph: Graph) -> list[Block]:
 
 def _starts_with_embedding(graph: Graph, blocks: list[Block]) -> bool:
     """Whether the first block is the only one of its kind, and comes before the stream."""
-    kinds = [block.kind for block in blocks]
-    if kinds.count(kinds[0]) > 1:
+    first, *others = blocks
+    if any(block.kind == first.kind for block in others):
         return False
-    return _is_embedding(graph, blocks[0], blocks[1:])
+    return _is_embedding(graph, first, others)
 
 
 def _hidden_layers(graph: Graph) -> list[Stretch]:
@@ -51,7 +51,7 @@ def _hidden_layers(graph: Graph) -> list[Stretch]:
     first, head = graph.items
     if graph.nodes[first.end].op not in PRODUCTS:
         return []
-    ops = {graph.nodes[cut].op for cut in graph.between(first.end, head.start)}
+    ops = set(graph.ops(graph.between(first.end, head.start)))
     norms = {op for op in ops if "norm" in op}
     if norms and ops <= norms | LINEAR:
         return []
@@ -240,8 +240,11 @@ def _refuse_sums(graph: Graph, segment: Segment, sums: list[int]) -> None:
     origin = graph.maker(source)
     if origin != "the input":
         origin = f"what {origin} returns"
-    modules = dict.fromkeys(graph.tape.calls[graph.nodes[index].call].name for index in sums)
-    inside = and_more([repr(name) if name else "forward" for name in modules], 4)
+    modules: dict[str, None] = {}
+    for index in sums:
+        name = graph.tape.calls[graph.nodes[index].call].name
+        modules[repr(name) if name else "forward"] = None
+    inside = and_more(list(modules), 4)
     raise AuditError(
         f"the network has no single stream between {graph.maker(segment.start)} and "
         f"{graph.maker(segment.end)}: {origin} bypasses the sums in {inside} and feeds "

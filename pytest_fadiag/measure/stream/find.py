@@ -151,7 +151,9 @@ class _Trial:
         layout = Layout(self.network, inside - outside)
         tokens = []
         sizes = []
+        sites = []
         for node, site in states:
+            sites.append(site)
             shape = [*node.shape[: site.batch_dim], *node.shape[site.batch_dim + 1 :]]
             tokens.append(layout.are_tokens(shape))
             if tokens[-1]:
@@ -162,13 +164,12 @@ class _Trial:
             residual=bool(graph.additive),
             head=_head(graph, states[-1]),
             outside=1 - graph.tape.count(inside) / graph.tape.count(graph.tape.sizes),
-            states=tuple(str(site) for _, site in states),
+            states=tuple(map(str, sites)),
             sizes=tuple(sizes),
             spec=spec,
             covered=share if share < LEAST_COVERED else None,
         )
-        sites = tuple(site for _, site in states)
-        return Stream(sites, info, parameters, outside, tuple(tokens), self.outputs)
+        return Stream(tuple(sites), info, parameters, outside, tuple(tokens), self.outputs)
 
     def _graph(self) -> Graph:
         """The forward pass taken apart, if a second pass and a smaller batch agree with it."""
@@ -257,9 +258,11 @@ def _parameters(graph: Graph, block: Block, outside: frozenset[str]) -> frozense
     read = graph.parameters(block)
     # Such as feedback weights, or an expert.
     unread = graph.tape.sizes.keys() - graph.parameters_outside()
-    modules = {name.rpartition(".")[0] for name in read - outside} | {block.name}
-    prefixes = tuple(f"{name}." for name in modules if name)
-    return read.union(name for name in unread if name.startswith(prefixes))
+    prefixes = {f"{block.name}."}
+    for name in read - outside:
+        prefixes.add(f"{name.rpartition('.')[0]}.")
+    prefixes.discard(".")
+    return read.union(name for name in unread if name.startswith(tuple(prefixes)))
 
 
 def draw_samples(x: ModelInput, number: int, *, random_ids: bool) -> ModelInput:

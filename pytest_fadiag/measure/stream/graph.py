@@ -131,8 +131,9 @@ class Graph:
         return sorted(useful)
 
     def _readers(self) -> dict[int, list[int]]:
-        readers: dict[int, list[int]] = {index: [] for index in self.useful}
+        readers: dict[int, list[int]] = {}
         for index in self.useful:
+            readers[index] = []
             for parent in self.nodes[index].parents:
                 readers[parent].append(index)
         return readers
@@ -230,6 +231,10 @@ class Graph:
         first = bisect_right(self.useful, stretch.start)
         return self.useful[first : bisect_right(self.useful, stretch.end)]
 
+    def ops(self, indices: Iterable[int]) -> tuple[str, ...]:
+        """The operations that made some values."""
+        return tuple(self.nodes[index].op for index in indices)
+
     def made_in(self, index: int, call: Call) -> bool:
         """Whether a value was made within a module call."""
         return call.path[-1] in self._path(index)
@@ -261,10 +266,13 @@ class Graph:
 
     def calls_in(self, stretch: Stretch) -> list[Call]:
         """The calls in which something within a stretch was made."""
+        return self._calls_around(self.inside(stretch))
+
+    def _calls_around(self, indices: Iterable[int]) -> list[Call]:
         calls: set[int] = set()
-        for index in self.inside(stretch):
+        for index in indices:
             calls.update(self._path(index))
-        return [self.tape.calls[call] for call in calls]
+        return list(map(self.tape.calls.__getitem__, calls))
 
     def parts(self, segment: Segment) -> list[Call]:
         """The calls that a segment consists of: those just below the one that holds all of it."""
@@ -307,10 +315,7 @@ class Graph:
         for sooner, later in combinations(sums, 2):
             if flow.leads_through_weights(sooner, later):
                 return sums
-        calls: set[int] = set()
-        for index in sums:
-            calls.update(self._path(index))
-        classes = Counter(type(self.tape.calls[call].module) for call in calls)
+        classes = Counter(type(call.module) for call in self._calls_around(sums))
         del classes[nn.Sequential]
         if max(classes.values(), default=0) > 1:
             return sums

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -61,11 +60,7 @@ def _gap(graph: Graph, before: Block, after: Block) -> _Gap:
     cuts = graph.between(before.end, after.start)
     layered = any(before.end <= item.start and item.end <= after.start for item in graph.items)
     resized = layered and _size(graph, before.end) != _size(graph, after.start)
-    return _Gap(cuts, _ops(graph, cuts), layered, resized)
-
-
-def _ops(graph: Graph, cuts: Sequence[int]) -> tuple[str, ...]:
-    return tuple(graph.nodes[cut].op for cut in cuts)
+    return _Gap(cuts, graph.ops(cuts), layered, resized)
 
 
 def _size(graph: Graph, cut: int) -> int:
@@ -89,10 +84,9 @@ def _left_by(graph: Graph, end: int, cuts: list[int], steps: list[tuple[str, ...
     """What a block leaves, with what is done to most states."""
     for step in steps:
         reached = cuts[: len(step)]
-        resized = any(
-            graph.is_layer(cut) and _size(graph, cut) != _size(graph, end) for cut in reached
-        )
-        if _ops(graph, reached) == step and not resized:
+        layers = filter(graph.is_layer, reached)
+        resized = any(_size(graph, cut) != _size(graph, end) for cut in layers)
+        if graph.ops(reached) == step and not resized:
             return [end, *reached][-1]
     if graph.additive:
         return end
