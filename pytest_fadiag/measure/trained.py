@@ -60,7 +60,7 @@ class BlockWeights:
         self.stream = stream
         self.values = _values(network)
         copy = copy_of(network)
-        exclusive = frozenset().union(*stream.own)
+        exclusive = frozenset().union(*stream.exclusive_parameters)
         draws = []
         drawable: set[str] = set()
         with quiet(copy):
