@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from depth_oracle import dealt, interval, probes, utility
+from depth_oracle import answers, dealt, interval, layer_norm, probes, utility, weights_of
 from support import (
     Chain,
     Mean,
@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pytest_fadiag.judge.records import Depth
+from pytest_fadiag.load.data import DataSet
 from pytest_fadiag.measure import folds
 from pytest_fadiag.measure.folds import balanced_interval
 
@@ -423,3 +424,49 @@ def test_a_stratified_draw_takes_the_same_share_of_each_class() -> None:
     assert torch.bincount(labels[drawn]).tolist() == [30, 15, 5]
     assert drawn.tolist() == sorted(set(drawn.tolist()))
     assert len(folds.stratified(labels, 5_000)) == 1_000
+
+
+def fitted_to_the_first(
+    states: Sequence[Tensor], y: Tensor, fitted: int, *, half: bool = False
+) -> list[Any]:
+    """The right answers on all later images, by probes of the first ones, times their weights."""
+    labels = y.numpy()
+    fit = np.arange(fitted)
+    weights = weights_of(labels[fit])
+    if half:
+        _, first = dealt(labels[fit])
+        fit, weights = fit[first], weights[first]
+    read = np.arange(fitted, len(y))
+    right = []
+    for state in states:
+        z = layer_norm(state.detach().double().numpy())
+        hits = answers(z, labels, fit, weights, read) == labels[read]
+        right.append(hits * weights_of(labels[read]))
+    return right
+
+
+def test_probes_are_fitted_to_the_training_split_where_there_is_one(
+    learnt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, x, y = learnt
+    more_x, more_y = rings(2_000, seed=5)
+    training = in_batches(more_x.double(), more_y, 300)
+    seen = depth_of(model, in_batches(x, y), training=training, training_name="rings (train)")
+    both, labels = torch.cat([more_x.double(), x]), torch.cat([more_y, y])
+    networks = [model, *(redrawn(model, seed) for seed in (0, 1))]
+    states, *null = (
+        fitted_to_the_first(states_of(other, both), labels, 2_000) for other in networks
+    )
+    half, *half_null = (
+        fitted_to_the_first(states_of(other, both), labels, 2_000, half=True) for other in networks
+    )
+    assert_is(seen, states, null, y, (half, half_null))
+    assert (seen.fitted, seen.read, seen.training) == (2_000, 1_300, "rings (train)")
+    # At most n_train of them, of each class its share; what has no room is read again.
+    monkeypatch.setattr("pytest_fadiag.measure.probes.KEPT_BYTES", 0)
+    again = depth_of(model, in_batches(x, y), training=training, training_name="rings (train)")
+    assert again == seen
+    few = depth_of(model, in_batches(x, y), training=iter(training), n_train=400)
+    assert few.fitted == 400 and few.probes != seen.probes
+    dataset = DataSet(more_x.double(), more_y, "rings")
+    assert depth_of(model, in_batches(x, y), training=dataset, n_train=400) == few
