@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,7 @@ def diagnose(
     loss: str | Callable[..., Any] | None = None,
     task: str | None = None,
     forward: Callable[..., Any] | None = None,
+    train: Iterable[Any] | None = None,
     batch_size: int = 512,
     threads: int | None = None,
     progress: Progress | bool | None = None,
@@ -80,8 +81,9 @@ def diagnose(
     ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``, ``"mse"``,
     ``"bce"`` or a function of ``(outputs, y)`` with one value per sample; ``task`` is
     ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
-    function of ``(model, x, y)`` that returns the outputs. A line on stderr
-    tells the progress after five seconds; ``progress=False`` prints none.
+    function of ``(model, x, y)`` that returns the outputs. ``train`` are batches of the training
+    data, normalised alike: linear probes and readouts are fitted to at most 20,000 samples of it.
+    A line on stderr tells the progress after five seconds; ``progress=False`` prints none.
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
@@ -98,6 +100,9 @@ def diagnose(
         "stream": stream,
         "batch_size": batch_size,
     }
+    if train is not None:
+        options["training"] = list(train) if isinstance(train, Iterator) else train
+        options["training_name"] = getattr(train, "name", "the training data")
     source = NetworkSource(
         model,
         eval_batches,

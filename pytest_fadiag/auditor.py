@@ -28,7 +28,7 @@ from .load.controls import ControlFile, Controls
 from .load.logs import check_judged, parse_columns, read_log
 from .load.names import code_digest, file_digest, identify, plain_config
 from .load.setup import Setup, loss_of
-from .load.sources import data_digest
+from .load.sources import data_digest, training_spec
 from .load.specs import import_object, is_factory
 from .load.traces import is_trace
 from .orchestration import (
@@ -209,6 +209,7 @@ class Auditor:
             "file": digest,
             "name": path.parts[-2:],
             "data": self._data_digest,
+            "training": self._training_digest,
             "torch": version("torch"),
             "code": self._code_digest,
             **(self.setup.identity or {}),
@@ -226,9 +227,21 @@ class Auditor:
         return digest or self.data.digest
 
     @cached_property
+    def _training_digest(self) -> str | None:
+        """What identifies the training split; ``None`` where there is none."""
+        train = self.setup.train
+        if not isinstance(train, str):
+            return None
+        spec = training_spec(train, self.setup.data)
+        digest = data_digest(spec, self.setup.base, "train")
+        if digest is None and self.training is not None:
+            return self.training.digest
+        return digest
+
+    @cached_property
     def _code_digest(self) -> str:
         """This package, and the user's code below the root or named by options."""
-        specs = map(str, (*self.setup.factories.values(), self.setup.data))
+        specs = map(str, (*self.setup.factories.values(), self.setup.data, self.setup.train))
         return code_digest(self.setup.base, [__name__, *filter(is_factory, specs)])
 
     def _read_cache(self, key: str) -> Record | None:
@@ -332,6 +345,7 @@ class Auditor:
         from .measure.task import Task
 
         n_train = checkpoint.config.get("n_train")
+        training = self._training_batches(checkpoint, network, batches)
         return NetworkSource(
             network,
             batches,
@@ -342,6 +356,8 @@ class Auditor:
             batch_size=self.setup.batch_size,
             data_digest=data_digest,
             n_train=n_train if isinstance(n_train, int) and n_train > 0 else None,
+            training=training,
+            training_name="" if training is None else training.name,
         )
 
     def _caveats(self, checkpoint: Checkpoint, network: nn.Module) -> list[str]:
@@ -390,6 +406,38 @@ class Auditor:
         base = self.setup.base
         foreign = self.registry.hook.pytest_fadiag_load_data(spec=spec, base=base)
         return load_data(spec, base=base) if foreign is None else as_data_set(foreign, spec)
+
+    @cached_property
+    def training(self) -> DataSet | None:
+        """The training split, decoded once; ``None`` where none was named."""
+        from .load.data import DataSet, load_data
+
+        spec = self.setup.train
+        if spec is None or isinstance(spec, DataSet):
+            return spec
+        split = load_data(training_spec(spec, self.setup.data), "train", self.setup.base)
+        return dataclasses.replace(split, name=f"{split.name} (train)")
+
+    def _training_batches(
+        self, checkpoint: Checkpoint, network: nn.Module, batches: Iterable[Any]
+    ) -> DataSet | None:
+        """The training split as a network takes it, normalised as the test data is."""
+        from .load.data import DataSet
+        from .load.network import wants_flat
+
+        split = self.training
+        if split is None:
+            return None
+        if not isinstance(batches, DataSet):
+            batches = split.for_checkpoint(checkpoint.config, self.setup.normalize)
+        elif split.pixels != batches.pixels:
+            raise AuditError(
+                f"{split.name} and {batches.name} differ: one holds bytes, the other real numbers"
+            )
+        flat = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
+        return dataclasses.replace(
+            split, mean=batches.mean, std=batches.std, size=self.setup.batch_size, flat=flat
+        )
 
     @cached_property
     def device(self) -> str:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 4
 VERIFIED = (
-    *("model", "stream", "data", "normalize", "frozen", "credit", "loss", "task", "forward"),
-    *("device", "threads", "batch-size", "unsafe-load"),
+    *("model", "stream", "data", "train", "normalize", "frozen", "credit", "loss", "task"),
+    *("forward", "device", "threads", "batch-size", "unsafe-load"),
 )
 """The options of ``fadiag verify``: those that measure."""
 CONTROL = ("model", "stream", "data", "forward", "unsafe-load")

@@ -148,6 +148,14 @@ OPTIONS = (
         "file with x, y (or input_ids, …, labels) and optional groups, or package.module:factory",
     ),
     Option(
+        "train",
+        "measures",
+        "SPEC|auto",
+        "The training data, as for --fa-data: linear probes and readouts are fitted to it; auto is "
+        "that of fashion-mnist:ROOT, cifar10:ROOT or folder:PATH (default: they are fitted to each "
+        "half of the test data in turn, and read the other)",
+    ),
+    Option(
         "loss",
         "measures",
         "ce|mse|bce|package.module:function",

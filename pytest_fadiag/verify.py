@@ -32,7 +32,7 @@ from .show.compare import compare
 from .show.json import read_audit
 
 UNSAFE = "unsafe-load"
-CODE = (*FACTORIES, "data", UNSAFE)
+CODE = (*FACTORIES, "data", "train", UNSAFE)
 """Options that may run code."""
 MACHINE = ("batch-size", "device", "threads")
 """Options that are those of this machine, not the recorded ones."""

@@ -136,6 +136,13 @@ class DataSet:
         std = torch.tensor(self.std, device=x.device).view(shape)
         return (x - mean).div_(std)
 
+    def taken(self, indices: Tensor) -> DataSet:
+        """Some of its samples."""
+        tensors = {name: tensor[indices] for name, tensor in self.tensors.items()}
+        y = tensors.pop("labels")
+        groups = tensors.pop("groups", None)
+        return replace(self, x=tensors.get("", tensors), y=y, groups=groups)
+
     def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
         """The split in its own order, normalised, batch by batch."""
         for start in range(0, len(self), self.size):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 FACTORIES = ("model", "credit", "loss", "forward")
-TEXTS = (*FACTORIES, "stream", "task", "normalize", "device")
+TEXTS = (*FACTORIES, "train", "stream", "task", "normalize", "device")
 LOSSES = {
     "ce": "ce crossentropy softmaxcrossentropy xent nll",
     "mse": "mse meansquarederror squarederror l2",
@@ -33,6 +33,9 @@ class Setup:
 
     data: str | DataSet | None = None
     """A SPEC such as ``cifar10:ROOT``, or the data itself."""
+    train: str | DataSet | None = None
+    """The training data likewise, to which linear readouts are fitted; ``auto`` is that of a data
+    set with splits. Else they are fitted to each half of the test data."""
     model: str | nn.Module | None = None
     """``package.module:factory``, ``torchvision:NAME`` or a network; else ResidualMLP."""
     stream: str | None = None
@@ -78,7 +81,7 @@ class Setup:
     @property
     def identity(self) -> dict[str, Any] | None:
         """What a kept result depends on; ``None`` where an object was given."""
-        specs = (self.data, *self.factories.values())
+        specs = (self.data, self.train, *self.factories.values())
         if not all(isinstance(spec, str | None) for spec in specs):
             return None
         return {name: getattr(self, name) for name in (*TEXTS, "threads", "unsafe")}

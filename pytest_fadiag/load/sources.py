@@ -55,6 +55,8 @@ def data_files(source: tuple[str, Path], split: str = "test") -> list[tuple[Path
     kind, root = source
     if kind == "folder":
         subfolder = root / split
+        if split != "test" and not subfolder.is_dir():
+            raise AuditError(f"no training split: expected a folder {split} there\n  {root}")
         return _images(subfolder if subfolder.is_dir() else root)
     places = PLACES[kind]
     names = NAMES[kind, split]
@@ -96,14 +98,25 @@ def _images(root: Path) -> list[tuple[Path, int]]:
     return samples
 
 
-def data_digest(spec: str, base: Path | None = None) -> str | None:
-    """What identifies the content of the test data; ``None`` where only running a factory tells."""
+def training_spec(train: str, data: object) -> str:
+    """The SPEC of the training data: ``auto`` stands for that of a data set with splits."""
+    if train != "auto":
+        return train
+    kind = str(data).partition(":")[0]
+    if not isinstance(data, str) or kind not in KINDS:
+        known = ", ".join(f"{name}:" for name in KINDS)
+        raise AuditError(f"auto training data: only {known} have a training split; name it")
+    return data
+
+
+def data_digest(spec: str, base: Path | None = None, split: str = "test") -> str | None:
+    """What identifies the content of a split; ``None`` where only running a factory tells."""
     kind, root = parse_data(spec, base)
     if kind == "factory":
         return None
     if kind == "file":
         return file_digest(root)
     lines = []
-    for path, _ in data_files((kind, root)):
+    for path, _ in data_files((kind, root), split):
         lines.append(f"{path.relative_to(root).as_posix()} {file_digest(path)}")
     return digest_of_lines(lines)

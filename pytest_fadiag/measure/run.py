@@ -93,6 +93,8 @@ class NetworkSource:
         self.data_digest = data_digest
         self.n_train = n_train
         self.training_data = training
+        if isinstance(training, Iterator):
+            self.training_data = list(map(copy.deepcopy, training))
         self.training_name = training_name
 
     @cached_property
@@ -208,6 +210,8 @@ class NetworkSource:
         if self.task.kind == "classes":
             groups = split.targets
         drawn = stratified(groups, limit)
+        if hasattr(split.data, "taken"):  # a DataSet
+            return split.data.taken(drawn)  # type: ignore[no-any-return]
         return Samples(split.data, torch.zeros_like(groups).bool().index_fill_(0, drawn, True))
 
     @property
@@ -221,8 +225,6 @@ class NetworkSource:
         """Other data through the same network."""
         source = copy.copy(self)
         source.data = data
-        if isinstance(data, Iterator):
-            source.data = list(map(copy.deepcopy, data))
         for name in ("first", "labels", "targets", "clusters"):
             vars(source).pop(name, None)
         return source

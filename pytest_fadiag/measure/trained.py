@@ -68,6 +68,8 @@ class BlockWeights:
                 torch.manual_seed(seed)
                 drawable = reset_modules(copy, exclusive)
                 draws.append(_values(copy))
+        self.reset = draws[0]
+        """What a new initialisation leaves of every parameter, drawn or not."""
         self.fresh: Values = {}
         """Two draws of each parameter that ``reset_parameters`` draws."""
         for name in drawable:
@@ -121,11 +123,9 @@ class BlockWeights:
         """Whether one of the matrices of a block shows order."""
         for name in self._weights_of_layers(names):
             tensor = named_parameters(self.network)[name]
-            fresh = self.fresh.get(name)
             values = self.values[name]
-            if fresh is not None and numpy.array_equal(fresh[: len(values)], values):
-                continue
-            if shows_order(values.reshape(len(tensor), -1)):
+            is_drawn = not numpy.array_equal(values, self.reset[name])
+            if is_drawn and shows_order(values.reshape(len(tensor), -1)):
                 return True
         return False
 
