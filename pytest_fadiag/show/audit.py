@@ -15,7 +15,6 @@ from ..judge.diagnostics import Diagnostic, Finding, Status, available
 from ..judge.margins import SeedMargin
 from ..judge.report import Report
 from ..judge.verdict import Verdict
-from ..judge.words import grouped
 
 Keys = tuple[str, ...]
 
@@ -30,12 +29,19 @@ class Outcome(str, enum.Enum):
     FAILED = "failed"
     ERROR = "error"
 
+    @property
+    def severity(self) -> int:
+        """Its place in this order."""
+        return list(Outcome).index(self)
+
 
 def found(finding: Finding) -> str | None:
     """What one diagnostic found, as a record words it; ``None`` where nothing decides."""
     if not finding.measured:
         return None
-    return "FIRE" if finding.fired else "PASS"
+    if finding.fired:
+        return "FIRE"
+    return "PASS"
 
 
 def decide(found: str | None, expected: str | None) -> Outcome:
@@ -46,11 +52,14 @@ def decide(found: str | None, expected: str | None) -> Outcome:
     >>> decide("FIRE", None).value, decide("FIRE", "FIRE").value, decide(None, "PASS").value
     ('failed', 'xfailed', 'skipped')
     """
-    if found is None:
-        return Outcome.SKIPPED if expected in (None, "PASS") else Outcome.FAILED
-    if found != (expected or "PASS"):
+    expected = expected or "PASS"
+    if found is None and expected == "PASS":
+        return Outcome.SKIPPED
+    if found != expected:
         return Outcome.FAILED
-    return Outcome.PASSED if found == "PASS" else Outcome.XFAILED
+    if found == "PASS":
+        return Outcome.PASSED
+    return Outcome.XFAILED
 
 
 def judge(
@@ -64,9 +73,9 @@ def judge(
     is_missing = finding.status is Status.NOT_MEASURED and finding.key in required
     if finding.error or is_missing:
         return Outcome.ERROR
-    if expected is None:
+    if expected is None or set(expected).isdisjoint(keys):
         return decide(found(finding), None)
-    return decide(found(finding), "PASS" if set(expected).isdisjoint(keys) else "FIRE")
+    return decide(found(finding), "FIRE")
 
 
 class Row(msgspec.Struct, frozen=True, dict=True):
@@ -80,7 +89,7 @@ class Row(msgspec.Struct, frozen=True, dict=True):
     outcomes: dict[str, Outcome] = {}
     """By the key of the diagnostic; empty where a test used the whole report."""
     reason: str = ""
-    """The first line of an error."""
+    """The first line of what the worst of its tests says, of several the first."""
     expected: Keys | None = None
     """The keys that a record expects to fire."""
     group: str | None = None
@@ -95,13 +104,16 @@ class Row(msgspec.Struct, frozen=True, dict=True):
     @property
     def digest(self) -> str:
         """SHA-256 of the file, or nothing where no file was measured."""
-        known = self.report.environment if self.report else {}
-        return str(known.get("checkpoint_sha256", ""))
+        if self.report is None:
+            return ""
+        return str(self.report.environment.get("checkpoint_sha256", ""))
 
     @cached_property
     def status(self) -> Verdict:
         """The verdict by what became of its tests; without outcomes every finding counts."""
-        findings = self.report.findings if self.report else ()
+        findings: tuple[Finding, ...] = ()
+        if self.report is not None:
+            findings = self.report.findings
         if self.outcomes:
             findings = tuple(finding for finding in findings if finding.key in self.outcomes)
         return Verdict.of(
@@ -112,7 +124,12 @@ class Row(msgspec.Struct, frozen=True, dict=True):
         )
 
     def _keys_of(self, outcome: Outcome) -> Keys:
-        return tuple(key for key, known in self.outcomes.items() if known is outcome)
+        return tuple(key for key, became in self.outcomes.items() if became is outcome)
+
+    @property
+    def severity(self) -> int:
+        """That of its worst test."""
+        return max((outcome.severity for outcome in self.outcomes.values()), default=0)
 
     @property
     def as_expected(self) -> bool | None:
@@ -129,22 +146,23 @@ class Row(msgspec.Struct, frozen=True, dict=True):
 
         Numbers and diagnostics that this report lacks are taken from the other.
         """
-        pairs = [*self.outcomes.items(), *other.outcomes.items()]
-        known = grouped(sorted(pairs, key=lambda pair: (len(pair[0]) > 1, pair[0])))
-        reports = reports_of((self, other))
-        reports.sort(key=lambda report: (len(report.fired), len(report.findings)), reverse=True)
-        report = reports[0] if reports else None
-        if report is not None and {*reports[-1].diagnostics} - {*report.diagnostics}:
-            names = [name for name in report.__struct_fields__ if not getattr(report, name)]
-            changes = {name: getattr(reports[-1], name) for name in names}
-            changes["diagnostics"] = (*report.diagnostics, *reports[-1].diagnostics)
-            report = msgspec.structs.replace(report, **changes)
+        outcomes = dict(self.outcomes)
+        for key, outcome in other.outcomes.items():
+            earlier = outcomes.get(key, outcome)
+            if outcome.severity >= earlier.severity:
+                outcomes[key] = outcome
+        reason = self.reason or other.reason
+        if other.reason and other.severity > self.severity:
+            reason = other.reason
+        expected = self.expected
+        if expected is None:
+            expected = other.expected
         return msgspec.structs.replace(
             self,
-            report=report,
-            outcomes={key: max(own, key=list(Outcome).index) for key, own in known.items()},
-            reason=self.reason or other.reason,
-            expected=other.expected if self.expected is None else self.expected,
+            report=_united_report(reports_of((self, other))),
+            outcomes=dict(sorted(outcomes.items(), key=lambda item: _place(item[0]))),
+            reason=reason,
+            expected=expected,
             group=self.group or other.group,
             cached=self.cached and other.cached,
         )
@@ -166,13 +184,16 @@ class Margin(msgspec.Struct, frozen=True):
     @property
     def verdict(self) -> str | None:
         """One of these; ``None`` where no margin was computed."""
-        return self.margin.verdict.value if self.margin else None
+        if self.margin is None:
+            return None
+        return self.margin.verdict.value
 
     @property
     def as_expected(self) -> bool | None:
         """Whether the verdict is the recorded one; ``None`` without a record."""
-        recorded = self.expected is not None and self.margin is not None
-        return self.outcome in (Outcome.PASSED, Outcome.XFAILED) if recorded else None
+        if self.expected is None or self.margin is None:
+            return None
+        return self.outcome in (Outcome.PASSED, Outcome.XFAILED)
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +222,11 @@ class Audit(msgspec.Struct, frozen=True, dict=True):
     interrupted: bool = False
 
     @property
+    def measured(self) -> list[Row]:
+        """The rows that have a report."""
+        return [row for row in self.rows if row.report is not None]
+
+    @property
     def reports(self) -> list[Report]:
         """The reports of all rows that have one."""
         return reports_of(self.rows)
@@ -208,14 +234,22 @@ class Audit(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Those that a report was asked for; without any report those that run by default."""
-        asked = {name for report in self.reports for name in report.diagnostics}
-        return tuple(d for d in available() if (d.name in asked if asked else d.by_default))
+        names: set[str] = set()
+        for report in self.reports:
+            names.update(report.diagnostics)
+        chosen = []
+        for diagnostic in available():
+            is_default = diagnostic.by_default and not names
+            if is_default or diagnostic.name in names:
+                chosen.append(diagnostic)
+        return tuple(chosen)
 
     @property
     def exit_code(self) -> int:
         """What pytest would return: 0 passed, 1 failed, 2 interrupted, 5 nothing ran."""
-        outcomes = [outcome for row in self.rows for outcome in row.outcomes.values()]
-        outcomes += [margin.outcome for margin in self.margins]
+        outcomes = [margin.outcome for margin in self.margins]
+        for row in self.rows:
+            outcomes += row.outcomes.values()
         if self.interrupted:
             return 2
         if not set(outcomes) - {Outcome.NOT_RUN}:
@@ -229,11 +263,42 @@ def reports_of(rows: Iterable[Row]) -> list[Report]:
     return [row.report for row in rows if row.report is not None]
 
 
+def _united_report(reports: list[Report]) -> Report | None:
+    """The report in which most fired, with what it lacks from the other."""
+    if not reports:
+        return None
+    reports.sort(key=lambda report: (len(report.fired), len(report.findings)), reverse=True)
+    first = reports[0]
+    last = reports[-1]
+    if {*last.diagnostics} <= {*first.diagnostics}:
+        return first
+    changes = {}
+    for name in first.__struct_fields__:
+        if not getattr(first, name):
+            changes[name] = getattr(last, name)
+    changes["diagnostics"] = (*first.diagnostics, *last.diagnostics)
+    return msgspec.structs.replace(first, **changes)
+
+
+def _place(key: str) -> tuple[int, str]:
+    """The place of a diagnostic among all; one whose package is missing comes last, by name."""
+    keys = [diagnostic.key for diagnostic in available()]
+    if key in keys:
+        return keys.index(key), key
+    return len(keys), key
+
+
 def united(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """The rows of single tests as one row per checkpoint: logs last, by method, seed and id."""
+    """The rows of single tests as one row per checkpoint: logs last, by method, seed and id.
+
+    The order in which they come, which is that of workers, changes nothing.
+    """
     by_id: dict[str, Row] = {}
-    for row in rows:
-        by_id[row.checkpoint] = by_id[row.checkpoint] + row if row.checkpoint in by_id else row
+    for row in sorted(rows, key=_order):
+        if row.checkpoint in by_id:
+            by_id[row.checkpoint] += row
+        else:
+            by_id[row.checkpoint] = row
     return tuple(
         sorted(
             by_id.values(),
@@ -246,3 +311,8 @@ def united(rows: Iterable[Row]) -> tuple[Row, ...]:
             ),
         )
     )
+
+
+def _order(row: Row) -> tuple[bool, tuple[tuple[int, str], ...]]:
+    """Rows with a report first, by the diagnostics that they are about."""
+    return row.report is None, tuple(map(_place, row.outcomes))

@@ -68,8 +68,8 @@ def table_of(audit: Audit) -> Table:
                 name = row.checkpoint
             lines.append(_line(row, one_line(name), columns, limits))
         lines += _over_seeds(one_line(group), rows, margins.get(group), columns)
-    above = (limits.get(column.title, "") for column in columns)
-    return Table(tuple(columns), tuple(above), tuple(lines))
+    above = tuple(limits.get(column.title, "") for column in columns)
+    return Table(tuple(columns), above, tuple(lines))
 
 
 def _columns(audit: Audit) -> list[Column]:
@@ -77,15 +77,17 @@ def _columns(audit: Audit) -> list[Column]:
     title = score_name(audit.reports).replace("accuracy", "acc")
     score = Column(title, lambda report: report.headline_acc, fraction, 0)
     keys = {diagnostic.key for diagnostic in audit.diagnostics}
-    first_fired = Column(
-        "first fired",
-        lambda report: min(report.first_fired.values(), default=None),
-        limit,
-        1 if all(report.first_fired for report in audit.reports) else 9,
-        _epochs,
-    )
-    possible = [score, *(column for column in columns() if column.key in keys), first_fired]
-    return [c for c in possible if any(c.value(report) is not None for report in audit.reports)]
+    priority = 9
+    if all(report.first_fired for report in audit.reports):
+        priority = 1
+    first_fired = Column("first fired", _first_epoch, limit, priority, _epochs)
+    chosen = []
+    for column in (score, *columns(), first_fired):
+        if column.key and column.key not in keys:
+            continue
+        if any(column.value(report) is not None for report in audit.reports):
+            chosen.append(column)
+    return chosen
 
 
 def _limits(audit: Audit) -> dict[str, str]:
@@ -93,11 +95,12 @@ def _limits(audit: Audit) -> dict[str, str]:
     limits = {}
     for diagnostic in audit.diagnostics:
         _, *conditions = re.split(r"(?=[<>≤])|,", rule(diagnostic, audit))
-        if diagnostic.columns and conditions:
+        if not diagnostic.columns:
+            continue
+        text = ""
+        if conditions:
             text = f"{diagnostic.key} {conditions[0].replace(' ', '')}"
-            limits[diagnostic.columns[-1].title] = text
-        elif diagnostic.columns:
-            limits[diagnostic.columns[-1].title] = ""
+        limits[diagnostic.columns[-1].title] = text
     return limits
 
 
@@ -108,10 +111,15 @@ def _name(row: Row) -> str:
 
 
 def _line(row: Row, name: str, columns: Sequence[Column], limits: Collection[str]) -> Line:
-    numbers = [Cell()] * len(columns)
-    if row.report is not None:
-        numbers = [_number(row.report, row.status, column, limits) for column in columns]
-    seed = "" if row.seed is None else str(row.seed)
+    numbers = []
+    for column in columns:
+        cell = Cell()
+        if row.report is not None:
+            cell = _number(row.report, row.status, column, limits)
+        numbers.append(cell)
+    seed = ""
+    if row.seed is not None:
+        seed = str(row.seed)
     return Line(name, seed, tuple(numbers), Cell(words(row), tone(row)), row)
 
 
@@ -120,8 +128,12 @@ def _number(report: Report, status: Verdict, column: Column, limits: Collection[
     value = column.value(report)
     if value is None:
         return Cell()
-    text = column.text(report) if column.text else column.show(value)
-    sort = value if math.isfinite(value) else None
+    text = column.show(value)
+    if column.text is not None:
+        text = column.text(report)
+    sort = None
+    if math.isfinite(value):
+        sort = value
     if column.title not in limits:
         return Cell(text, sort=sort)
     hint = report.finding(column.key).headline
@@ -132,11 +144,17 @@ def _number(report: Report, status: Verdict, column: Column, limits: Collection[
     return Cell(text, sort=sort, hint=hint)
 
 
+def _first_epoch(report: Report) -> int | None:
+    return min(report.first_fired.values(), default=None)
+
+
 def _epochs(report: Report) -> str:
     """When each diagnostic first fired; in brackets where it passes at the end."""
     epochs = []
     for key, epoch in report.first_fired.items():
-        text = f"{key}{epoch}" if len(key) == 1 else f"{key}:{epoch}"
+        text = f"{key}{epoch}"
+        if len(key) > 1:
+            text = f"{key}:{epoch}"
         if key not in report.fired:
             text = f"({text})"
         epochs.append(text)
@@ -158,7 +176,10 @@ def _over_seeds(
     verdict = Cell("mean ± sd", short="mean")
     if margin is not None:
         short = margin_words(margin, bounds=False)
-        verdict = Cell(margin_words(margin), "red" if _is_bad(margin) else "", short=short)
+        look = ""
+        if _is_bad(margin):
+            look = "red"
+        verdict = Cell(margin_words(margin), look, short=short)
         if margin.margin is not None:
             count = margin.margin.seeds
     yield Line(name, f"n={count}", tuple(numbers), verdict)
@@ -181,6 +202,10 @@ def _mean(column: Column, reports: Sequence[Report]) -> Cell:
         numbers.append(value)
     mean = statistics.fmean(numbers)
     sd = statistics.stdev(numbers)
-    show = "{:.1f}".format if column.text else column.show
-    spread = show(sd).lstrip("+") if sd else "0"
+    show = column.show
+    if column.text is not None:
+        show = "{:.1f}".format
+    spread = "0"
+    if sd:
+        spread = show(sd).lstrip("+")
     return Cell(f"{show(mean)} ± {spread}", short=show(mean), sort=mean)

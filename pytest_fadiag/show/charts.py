@@ -56,7 +56,9 @@ class Chart(msgspec.Struct, frozen=True):
     @property
     def heading(self) -> str:
         """The title after the letter: «(a) median ‖h_l‖»."""
-        return f"({self.key}) {self.title}" if self.key else self.title
+        if not self.key:
+            return self.title
+        return f"({self.key}) {self.title}"
 
     @property
     def span(self) -> tuple[float, float]:
@@ -86,6 +88,11 @@ def charts_for(rows: Sequence[Row], diagnostic: Diagnostic, points: bool = True)
         charts.append(curves(rows, diagnostic))
     if points and diagnostic.draws_numbers:
         charts.append(findings(rows, diagnostic))
+    return drawable(charts)
+
+
+def drawable(charts: Sequence[Chart]) -> list[Chart]:
+    """Those in which there is a number."""
     return [chart for chart in charts if chart.series]
 
 
@@ -97,7 +104,9 @@ def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
     limits: list[Series] = []
     colours = _colours(rows)
     for row in rows:
-        curve = diagnostic.curve(row.report) if row.report else None
+        if row.report is None:
+            continue
+        curve = diagnostic.curve(row.report)
         if curve is None:
             continue
         fires = diagnostic.key in row.status.fired
@@ -127,41 +136,51 @@ def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
 def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
     """The number of a diagnostic for every network, with its interval and threshold."""
     methods = grouped((row.method, row) for row in rows)
-    series, thresholds = [], {}
+    series: list[Series] = []
+    thresholds: dict[float, str] = {}
     for column, (method, rows_of_method) in enumerate(methods.items()):
         for nth, row in enumerate(rows_of_method):
-            finding = row.report.finding(diagnostic.key) if row.report else None
-            if finding is None or finding.value is None:
+            if row.report is None:
+                continue
+            finding = row.report.finding(diagnostic.key)
+            if finding.value is None:
                 continue
             place = float(nth)
             if len(methods) > 1:
                 middle = (len(rows_of_method) - 1) / 2
                 place = column + (nth - middle) / max(len(rows_of_method), 4)
             low, high = finding.interval or (finding.value, finding.value)
+            fired: tuple[int, ...] = ()
+            if diagnostic.key in row.status.fired:
+                fired = (0,)
             point = Series(
                 name=one_line(method),
                 xs=(place,),
                 ys=(finding.value,),
                 low=(low,),
                 high=(high,),
-                fired=(0,) if diagnostic.key in row.status.fired else (),
+                fired=fired,
                 colour=column,
             )
             series.append(point)
             thresholds[finding.threshold] = "threshold"
-    names, x = list(methods), ""
+    x = ""
+    names = list(methods)
     if len(methods) == 1:
-        names = [row.checkpoint if row.seed is None else str(row.seed) for row in rows]
         x = "seed"
-    has_letter = bool(diagnostic.axis_title)
-    return Chart(
-        diagnostic.axis_title if has_letter else diagnostic.label,
-        tuple(series),
-        _levels(thresholds),
-        x=x,
-        ticks=tuple(names),
-        key=diagnostic.key if has_letter else "",
-    )
+        names = list(map(_seed, rows))
+    title = diagnostic.label
+    key = ""
+    if diagnostic.axis_title:
+        title = diagnostic.axis_title
+        key = diagnostic.key
+    return Chart(title, tuple(series), _levels(thresholds), x=x, ticks=tuple(names), key=key)
+
+
+def _seed(row: Row) -> str:
+    if row.seed is None:
+        return row.checkpoint
+    return str(row.seed)
 
 
 def against_score(rows: Sequence[Row]) -> Chart:
@@ -169,13 +188,12 @@ def against_score(rows: Sequence[Row]) -> Chart:
     colours = _colours(rows)
     series: list[Series] = []
     for row in rows:
-        credit = row.report.credit if row.report else None
-        score = row.report.headline_acc if row.report else None
-        if credit is None or score is None:
+        report = row.report
+        if report is None or report.credit is None or report.headline_acc is None:
             continue
-        pairs = zip(credit.sites, credit.gamma, strict=True)
+        pairs = zip(report.credit.sites, report.credit.gamma, strict=True)
         gammas = [gamma for site, gamma in pairs if site != "h_0"]
-        curve = Curve(xs=[score] * len(gammas), ys=gammas)
+        curve = Curve(xs=[report.headline_acc] * len(gammas), ys=gammas)
         series += _series(row, colours[row.method], curve)
     return Chart("Γ at each block", tuple(series), x=score_name(reports_of(rows)))
 
@@ -216,7 +234,7 @@ def training(rows: Sequence[Row]) -> list[Chart]:
             _levels(_mean_scores(rows), "control"),
         ),
     ]
-    return [chart for chart in charts if chart.series]
+    return drawable(charts)
 
 
 def _logged(rows: Sequence[Row]) -> list[Report]:
@@ -225,11 +243,18 @@ def _logged(rows: Sequence[Row]) -> list[Report]:
 
 def _mean_scores(rows: Sequence[Row]) -> dict[float, str]:
     """The mean score of the controls of each method, and of BP where it has no log, by score."""
-    scores = [(f"control of {r.method_name}", r.frozen_baseline_acc) for r in _logged(rows)]
-    if "bp" not in {report.method_name for report in _logged(rows)}:
-        scores += [("BP", r.headline_acc) for r in reports_of(rows) if r.method_name == "bp"]
-    measured = grouped((name, score) for name, score in scores if score is not None)
-    return {round(fmean(values), 3): name for name, values in measured.items()}
+    scores: dict[str, list[float]] = {}
+    logged_methods = set()
+    for report in _logged(rows):
+        logged_methods.add(report.method_name)
+        if report.frozen_baseline_acc is not None:
+            name = f"control of {report.method_name}"
+            scores.setdefault(name, []).append(report.frozen_baseline_acc)
+    for report in reports_of(rows):
+        is_bp = report.method_name == "bp" and "bp" not in logged_methods
+        if is_bp and report.headline_acc is not None:
+            scores.setdefault("BP", []).append(report.headline_acc)
+    return {round(fmean(values), 3): name for name, values in scores.items()}
 
 
 def _over_epochs(
@@ -244,9 +269,11 @@ def _over_epochs(
     colours = _colours(rows)
     series: list[Series] = []
     for row in rows:
-        epochs = row.report.log.epochs if row.report and row.report.log else ()
+        if row.report is None or row.report.log is None:
+            continue
+        epochs = row.report.log.epochs
         if len(epochs) > 1:
-            curve = Curve(xs=[epoch.epoch for epoch in epochs], ys=[*map(value, epochs)])
+            curve = Curve(xs=[epoch.epoch for epoch in epochs], ys=list(map(value, epochs)))
             series += _series(row, colours[row.method], curve)
     return Chart(title, tuple(series), limits, log=log, x="epoch")
 
@@ -261,14 +288,19 @@ def _series(
     row: Row, colour: int, curve: Curve, *, fires: bool = False, role: Role = "network"
 ) -> list[Series]:
     """The points of a curve that were measured, as one series; none where there is none."""
-    xs, ys = [], []
+    xs: list[float] = []
+    ys: list[float] = []
     for x, y in zip(_layers(curve), curve.ys, strict=True):
         if y is not None:
             xs.append(x)
             ys.append(y)
     if not ys:
         return []
-    decisive = (len(ys) - 1,) if curve.decisive is None else curve.decisive
+    fired: tuple[int, ...] = ()
+    if fires:
+        fired = (len(ys) - 1,)
+        if curve.decisive is not None:
+            fired = curve.decisive
     series = Series(
         name=one_line(row.method),
         xs=tuple(xs),
@@ -276,14 +308,16 @@ def _series(
         role=role,
         low=tuple(curve.low),
         high=tuple(curve.high),
-        fired=decisive if fires else (),
+        fired=fired,
         colour=colour,
     )
     return [series]
 
 
 def _layers(curve: Curve) -> tuple[float, ...]:
-    return tuple(range(len(curve.ys)) if curve.xs is None else curve.xs)
+    if curve.xs is None:
+        return tuple(range(len(curve.ys)))
+    return tuple(curve.xs)
 
 
 def _levels(names: Mapping[float, str], role: Role = "limit") -> tuple[Series, ...]:
@@ -294,5 +328,7 @@ def _levels(names: Mapping[float, str], role: Role = "limit") -> tuple[Series, .
 
 
 def _deepest(norms: Sequence[float | None]) -> float | None:
-    known = [norm for norm in norms if norm is not None]
-    return known[-1] if known else None
+    for norm in reversed(norms):
+        if norm is not None:
+            return norm
+    return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from ..judge.diagnostics.frozen_margin import FrozenMargin
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.seeds import SeedReport
@@ -47,14 +48,27 @@ def combine(
     if len(audits) == 1 and not changes and expected is None:
         return audits[0]
     if margins is None:
-        margins = {m.name: m.expected for audit in audits for m in audit.margins if m.expected}
+        margins = _recorded_margins(audits)
     ordered = united(rows.values())
+    origin = None
+    if len(audits) in (1, len(parts)):
+        origin = _origin(audits)
     return Audit(
         ordered,
         margins_of(ordered, margins),
-        origin=_origin(audits) if len(audits) in (1, len(parts)) else None,
+        origin=origin,
         interrupted=any(audit.interrupted for audit in audits),
     )
+
+
+def _recorded_margins(audits: Sequence[Audit]) -> dict[str, str]:
+    """What a record expected of each margin when it was audited."""
+    recorded = {}
+    for audit in audits:
+        for margin in audit.margins:
+            if margin.expected:
+                recorded[margin.name] = margin.expected
+    return recorded
 
 
 def _check_parts(parts: Sequence[Audit]) -> None:
@@ -62,9 +76,13 @@ def _check_parts(parts: Sequence[Audit]) -> None:
     reason = next(_differences(parts), "")
     if reason:
         raise AuditError(f"these are parts of different audits: {reason}")
-    shards = {audit.shard for audit in parts if audit.shard is not None}
-    total = max((total for _, total in shards), default=0)
-    absent = [f"{part}/{total}" for part in range(1, total + 1) if (part, total) not in shards]
+    total = 0
+    numbers = set()
+    for audit in parts:
+        if audit.shard is not None:
+            number, total = audit.shard
+            numbers.add(number)
+    absent = [f"{part}/{total}" for part in range(1, total + 1) if part not in numbers]
     if absent:
         names = and_more(absent)
         raise AuditError(f"part {names} is missing; audit it with --fa-shard={names}")
@@ -83,7 +101,12 @@ def _differences(parts: Sequence[Audit]) -> Iterator[str]:
     if len(test_data) > 1:
         yield "their test data differ"
     for name in SAME_OPTIONS:
-        values = {audit.origin.options.get(name) if audit.origin else None for audit in parts}
+        values = set()
+        for audit in parts:
+            options: Mapping[str, tuple[str, ...]] = {}
+            if audit.origin is not None:
+                options = audit.origin.options
+            values.add(options.get(name, ()))
         if len(values) > 1:
             yield f"--fa-{name} differs"
 
@@ -134,12 +157,13 @@ def _check_thresholds(report: Report, limits: dict[str, object]) -> None:
 
 def _origin(audits: Sequence[Audit]) -> Origin | None:
     """The origin of the first with the files of all; nothing where one has none."""
-    origins = [audit.origin for audit in audits if audit.origin is not None]
-    if len(origins) < len(audits):
-        return None
+    origins = []
     files: dict[str, str] = {}
-    for origin in origins:
-        files |= origin.files
+    for audit in audits:
+        if audit.origin is None:
+            return None
+        origins.append(audit.origin)
+        files |= audit.origin.files
     return msgspec.structs.replace(origins[0], files=files)
 
 
@@ -159,9 +183,10 @@ def _margin(name: str, rows: Sequence[Row], expected: str | None) -> Margin:
         result = over_seeds(method, reports)
         if isinstance(result, str):
             reason = result
+            outcome = decide(None, expected)
         else:
             margin = result.margin
-        outcome = decide(margin.verdict.value if margin else None, expected)
+            outcome = decide(margin.verdict.value, expected)
     except AuditError as error:
         outcome = Outcome.ERROR
         reason = str(error)
@@ -171,7 +196,7 @@ def _margin(name: str, rows: Sequence[Row], expected: str | None) -> Margin:
 def over_seeds(method: str, reports: Mapping[str, Report]) -> SeedReport | str:
     """A method over its seeds, by the ids of their reports; else why it has no margin."""
     for name, report in reports.items():
-        finding = report.replace(diagnostics=("frozen-margin",)).finding("d")
+        finding = report.replace(diagnostics=(FrozenMargin.name,)).findings[0]
         if finding.error or report.nonfinite_outputs:
             problem = finding.error or "its outputs are not finite, so it has no margin"
             raise AuditError(f"{name}: {problem}")

@@ -83,7 +83,10 @@ def compare(before: Report, now: Report) -> Comparison:
         if old != new:
             elsewhere.append(f"{name} {old} → {new}")
     moved = sorted(_differences(plain(before), plain(now), bool(elsewhere)), reverse=True)
-    changed = [f"{name}: {old} → {new}" for name, old, new in _facts(before, now) if old != new]
+    changed = []
+    for fact, then, today in _facts(before, now):
+        if then != today:
+            changed.append(f"{fact}: {then} → {today}")
     return Comparison(elsewhere, moved, changed)
 
 
@@ -106,22 +109,26 @@ def _facts(before: Report, now: Report) -> Iterator[tuple[str, object, object]]:
 
 def diff(old: Audit, new: Audit) -> list[str]:
     """What changed from one audit to another, one line for each difference."""
+    return list(_diff(old, new))
+
+
+def _diff(old: Audit, new: Audit) -> Iterator[str]:
     before = {row.checkpoint: row for row in old.rows}
     now = {row.checkpoint: row for row in new.rows}
-    lines = [
-        f"{row.checkpoint}: new, {words(row)}" for row in new.rows if row.checkpoint not in before
-    ]
+    for name, row in now.items():
+        if name not in before:
+            yield f"{name}: new, {words(row)}"
     for name, row in before.items():
-        if name in now:
-            lines += [f"{name}: {change}" for change in _changes(row, now[name])]
-        else:
-            lines.append(f"{name}: gone, was {words(row)}")
+        if name not in now:
+            yield f"{name}: gone, was {words(row)}"
+            continue
+        for change in _changes(row, now[name]):
+            yield f"{name}: {change}"
     verdicts = {margin.name: margin.verdict for margin in old.margins}
     for margin in new.margins:
         verdict = verdicts.get(margin.name, margin.verdict)
         if verdict != margin.verdict:
-            lines.append(f"{margin.name}::seed-margin: {verdict} → {margin.verdict}")
-    return lines
+            yield f"{margin.name}::seed-margin: {verdict} → {margin.verdict}"
 
 
 def _changes(before: Row, now: Row) -> Iterator[str]:
@@ -145,7 +152,7 @@ def _differences(
     """The numbers that differ, at any depth; ``field`` is the innermost name."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in (before.keys() | now.keys()) - NOT_COMPARED:
-            inner = f"{path}.{name}" if path else name
+            inner = f"{path}.{name}".removeprefix(".")
             yield from _differences(before.get(name), now.get(name), elsewhere, name, inner)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for index, (old, new) in enumerate(zip(before, now, strict=True)):
@@ -153,15 +160,20 @@ def _differences(
     else:
         tolerance = TOLERANCES.get(field, NORM)
         size = _distance(before, now, tolerance.relative)
-        if size > (tolerance.elsewhere if elsewhere else tolerance.same):
+        most = tolerance.same
+        if elsewhere:
+            most = tolerance.elsewhere
+        if size > most:
             yield Difference(size, path, before, now)
 
 
 def _distance(before: Any, now: Any, relative: bool) -> float:
     """How far a value moved; what is text or undefined in both reports did not."""
     if isinstance(before, (int, float)) and isinstance(now, (int, float)):
-        scale = max(abs(before), abs(now)) if relative else 1.0
-        return abs(before - now) / scale if scale else 0.0
+        distance = abs(before - now)
+        if relative and distance:
+            return distance / max(abs(before), abs(now))
+        return distance
     if before == now or (isinstance(before, str) and isinstance(now, str)):
         return 0.0
     return math.inf

@@ -24,6 +24,7 @@ from .charts import (
     Series,
     against_score,
     curves,
+    drawable,
     findings,
     trained_and_frozen,
     training,
@@ -69,7 +70,7 @@ def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
     ``hero`` has Γ against accuracy and the score with frozen blocks, ``audit`` all diagnostics,
     ``rescue`` the curves over epochs; ``depth`` (e) and ``credit`` (f) have a panel per method.
     """
-    rows = [row for row in audit.rows if row.report is not None]
+    rows = audit.measured
     hero = [against_score(rows), trained_and_frozen(rows)]
     overview = []
     panelled = {}
@@ -80,7 +81,7 @@ def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
             overview.append(curves(rows, diagnostic))
         if diagnostic.figure:
             panelled[diagnostic.figure] = curves(rows, diagnostic)
-    overview = [chart for chart in overview if chart.series]
+    overview = drawable(overview)
     epochs = training(rows)
     by_name: dict[str, Figure] = {}
     if all(chart.series for chart in hero):
@@ -139,20 +140,24 @@ def figure(
 
 
 def _legend(panels: Sequence[Axes], with_methods: bool) -> dict[str, Any]:
-    """What stands for each name of the panels: the methods first."""
+    """The handle of each name in the panels: the methods first."""
     methods: dict[str, Any] = {}
     marks: dict[str, Any] = {}
     for axes in panels:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
-            group = marks if name in NOT_METHODS else methods
-            group.setdefault(name, handle)
-    return methods | marks if with_methods else marks
+            if name in NOT_METHODS:
+                marks.setdefault(name, handle)
+            elif with_methods:
+                methods.setdefault(name, handle)
+    return methods | marks
 
 
 def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> None:
     """Title, scales and ticks of one chart; pp of a wide range are linear near 0 alone."""
     low, high = span
-    bold = f"({chart.key})" if chart.key else letter
+    bold = letter
+    if chart.key:
+        bold = f"({chart.key})"
     axes.set_title(rf"$\bf{{{bold}}}$ {_label(chart.title)}", loc="left")
     axes.set_xlabel(_label(chart.x))
     if chart.log:
@@ -161,8 +166,11 @@ def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> 
         low *= 1.2
         high *= 1.2
         axes.set_yscale("symlog", linthresh=5.0)
-        near = [value for value in WIDE_TICKS if low < value < high]
-        axes.set_yticks(near, [f"{value}".replace("-", "−") for value in near])
+        ticks = {}
+        for value in WIDE_TICKS:
+            if low < value < high:
+                ticks[value] = f"{value}".replace("-", "−")
+        axes.set_yticks(list(ticks), list(ticks.values()))
         axes.minorticks_off()
     axes.set_ylim(low, high)
     axes.grid(axis="y", lw=0.4, alpha=0.4)

@@ -70,14 +70,12 @@ def audit_of(values: Any) -> Audit:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    status = row.status
-    return {
-        **plain(row),
-        "status": words(row),
-        "verdict": None if status.word is None else status.word.value,
-        "fired": plain(status.fired),
-        "report": None if row.report is None else row.report.to_dict(),
-    }
+    values = plain(row) | {"status": words(row), "verdict": None, "fired": plain(row.status.fired)}
+    if row.status.word is not None:
+        values["verdict"] = row.status.word.value
+    if row.report is not None:
+        values["report"] = row.report.to_dict()
+    return dict(values)
 
 
 if __name__ == "__main__":

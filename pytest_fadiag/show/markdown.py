@@ -39,9 +39,10 @@ def form(audit: Audit) -> str:
 
 def _common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What is the same in all of these."""
-    common = dict(settings[0]) if settings else {}
-    for setting in settings:
-        common = {name: value for name, value in common.items() if setting.get(name) == value}
+    common = {}
+    for name, value in settings[0].items() if settings else ():
+        if all(setting.get(name) == value for setting in settings):
+            common[name] = value
     return common
 
 
@@ -71,7 +72,10 @@ def _rendered(name: str, audit: Audit, **values: Any) -> str:
 
 
 def _numbers(values: Sequence[float | None] | None) -> str:
-    return ", ".join("–" if value is None else sig(value) for value in values or ()) or "–"
+    texts = []
+    for value in values or ():
+        texts.append("–" if value is None else sig(value))
+    return ", ".join(texts) or "–"
 
 
 def code(text: str) -> str:
@@ -84,8 +88,8 @@ def code(text: str) -> str:
     if PLAIN.fullmatch(line) and not MARKUP.search(line):
         return line
     if "|" in line:  # no backslash keeps it in its cell, whatever stands before
-        safe = [char if char.isalnum() else f"&#{ord(char)};" for char in line]
-        return f"<code>{''.join(safe)}</code>"
+        safe = re.sub(r"[^\w]|_", lambda match: f"&#{ord(match[0])};", line)
+        return f"<code>{safe}</code>"
     if "`" not in line:
         return f"`{line}`"
     fence = "`" * (1 + max(map(len, re.findall("`+", line))))

@@ -34,7 +34,7 @@ def page(audit: Audit) -> str:
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    rows = [row for row in audit.rows if row.report is not None]
+    rows = audit.measured
     methods = dict.fromkeys(row.method for row in rows)
     data = json.dumps(document(audit), allow_nan=False, separators=(",", ":"))
     return rendered(

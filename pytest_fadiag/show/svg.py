@@ -27,6 +27,7 @@ LEFT, RIGHT, TOP, BOTTOM = 50, 330, 28, 154
 SLANTED_HEIGHT = 36
 """The height that slanted names on x add."""
 MOST_DOTS = 40
+LONGEST_NAME = 16
 QUIET = 'opacity=".75"'
 GREY = 'stroke="currentColor"'
 
@@ -68,8 +69,11 @@ class _Plane:
         if chart.ticks:
             self.first, self.last = -0.5, len(chart.ticks) - 0.5
             return
-        places = [x for series in chart.series for x in series.xs]
-        self.first, self.last = min(places), max(places)
+        places: list[float] = []
+        for series in chart.series:
+            places += series.xs
+        self.first = min(places)
+        self.last = max(places)
         if self.first == self.last:  # a single place is in the middle
             self.first -= 0.5
             self.last += 0.5
@@ -80,7 +84,9 @@ class _Plane:
     def y(self, value: float) -> float:
         """The height of a number; at the edge where the axis has no place for it."""
         if self.chart.is_odd(value):
-            return TOP + 4.0 if value > 1 else BOTTOM - 4.0
+            if value > 1:
+                return TOP + 4.0
+            return BOTTOM - 4.0
         bottom = self.scale(self.low)
         share = (self.scale(value) - bottom) / (self.scale(self.high) - bottom)
         return BOTTOM - 10 - share * (BOTTOM - TOP - 20)
@@ -109,7 +115,9 @@ def _x_ticks(plane: _Plane) -> Iterator[str]:
     for place, name in enumerate(plane.chart.ticks):
         x = plane.x(place)
         slant = f'text-anchor="end" transform="rotate(-30 {x:.1f} {y})"'
-        short = name if len(name) < 17 else f"{name[:15]}…"
+        short = name
+        if len(name) > LONGEST_NAME:
+            short = f"{name[: LONGEST_NAME - 1]}…"
         yield _text(x, y, short, f"{slant} {QUIET}")
     if not plane.chart.ticks:
         for number, name in _round_numbers(plane.first, plane.last, least_step=1.0):
@@ -121,7 +129,9 @@ def _decades(low: float, high: float) -> Iterator[tuple[float, str]]:
     first = round(math.log10(low))
     last = round(math.log10(high))
     for decade in range(first, last + 1, max(1, math.ceil((last - first) / 5))):
-        name = f"1e{decade}" if abs(decade) > 2 else f"{10.0**decade:g}"
+        name = f"{10.0**decade:g}"
+        if abs(decade) > 2:
+            name = f"1e{decade}"
         yield 10.0**decade, name
 
 
@@ -153,7 +163,12 @@ def _series(series: Series, plane: _Plane) -> Iterator[str]:
     for (x, _), low, high in zip(points, series.low, series.high, strict=False):
         ends = [(x, plane.y(low)), (x, plane.y(high))]
         yield _line(ends, f'stroke="{colour}" stroke-width="5" opacity=".25"')
-    places = [(x, math.nan if plane.chart.is_odd(y) else plane.y(y)) for x, y in points]
+    places = []
+    for x, y in points:
+        height = math.nan
+        if not plane.chart.is_odd(y):
+            height = plane.y(y)
+        places.append((x, height))
     if len(places) > 1:
         yield _line(places, f"{look} {LOOKS[series.role]}")
     if series.role == "network":
@@ -176,7 +191,9 @@ def _symbols(series: Series, plane: _Plane, colour: str) -> Iterator[str]:
             shape = DOT
         else:
             continue
-        ink = FIRED if fires else colour
+        ink = colour
+        if fires:
+            ink = FIRED
         path = f'd="M{x:.1f} {plane.y(y):.1f}{shape}" fill="{ink}" stroke="{ink}"'
         hint = html.escape(one_line(f"{series.name}: {sig(y)}"))
         yield f"<path {path}><title>{hint}</title></path>"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..judge.words import fold, printable
 from .audit import Audit
 from .cells import EXEMPTED, FIRED, NONE, Cell, Table, table_of
-from .words import about, headline, legend, made, notes
+from .words import about, cache_summary, headline, legend, notes
 
 LONGEST_NAME, SHORTEST_NAME = 24, 8
 VERDICT_WIDTHS = {"red": 23, "green": 28, "yellow": 28}
@@ -23,7 +23,7 @@ def lines(audit: Audit, width: int = 120, more: Sequence[str] = ()) -> list[Text
     """What was measured, the table as wide as the terminal, legend, notes, the audit in short."""
     setting = [f"{topic}: {text}" for topic, text in about(audit).items()]
     summary = f"FA audit: {headline(audit)}"
-    from_cache = made(audit)
+    from_cache = cache_summary(audit)
     if from_cache:
         setting.append(f"numbers: {from_cache}")
         summary += f"; {from_cache}"
@@ -163,11 +163,13 @@ def _texts(column: Sequence[Cell], is_short: bool) -> Text:
     """The cells as text; where one ends in a mark, the others have a space in its place."""
     pieces = []
     for cell in column:
-        pieces.append(cell.short if is_short and cell.short else cell.text)
+        pieces.append((is_short and cell.short) or cell.text)
     has_marks = any(piece.endswith(MARKS) for piece in pieces)
     text = []
     for cell, piece in zip(column, pieces, strict=True):
-        space = " " if has_marks and not piece.endswith(MARKS) else ""
+        space = ""
+        if has_marks and not piece.endswith(MARKS):
+            space = " "
         text.append((piece + space, cell.tone))
     return text
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..judge.diagnostics import Diagnostic
 from ..judge.margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.verdict import Verdict, Word
-from ..judge.words import and_more, grouped, limit, one_line, plural
+from ..judge.words import and_more, limit, one_line, plural
 from .audit import Audit, Margin, Outcome, Row
 
 TONES = {Word.WALK_BACK: "red", Word.INCOMPLETE: "yellow"}
@@ -22,6 +22,8 @@ COUNTED: dict[Word | None, str] = {
     Word.INCOMPLETE: Word.INCOMPLETE.value,
     None: "without a verdict",
 }
+RESULTS = {SeedVerdict.PASS: "pass", SeedVerdict.FIRE: "fail"}
+"""How the headline counts margins; any other is inconclusive."""
 DECIMAL = re.compile(r"(?<![\w.])[+−]?\d+\.\d+(?:e-?\d+)?(?!\w)")
 FAILED = "✗ fails its threshold"
 EXEMPTED = "^ exceeds its threshold; exempted (reason in the report)"
@@ -44,9 +46,7 @@ def words(row: Row) -> str:
     """
     verdict = row.status
     if verdict.word is None:
-        if verdict.errors:
-            return one_line(f"error: {row.reason}" if row.reason else "error")
-        return "not run" if verdict.not_run else "skipped"
+        return _without_verdict(row)
     details = []
     if verdict.fired:
         details.append(" ".join(_with_doubt(key, verdict) for key in verdict.fired))
@@ -60,15 +60,29 @@ def words(row: Row) -> str:
     return text
 
 
+def _without_verdict(row: Row) -> str:
+    if row.status.errors and row.reason:
+        return one_line(f"error: {row.reason}")
+    if row.status.errors:
+        return "error"
+    if row.status.not_run:
+        return "not run"
+    return "skipped"
+
+
 def _with_doubt(key: str, verdict: Verdict) -> str:
-    return f"{key}?" if key in verdict.likely else key
+    if key in verdict.likely:
+        return f"{key}?"
+    return key
 
 
 def _undecided_keys(verdict: Verdict) -> dict[str, list[str]]:
     """The keys of what did not come out, by the state that a table gives them."""
     keys: dict[str, list[str]] = {}
     for key, state in verdict.undecided.items():
-        name = "in doubt" if state.kind.in_doubt else state.kind.value
+        name = state.kind.value
+        if state.kind.in_doubt:
+            name = "in doubt"
         keys.setdefault(name, []).append(key)
     return keys
 
@@ -76,107 +90,184 @@ def _undecided_keys(verdict: Verdict) -> dict[str, list[str]]:
 def tone(row: Row) -> str:
     """The colour of these words: red, green, yellow, or none for a row that was skipped."""
     verdict = row.status
-    if verdict.word is None:
-        return "red" if verdict.errors or verdict.not_run else ""
-    return TONES.get(verdict.word, "green")
+    if verdict.word is not None:
+        return TONES.get(verdict.word, "green")
+    if verdict.errors or verdict.not_run:
+        return "red"
+    return ""
 
 
 def margin_words(row: Margin, *, bounds: bool = True) -> str:
     """What became of a margin over seeds: «margin < 2 pp [−14.5, −9.5]», «inconclusive …»."""
     if row.margin is None:
-        reason = f": {row.reason}" if row.reason and row.outcome is Outcome.ERROR else ""
-        skipped = row.outcome is Outcome.SKIPPED
-        return one_line("margin not judged" if skipped else f"{row.outcome.value}{reason}")
-    minimum, interval = limit(row.margin.minimum), row.margin.interval
-    said = {
+        return _without_margin(row)
+    minimum = limit(row.margin.minimum)
+    by_verdict = {
         "PASS": f"margin ≥ {minimum} pp",
         "FIRE": f"margin < {minimum} pp",
         "INCONCLUSIVE": "inconclusive",
     }
-    text = said[row.margin.verdict]
-    text += f" [{interval.low:+.1f}, {interval.high:+.1f}]".replace("-", "−") if bounds else ""
-    expected = said.get(row.expected or "", "").removeprefix("margin ")
-    return f"{text}, expected {expected}" if row.as_expected is False else text
+    text = by_verdict[row.margin.verdict]
+    if bounds:
+        interval = row.margin.interval
+        text += f" [{interval.low:+.1f}, {interval.high:+.1f}]".replace("-", "−")
+    if row.as_expected is False:
+        text += f", expected {by_verdict.get(row.expected or '', '').removeprefix('margin ')}"
+    return text
+
+
+def _without_margin(row: Margin) -> str:
+    if row.outcome is Outcome.SKIPPED:
+        return "margin not judged"
+    if row.outcome is Outcome.ERROR and row.reason:
+        return one_line(f"error: {row.reason}")
+    return str(row.outcome.value)
 
 
 def headline(audit: Audit) -> str:
     """The audit in one sentence: how many results stand, and margins over seeds."""
-    verdicts = Counter(row.status.word for row in audit.rows)
-    parts = [
-        f"{verdicts[verdict]} {said}" for verdict, said in COUNTED.items() if verdicts[verdict]
-    ]
-    kinds = Counter(
-        "log" if row.partial else "trace" if row.report and row.report.trace else "checkpoint"
-        for row in audit.rows
-    )
-    nouns = [noun for noun in ("checkpoint", "trace", "log") if kinds[noun]]
-    audited = " and ".join(plural(kinds[noun], noun) for noun in nouns)
-    said = [f"{audited}: {', '.join(parts)}"] if audit.rows else []
+    parts = []
     if len(audit.rows) == 1:
-        row = audit.rows[0]
-        seed = "" if row.seed is None else f", seed {row.seed}"
-        said = [f"{one_line(row.method)}{seed}: {words(row)}"]
-    results = {SeedVerdict.PASS: "pass", SeedVerdict.FIRE: "fail"}
-    margins = Counter(
-        results.get(row.margin.verdict, "inconclusive") if row.margin else row.outcome.value
-        for row in audit.margins
-    )
-    if margins:
-        said.append("seed margins: " + ", ".join(f"{n} {word}" for word, n in margins.items()))
-    text = "; ".join(said) or "nothing was audited"
-    return f"interrupted: {text}" if audit.interrupted else text
+        parts.append(f"{_title(audit.rows[0])}: {words(audit.rows[0])}")
+    elif audit.rows:
+        parts.append(f"{_audited(audit)}: {_counted(audit)}")
+    if audit.margins:
+        results = Counter(map(_result, audit.margins))
+        counts = [f"{count} {result}" for result, count in results.items()]
+        parts.append(f"seed margins: {', '.join(counts)}")
+    text = "; ".join(parts) or "nothing was audited"
+    if audit.interrupted:
+        return f"interrupted: {text}"
+    return text
+
+
+def _title(row: Row) -> str:
+    if row.seed is None:
+        return one_line(row.method)
+    return f"{one_line(row.method)}, seed {row.seed}"
+
+
+def _audited(audit: Audit) -> str:
+    """What was audited: «3 checkpoints and 1 log»."""
+    counts = Counter(map(_kind, audit.rows))
+    parts = []
+    for kind in ("checkpoint", "trace", "log"):
+        if counts[kind]:
+            parts.append(plural(counts[kind], kind))
+    return " and ".join(parts)
+
+
+def _kind(row: Row) -> str:
+    if row.partial:
+        return "log"
+    if row.report is not None and row.report.trace:
+        return "trace"
+    return "checkpoint"
+
+
+def _counted(audit: Audit) -> str:
+    """How many rows have each verdict: «2 to walk back, 1 trustworthy»."""
+    counts = Counter(row.status.word for row in audit.rows)
+    parts = [f"{counts[word]} {name}" for word, name in COUNTED.items() if counts[word]]
+    return ", ".join(parts)
+
+
+def _result(row: Margin) -> str:
+    if row.margin is None:
+        return row.outcome.value
+    return RESULTS.get(row.margin.verdict, "inconclusive")
 
 
 def legend(audit: Audit) -> list[str]:
     """What the marks of a table mean, as far as they occur, and whether the record is met."""
-    statuses = [row.status for row in audit.rows]
-    lines = [FAILED] if any(s.fired for s in statuses) else []
-    lines += [LIKELY] if any(set(s.likely) & set(s.fired) for s in statuses) else []
-    lines += [EXEMPTED] if any(s.exempted for s in statuses) else []
-    if any(row.report and {*row.report.first_fired} - {*row.status.fired} for row in audit.rows):
-        lines.append("first fired: the epoch; in brackets: passes at the end")
+    return [*_marks(audit), *_record(audit)]
+
+
+def _marks(audit: Audit) -> Iterator[str]:
+    verdicts = [row.status for row in audit.rows]
+    if any(verdict.fired for verdict in verdicts):
+        yield FAILED
+    if any(set(verdict.likely) & set(verdict.fired) for verdict in verdicts):
+        yield LIKELY
+    if any(verdict.exempted for verdict in verdicts):
+        yield EXEMPTED
+    for row in audit.rows:
+        if row.report and {*row.report.first_fired} - {*row.status.fired}:
+            yield "first fired: the epoch; in brackets: passes at the end"
+            return
+
+
+def _record(audit: Audit) -> Iterator[str]:
+    """Whether the verdicts are those that a record has."""
     compared = {row.checkpoint: row.as_expected for row in audit.rows}
-    compared |= {f"{row.name}::seed-margin": row.as_expected for row in audit.margins}
-    known = [name for name, same in compared.items() if same is not None]
-    differ = [one_line(name) for name in known if not compared[name]]
-    options = audit.origin.options if audit.origin else {}
-    record = one_line(options.get("expect", ("the record",))[-1].rpartition("/")[2])
-    if differ:
-        count = f"{len(differ)} of {plural(len(known), 'verdict')}"
-        lines.append(f"differs from {record}: {count} ({and_more(differ)})")
-    elif known:
-        lines.append(f"all {len(known)} verdicts match {record}")
-    return lines
+    for margin in audit.margins:
+        compared[f"{margin.name}::seed-margin"] = margin.as_expected
+    matching = []
+    differing = []
+    for name, is_as_expected in compared.items():
+        if is_as_expected:
+            matching.append(name)
+        elif is_as_expected is False:
+            differing.append(one_line(name))
+    count = len(matching) + len(differing)
+    record = "the record"
+    if audit.origin and "expect" in audit.origin.options:
+        path = audit.origin.options["expect"][-1]
+        record = one_line(path.rpartition("/")[2])
+    if differing:
+        share = f"{len(differing)} of {plural(count, 'verdict')}"
+        yield f"differs from {record}: {share} ({and_more(differing)})"
+    elif matching:
+        yield f"all {count} verdicts match {record}"
 
 
 def notes(audit: Audit) -> list[str]:
     """Remarks on rows, one for all that differ in numbers alone, and on the audit as a whole."""
-    alike = grouped(
-        (DECIMAL.sub("\0", remark), (row, remark))
-        for row in audit.rows
-        for remark in (row.report.remarks if row.report else ())
-    )
-    said = []
-    for form, held in alike.items():
-        numbers = zip(*(DECIMAL.findall(remark) for _, remark in held), strict=True)
-        methods = list(dict.fromkeys(row.method for row, _ in held))
-        several = f"{and_more(methods, 9)} ({len(held)} networks)"
-        ends = iter([_range(found) for found in numbers])
-        text = "".join(part + next(ends, "") for part in form.split("\0"))
-        said.append(f"{several if held[1:] else held[0][0].checkpoint}: {text}")
-    for name, what in ENVIRONMENT.items():
-        values = {str(r.environment[name]) for r in audit.reports if name in r.environment}
+    lines = [*_remarks(audit), *_mixtures(audit)]
+    changed = _changed_thresholds(audit)
+    if changed:
+        lines.append(f"non-default thresholds: {', '.join(changed)}")
+    return list(map(one_line, lines))
+
+
+def _remarks(audit: Audit) -> Iterator[str]:
+    """The remarks of all reports; those that differ in numbers alone as one, with their ranges."""
+    alike: dict[str, list[tuple[Row, str]]] = {}
+    for row in audit.rows:
+        for remark in row.report.remarks if row.report else ():
+            alike.setdefault(DECIMAL.sub("\0", remark), []).append((row, remark))
+    for pattern, occurrences in alike.items():
+        subject = occurrences[0][0].checkpoint
+        if len(occurrences) > 1:
+            methods = dict.fromkeys(row.method for row, _ in occurrences)
+            subject = f"{and_more(list(methods), 9)} ({len(occurrences)} networks)"
+        numbers = [DECIMAL.findall(remark) for _, remark in occurrences]
+        text = pattern
+        for values in zip(*numbers, strict=True):
+            text = text.replace("\0", _range(values), 1)
+        yield f"{subject}: {text}"
+
+
+def _mixtures(audit: Audit) -> Iterator[str]:
+    """In what the rows were not measured alike."""
+    for name, description in ENVIRONMENT.items():
+        values = set()
+        for report in audit.reports:
+            if name in report.environment:
+                values.add(str(report.environment[name]))
         if len(values) > 1:
-            said.append(f"these rows differ in their {what}: {', '.join(sorted(values))}")
+            yield f"these rows differ in their {description}: {', '.join(sorted(values))}"
+
+
+def _changed_thresholds(audit: Audit) -> list[str]:
+    """Thresholds other than the published ones, each once."""
     published = DiagnosticThresholds().by_name()
-    changed = {
-        f"{name} {_value(value)} (default {_value(published[name])})": None
-        for report in audit.reports
-        for name, value in report.thresholds.by_name().items()
-        if value != published.get(name, value)
-    }
-    said += [f"non-default thresholds: {', '.join(changed)}"] if changed else []
-    return [one_line(note) for note in said]
+    changed = []
+    for report in audit.reports:
+        for name, value in report.thresholds.by_name().items():
+            if value != published.get(name, value):
+                changed.append(f"{name} {_value(value)} (default {_value(published[name])})")
+    return list(dict.fromkeys(changed))
 
 
 def rule(diagnostic: Diagnostic, audit: Audit) -> str:
@@ -188,52 +279,79 @@ def rule(diagnostic: Diagnostic, audit: Audit) -> str:
 
 def score_name(reports: Sequence[Report]) -> str:
     """What the tasks of these reports call their score; «score» where they differ."""
-    names = {report.score_name for report in reports} or {"accuracy"}
-    return names.pop() if len(names) == 1 else "score"
+    names = {report.score_name for report in reports}
+    if not names:
+        return "accuracy"
+    if len(names) > 1:
+        return "score"
+    return names.pop()
 
 
-def made(audit: Audit) -> str:
+def cache_summary(audit: Audit) -> str:
     """How many numbers were not measured in this run: «3 of 21 from the cache», else nothing."""
-    held = [row.cached for row in audit.rows if row.digest and not row.partial]
-    return f"{sum(held)} of {len(held)} from the cache" if any(held) else ""
+    measured = 0
+    cached = 0
+    for row in audit.rows:
+        if row.digest and not row.partial:
+            measured += 1
+            cached += row.cached
+    if not cached:
+        return ""
+    return f"{cached} of {measured} from the cache"
 
 
 def about(audit: Audit) -> dict[str, str]:
     """What was measured: data, network, loss, and the task where that is not classes."""
-    found = grouped(
-        (what, text)
-        for report in audit.reports
-        if report.environment and not report.partial
-        for what, text in _about(report).items()
-        if text
-    )
-    said = {what: and_more(list(dict.fromkeys(texts))) for what, texts in found.items()}
-    return {what: text for what, text in said.items() if (what, text) != ("task", "classes")}
+    topics: dict[str, dict[str, None]] = {}
+    for report in audit.reports:
+        if report.environment and not report.partial:
+            for topic, text in _about(report):
+                topics.setdefault(topic, {})[text] = None
+    texts = {topic: and_more(list(distinct)) for topic, distinct in topics.items()}
+    if texts.get("task") == "classes":
+        del texts["task"]
+    return texts
 
 
-def _about(report: Report) -> dict[str, str]:
-    pixels = report.inputs is not None and report.inputs.pixels
-    count = report.score.images if report.score else None
-    size = plural(count, "image" if pixels else "sample") if count else ""
-    return {
-        "data": ", ".join(filter(None, (str(report.inputs or ""), size))),
-        "network": str(report.stream or "given as arrays" * report.trace),
-        "loss": report.loss + " (assumed)" * report.loss_assumed,
-        "task": report.task,
-    }
+def _about(report: Report) -> Iterator[tuple[str, str]]:
+    """The topics of one report that have a text."""
+    data = []
+    if report.inputs is not None:
+        data.append(str(report.inputs))
+    if report.score is not None and report.score.images:
+        is_image = report.inputs is not None and report.inputs.pixels
+        data.append(plural(report.score.images, "image" if is_image else "sample"))
+    if data:
+        yield "data", ", ".join(data)
+    if report.stream is not None:
+        yield "network", str(report.stream)
+    elif report.trace:
+        yield "network", "given as arrays"
+    if report.loss_assumed:
+        yield "loss", f"{report.loss} (assumed)"
+    elif report.loss:
+        yield "loss", report.loss
+    if report.task:
+        yield "task", report.task
 
 
 def setting(audit: Audit) -> dict[str, str]:
     """The same, and by which thresholds it was judged."""
-    rules = " · ".join(f"({d.key}) {rule(d, audit)}" for d in audit.diagnostics)
-    return about(audit) | {"fails if": rules} if audit.reports else {}
+    if not audit.reports:
+        return about(audit)
+    rules = [f"({diagnostic.key}) {rule(diagnostic, audit)}" for diagnostic in audit.diagnostics]
+    return about(audit) | {"fails if": " · ".join(rules)}
 
 
 def _value(value: float | str) -> str:
-    return value if isinstance(value, str) else limit(value)
+    if isinstance(value, str):
+        return value
+    return limit(value)
 
 
 def _range(numbers: Sequence[str]) -> str:
     """Equal numbers once, others from the least to the largest."""
     ends = sorted(set(numbers), key=lambda text: float(text.replace("−", "-")))
-    return ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
+    if len(ends) == 1:
+        return ends[0]
+    return f"{ends[0]} to {ends[-1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import builders
@@ -127,6 +128,24 @@ def test_rows_of_one_checkpoint_become_one() -> None:
     for pair in ((made, lenient), (lenient, made)):
         (row,) = united(map(builders.row, pair))
         assert row.report == made  # of two thresholds the one that more falls short of
+
+
+def test_the_reason_of_a_row_does_not_depend_on_the_order_of_its_tests() -> None:
+    report = builders.exploded()
+    alone = [
+        builders.row(report, outcomes={key: outcome}, reason=f"why {key} {outcome.value}")
+        for key, outcome in {
+            "a": FAILED,
+            "b": FAILED,
+            "d": Outcome.ERROR,
+            "e": Outcome.ERROR,
+        }.items()
+    ]
+    for rows in itertools.permutations(alone):
+        (row,) = united(rows)
+        assert row.reason == "why d error" and [*row.outcomes] == ["a", "b", "d", "e"]
+    for rows in itertools.permutations(alone[:2]):
+        assert united(rows)[0].reason == "why a failed"
 
 
 def test_reports_of_one_checkpoint_add_up() -> None:
