@@ -112,9 +112,9 @@ def diagnose(
         options=options,
         progress=_progress_of(progress),
     )
-    asked = default_diagnostics(control=subject.has_control, credit=credit is not None)
+    diagnostics = default_diagnostics(control=subject.has_control, credit=credit is not None)
     with using_threads(threads):
-        report = judged(subject, Question(asked, _thresholds_of(thresholds)))
+        report = judged(subject, Question(diagnostics, _thresholds_of(thresholds)))
     _refuse_problems(report)
     return DiagnosticReport.of(report)
 
@@ -213,13 +213,13 @@ def audit(
     show_progress = _progress_of(progress)
     auditor = Auditor(Setup(data=data, **setup), progress=lambda name: show_progress)
     fields = fields_of(Path(path)) if is_trace(Path(path)) else {}
-    asked = default_diagnostics(
+    diagnostics = default_diagnostics(
         control=control is not None or "control_outputs" in fields,
         credit=auditor.setup.credit is not None or "a_1" in fields,
     )
     report = auditor.report(
         Path(path),
-        diagnostics=asked,
+        diagnostics=diagnostics,
         control=control,
         thresholds=_thresholds_of(thresholds),
     )

@@ -159,19 +159,19 @@ class Auditor:
         digest = file_digest(path)
         if overrides:
             return self._measure(path, digest, metrics, overrides)
-        known = self._records.get((path, digest))
-        if isinstance(known, AuditError):
-            raise AuditError(str(known)) from known
-        if known is not None and not known.lacking(metrics):
-            return known
+        remembered = self._records.get((path, digest))
+        if isinstance(remembered, AuditError):
+            raise AuditError(str(remembered)) from remembered
+        if remembered is not None and not remembered.lacking(metrics):
+            return remembered
         key = "" if self.cache.folder is None else self._key(path, digest)
         with self.cache.locked(key):
-            record = self._read_cache(key) or known  # another worker may know more
+            record = self._read_cache(key) or remembered  # another worker may know more
             lacking = metrics if record is None else record.lacking(metrics)
             if lacking:
                 record = self._add(record, path, digest, lacking)
                 self.cache.put(key, plain(record))
-            elif known is None:
+            elif remembered is None:
                 self.from_cache.add(path)
         assert record is not None
         self._records[path, digest] = record
@@ -276,7 +276,9 @@ class Auditor:
         if batches is None:
             batches = self.batches(checkpoint, network, overrides.data)
         loss, loss_caveat = self._loss(checkpoint)
-        credit = self._credit(checkpoint, overrides) if "credit" in metrics else None
+        credit = None
+        if "credit" in metrics:
+            credit = self._credit(checkpoint, overrides)
         data_digest = None
         if overrides.batches is None and overrides.data is None:
             data_digest = self._data_digest
@@ -536,9 +538,11 @@ class FileSubject:
 def _provenance(
     path: Path, checkpoint: Checkpoint, batches: Iterable[Any], caveats: Iterable[str]
 ) -> Provenance:
+    notes = [path.name]
     name = getattr(batches, "name", "")
+    if name:
+        notes = [f"{path.name} on {name}"]
     note = getattr(batches, "note", "")
-    notes = [f"{path.name} on {name}" if name else path.name]
     if note:
         notes.append(note)
     return Provenance(
@@ -557,6 +561,6 @@ def _named(what: str) -> Iterator[None]:
     try:
         yield
     except AuditError as error:
-        raise AuditError(
-            str(error) if str(error).startswith(what) else f"{what}: {error}"
-        ) from error
+        if str(error).startswith(what):
+            raise
+        raise AuditError(f"{what}: {error}") from error

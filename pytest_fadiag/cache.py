@@ -45,13 +45,13 @@ class Cache:
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
         """Let one process at a time measure what a key stands for."""
-        with ExitStack() as held:
+        with ExitStack() as lock:
             if self.folder is not None:
                 from filelock import FileLock
 
                 try:
                     self.folder.mkdir(parents=True, exist_ok=True)
-                    held.enter_context(FileLock(self.folder / f"{key}.lock"))
+                    lock.enter_context(FileLock(self.folder / f"{key}.lock"))
                 except (OSError, NotImplementedError) as error:  # file systems without locks
                     self._give_up(error)
             yield

@@ -30,6 +30,12 @@ CONTROL = ("model", "stream", "data", "forward", "unsafe-load")
 """Those of ``fadiag control``: what network a checkpoint holds."""
 
 
+WITH_VALUE = {
+    f"--{prefix}{option.name}" for option in OPTIONS if not option.flag for prefix in ("", "fa-")
+}
+"""The options of the audit that take a value."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Ends with the exit code of a usage error."""
 
@@ -50,83 +56,83 @@ def make_parser() -> _Parser:
 
     def command(run: Any, example: str, description: str) -> _Parser:
         """A command by its function."""
-        made: _Parser = commands.add_parser(
+        subparser: _Parser = commands.add_parser(
             run.__name__,
             help=description,
             description=description,
             epilog=f"example: fadiag {run.__name__} {example}",
         )
-        made.set_defaults(run=run)
-        return made
+        subparser.set_defaults(run=run)
+        return subparser
 
-    made = command(
+    auditing = command(
         audit,
         "runs/*.pt --data fashion-mnist:data --frozen 'runs/frozen_*.pt' --report html",
         "Audit checkpoints, logs or traces: one test per network and diagnostic, plus a summary "
         "table. Every other option goes to pytest: -n 2, -q, -x, -k, --junitxml=FILE.",
     )
-    made.add_argument(
+    auditing.add_argument(
         "files",
         nargs="*",
         metavar="PATH",
         help="A checkpoint, a log, a trace (.npz), a glob or a folder",
     )
-    made.add([option.name for option in OPTIONS])
-    made = command(
+    auditing.add([option.name for option in OPTIONS])
+    showing = command(
         show,
         "part-*.json --report html:audit.html",
         "Print or write audits again, several as one: the parts of --shard, or different "
         "checkpoints.",
     )
-    made.add_argument("audits", nargs="+", type=Path, metavar="AUDIT.json")
-    made.add(["threshold", "report", "expect"])
-    made = command(
+    showing.add_argument("audits", nargs="+", type=Path, metavar="AUDIT.json")
+    showing.add(["threshold", "report", "expect"])
+    comparing = command(
         diff, "old.json new.json", "What changed from one audit to another; 1 if anything did."
     )
-    made.add_argument("old", type=Path)
-    made.add_argument("new", type=Path)
-    made = command(
+    comparing.add_argument("old", type=Path)
+    comparing.add_argument("new", type=Path)
+    verifying = command(
         verify,
         "certificate/ --root unpacked/",
         "Measure a certified audit again and report which rows reproduce. Code runs only if it "
         "is typed: --model, --credit, --forward, a function as --loss.",
     )
-    made.add_argument("certificate", type=Path)
-    made.add_argument(
+    verifying.add_argument("certificate", type=Path)
+    verifying.add_argument(
         "--root",
         type=Path,
         action="append",
         default=[],
         help="Where to look for the files (repeatable)",
     )
-    made.add(VERIFIED)
-    made = command(
+    verifying.add(VERIFIED)
+    linting = command(
         lint,
         "src/ eval.py",
         "Lint evaluation code for common mistakes in measuring credit; never runs it.",
     )
-    made.add_argument("paths", nargs="+", metavar="PATH")
-    made = command(
+    linting.add_argument("paths", nargs="+", metavar="PATH")
+    freezing = command(
         control,
         "runs/dfa_s42.pt --model mylab.models:build",
         "Create an untrained frozen-random control for a checkpoint: re-initialised weights plus "
         "the list of block parameters to keep frozen.",
     )
-    made.add_argument("checkpoint", type=Path)
-    made.add_argument(
+    freezing.add_argument("checkpoint", type=Path)
+    freezing.add_argument(
         "--out", type=Path, help="The file to write (default: frozen_NAME.pt in the same folder)"
     )
-    made.add_argument(
+    freezing.add_argument(
         "--seed", type=int, help="The seed of the weights (default: the checkpoint's)"
     )
-    made.add(CONTROL)
+    freezing.add(CONTROL)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit codes are pytest's."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without «→» gets its number
+    if isinstance(sys.stdout, io.TextIOWrapper):  # unencodable characters are escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
         return audit(words[1:])
@@ -170,13 +176,12 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
     from .load.names import is_log
 
     # pytest looks for its root folder, and an ini file, at every path that is a word of its own.
-    takes = {f"--{prefix}{own.name}" for own in OPTIONS if not own.flag for prefix in ("", "fa-")}
     joined: list[str] = []
-    for word in (re.sub("^--trace(?==|$)", "--fa-trace", word) for word in words):
-        if joined and joined[-1] in takes:
+    for word in words:
+        if joined and joined[-1] in WITH_VALUE:
             joined[-1] += f"={word}"
         else:
-            joined.append(word)
+            joined.append(re.sub("^--trace(?==|$)", "--fa-trace", word))
     config = get_config()
     config.pluginmanager.register(sys.modules[__name__])
     config.pluginmanager.load_setuptools_entrypoints("pytest11")
@@ -184,14 +189,17 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
         files = config._parser.parse_known_args(joined).file_or_dir
     except pytest.UsageError:  # pytest says it
         return joined
-    rest, named = list(joined), []
     for file in files:
-        if "::" not in file:
-            rest.remove(file)
-            kind = "log" if is_log(Path(file)) and not os.path.isdir(file) else "checkpoint"
-            kind = "trace" if file.endswith(".npz") else kind
-            named.append(f"--fa-{kind}={file}")
-    return [*rest, *named]
+        if "::" in file:
+            continue
+        kind = "checkpoint"
+        if file.endswith(".npz"):
+            kind = "trace"
+        elif is_log(Path(file)) and not os.path.isdir(file):
+            kind = "log"
+        joined.remove(file)
+        joined.append(f"--fa-{kind}={file}")
+    return joined
 
 
 def show(options: argparse.Namespace) -> int:
@@ -205,20 +213,22 @@ def show(options: argparse.Namespace) -> int:
     from .show.json import read_audit
     from .show.table import table
 
-    outputs, texts, base = installed().outputs(), options.report or (), Path.cwd()
-    places = {destination(outputs, text, base)[1] for text in texts}
+    outputs = installed().outputs()
+    reports = options.report or ()
+    base = Path.cwd()
+    places = {destination(outputs, report, base)[1] for report in reports}
     if not places.isdisjoint(map(Path.absolute, options.audits)):
         raise AuditError("--report would overwrite an audit that is read; name another file")
-    record = Expectations.read(Path(options.expect)) if options.expect else None
-    audit = combine(
-        [read_audit(path) for path in options.audits],
-        dict(text.split("=", 1) for text in options.threshold or ()),
-        None if record is None else record.of,
-        None if record is None else record.margins,
-    )
+    audits = [read_audit(path) for path in options.audits]
+    thresholds = dict(text.split("=", 1) for text in options.threshold or ())
+    if options.expect:
+        expected = Expectations.read(Path(options.expect))
+        audit = combine(audits, thresholds, expected.of, expected.margins)
+    else:
+        audit = combine(audits, thresholds)
     print(table(audit, shutil.get_terminal_size((120, 24)).columns), end="")
-    for text in texts:
-        print(write(outputs, text, base, audit))
+    for report in reports:
+        print(write(outputs, report, base, audit))
     return audit.exit_code
 
 
@@ -238,7 +248,8 @@ def verify(options: argparse.Namespace) -> int:
     """Measure a certificate again."""
     from .verify import verify as check
 
-    typed = {name: getattr(options, name) for name in (n.replace("-", "_") for n in VERIFIED)}
+    names = [name.replace("-", "_") for name in VERIFIED]
+    typed = {name: getattr(options, name) for name in names}
     return check(options.certificate, options.root, **typed)
 
 

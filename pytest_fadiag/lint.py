@@ -73,9 +73,10 @@ COSINE = words(
 )
 LAYERS = words(
     "layer layers param params parameter parameters module modules block blocks children "
-    "weights stages depth hidden hiddens activations acts names grads gradients deltas "
-    "credits feedbacks l li p name"
+    "stages depth names name l li p"
 )
+CREDITS = words("weights hidden hiddens activations acts grads gradients deltas credits feedbacks")
+"""Names of lists of tensors; those of gradients may be by layer or by sample."""
 BATCHES = words(
     "batch batches minibatch minibatches loader dataloader sample samples dataset examples "
     "epoch epochs step steps seed seeds run runs task tasks client clients models domain "
@@ -109,6 +110,13 @@ def keywords(call: ast.Call, *names: str) -> list[ast.expr]:
     return [word.value for word in call.keywords if word.arg in names]
 
 
+def names_in(target: Any) -> list[str]:
+    """The names that an assignment to a target binds."""
+    if not isinstance(target, (ast.Name, ast.Tuple, ast.List)):
+        return []
+    return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
+
+
 def divides(node: Any) -> bool:
     """Whether a node is ``a / b`` or ``a /= b``."""
     return isinstance(getattr(node, "op", None), ast.Div)
@@ -118,61 +126,87 @@ class Reader:
     """Reads a file in its order, and judges each expression by what flowed into it until there."""
 
     def __init__(self, tree: ast.Module, text: str) -> None:
-        self.text, self.lines = text, text.split("\n")
+        self.text = text
+        self.lines = text.split("\n")
         self.imports: dict[str, str] = {}
-        self.held: dict[str, list[Any]] = {}
+        self.flows: dict[str, list[Any]] = {}
         """By the names of this function, the expressions that flowed into them."""
         self.scope: Any = tree
         """The function around this node, or the module."""
-        self.loop: Any = None
+        self.loop: ast.For | None = None
         """The loop around this node."""
-        self.aligned: set[Any] = set()
+        self.alignments: set[Any] = set()
         """The cosines of gradients."""
-        self.found: set[Finding] = set()
+        self.findings: set[Finding] = set()
         self.read(tree)
 
     def read(self, node: Any) -> None:
         """Read what is in a node, judge the node, and note what it puts into names."""
-        outside, value = (self.held, self.scope, self.loop), getattr(node, "value", None)
-        self.loop = node if isinstance(node, ast.For) else self.loop
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            self.held, self.scope = {}, node
+        outside = (self.flows, self.scope, self.loop)
+        if isinstance(node, ast.For):
+            self.loop = node
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self.flows = {}
+            self.scope = node
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                name = alias.asname or alias.name.partition(".")[0]
-                self.imports[name] = module + (alias.name if alias.asname or module else name)
+            self.note_imports(node)
         for loop in (node, *getattr(node, "generators", ())):
             if hasattr(loop, "iter"):
-                self.put(loop.target, self.sources(loop.iter))
+                self.put(loop.target, self.elements(loop.iter))
         for child in ast.iter_child_nodes(node):
             self.read(child)
-        self.held, self.scope, self.loop = outside
+        self.flows, self.scope, self.loop = outside
         if isinstance(node, (ast.Call, ast.BinOp, ast.Assign, ast.AugAssign)):
             self.judge(node)
-        if called(node) == "append" and node.args:
-            self.put(getattr(node.func, "value", None), self.repeated(node.args[0]), adds=True)
-        for target in getattr(node, "targets", [getattr(node, "target", None)]):
-            if isinstance(node, ast.AugAssign):
-                flows = self.repeated(value)
-                self.put(target, [ast.Call(ast.Name("sum"), flows[:1], []), *flows], adds=True)
-            elif isinstance(target, ast.Subscript):
-                self.put(target.value, self.repeated(value), adds=True)
-            elif value is not None:
-                self.put(target, self.sources(value))
+        self.note_values(node)
 
-    def put(self, target: Any, flows: list[Any], *, adds: bool = False) -> None:
-        """Note what flows into the names of a target, in the place of what was there or with it."""
-        if isinstance(target, (ast.Name, ast.Tuple, ast.List)):
-            for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
-                self.held[name] = [*(self.held.get(name, []) if adds else []), *flows]
+    def note_imports(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Note the full names of what is imported."""
+        for alias in node.names:
+            name = alias.asname or alias.name.partition(".")[0]
+            if isinstance(node, ast.ImportFrom):
+                self.imports[name] = f"{node.module}.{alias.name}"
+            elif alias.asname:
+                self.imports[name] = alias.name
+            else:
+                self.imports[name] = name
+
+    def note_values(self, node: Any) -> None:
+        """Note what an assignment or an ``append`` puts into names."""
+        targets: list[ast.expr] = []
+        if called(node) == "append" and node.args:
+            self.add(getattr(node.func, "value", None), self.repeated(node.args[0]))
+        elif isinstance(node, ast.AugAssign):
+            flows = self.repeated(node.value)
+            total = ast.Call(ast.Name("sum"), flows[:1], [])
+            self.add(node.target, [total, *flows])
+        elif isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Subscript):
+                self.add(target.value, self.repeated(node.value))
+            else:
+                self.put(target, self.sources(node.value))
+
+    def put(self, target: Any, flows: list[Any]) -> None:
+        """Note what flows into the names of a target, in the place of what was there."""
+        for name in names_in(target):
+            self.flows[name] = list(flows)
+
+    def add(self, target: Any, flows: list[Any]) -> None:
+        """Note what flows into the names of a target, with what was there."""
+        for name in names_in(target):
+            self.flows[name] = [*self.flows.get(name, []), *flows]
 
     def repeated(self, value: Any) -> list[Any]:
         """What flows from an expression in a loop, as from ``[value for … in …]``."""
+        flows = self.sources(value)
         if self.loop is None:
-            return self.sources(value)
-        made = ast.comprehension(self.loop.target, self.loop.iter, [], 0)
-        return [ast.ListComp(value, [made]), *self.sources(value)]
+            return flows
+        generator = ast.comprehension(self.loop.target, self.loop.iter, [], 0)
+        return [ast.ListComp(value, [generator]), *flows]
 
     def dotted(self, node: Any) -> str:
         """The full name of an import, ``torch.nn.functional.normalize`` of ``F.normalize``."""
@@ -180,122 +214,159 @@ class Reader:
             owner = self.dotted(node.value)
             return f"{owner}.{node.attr}" if owner else ""
         name = getattr(node, "id", "")
-        return "" if name in self.held else self.imports.get(name, "")
+        return "" if name in self.flows else self.imports.get(name, "")
 
     def operands(self, call: Any) -> list[Any]:
         """x, 2 of ``x.norm(2)`` and of ``torch.norm(x, 2)``; nothing of what is not a call."""
-        func = getattr(call, "func", None)
-        receiver = [func.value] if isinstance(func, ast.Attribute) and not self.dotted(func) else []
-        return [*receiver, *call.args] if func else []
+        if not isinstance(call, ast.Call):
+            return []
+        if isinstance(call.func, ast.Attribute) and not self.dotted(call.func):
+            return [call.func.value, *call.args]
+        return list(call.args)
 
     def parts(self, node: Any) -> list[Any]:
         """The expressions whose numbers pass into this one."""
         if isinstance(node, ast.Call):
-            passes = CARRIES.fullmatch(self.dotted(node.func) or getattr(node.func, "id", ""))
-            return [part for part in self.operands(node) if passes or part not in node.args]
-        if isinstance(node, ast.BinOp):  # weight - rate * gradient is a weight
-            both = isinstance(node.op, (ast.Mult, ast.MatMult))
-            return [node.left, node.right] if both else [node.left]
-        held = [getattr(node, field, None) for field in ("value", "operand", "elt")]
-        return [part for part in (*held, *getattr(node, "elts", ())) if isinstance(part, ast.expr)]
+            function = self.dotted(node.func) or getattr(node.func, "id", "")
+            if CARRIES.fullmatch(function):
+                return self.operands(node)
+            return [part for part in self.operands(node) if part not in node.args]
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, (ast.Mult, ast.MatMult)):
+                return [node.left, node.right]
+            return [node.left]  # weight - rate * gradient is a weight
+        fields = [getattr(node, field, None) for field in ("value", "operand", "elt")]
+        return [
+            part for part in (*fields, *getattr(node, "elts", ())) if isinstance(part, ast.expr)
+        ]
 
     def sources(self, node: Any) -> list[Any]:
         """An expression, and all that flows into it within its function."""
-        flows = self.held.get(getattr(node, "id", ""), [])
-        inner = (each for part in self.parts(node) for each in self.sources(part))
-        return list(dict.fromkeys((node, *flows, *inner)))
+        sources = [node, *self.flows.get(getattr(node, "id", ""), [])]
+        for part in self.parts(node):
+            is_element = isinstance(node, ast.Subscript)
+            sources += self.elements(part) if is_element else self.sources(part)
+        return list(dict.fromkeys(sources))
+
+    def elements(self, node: Any) -> list[Any]:
+        """What flows into an element or a slice of a list; it is not the list itself."""
+        return [part for part in self.sources(node) if not hasattr(part, "generators")]
 
     def is_gradient(self, node: Any) -> bool:
         """Whether an expression is a gradient or another credit signal, or a list of them."""
-        known = (words(label(part)) for part in self.sources(node) if called(part) != "gradient")
-        return any(each & GRADIENT and not each & NOT_A_GRADIENT for each in known)
+        for part in self.sources(node):
+            name = words(label(part))
+            if name & GRADIENT and not name & NOT_A_GRADIENT and called(part) != "gradient":
+                return True
+        return False
 
     def clamps(self, node: Any) -> ast.Call | None:
         """The call that sets torch's eps: the cosine, or its ``nn.CosineSimilarity(…)``."""
-        calls = [node, *self.sources(node.func)] if isinstance(node, ast.Call) else []
-        return next(
-            (c for c in calls if CLAMPS.fullmatch(self.dotted(getattr(c, "func", c)))), None
-        )
+        if not isinstance(node, ast.Call):
+            return None
+        for call in (node, *self.sources(node.func)):
+            if CLAMPS.fullmatch(self.dotted(getattr(call, "func", call))):
+                return call  # type: ignore[no-any-return]
+        return None
 
     def compared(self, node: Any) -> list[Any]:
         """What a cosine compares: torch's, a helper's, or dot / (norm * norm); else nothing."""
         if isinstance(node, ast.BinOp) and divides(node):
             norms = [part for part in self.sources(node.right) if words(called(part)) & NORM]
             return [node.left] if len(norms) > 1 else []
-        helper = words(called(node)) & COSINE and not self.dotted(node.func)
-        return node.args[:2] if helper or self.clamps(node) else []
+        is_helper = words(called(node)) & COSINE and not self.dotted(node.func)
+        if is_helper or self.clamps(node):
+            return list(node.args[:2])
+        return []
 
-    def is_aligned(self, node: Any) -> bool:
+    def is_alignment(self, node: Any) -> bool:
         """Whether it is a cosine of gradients, perhaps under a name or after ``.item()``."""
-        return not self.aligned.isdisjoint(self.sources(node))
+        return not self.alignments.isdisjoint(self.sources(node))
 
-    def by_layer(self, node: Any) -> list[Any]:
-        """What the loops over layers, blocks or parameters put into a list, by the names there."""
-        found = []
+    def by_loop(self, node: Any, loop_names: frozenset[str]) -> list[Any]:
+        """What the loops over such names put into a list."""
+        values = []
         for part in self.sources(node):
-            loops = [labels(loop.iter, loop.target) for loop in getattr(part, "generators", ())]
-            if any(names & LAYERS and not names & BATCHES for names in loops):
-                found.append(getattr(part, "elt", None) or part.value)
-        return found
+            for loop in getattr(part, "generators", ()):
+                names = labels(loop.iter, loop.target)
+                if names & loop_names and not names & BATCHES:
+                    values.append(getattr(part, "elt", None) or part.value)
+        return values
 
     def judge(self, node: Any) -> None:
         """Add what the rules find in a node; a comment on one of its lines lets it stand."""
         if any(map(self.is_gradient, self.compared(node))):
-            self.aligned.add(node)
-        text = "\n".join(self.lines[node.lineno - 1 : node.end_lineno])
-        silenced = [match[1] for match in SILENT.finditer(text)]
+            self.alignments.add(node)
         for rule, message in RULES.items():
-            if rule(self, node) and not any(message[:3] in (only or message) for only in silenced):
-                self.found.add((node.lineno, node.col_offset + 1, message))
+            if rule(self, node) and not self.is_silenced(node, message[:3]):
+                self.findings.add((node.lineno, node.col_offset + 1, message))
+
+    def is_silenced(self, node: Any, code: str) -> bool:
+        """Whether a comment on the lines of a node lets this mistake stand."""
+        text = "\n".join(self.lines[node.lineno - 1 : node.end_lineno])
+        return any(code in (match[1] or code) for match in SILENT.finditer(text))
 
 
 def norm_order(code: Reader, node: Any) -> bool:
     """``x.norm(-1)`` and its spellings."""
     if not isinstance(node, ast.Call):
         return False
-    full, operands = code.dotted(node.func), [*map(ast.unparse, code.operands(node))]
-    named = [] if keywords(node, "dim", "axis") else keywords(node, "p", "ord")  # both named: meant
-    slips = "-1" in (*operands[1:2], *map(ast.unparse, named))
-    is_method = not full and isinstance(node.func, ast.Attribute) and called(node) == "norm"
-    return slips and bool(is_method or NORMS.fullmatch(full))
+    orders = code.operands(node)[1:2]
+    if not keywords(node, "dim", "axis"):  # who names both means it
+        orders += keywords(node, "p", "ord")
+    if "-1" not in map(ast.unparse, orders):
+        return False
+    function = code.dotted(node.func)
+    is_method = not function and isinstance(node.func, ast.Attribute) and called(node) == "norm"
+    return is_method or bool(NORMS.fullmatch(function))
 
 
 def cosine_guard(code: Reader, node: Any) -> bool:
     """A cosine of torch on gradients, in a function that neither normalises nor compares norms."""
-    maker = code.clamps(node) if node in code.aligned else None
-    if maker is None:
+    call = code.clamps(node) if node in code.alignments else None
+    if call is None:
         return False
-    eps = [getattr(given, "value", None) for given in keywords(maker, "eps")] or [1e-8]
-    guarded = not isinstance(eps[0], (int, float)) or eps[0] < 1e-8
+    for eps in keywords(call, "eps"):
+        value = getattr(eps, "value", None)
+        if not isinstance(value, (int, float)) or value < 1e-8:
+            return False
     for part in ast.walk(code.scope):
-        sized = (divides(part) or isinstance(part, ast.Compare)) and labels(part) & NORM
-        guarded |= bool(sized or words(called(part)) & UNIT)
-    return not guarded
+        if words(called(part)) & UNIT:
+            return False
+        if (divides(part) or isinstance(part, ast.Compare)) and labels(part) & NORM:
+            return False
+    return True
 
 
 def half_precision(code: Reader, node: Any) -> bool:
     """A statistic of gradients in float16, by a cast or by autocast, without a scaled loss."""
     if not STATISTIC.fullmatch(called(node)) or not any(map(code.is_gradient, code.operands(node))):
         return False
-    half = any(
-        called(part) in ("half", "to", "type", "astype")
-        and re.search(r"\b(half|float16)\b", ast.unparse(part))
-        for part in code.sources(node)
-    )
-    casts = [
+    if "scaler" in ast.unparse(code.scope):
+        return False
+    if any(map(casts_to_half, code.sources(node))):
+        return True
+    autocasts = [
         ast.unparse(part)
         for part in ast.walk(code.scope)
         if AUTOCAST.fullmatch(code.dotted(getattr(part, "func", part)))
     ]
-    half = half or (bool(casts) and not any(map(WIDE.search, casts)))
-    return half and "scaler" not in ast.unparse(code.scope)
+    return bool(autocasts) and not any(map(WIDE.search, autocasts))
+
+
+def casts_to_half(node: Any) -> bool:
+    """Whether a call casts to float16."""
+    if called(node) not in ("half", "to", "type", "astype"):
+        return False
+    return bool(re.search(r"\b(half|float16)\b", ast.unparse(node)))
 
 
 def missing_credit(code: Reader, node: Any) -> bool:
     """A cosine of a gradient with itself, outside of tests."""
-    sides = [*map(ast.unparse, code.compared(node))]
-    same = len(sides) == 2 and sides[0] == sides[1] and node in code.aligned
-    return same and "def test" not in ast.unparse(code.scope)
+    sides = [ast.unparse(side) for side in code.compared(node)]
+    if node not in code.alignments or len(sides) < 2 or sides[0] != sides[1]:
+        return False
+    return "def test" not in ast.unparse(code.scope)
 
 
 def lost_feedback(code: Reader, node: Any) -> bool:
@@ -303,36 +374,44 @@ def lost_feedback(code: Reader, node: Any) -> bool:
     name = getattr(getattr(node, "targets", [None])[0], "attr", "")
     if not MATRIX.fullmatch(name) or not FEEDBACK.search(code.text):
         return False
-    drawn = {called(inner) for part in code.sources(node.value) for inner in ast.walk(part)}
-    kept = rf"(register_buffer|save)\([^)]*\b{name}\b|self\.{name} = nn\.Parameter"
-    saved = "Parameter" in drawn or re.search(kept, code.text)
-    return not saved and any(map(RANDOM.fullmatch, drawn))
+    functions: set[str] = set()
+    for part in code.sources(node.value):
+        functions.update(called(inner) for inner in ast.walk(part))
+    saves = rf"(register_buffer|save)\([^)]*\b{name}\b|self\.{name} = nn\.Parameter"
+    if "Parameter" in functions or re.search(saves, code.text):
+        return False
+    return any(map(RANDOM.fullmatch, functions))
 
 
 def concatenation(code: Reader, node: Any) -> bool:
     """A cosine of which a side joins the gradients of several layers."""
-    sides = code.compared(node) if node in code.aligned else []
-    for part in (source for side in sides for source in code.sources(side)):
-        joins = called(part) in ("cat", "concat", "concatenate", "hstack")
-        several = joins and any(map(code.by_layer, code.operands(part)[:1]))
-        if several or called(part) == "parameters_to_vector":
-            return True
+    if node not in code.alignments:
+        return False
+    for side in code.compared(node):
+        for part in code.sources(side):
+            if called(part) == "parameters_to_vector":
+                return True
+            if called(part) in ("cat", "concat", "concatenate", "hstack"):
+                for operand in code.operands(part)[:1]:
+                    if code.by_loop(operand, LAYERS | CREDITS):
+                        return True
     return False
 
 
 def layer_average(code: Reader, node: Any) -> bool:
     """A mean, or a sum that is divided, over layers of cosines of gradients."""
-    listed: list[Any] = []
+    lists: list[Any] = []
     if called(node) in ("mean", "fmean", "nanmean", "average"):
-        along = [*code.operands(node)[1:], *keywords(node, "dim", "axis")]
-        listed = code.operands(node)[:1] if {"0"} >= set(map(ast.unparse, along)) else []
+        dimensions = [*code.operands(node)[1:], *keywords(node, "dim", "axis")]
+        if {"0"}.issuperset(map(ast.unparse, dimensions)):
+            lists = code.operands(node)[:1]
     elif divides(node):
-        totals = code.sources(getattr(node, "left", getattr(node, "target", None)))
-        sums = [part for part in totals if called(part) == "sum"]
-        listed = [each for total in sums for each in code.operands(total)[:1]]
+        total = getattr(node, "left", getattr(node, "target", None))
+        for part in code.sources(total):
+            if called(part) == "sum":
+                lists += code.operands(part)[:1]
     return any(
-        not isinstance(each, ast.Subscript) and any(map(code.is_aligned, code.by_layer(each)))
-        for each in listed  # cosines[1:] leaves h_0 out
+        code.is_alignment(cosine) for values in lists for cosine in code.by_loop(values, LAYERS)
     )
 
 
@@ -355,20 +434,22 @@ RULES = {
 
 def check(tree: ast.Module, text: str) -> list[Finding]:
     """The mistakes in one parsed file, in the order of its lines."""
-    return sorted(Reader(tree, text).found)
+    return sorted(Reader(tree, text).findings)
 
 
 class Flake8:
     """The same rules as a flake8 plugin: ``flake8 --select FA``."""
 
-    name, version = "pytest-fadiag", __version__
+    name = "pytest-fadiag"
+    version = __version__
 
     def __init__(self, tree: ast.Module, lines: list[str]) -> None:
-        self.found = check(tree, "".join(lines))
+        self.findings = check(tree, "".join(lines))
 
     def run(self) -> Iterator[tuple[int, int, str, type]]:
         """The findings as flake8 takes them."""
-        return ((line, column - 1, text, type(self)) for line, column, text in self.found)
+        for line, column, text in self.findings:
+            yield line, column - 1, text, type(self)
 
 
 def check_file(path: Path) -> list[Finding]:
@@ -384,12 +465,14 @@ def check_file(path: Path) -> list[Finding]:
 
 def python_files(path: Path) -> list[Path]:
     """A file, or the Python files in a folder, without hidden and built ones."""
-    below = [file for file in walk(path, code=True) if file.suffix == ".py"]
-    if not below and not path.is_file():
+    if path.is_file():
+        return [path]
+    files = [file for file in walk(path, code=True) if file.suffix == ".py"]
+    if not files:
         raise AuditError(
             f"expected a Python file, or a folder of them, but got {one_line(str(path))}"
         )
-    return below or [path]
+    return files
 
 
 def main(paths: Sequence[str]) -> int:
@@ -399,9 +482,13 @@ def main(paths: Sequence[str]) -> int:
     src/evaluate.py:12:9: FA1 -1 is the order of this norm, not its dimension; write dim=-1
     1
     """
-    checked = [path for given in paths for path in python_files(Path(given))]
-    findings = [(path, *found) for path in checked for found in check_file(path)]
-    for path, line, column, text in findings:
-        print(one_line(f"{path}:{line}:{column}: {text}"))
-    print(f"{len(findings)} findings in {len(checked)} Python files", file=sys.stderr)
-    return int(bool(findings))
+    files: list[Path] = []
+    for path in paths:
+        files += python_files(Path(path))
+    count = 0
+    for file in files:
+        for line, column, text in check_file(file):
+            print(one_line(f"{file}:{line}:{column}: {text}"))
+            count += 1
+    print(f"{count} findings in {len(files)} Python files", file=sys.stderr)
+    return int(count > 0)

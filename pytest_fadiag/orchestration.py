@@ -53,10 +53,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     def lacking(self, metrics: Iterable[str]) -> list[str]:
         """Which of these metrics were not computed; the readout of a control is a part of (e)."""
-        known = {*self.metrics}
-        if "depth" in known:
-            known.add("control-readout")
-        return [name for name in metrics if name not in known]
+        computed = {*self.metrics}
+        if "depth" in computed:
+            computed.add("control-readout")
+        return [name for name in metrics if name not in computed]
 
     def joined(self, later: Record) -> Record:
         """This record with what was measured of the same network later."""
@@ -121,7 +121,8 @@ def judged(subject: Subject, question: Question) -> Report:
     """
     metrics = metrics_for(question.diagnostics)
     record = subject.record(metrics)
-    control, problem = None, ""
+    control = None
+    problem = ""
     if any(diagnostic.needs_control for diagnostic in question.diagnostics):
         try:
             control = subject.control(record)
@@ -164,16 +165,16 @@ def compared_with_bp(
     if not twins or not any(diagnostic.asks_for_depth for diagnostic in diagnostics):
         return report
     fallback_asked = any(diagnostic.role is Role.FALLBACK for diagnostic in diagnostics)
-    asked = question._replace(
+    twin_question = question._replace(
         diagnostics=twin_diagnostics(fallback=fallback_asked or not subject.has_control)
     )
-    metrics = metrics_for(asked.diagnostics)
+    metrics = metrics_for(twin_question.diagnostics)
     shapes = subject.record(metrics_for(question.diagnostics)).fingerprint.shapes
     reports = []
     for twin in twins:
         with suppress(AuditError):  # its own tests say what is wrong with it
             if twin.record(metrics).fingerprint.shapes == shapes:
-                reports.append(judged(twin, asked))
+                reports.append(judged(twin, twin_question))
     return report.replace(twin=Twin.of(reports)) if reports else report
 
 

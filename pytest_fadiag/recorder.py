@@ -16,9 +16,18 @@ from torch.utils import data
 
 from .files import parse_json, write_atomically
 from .judge.control import Control
-from .judge.diagnostics import select
+from .judge.diagnostics import available, select
 from .judge.errors import AuditError
-from .judge.records import BATCH, BATCHES, Measurement, Score, check_accuracy, plain
+from .judge.records import (
+    BATCH,
+    BATCHES,
+    Credit,
+    Measurement,
+    Reference,
+    Score,
+    check_accuracy,
+    plain,
+)
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .judge.words import plural
@@ -79,21 +88,30 @@ class Recorder:
             raise AuditError(
                 "the evaluation data is a DataLoader that shuffles; expected shuffle=False"
             )
-        self.path, self.digits, self.written = Path(path), digits, -1
-        given = {} if config is None else config
-        settings = dict(given if isinstance(given, Mapping) else vars(given))
-        stated: dict[str, object] = {} if method is None else {"method": method}
-        stated |= {} if seed is None else {"seed": seed}
-        self.method, self.seed = identify(self.path, {**settings, **stated})
-        header = {"recorder": RECORDER, **stated, "batch": BATCH, "config": settings}
+        self.path = Path(path)
+        self.digits = digits
+        self.last_epoch = -1
+        settings: dict[str, Any] = {}
+        if config is not None:
+            settings = dict(config if isinstance(config, Mapping) else vars(config))
+        identity: dict[str, object] = {}
+        if method is not None:
+            identity["method"] = method
+        if seed is not None:
+            identity["seed"] = seed
+        self.method, self.seed = identify(self.path, {**settings, **identity})
+        header = {"recorder": RECORDER, **identity, "batch": BATCH, "config": settings}
         self.header = json.dumps(header, default=str).encode() + b"\n"
-        self.lines = self._earlier()
-        batches = list(eval_batches) if isinstance(eval_batches, Iterator) else eval_batches
+        self.lines = self._earlier_lines()
+        if isinstance(eval_batches, Iterator):
+            eval_batches = list(eval_batches)
         with torch.random.fork_rng(devices=[]):  # a DataLoader draws a number when it starts
-            first = [(x, y) for x, y, full in islice(regrouped(batches, BATCHES), BATCHES) if full]
-        if len(first) < 2:
+            batches = islice(regrouped(eval_batches, BATCHES), BATCHES)
+            full_batches = [(x, y) for x, y, full in batches if full]
+        if len(full_batches) < 2:
             raise AuditError(f"expected evaluation data with at least 2 batches of {BATCH} samples")
-        self.data: dict[bool, Iterable[Any]] = {True: batches, False: first}
+        self.all_batches: Iterable[Any] = eval_batches
+        self.first_batches = full_batches
         self.options: dict[str, Any] = {
             "task": Task(kind=task, loss=loss),
             "forward": forward,
@@ -102,7 +120,7 @@ class Recorder:
             "credit": None if credit is None else CreditSource(credit),
         }
         self.sources: dict[Any, NetworkSource] = {}
-        self.told: set[str] = set()
+        self.warned_of: set[str] = set()
 
     def record(
         self,
@@ -120,102 +138,148 @@ class Recorder:
         own. What a resumed run records again replaces what was recorded before. Without a model,
         as for a control without blocks, ``acc`` is all that is logged.
         """
-        if type(epoch) is not int or epoch < max(0, self.written):
-            after = "" if self.written < 0 else f" after {self.written}"
+        if type(epoch) is not int or epoch < max(0, self.last_epoch):
+            after = "" if self.last_epoch < 0 else f" after {self.last_epoch}"
             raise AuditError(f"expected epochs that rise from 0 on, got {epoch!r}{after}")
         if model is None and acc is None:
             raise AuditError("nothing was recorded: neither a model nor an accuracy")
-        if taken := {*NAMES.values(), "acc_eval", "companions"} & extra.keys():
-            raise AuditError(f"nothing was recorded: {min(taken)!r} is a key of the log's own")
-        measured = None if model is None else self._measured(model, whole=acc is None)
-        score = measured and measured.score
+        clashes = sorted({*NAMES.values(), "acc_eval", "companions"} & extra.keys())
+        if clashes:
+            raise AuditError(f"nothing was recorded: {clashes[0]!r} is a key of the log's own")
+        measurement = None
+        score = None
+        task = "classes"
+        if model is not None:
+            measurement = self._measured(model, all_batches=acc is None)
+            score = measurement.score
+            task = measurement.task
         if acc is not None:
-            task = measured.task if measured else "classes"
             score = Score(check_accuracy(acc, "acc", task), images)
         entry: dict[str, Any] = {"epoch": epoch}
         for key, value in extra.items():
             entry[key] = value.item() if hasattr(value, "item") else value
-        entry |= {"acc_eval": score.value, "images": score.images} if score else {}
-        if measured is not None:
-            credit = None if measured.credit and measured.credit.problem else measured.credit
-            numbers = structs.asdict(structs.replace(measured, credit=credit))
-            blank = structs.asdict(Measurement())
-            known = {name: value for name, value in numbers.items() if value != blank[name]}
-            entry |= {key: known[name] for name, key in NAMES.items() if name in known}
-            entry["companions"] = {name: own for name, own in known.items() if name in COMPANIONS}
+        if score is not None:
+            entry["acc_eval"] = score.value
+            entry["images"] = score.images
+        if measurement is not None:
+            entry |= _entry(measurement)
+        self._write(epoch, self._line(entry))
+        return measurement
+
+    def _line(self, entry: Mapping[str, Any]) -> bytes:
+        """A line of the log: what is unknown is left out, numbers are rounded."""
         text = json.dumps(plain({key: value for key, value in entry.items() if value is not None}))
         if self.digits is not None:
             digits = f".{self.digits}g"
-            text = json.dumps(
-                json.loads(text, parse_float=lambda own: float(format(float(own), digits)))
-            )
-        self._write(epoch, text.encode() + b"\n")
-        return measured
+            rounded = json.loads(text, parse_float=lambda word: float(format(float(word), digits)))
+            text = json.dumps(rounded)
+        return text.encode() + b"\n"
 
-    def _measured(self, model: nn.Module, *, whole: bool) -> Measurement:
+    def _measured(self, model: nn.Module, *, all_batches: bool) -> Measurement:
         """The numbers of a copy; stream and reference are looked for once per architecture."""
-        key = (whole, *((name, value.shape) for name, value in model.named_parameters()))
+        shapes = [(name, value.shape) for name, value in model.named_parameters()]
+        key = (all_batches, *shapes)
         if key in self.sources:
             source = self.sources[key].redrawn(working_copy(model))
         else:
-            source = self.sources[key] = NetworkSource(model, self.data[whole], **self.options)
-        measured = measure(source, METRICS if source.credit is None else (*METRICS, "credit"))
-        lacking = {"gradients": measured.reference, "Γ": measured.credit}
-        for what, held in lacking.items():
-            if held is not None and held.problem and what not in self.told:
-                self.told.add(what)
-                warnings.warn(f"{self.path.name}: {what} not logged: {held.problem}", stacklevel=4)
-        return measured
+            batches = self.all_batches if all_batches else self.first_batches
+            source = self.sources[key] = NetworkSource(model, batches, **self.options)
+        metrics: tuple[str, ...] = METRICS
+        if source.credit is not None:
+            metrics = (*METRICS, "credit")
+        measurement = measure(source, metrics)
+        self._warn_once("gradients", measurement.reference)
+        self._warn_once("Γ", measurement.credit)
+        return measurement
 
-    def _earlier(self) -> dict[int, bytes]:
+    def _warn_once(self, what: str, measured: Reference | Credit | None) -> None:
+        """Say what cannot be measured, and is not logged."""
+        if measured is None or not measured.problem or what in self.warned_of:
+            return
+        self.warned_of.add(what)
+        warnings.warn(f"{self.path.name}: {what} not logged: {measured.problem}", stacklevel=5)
+
+    def _earlier_lines(self) -> dict[int, bytes]:
         """The whole lines of an earlier run; a file that no recorder wrote is left alone."""
         try:
             content = self.path.read_bytes() if self.path.exists() else b""
             header, *lines = content.splitlines(keepends=True) or [self.header]
             if parse_json(header)["recorder"] != RECORDER:
                 raise ValueError("a recorder's first line is missing")
-            whole = [line for line in lines if line.endswith(b"\n")]
-            return {int(parse_json(line)["epoch"]): line for line in whole}
+            by_epoch = {}
+            for line in lines:
+                if line.endswith(b"\n"):
+                    by_epoch[int(parse_json(line)["epoch"])] = line
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise AuditError(
                 f"cannot go on with this log: {error!r:.200}; name another\n  {self.path}"
             ) from error
+        return by_epoch
 
     def _write(self, epoch: int, line: bytes) -> None:
         """Append a line; the first one, or one that replaces others, is written with all before."""
-        kept = {earlier: text for earlier, text in self.lines.items() if earlier < epoch}
-        dropped = sorted(set(self.lines) - set(kept) - {epoch})
-        if kept and self.written < 0:
-            log, ours = read_log(self.path).base, f"{self.method}, seed {self.seed}"
-            theirs = f"{log.method_name}, seed {log.seed}"
-            if theirs != ours:
-                raise AuditError(
-                    f"the log is of {theirs}; this is {ours}; name another file\n  {self.path}"
-                )
+        before = {earlier: text for earlier, text in self.lines.items() if earlier < epoch}
+        dropped = sorted(later for later in self.lines if later > epoch)
+        if before and self.last_epoch < 0:
+            self._refuse_log_of_another_run()
         try:
-            if 0 <= self.written < epoch:
+            if 0 <= self.last_epoch < epoch:
                 with self.path.open("ab") as file:
                     file.write(line)
             else:
-                write_atomically(self.path, b"".join([self.header, *kept.values(), line]))
+                write_atomically(self.path, b"".join([self.header, *before.values(), line]))
         except OSError as error:
             raise AuditError(f"the log cannot be written: {error}") from error
-        self.lines, self.written = {**kept, epoch: line}, epoch
+        self.lines = {**before, epoch: line}
+        self.last_epoch = epoch
         if dropped:
-            said = f"epochs {dropped[0]} to {dropped[-1]} of an earlier run were dropped"
-            warnings.warn(f"{said}\n  {self.path}", stacklevel=3)
+            warnings.warn(
+                f"epochs {dropped[0]} to {dropped[-1]} of an earlier run were dropped\n"
+                f"  {self.path}",
+                stacklevel=3,
+            )
+
+    def _refuse_log_of_another_run(self) -> None:
+        log = read_log(self.path).base
+        if (log.method_name, log.seed) != (self.method, self.seed):
+            raise AuditError(
+                f"the log is of {log.method_name}, seed {log.seed}; this is {self.method}, "
+                f"seed {self.seed}; name another file\n  {self.path}"
+            )
+
+
+def _entry(measurement: Measurement) -> dict[str, Any]:
+    """What a line says of a measurement; a credit that cannot be measured is left out."""
+    if measurement.credit is not None and measurement.credit.problem:
+        measurement = structs.replace(measurement, credit=None)
+    blank = structs.asdict(Measurement())
+    entry: dict[str, Any] = {}
+    companions = {}
+    for name, value in structs.asdict(measurement).items():
+        if value == blank[name]:
+            continue
+        if name in NAMES:
+            entry[NAMES[name]] = value
+        elif name in COMPANIONS:
+            companions[name] = value
+    return {**entry, "companions": companions}
 
 
 class GuardStopped(RuntimeError):
     """Training was stopped by a guard; the text says by which diagnostics, when and why."""
 
     def __init__(self, epoch: int, streaks: Mapping[str, Sequence[int]], report: Report) -> None:
-        self.epoch, self.keys, self.report = epoch, tuple(streaks), report
+        self.epoch = epoch
+        self.keys = tuple(streaks)
+        self.report = report
         number = plural(min(map(len, streaks.values())), "record")
         text = f"training stopped at epoch {epoch}: {report.method_name} failed {number} in a row"
         for key, epochs in streaks.items():
-            found, since = report.finding(key), f"epochs {epochs[0]} to {epochs[-1]}"
-            text += f"\n  ({key}) {found.name}, {since}: {found.headline}. {found.explanation}"
+            finding = report.finding(key)
+            text += (
+                f"\n  ({key}) {finding.name}, epochs {epochs[0]} to {epochs[-1]}: "
+                f"{finding.headline}. {finding.explanation}"
+            )
         super().__init__(text)
 
 
@@ -225,22 +289,27 @@ class Guard:
     >>> guard = Guard(Recorder("runs/dfa_s42.jsonl", test_loader), stop="ab", after=3)
     >>> guard.record(epoch, model, acc=0.87)  # may raise GuardStopped
 
-    (d) needs a ``control``. A resumed run counts its records from where it resumes.
+    By default (a) and (b) stop it. (d) needs a ``control``. A resumed run counts its records from
+    where it resumes.
     """
 
     def __init__(
         self,
         recorder: Recorder,
         *,
-        stop: str = "ab",
+        stop: str | None = None,
         after: int = 3,
         control: float | Control | None = None,
         thresholds: DiagnosticThresholds | Mapping[str, Any] | None = None,
     ) -> None:
         if after < 1:
             raise AuditError(f"after: expected a number of records from 1, got {after!r}")
-        self.recorder, self.after = recorder, after
-        self.diagnostics = select(stop)
+        self.recorder = recorder
+        self.after = after
+        if stop is None:
+            self.diagnostics = tuple(d for d in available() if d.stops_training)
+        else:
+            self.diagnostics = select(stop)
         self.control = Control(Score(control)) if isinstance(control, (int, float)) else control
         if isinstance(thresholds, Mapping):
             thresholds = DiagnosticThresholds().replace(**thresholds)
@@ -251,9 +320,9 @@ class Guard:
         self, epoch: int, model: nn.Module, acc: float | None = None, **others: Any
     ) -> Measurement | None:
         """What ``Recorder.record`` does; then training stops if this ends a streak."""
-        measured = self.recorder.record(epoch, model, acc, **others)
+        measurement = self.recorder.record(epoch, model, acc, **others)
         report = Report.of(
-            measured or Measurement(),
+            measurement or Measurement(),
             method_name=self.recorder.method,
             seed=self.recorder.seed,
             headline_acc=acc,
@@ -261,14 +330,19 @@ class Guard:
             thresholds=self.thresholds,
             diagnostics=tuple(diagnostic.name for diagnostic in self.diagnostics),
         )
-        if blind := [finding for finding in report.findings if not finding.measured]:
-            raise AuditError(
-                f"a guard cannot stop by ({blind[0].key}) {blind[0].name}: {blind[0].headline}"
-            )
         for finding in report.findings:
-            streak = [*self.streaks.get(finding.key, []), epoch]
-            self.streaks[finding.key] = streak if finding.fired else []
-        due = {key: epochs for key, epochs in self.streaks.items() if len(epochs) >= self.after}
-        if due:
-            raise GuardStopped(epoch, due, report)
-        return measured
+            if not finding.measured:
+                raise AuditError(
+                    f"a guard cannot stop by ({finding.key}) {finding.name}: {finding.headline}"
+                )
+        stopping = {}
+        for finding in report.findings:
+            streak: list[int] = []
+            if finding.fired:
+                streak = [*self.streaks.get(finding.key, []), epoch]
+            self.streaks[finding.key] = streak
+            if len(streak) >= self.after:
+                stopping[finding.key] = streak
+        if stopping:
+            raise GuardStopped(epoch, stopping, report)
+        return measurement

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
-from itertools import chain
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from .auditor import Auditor
-from .judge.diagnostics import select
+from .judge.diagnostics import Role, select
 from .judge.errors import AuditError
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
@@ -25,10 +26,16 @@ from .load.names import file_digest, is_log
 from .load.setup import FACTORIES, Setup
 from .load.sources import KINDS, data_digest
 from .load.specs import is_factory
-from .show.audit import Margin, Origin, Outcome, Row
+from .show.audit import Audit, Margin, Origin, Outcome, Row
 from .show.combine import margins_of
 from .show.compare import compare
 from .show.json import read_audit
+
+UNSAFE = "unsafe-load"
+CODE = (*FACTORIES, "data", UNSAFE)
+"""Options that may run code."""
+MACHINE = ("batch-size", "device", "threads")
+"""Options that are those of this machine, not the recorded ones."""
 
 
 def verify(
@@ -49,143 +56,225 @@ def verify(
 
     ``typed`` are options that measure, as the command takes them: model, data, stream, device, …
     """
-    audit = read_audit(certificate)
-    rows, reports = [row for row in audit.rows if row.report is not None], audit.reports
-    if audit.origin is None or not audit.origin.files or not rows:
-        raise AuditError(f"{certificate}: names no files; write it with --fa-report=certificate")
-    given = {name: text for name, text in typed.items() if text is not None}
-    recorded = {name: texts[0] for name, texts in audit.origin.options.items() if texts}
-    given |= {"unsafe-load": recorded.get("unsafe-load", "on")} if unsafe_load else {}
-    for name in (*FACTORIES, "data", "unsafe-load"):
-        if _runs_code(name, recorded.get(name, "")) and name not in given:
-            raise AuditError(
-                f"the certificate was made with --{name} {one_line(recorded[name])}, which runs "
-                "code; type that option too, if you trust it"
-            )
-    wrong = [
-        f"--{name}: {recorded.get(name, 'none')} is recorded, {text} was typed"
-        for name, text in given.items()
-        if text != recorded.get(name)
-        and (_runs_code(name, text) or name in ("stream", "normalize", "loss", "task"))
-    ]
+    certified = Certificate.read(certificate)
+    options = {name: text for name, text in typed.items() if text is not None}
+    if unsafe_load:
+        options[UNSAFE] = certified.options.get(UNSAFE, "on")
+    certified.refuse_untyped_code(options)
     folders = [root.resolve() for root in (*roots, Path.cwd())]
-    machine = ("batch-size", "device", "threads")  # this one's, not the recorded one's
-    used = {
-        name: text
-        for name, text in recorded.items()
-        if name not in machine and (name != "log-batch" or re.fullmatch("[0-9]{1,8}", text))
-    }
-    data = given.get("data") or _data(recorded.get("data"), reports, folders)
-    setup = Setup.of({**used, **given}, data=data, unsafe=bool(unsafe_load))
-    files, auditor = Files(audit.origin, folders), Auditor(setup)
-    control, good = files.controls(audit.rows, frozen), 0
-    for row, report in zip(rows, reports, strict=True):
+    setup = Setup.of(
+        {**certified.settings, **options},
+        data=options.get("data") or certified.data(folders),
+        unsafe=unsafe_load,
+    )
+    auditor = Auditor(setup)
+    files = Files(certified.origin, folders)
+    control = files.controls(certified.audit.rows, frozen)
+    reproduced = 0
+    for row, report in certified.reports:
         problems = _problems(row, report, files, auditor, control)
-        good += not problems
-        said = f"✗ {row.checkpoint}: {'; '.join(problems[:3])}"
-        print(one_line(said if problems else f"✓ {row.checkpoint}"))
-    again = {margin.name: _shown(margin) for margin in margins_of(audit.rows, {})}
-    wrong += [
-        f"{margin.name}: {_shown(margin)} is recorded, its rows give {again.get(margin.name)}"
-        for margin in audit.margins
-        if _shown(margin) != again.get(margin.name)
-    ]
-    limits = {pair for report in reports for pair in report.thresholds.by_name().items()}
-    changed = sorted(limits - {*DiagnosticThresholds().by_name().items()}, key=str)
-    wrong, notes = [f"✗ {text}" for text in wrong], [f"note: threshold {n} {v}" for n, v in changed]
-    print(*map(one_line, [*wrong, *notes, f"{good} of {len(rows)} results reproduce"]), sep="\n")
-    return int(good < len(rows) or bool(wrong))
+        if problems:
+            print(one_line(f"✗ {row.checkpoint}: {'; '.join(problems[:3])}"))
+        else:
+            print(one_line(f"✓ {row.checkpoint}"))
+            reproduced += 1
+    contradictions = [*certified.contradicted_by(options), *certified.other_margins()]
+    for text in contradictions:
+        print(one_line(f"✗ {text}"))
+    for name, limit in certified.changed_thresholds():
+        print(one_line(f"note: threshold {name} {limit}"))
+    print(f"{reproduced} of {len(certified.reports)} results reproduce")
+    return int(reproduced < len(certified.reports) or bool(contradictions))
+
+
+class Certificate(NamedTuple):
+    """A recorded audit with its files: what was measured, and how."""
+
+    audit: Audit
+    origin: Origin
+    reports: list[tuple[Row, Report]]
+    """The rows that were measured, with what was."""
+    options: dict[str, str]
+    """The first value of every option that is recorded."""
+
+    @classmethod
+    def read(cls, path: Path) -> Certificate:
+        """The certificate in a file or folder; an audit that names no files is refused."""
+        audit = read_audit(path)
+        reports = [(row, row.report) for row in audit.rows if row.report is not None]
+        if audit.origin is None or not audit.origin.files or not reports:
+            raise AuditError(f"{path}: names no files; write it with --fa-report=certificate")
+        options = {name: texts[0] for name, texts in audit.origin.options.items() if texts}
+        return cls(audit, audit.origin, reports, options)
+
+    def refuse_untyped_code(self, typed: Mapping[str, str]) -> None:
+        """Raise where a recorded option runs code and was not typed too."""
+        for name in CODE:
+            text = self.options.get(name, "")
+            if _runs_code(name, text) and name not in typed:
+                raise AuditError(
+                    f"the certificate was made with --{name} {one_line(text)}, which runs code; "
+                    "type that option too, if you trust it"
+                )
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The recorded options that do not depend on the machine."""
+        settings = {}
+        for name, text in self.options.items():
+            is_count = re.fullmatch("[0-9]{1,8}", text)
+            if name not in MACHINE and (name != "log-batch" or is_count):
+                settings[name] = text
+        return settings
+
+    def data(self, folders: Sequence[Path]) -> str | None:
+        """Where the recorded test data lies: at its path, or below a folder by its file's name."""
+        spec = self.options.get("data")
+        kind, colon, path = (spec or "").rpartition(":")
+        digests = {report.environment.get("data_sha256") for _, report in self.reports}
+        for folder in folders:
+            for name in (path, Path(path).name, ""):
+                candidate = f"{kind}{colon}{folder / name}"
+                with suppress(AuditError):
+                    if data_digest(candidate) in digests:
+                        return candidate
+        return spec
+
+    def contradicted_by(self, typed: Mapping[str, str]) -> Iterator[str]:
+        """Where another value was typed than the one that is recorded."""
+        for name, text in typed.items():
+            matters = name in ("stream", "normalize", "loss", "task") or _runs_code(name, text)
+            recorded = self.options.get(name)
+            if matters and text != recorded:
+                yield f"--{name}: {recorded or 'none'} is recorded, {text} was typed"
+
+    def other_margins(self) -> Iterator[str]:
+        """The recorded margins over seeds that its own rows do not give."""
+        margins = {margin.name: margin for margin in margins_of(self.audit.rows, {})}
+        for margin in self.audit.margins:
+            recorded = _in_words(margin)
+            computed = _in_words(margins.get(margin.name))
+            if recorded != computed:
+                yield f"{margin.name}: {recorded} is recorded, its rows give {computed}"
+
+    def changed_thresholds(self) -> list[tuple[str, Any]]:
+        """The recorded thresholds that are not the protocol's."""
+        limits: set[tuple[str, Any]] = set()
+        for _, report in self.reports:
+            limits.update(report.thresholds.by_name().items())
+        return sorted(limits.difference(DiagnosticThresholds().by_name().items()), key=str)
 
 
 def _runs_code(name: str, text: str) -> bool:
-    safe = {"model": ("torchvision:",), "data": tuple(f"{kind}:" for kind in KINDS)}
-    if not text or name not in (*FACTORIES, "data", "unsafe-load"):
+    """Whether an option with this value runs code that the certificate's author chose."""
+    if not text or name not in CODE:
         return False
-    plain = name in ("data", "loss") and not is_factory(text)
-    return not plain and not text.startswith(safe.get(name, ()))
+    if name == "model":
+        return not text.startswith("torchvision:")
+    if name == "data" and text.startswith(tuple(f"{kind}:" for kind in KINDS)):
+        return False
+    return name not in ("data", "loss") or is_factory(text)
 
 
-def _shown(margin: Margin) -> str:
-    held = margin.margin
-    return f"{held.verdict.value} {held.margin:+.4f} pp" if held else "no margin"
+def _in_words(margin: Margin | None) -> str | None:
+    if margin is None:
+        return None
+    if margin.margin is None:
+        return "no margin"
+    return f"{margin.margin.verdict.value} {margin.margin.margin:+.4f} pp"
 
 
 class Files:
     """The files of a certificate: recorded by path and SHA-256, found wherever they lie now."""
 
     def __init__(self, origin: Origin, folders: Sequence[Path]) -> None:
-        self.digests, self.options = origin.files, origin.options
-        endings = {Path(path).suffix for path in self.digests}
-        walks = (each for folder in folders for each in os.walk(folder))
-        below = (Path(at, name) for at, _, names in walks for name in names)
-        recorded = (folder / path for folder in folders for path in self.digests)
-        found: dict[str, Path] = {}
-        for place in chain(recorded, (place for place in below if place.suffix in endings)):
-            found.setdefault(_digest(place), place)
-            if found.keys() >= set(self.digests.values()):
+        self.digests = origin.files
+        self.options = origin.options
+        self.places: dict[str, Path] = {}
+        """By recorded path."""
+        missing = set(self.digests.values())
+        for place in self._candidates(folders):
+            digest = _digest(place)
+            if digest not in missing:
+                continue
+            missing.remove(digest)
+            for path, recorded in self.digests.items():
+                if recorded == digest:
+                    self.places[path] = place
+            if not missing:
                 break
-        self.places = {
-            path: found[digest] for path, digest in self.digests.items() if digest in found
-        }
+
+    def _candidates(self, folders: Sequence[Path]) -> Iterator[Path]:
+        """The recorded paths, then all files below the folders whose names end alike."""
+        for folder in folders:
+            for path in self.digests:
+                yield folder / path
+        suffixes = {Path(path).suffix for path in self.digests}
+        for folder in folders:
+            for parent, _, names in os.walk(folder):
+                for name in names:
+                    if Path(name).suffix in suffixes:
+                        yield Path(parent, name)
 
     def path_of(self, row: Row) -> str:
         """The recorded path of a row's file: its id, or a path that ends with it; or nothing."""
-        ends = [
+        by_name = [
             path for path in self.digests if f"/{one_line(path)}".endswith(f"/{row.checkpoint}")
         ]
-        same = [path for path in ends if self.digests[path] == row.digest]
-        return [*same, *ends, ""][0]
+        for path in by_name:
+            if self.digests[path] == row.digest:
+                return path
+        return by_name[0] if by_name else ""
 
     def controls(self, rows: Sequence[Row], typed: Sequence[str] | None) -> Controls | None:
         """The controls that were typed, else the recorded ones, as far as their files are here."""
-        values, audited = typed or self.options.get("frozen", ()), set(map(self.path_of, rows))
-        twins = {name for row in rows if row.report for name in _twins(row.report)}
+        values = typed or self.options.get("frozen", ())
+        if not values:
+            return None
+        audited = {self.path_of(row) for row in rows}
+        twins: set[str] = set()
+        for row in rows:
+            if row.report is not None:
+                twins.update(_twins(row.report))
 
         def expand(text: str) -> list[Path]:
-            others = [
-                place
-                for path, place in self.places.items()
-                if fnmatch(path, text) or not (path in audited or Path(path).name in twins)
-            ]
-            return [Path(text)] if typed else others
+            if typed:
+                return [Path(text)]
+            places = []
+            for path, place in self.places.items():
+                is_another = path in audited or Path(path).name in twins
+                if fnmatch(path, text) or not is_another:
+                    places.append(place)
+            return places
 
         try:
-            return parse_controls(values, expand) if values else None
+            return parse_controls(values, expand)
         except AuditError:
             return None  # its rows then differ in their control
 
 
 def _digest(path: Path) -> str:
+    if not os.path.isfile(path):
+        return ""
     try:
-        return file_digest(path) if os.path.isfile(path) else ""
+        return file_digest(path)
     except AuditError:
         return ""
 
 
-def _data(spec: str | None, reports: Sequence[Report], folders: Sequence[Path]) -> str | None:
-    """Where the recorded test data lies: at its path, or below a folder by the name of its file."""
-    kind, colon, place = (spec or "").rpartition(":")
-    known = {report.environment.get("data_sha256") for report in reports}
-    for path in (folder / name for folder in folders for name in (place, Path(place).name, "")):
-        try:
-            if data_digest(f"{kind}{colon}{path}") in known:
-                return f"{kind}{colon}{path}"
-        except AuditError:
-            continue
-    return spec
-
-
 def _problems(
-    row: Row, then: Report, files: Files, auditor: Auditor, control: Controls | None
+    row: Row, recorded: Report, files: Files, auditor: Auditor, control: Controls | None
 ) -> list[str]:
     """In what a row does not reproduce."""
     try:
-        now = _measured(row, then, files, auditor, control)
+        measured = _measured(row, recorded, files, auditor, control)
     except AuditError as error:
         return [str(error)]
-    passed = [key for key, outcome in row.outcomes.items() if outcome is Outcome.PASSED]
-    fires = [f"({key}) is recorded as passed, and fires" for key in passed if key in now.fired]
-    return [*compare(then, now).problems, *fires]
+    problems = compare(recorded, measured).problems
+    for key, outcome in row.outcomes.items():
+        if outcome is Outcome.PASSED and key in measured.fired:
+            problems.append(f"({key}) is recorded as passed, and fires")
+    return problems
 
 
 def _twins(report: Report) -> list[str]:
@@ -193,23 +282,32 @@ def _twins(report: Report) -> list[str]:
 
 
 def _measured(
-    row: Row, then: Report, files: Files, auditor: Auditor, control: Controls | None
+    row: Row, recorded: Report, files: Files, auditor: Auditor, control: Controls | None
 ) -> Report:
     path = files.path_of(row)
     if path not in files.places:
-        wanted = f"no file of this name with SHA-256 {row.digest[:12]}…"
-        raise AuditError(f"{wanted} was recorded and found; name its folder with --root")
-    place, names = files.places[path], _twins(then)
-    # (e) was not asked for, but added because of the control: BP's was not measured then.
-    added = then.questions_control and then.twin is not None and then.twin.utility_pp is None
+        raise AuditError(
+            f"no file of this name with SHA-256 {row.digest[:12]}… was recorded and found; "
+            "name its folder with --root"
+        )
+    twins = _twins(recorded)
+    diagnostics = select(recorded.diagnostics)
+    fallback_was_added = (
+        recorded.questions_control
+        and recorded.twin is not None
+        and recorded.twin.utility_pp is None  # else it was asked for, and BP's was measured too
+    )
+    if fallback_was_added:
+        diagnostics = tuple(d for d in diagnostics if d.role is not Role.FALLBACK)
+    place = files.places[path]
     return auditor.report(
         place,
-        twins=[own for path, own in files.places.items() if Path(path).name in names],
-        diagnostics=[one for one in select(then.diagnostics) if one.key != "e" or not added],
+        twins=[place for path, place in files.places.items() if Path(path).name in twins],
+        diagnostics=diagnostics,
         control=control,
-        thresholds=then.thresholds,
+        thresholds=recorded.thresholds,
         seed=row.seed,
-        protocol=then.protocol,
-        literal=not added,
+        protocol=recorded.protocol,
+        literal=not fallback_was_added,
         log=is_log(place),
     )

@@ -27,13 +27,16 @@ class FadiagCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, recorder: Recorder | Guard, *, network: str | None = None) -> None:
-        self.recorder, self.network = recorder, network
+        self.recorder = recorder
+        self.network = network
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the epoch, after its validation."""
         stop = False
         if trainer.is_global_zero:
-            network: Any = attrgetter(self.network)(pl_module) if self.network else pl_module
+            network: Any = pl_module
+            if self.network:
+                network = attrgetter(self.network)(pl_module)
             try:
                 self.recorder.record(trainer.current_epoch + 1, network)
             except GuardStopped as stopped:

@@ -20,13 +20,13 @@ from ..judge.errors import AuditError
 from ..judge.records import check_accuracy
 from ..judge.words import one_line
 from .names import convert, files_of, identify, parts_of
-from .specs import look_here
+from .specs import add_cwd_to_path
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model", "net", "network")
 CONFIG_KEYS = ("config", "hyper_parameters", "hparams", "args")
-"""Under what people save how they trained; the second is Lightning's."""
+"""The keys under which people save how they trained; the second is Lightning's."""
 PREFIXES = ("module.", "_orig_mod.")
-"""What DataParallel and torch.compile put before the names of a network."""
+"""What DataParallel and torch.compile put before the names of tensors."""
 SMALL = 1 << 28
 """Bytes that a file may declare however small it is."""
 RATIO = 100
@@ -38,7 +38,7 @@ DTYPES = {
     *(torch.complex64, torch.complex128),
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
 }
-"""Those that torch computes in."""
+"""The types of number that torch computes in."""
 
 
 @dataclass(frozen=True)
@@ -64,77 +64,101 @@ def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
     'dfa'
     """
     path = Path(path)
-    held = [read_tensors(part, unsafe=unsafe) for part in parts_of(path) or [path]]
-    whole = {name: value for part in held for name, value in part.items()} if held[1:] else held[0]
-    return checkpoint_of(whole, path)
+    files = parts_of(path) or [path]
+    content = read_tensors(files[0], unsafe=unsafe)
+    for file in files[1:]:
+        content = {**content, **read_tensors(file, unsafe=unsafe)}
+    return checkpoint_of(content, path)
 
 
 def checkpoint_of(content: Any, path: Path) -> Checkpoint:
     """The checkpoint that the content of a file is, in whichever of the usual shapes."""
-    content = {"model": content} if isinstance(content, nn.Module) else content
+    if isinstance(content, nn.Module):
+        content = {"model": content}
     if not isinstance(content, Mapping):
         raise AuditError(f"{path}: expected a state_dict, got {type(content).__name__}")
-    beside = [file for file in files_of(path) if file.name == "config.json"]
-    config = convert(read_json(beside[0]), dict[str, Any], str(beside[0])) if beside else {}
-    for value in (content.get(key) for key in reversed(CONFIG_KEYS)):
-        held = vars(value) if isinstance(value, argparse.Namespace) else value
-        if isinstance(held, Mapping):
-            inner = held.get("config")  # save_hyperparameters() of a module that takes a config
-            config = {**held, **(inner if isinstance(inner, Mapping) else {})}
+    config = _config_of(content, path)
+    state, network = _state_of(content)
+    tensors = {unprefixed(name): tensor for name, tensor in state.items()}
+    if not state or len(tensors) < len(state):
+        names = ", ".join(map(repr, list(state or content)[:8])) or "nothing"
+        places = f"bare or under {', '.join(STATE_KEYS)}"
+        raise AuditError(f"{path}: expected the tensors of one network, {places}; found {names}")
+    check_tensors(tensors, path)
+    accuracy = content.get("test_acc")
+    if accuracy is not None:
+        accuracy = check_accuracy(accuracy, f"{path}: test_acc", "regression")
+    method, seed = identify(path, config)
+    return Checkpoint(path, tensors, method, seed, config, accuracy, network, content)
+
+
+def _config_of(content: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+    """How the network was trained, as the file says, else the config.json of its folder."""
+    config: dict[str, Any] = {}
+    for file in files_of(path):
+        if file.name == "config.json":
+            config = convert(read_json(file), dict[str, Any], str(file))
+    for key in reversed(CONFIG_KEYS):
+        options = content.get(key)
+        if isinstance(options, argparse.Namespace):
+            options = vars(options)
+        if isinstance(options, Mapping):
+            config = dict(options)
+            nested = options.get("config")  # save_hyperparameters() of a module with a config
+            if isinstance(nested, Mapping):
+                config.update(nested)
+    return config
+
+
+def _state_of(content: Mapping[Any, Any]) -> tuple[dict[str, Tensor], nn.Module | None]:
+    """The tensors of the network, and the network itself where a whole one was pickled."""
     state: dict[str, Tensor] = {}
     network = None
     for value in (content, *(content.get(key) for key in reversed(STATE_KEYS))):
-        network = value if isinstance(value, nn.Module) else network
-        held = value.state_dict() if isinstance(value, nn.Module) else value
-        if isinstance(held, Mapping):
-            state = {str(k): own for k, own in held.items() if isinstance(own, Tensor)} or state
-    named = {unprefixed(name): value for name, value in state.items()}
-    if not state or len(named) < len(state):
-        found = ", ".join(map(repr, list(state or content)[:8])) or "nothing"
-        where = f"bare or under {', '.join(STATE_KEYS)}"
-        raise AuditError(f"{path}: expected the tensors of one network, {where}; found {found}")
-    check_tensors(named, path)
-    claimed = content.get("test_acc")
-    claimed = (
-        None if claimed is None else check_accuracy(claimed, f"{path}: test_acc", "regression")
-    )
-    return Checkpoint(path, named, *identify(path, config), config, claimed, network, content)
+        items = value
+        if isinstance(value, nn.Module):
+            network = value
+            items = value.state_dict()
+        if isinstance(items, Mapping):
+            tensors = {str(name): item for name, item in items.items() if isinstance(item, Tensor)}
+            state = tensors or state
+    return state, network
 
 
 def unprefixed(name: str, prefixes: tuple[str, ...] = PREFIXES) -> str:
-    """A tensor's own name, without what wrappers put before it, in whatever order."""
+    """A tensor's name without what wrappers put before it, in whatever order."""
     while name.startswith(prefixes):
         name = name.partition(".")[2]
     return name
 
 
-def check_size(declared: int, held: int, what: str) -> None:
+def check_size(declared: int, stored: int, what: str) -> None:
     """Refuse what a small file declares to be large, before memory is taken for it."""
-    if declared > max(SMALL, RATIO * held):
-        raise AuditError(f"{what} declares {declared:,} bytes and holds {held:,}; save it plainly")
+    if declared > max(SMALL, RATIO * stored):
+        raise AuditError(
+            f"{what} declares {declared:,} bytes and holds {stored:,}; save it plainly"
+        )
 
 
 def check_archive(path: Path) -> None:
-    """The same for a zip archive."""
+    """Refuse a zip archive that unpacks to far more than its size."""
     with zipfile.ZipFile(path) as archive:
-        check_size(
-            sum(record.file_size for record in archive.infolist()), path.stat().st_size, str(path)
-        )
+        declared = sum(record.file_size for record in archive.infolist())
+    check_size(declared, path.stat().st_size, str(path))
 
 
 def check_tensors(tensors: Mapping[str, Any], path: Path) -> None:
     """Refuse tensors that hold no numbers, or repeat a few, before anything is computed."""
     for name, tensor in tensors.items():
-        if isinstance(tensor, Tensor):
-            what = f"{path}: {one_line(name[:80])}"
-            if tensor.is_meta or tensor.layout is not torch.strided or tensor.dtype not in DTYPES:
-                kind = f"{tensor.dtype}, {tensor.layout}, device {tensor.device}".replace(
-                    "torch.", ""
-                )
-                raise AuditError(f"{what}: expected a dense tensor of numbers, got {kind}")
-            check_size(
-                tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes(), what
+        if not isinstance(tensor, Tensor):
+            continue
+        what = f"{path}: {one_line(name[:80])}"
+        if tensor.is_meta or tensor.layout is not torch.strided or tensor.dtype not in DTYPES:
+            kind = f"{tensor.dtype}, {tensor.layout}, device {tensor.device}"
+            raise AuditError(
+                f"{what}: expected a dense tensor of numbers, got {kind.replace('torch.', '')}"
             )
+        check_size(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes(), what)
 
 
 def read_tensors(path: Path, *, unsafe: bool = False) -> Any:
@@ -145,7 +169,7 @@ def read_tensors(path: Path, *, unsafe: bool = False) -> Any:
         if zipfile.is_zipfile(path):
             check_archive(path)
         if unsafe:
-            look_here()
+            add_cwd_to_path()
         with warnings.catch_warnings(), torch.serialization.safe_globals(PLAIN):
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=not unsafe)
@@ -154,12 +178,18 @@ def read_tensors(path: Path, *, unsafe: bool = False) -> Any:
     except FileNotFoundError as error:
         raise AuditError(f"{path}: no such file") from error
     except Exception as error:  # torch and safetensors report damage by many types
-        refused = re.search(r"GLOBAL (\S+)", str(error))
-        said = (
-            f"refused to load {refused[1]}: only tensors and plain values are read, since a pickle "
+        raise AuditError(f"{path}: {_why_unreadable(error)}") from error
+
+
+def _why_unreadable(error: Exception) -> str:
+    name = re.search(r"GLOBAL (\S+)", str(error))
+    if name:
+        return (
+            f"refused to load {name[1]}: only tensors and plain values are read, since a pickle "
             "can run code. Save plain values; for a checkpoint that you trust, add --fa-unsafe-load"
-            if refused
-            else "not a readable file of tensors: truncated, damaged or another format "
-            f"({type(error).__name__}: {str(error).partition('Weights only')[0][:200]})"
         )
-        raise AuditError(f"{path}: {said}") from error
+    reason = str(error).partition("Weights only")[0][:200]
+    return (
+        "not a readable file of tensors: truncated, damaged or another format "
+        f"({type(error).__name__}: {reason})"
+    )

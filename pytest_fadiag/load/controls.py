@@ -12,7 +12,7 @@ from ..judge.control import Control, ControlKind, Doubt, Severity
 from ..judge.errors import AuditError
 from ..judge.records import Score, check_accuracy
 from .logs import read_log
-from .names import identify, is_log, plain_config, says
+from .names import config_value_set, identify, is_log, plain_config
 
 _KIND = re.compile(r"(?:^|[-_])(frozen|shallow)(?=$|[-_])")
 
@@ -24,11 +24,10 @@ def method_and_kind(name: str) -> tuple[str | None, ControlKind]:
     'dfa'
     """
     kind = _KIND.search(name)
-    return (
-        (_KIND.sub("", name).strip("-_") or None, ControlKind(kind[1]))
-        if kind
-        else (name, ControlKind.UNMARKED)
-    )
+    if kind is None:
+        return name, ControlKind.UNMARKED
+    method = _KIND.sub("", name).strip("-_")
+    return method or None, ControlKind(kind[1])
 
 
 @dataclass(frozen=True)
@@ -47,22 +46,30 @@ class ControlFile:
     @property
     def rank(self) -> int:
         """Checkpoints come first, then logs, then numbers."""
-        return 0 if self.control is None else 2 if self.path is None else 1
+        if self.control is None:
+            return 0
+        if self.path is not None:
+            return 1
+        return 2
+
+    @property
+    def source(self) -> str:
+        """The file, or the number."""
+        if self.path is None and self.control is not None:
+            return str(self.control.score.value)
+        return str(self.path)
 
     def measured(
         self, score: Score, config: Mapping[str, Any], *, untrained: bool = False
     ) -> Control:
         """The control with its accuracy; its config may tell more than its name."""
-        path, doubts = self.path or Path(), []
-        method, kind = (
-            method_and_kind(str(config["method"]))
-            if says(config, "method")
-            else (self.method, self.kind)
-        )
-        kind = self.kind if kind is ControlKind.UNMARKED else kind
-        kind = next((each for each in ControlKind if says(config, each.value)), kind)
+        path = self.path or Path()
+        method, kind = self._method_and_kind(config)
+        doubts = []
         if config.get("frozen") is False and kind is not ControlKind.SHALLOW:
-            severity = Severity.WARNING if kind is ControlKind.FROZEN else Severity.INVALID
+            severity = Severity.INVALID
+            if kind is ControlKind.FROZEN:
+                severity = Severity.WARNING
             text = "the control's blocks were trained: its config says frozen: False"
             doubts.append(Doubt(severity, text, mismatched=True))
         if untrained:
@@ -77,6 +84,19 @@ class ControlFile:
             doubts=tuple(doubts),
             config=plain_config(config),
         )
+
+    def _method_and_kind(self, config: Mapping[str, Any]) -> tuple[str | None, ControlKind]:
+        """The method that it controls and its kind, by its config where that tells."""
+        method = self.method
+        kind = self.kind
+        if config_value_set(config, "method"):
+            method, kind = method_and_kind(str(config["method"]))
+        for marked in ControlKind:
+            if config_value_set(config, marked.value):
+                return method, marked
+        if kind is ControlKind.UNMARKED:
+            kind = self.kind
+        return method, kind
 
 
 class Controls(tuple[ControlFile, ...]):
@@ -93,32 +113,43 @@ class Controls(tuple[ControlFile, ...]):
         That two fit equally, or that some were supplied and none fits, is an error.
         """
         for rank in range(3):
-            some = [entry for entry in self if entry.rank == rank]
-            methods = {entry.method for entry in some if entry.method}
-            whose = [m for m in methods if re.fullmatch(f"{re.escape(m)}([-_+].*)?", method)]
-            fitting = [entry for entry in some if entry.method == max(whose, key=len, default=None)]
-            if not fitting and rank < 2 and len(methods) == 1:
-                fitting = some  # controls of one other method are taken, and the report says so
-            order = [
-                (e.seed != seed, e.seed is not None, e.kind is ControlKind.SHALLOW) for e in fitting
-            ]
-            best = [entry for entry, key in zip(fitting, order, strict=True) if key == min(order)]
-            for other in best[1:]:
-                if other.seed == best[0].seed and other != best[0]:
-                    names = (
-                        e.path or (e.control and e.control.score.value) for e in (best[0], other)
-                    )
-                    said = f"{' and '.join(map(str, names))} both match; remove one"
-                    raise AuditError(f"ambiguous control for {method}: {said}")
-            if best:
-                return best[0] if best[0].control is None else best[0].control
+            fitting = self._fitting(method, rank)
+            if fitting:
+                closest = _closest(fitting, method, seed)
+                return closest.control or closest
         if self:
-            whose = sorted({str(entry.method) for entry in self})
+            methods = ", ".join(sorted({str(entry.method) for entry in self}))
             raise AuditError(
-                f"no control for {method}: those supplied are for {', '.join(whose)}; add "
+                f"no control for {method}: those supplied are for {methods}; add "
                 f"{method}=ACCURACY, a file frozen_{method}_s<seed>.pt, or one number for all"
             )
         return None
+
+    def _fitting(self, method: str, rank: int) -> list[ControlFile]:
+        """The controls of one rank for a method, for the one that it varies, or for any."""
+        entries = [entry for entry in self if entry.rank == rank]
+        methods = {entry.method for entry in entries if entry.method}
+        varied = [m for m in methods if re.fullmatch(f"{re.escape(m)}([-_+].*)?", method)]
+        longest = max(varied, key=len, default=None)
+        fitting = [entry for entry in entries if entry.method == longest]
+        if not fitting and rank < 2 and len(methods) == 1:
+            return entries  # controls of one other method are taken, and the report says so
+        return fitting
+
+
+def _closest(fitting: Sequence[ControlFile], method: str, seed: int | None) -> ControlFile:
+    """The control of this seed, else without a seed, else of another; frozen before shallow."""
+
+    def distance(entry: ControlFile) -> tuple[bool, bool, bool]:
+        return entry.seed != seed, entry.seed is not None, entry.kind is ControlKind.SHALLOW
+
+    closest = min(fitting, key=distance)
+    for entry in fitting:
+        same_place = distance(entry) == distance(closest) and entry.seed == closest.seed
+        if same_place and entry != closest:
+            sources = f"{closest.source} and {entry.source}"
+            raise AuditError(f"ambiguous control for {method}: {sources} both match; remove one")
+    return closest
 
 
 def parse_controls(
@@ -135,12 +166,12 @@ def parse_controls(
         try:
             accuracy = float(number)
         except ValueError:  # a file
-            for path in expand(value) if expand else [Path(value)]:
-                entries.append(_from_file(path))
+            paths = [Path(value)] if expand is None else expand(value)
+            entries.extend(map(_from_file, paths))
         else:
             score = Score(check_accuracy(accuracy, f"control {value!r}", "regression"))
-            whose = method.strip() or None
-            entries.append(ControlFile(whose, control=Control(score, method=whose)))
+            name = method.strip() or None
+            entries.append(ControlFile(name, control=Control(score, method=name)))
     if not entries:
         raise AuditError(
             f"no control in {', '.join(values)}: give an accuracy, METHOD=ACCURACY, or a file"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -58,41 +58,60 @@ class DataSet:
     """Whether batches are flattened, where a network takes them so."""
 
     def __post_init__(self) -> None:
-        y, groups, x = self.y, self.groups, self.named.get("", self.y)
-        constants = {len(values) for values in (self.mean, self.std) if values}
-        real = x.is_floating_point() or self.pixels
-        fits = constants <= {1, *x.shape[1:2]} if real else not constants
-        fits &= y.ndim in (1, 2) and {len(own) for own in self.tensors.values()} == {len(y) or 1}
-        fits &= groups is None or (groups.ndim == 1 and not groups.is_floating_point())
-        if not fits:
-            shapes = {
-                name or "x": f"{tuple(x.shape)} {x.dtype}" for name, x in self.tensors.items()
-            }
+        if not self._fits():
+            shapes = {}
+            for name, tensor in self.tensors.items():
+                shapes[name or "x"] = f"{tuple(tensor.shape)} {tensor.dtype}"
+            constants = self._constant_counts() or "no"
             raise AuditError(
                 f"{self.name}: expected one class index, real target or row of tokens per "
                 "sample, one whole number as its group, and one mean and std per channel; got "
-                f"{shapes}, {constants or 'no'} constants".replace("torch.", "")
+                f"{shapes}, {constants} constants".replace("torch.", "")
             )
+
+    def _fits(self) -> bool:
+        """Whether the tensors and the constants have shapes that fit together."""
+        if self.y.ndim not in (1, 2):
+            return False
+        if {len(tensor) for tensor in self.tensors.values()} != {len(self.y) or 1}:
+            return False
+        if self.groups is not None and (self.groups.ndim != 1 or self.groups.is_floating_point()):
+            return False
+        counts = self._constant_counts()
+        if not isinstance(self.x, Tensor):
+            return self.y.is_floating_point() or not counts
+        if not self.x.is_floating_point() and not self.pixels:
+            return not counts
+        return counts <= {1, *self.x.shape[1:2]}
+
+    def _constant_counts(self) -> set[int]:
+        """How many values mean and std have, where there are any."""
+        return {len(constants) for constants in (self.mean, self.std) if constants}
 
     def __len__(self) -> int:
         return len(self.y)
 
     @property
-    def named(self) -> Mapping[str, Tensor]:
-        """The inputs by name."""
-        return self.x if isinstance(self.x, Mapping) else {"": self.x}
+    def inputs_by_name(self) -> Mapping[str, Tensor]:
+        """The inputs by the parameters of forward; a single one has no name."""
+        if isinstance(self.x, Tensor):
+            return {"": self.x}
+        return self.x
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All that it holds, by name."""
-        groups = {} if self.groups is None else {"groups": self.groups}
-        return {**self.named, "labels": self.y, **groups}
+        tensors = {**self.inputs_by_name, "labels": self.y}
+        if self.groups is not None:
+            tensors["groups"] = self.groups
+        return tensors
 
     @property
     def pixels(self) -> bool:
         """Whether the inputs are images as bytes; where the targets are tokens, bytes are ids."""
-        tokens = self.y.ndim == 2 and not self.y.is_floating_point()
-        return isinstance(self.x, Tensor) and self.x.dtype == torch.uint8 and not tokens
+        if not isinstance(self.x, Tensor) or self.x.dtype != torch.uint8:
+            return False
+        return self.y.ndim != 2 or self.y.is_floating_point()
 
     @cached_property
     def digest(self) -> str:
@@ -106,14 +125,15 @@ class DataSet:
 
     def normalised(self, x: Tensor) -> Tensor:
         """Inputs as the network takes them: bytes to [0, 1], then (x − mean)/std per channel."""
-        if not x.is_floating_point() and not x.is_complex():
-            x = x.float().div_(255) if self.pixels else x.long()
+        if self.pixels:
+            x = x.float().div_(255)
+        elif not x.is_floating_point() and not x.is_complex():
+            x = x.long()
         if self.mean is None or self.std is None:
             return x
         shape = (-1,) + (1,) * (x.ndim - 2)
-        mean, std = (
-            torch.tensor(own, device=x.device).view(shape) for own in (self.mean, self.std)
-        )
+        mean = torch.tensor(self.mean, device=x.device).view(shape)
+        std = torch.tensor(self.std, device=x.device).view(shape)
         return (x - mean).div_(std)
 
     def __iter__(self) -> Iterator[tuple[Tensor | dict[str, Tensor], Tensor]]:
@@ -122,51 +142,72 @@ class DataSet:
             part = slice(start, start + self.size)
             if isinstance(self.x, Tensor):
                 x = self.normalised(self.x[part])
-                yield (x.flatten(1) if self.flat else x), self.y[part]
+                if self.flat:
+                    x = x.flatten(1)
+                yield x, self.y[part]
             else:
                 yield {name: tensor[part] for name, tensor in self.x.items()}, self.y[part]
 
     def for_checkpoint(self, config: Mapping[str, Any], normalize: str | None = None) -> DataSet:
         """The data normalised as the option says, else images as the config does, else as it is."""
-        option = None if normalize is None else Normalisation.parse(normalize)
-        own, raw = _constants(config), str(config.get("normalize")) in ("False", "none")
-        by, mean, std = NormalisedBy.USUAL if self.usual else NormalisedBy.DATA, self.mean, self.std
-        if option is None:
-            if self.pixels and (own or raw):
-                by, (mean, std) = NormalisedBy.CHECKPOINT, own or (None, None)
-        elif option.text != "data":
-            by, mean, std = NormalisedBy.OPTION, option.mean, option.std
-        elif mean is None:
-            raise AuditError(
-                f"--fa-normalize=data: {self.name} has no usual constants; give MEAN/STD"
-            )
+        option = None
+        if normalize is not None:
+            option = Normalisation.parse(normalize)
+            if option.text == "data" and self.mean is None:
+                raise AuditError(
+                    f"--fa-normalize=data: {self.name} has no usual constants; give MEAN/STD"
+                )
+        checkpoint_mean, checkpoint_std = _constants(config)
+        unnormalised = str(config.get("normalize")) in ("False", "none")
+        mean = self.mean
+        std = self.std
+        by = NormalisedBy.DATA
+        if option is not None and option.text != "data":
+            by = NormalisedBy.OPTION
+            mean = option.mean
+            std = option.std
+        elif option is None and self.pixels and (checkpoint_mean or unnormalised):
+            by = NormalisedBy.CHECKPOINT
+            mean = checkpoint_mean
+            std = checkpoint_std
+        elif self.usual:
+            by = NormalisedBy.USUAL
         if mean is None and by is not NormalisedBy.CHECKPOINT:
             by = NormalisedBy.NOTHING
-        stated = Inputs(
+        inputs = Inputs(
             data=self.name,
             by=by,
             mean=mean,
             std=std,
             pixels=self.pixels,
             option=None if option is None else option.text,
-            checkpoint_mean=own and own[0],
-            checkpoint_std=own and own[1],
+            checkpoint_mean=checkpoint_mean,
+            checkpoint_std=checkpoint_std,
         )
-        return replace(self, mean=mean, std=std, inputs=stated)
+        return replace(self, mean=mean, std=std, inputs=inputs)
 
 
-def _constants(config: Mapping[str, Any]) -> tuple[Statistics, Statistics] | None:
+def _constants(config: Mapping[str, Any]) -> tuple[Statistics | None, Statistics | None]:
     """The ``mean`` and ``std`` of a config, or those under its ``normalize``."""
-    given = config["normalize"] if isinstance(config.get("normalize"), Mapping) else config
-    if given.get("mean") is None or given.get("std") is None:
-        return None
-    what, pair = "the checkpoint's mean and std", list[Statistics]()
-    for value in (given["mean"], given["std"]):
-        plain = value.tolist() if hasattr(value, "tolist") else value
-        listed = plain if isinstance(plain, (list, tuple)) else [plain]
-        pair.append(convert(listed, Statistics, what))
-    check_constants(pair[0], pair[1], what)
-    return pair[0], pair[1]
+    if isinstance(config.get("normalize"), Mapping):
+        config = config["normalize"]
+    if config.get("mean") is None or config.get("std") is None:
+        return None, None
+    what = "the checkpoint's mean and std"
+    mean = _statistics(config["mean"], what)
+    std = _statistics(config["std"], what)
+    check_constants(mean, std, what)
+    return mean, std
+
+
+def _statistics(value: Any, what: str) -> Statistics:
+    """One number, a list or an array as a tuple."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if not isinstance(value, (list, tuple)):
+        value = [value]
+    statistics: Statistics = convert(value, Statistics, what)
+    return statistics
 
 
 def load_data(spec: str, split: str = "test", base: Path | None = None) -> DataSet:
@@ -175,76 +216,110 @@ def load_data(spec: str, split: str = "test", base: Path | None = None) -> DataS
     >>> load_data("cifar10:data").x.shape
     torch.Size([10000, 3, 32, 32])
     """
-    kind, root = source = parse_data(spec, base)
+    kind, root = parse_data(spec, base)
     if kind == "factory":
         return from_factory(spec)
     if kind == "file":
         return replace(as_data_set(read_arrays(root), f"data {root}"), name=root.name)
-    files = data_files(source, split)
-    name, note = kind, ""
+    files = data_files((kind, root), split)
+    if kind == "folder":
+        return _image_folder(root, files)
     if kind == "fashion-mnist":
-        x, y = (read_idx(path) for path, _ in files)
-        x = x.unsqueeze(1)
-    elif kind == "cifar10":
-        x, y = map(torch.cat, zip(*(read_cifar10(path) for path, _ in files), strict=True))
-    else:  # class by class, the first 1,280 images would be of one class
-        order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
-        x = read_images([files[index][0] for index in order])
-        y = torch.tensor([files[index][1] for index in order])
-        name, note = f"folder {root.name}", "images of a folder are taken in a fixed shuffled order"
-    mean, std = (None, None) if kind == "folder" and x.shape[1] == 1 else USUAL[kind]
-    return DataSet(x, y.long(), name, mean, std, note, usual=mean is not None)
+        images, labels = (read_idx(path) for path, _ in files)
+        images = images.unsqueeze(1)
+    else:
+        batches = [read_cifar10(path) for path, _ in files]
+        images = torch.cat([batch[0] for batch in batches])
+        labels = torch.cat([batch[1] for batch in batches])
+    mean, std = USUAL[kind]
+    return DataSet(images, labels.long(), kind, mean, std, usual=True)
+
+
+def _image_folder(root: Path, files: Sequence[tuple[Path, int]]) -> DataSet:
+    """The images of a folder; class by class, the first 1,280 would be of one class."""
+    order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
+    images = read_images([files[index][0] for index in order])
+    labels = torch.tensor([files[index][1] for index in order])
+    note = "images of a folder are taken in a fixed shuffled order"
+    data = DataSet(images, labels, f"folder {root.name}", note=note)
+    if images.shape[1] == 1:
+        return data
+    mean, std = USUAL["folder"]
+    return replace(data, mean=mean, std=std, usual=True)
 
 
 def from_factory(spec: str) -> DataSet:
     """What a factory returns: a DataSet, tensors, a torch Dataset, or batches."""
-    what, made = f"data factory {spec!r}", call_factory(spec, "data factory")
-    pair = isinstance(made, (tuple, list)) and len(made) == 2 and hasattr(made[1], "__array__")
+    what = f"data factory {spec!r}"
+    content = call_factory(spec, "data factory")
     try:
-        if pair or isinstance(made, (DataSet, Mapping)):
-            made = [made]
-        elif hasattr(made, "__getitem__") and not isinstance(made, (tuple, list)):
-            made = DataLoader(made, len(made), generator=torch.Generator())
-        parts = [as_data_set(part, what) for part in made]
-        names = parts[0].tensors
-        held = {name: torch.cat([part.tensors[name] for part in parts]) for name in names}
+        parts = [as_data_set(part, what) for part in _parts(content)]
+        tensors = {}
+        for name in parts[0].tensors:
+            tensors[name] = torch.cat([part.tensors[name] for part in parts])
     except AuditError:
         raise
     except Exception as error:  # the user's own code, and whatever it gives
         raise AuditError(
             f"{what}: expected (x, y), tensors by name with labels, a Dataset of samples of one "
-            f"shape, or batches; got {type(made).__name__}: {type(error).__name__}: {error}"
+            f"shape, or batches; got {type(content).__name__}: {type(error).__name__}: {error}"
         ) from error
-    first, y, groups = parts[0], held.pop("labels"), held.pop("groups", None)
-    x = held if isinstance(first.x, Mapping) else held[""]
-    return replace(first, x=x, y=y, groups=groups, name=spec if first.name == what else first.name)
+    first = parts[0]
+    y = tensors.pop("labels")
+    groups = tensors.pop("groups", None)
+    x = tensors if isinstance(first.x, Mapping) else tensors[""]
+    name = spec if first.name == what else first.name
+    return replace(first, x=x, y=y, groups=groups, name=name)
 
 
-def as_data_set(given: Any, what: str) -> DataSet:
+def _parts(content: Any) -> Iterable[Any]:
+    """What a factory returned, batch by batch."""
+    if isinstance(content, (DataSet, Mapping)):
+        return [content]
+    if isinstance(content, (tuple, list)):
+        is_pair = len(content) == 2 and hasattr(content[1], "__array__")
+        return [content] if is_pair else content
+    if hasattr(content, "__getitem__"):
+        return DataLoader(content, len(content), generator=torch.Generator())
+    batches: Iterable[Any] = content
+    return batches
+
+
+def as_data_set(data: Any, what: str) -> DataSet:
     """A DataSet, also of a pair (x, y), or of tensors by name with the labels among them."""
-    if isinstance(given, DataSet):
-        return given
-    named = dict(given) if isinstance(given, Mapping) else {}
-    groups, label = named.pop("groups", None), next((n for n in LABEL_NAMES if n in named), None)
-    if {"x", "y"} <= named.keys():
-        x, y = named["x"], named["y"]
-    elif label is not None:
-        x, y = named, named.pop(label)
-    elif isinstance(given, (tuple, list)) and len(given) == 2:
-        x, y = given
-    else:
-        kind = ", ".join(map(str, named)) or type(given).__name__
-        raise AuditError(
-            f"{what}: expected a pair (x, y), or tensors by name with labels; got {kind}"
-        )
+    if isinstance(data, DataSet):
+        return data
+    x, y, groups = _inputs_and_targets(data, what)
     try:
         y = torch.as_tensor(y)
-        groups = None if groups is None else torch.as_tensor(groups)
+        if groups is not None:
+            groups = torch.as_tensor(groups)
         if isinstance(x, Mapping):
             x = {str(name): torch.as_tensor(value) for name, value in x.items()}
         else:
             x = torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError) as error:
         raise AuditError(f"{what}: expected tensors of numbers: {error}") from error
-    y = y.squeeze(1) if y.ndim == 2 and y.shape[1] == 1 else y
-    return DataSet(x, y if y.is_floating_point() else y.long(), what, groups=groups)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y.squeeze(1)
+    if not y.is_floating_point():
+        y = y.long()
+    return DataSet(x, y, what, groups=groups)
+
+
+def _inputs_and_targets(data: Any, what: str) -> tuple[Any, Any, Any]:
+    """x, y and the groups, if there are any, of a pair or of tensors by name."""
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        return data[0], data[1], None
+    kind = type(data).__name__
+    if isinstance(data, Mapping):
+        tensors = dict(data)
+        groups = tensors.pop("groups", None)
+        if {"x", "y"} <= tensors.keys():
+            return tensors["x"], tensors["y"], groups
+        for name in LABEL_NAMES:
+            if name in tensors:
+                y = tensors.pop(name)
+                return tensors, y, groups
+        kind = ", ".join(map(str, tensors)) or kind
+    raise AuditError(f"{what}: expected a pair (x, y), or tensors by name with labels; got {kind}")

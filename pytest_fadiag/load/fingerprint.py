@@ -24,26 +24,26 @@ def fingerprint(network: nn.Module, blocks: Sequence[Sequence[str]] = ()) -> Fin
 
     ``blocks`` are the names of the parameters of each block, where the stream is known.
     """
-    tensors = {
-        name: value for name, value in network.state_dict().items() if isinstance(value, Tensor)
-    }
-    learnt = {
-        f"{name}.{kind}".lstrip(".")
-        for name, module in network.named_modules()
-        for kind in ("weight", "bias")
-        if isinstance(module, NORMALISATIONS)
-    }
-    return Fingerprint(
-        shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
-        weights={
-            name: hashlib.blake2b(bytes_of(tensor), digest_size=8).hexdigest()
-            for name, tensor in tensors.items()
-            if tensor.ndim > 1
-        },
-        moved=tuple(
-            name
-            for name, value in tensors.items()
-            if name in learnt and len(torch.unique(value)) > 1
-        ),
-        blocks=tuple(map(tuple, blocks)),
-    )
+    shapes = {}
+    weights = {}
+    moved = []
+    learnt = _scales_and_shifts(network)
+    for name, tensor in network.state_dict().items():
+        if not isinstance(tensor, Tensor):
+            continue
+        shapes[name] = tuple(tensor.shape)
+        if tensor.ndim > 1:
+            weights[name] = hashlib.blake2b(bytes_of(tensor), digest_size=8).hexdigest()
+        if name in learnt and len(torch.unique(tensor)) > 1:
+            moved.append(name)
+    return Fingerprint(shapes, weights, moved=tuple(moved), blocks=tuple(map(tuple, blocks)))
+
+
+def _scales_and_shifts(network: nn.Module) -> set[str]:
+    """The names of what normalisation layers learn."""
+    names = set()
+    for name, module in network.named_modules():
+        if isinstance(module, NORMALISATIONS):
+            names.add(f"{name}.weight".lstrip("."))
+            names.add(f"{name}.bias".lstrip("."))
+    return names

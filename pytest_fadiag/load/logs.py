@@ -102,14 +102,14 @@ class TrainingLog:
 
         >>> read_log("results/dfa_s42.json").report(0.349).verdict
         """
-        asked = diagnostics or default_diagnostics(
+        chosen = diagnostics or default_diagnostics(
             control=control is not None, credit=self.base.credit is not None, partial=True
         )
         name = "control" if isinstance(control, Control) else "frozen_baseline_acc"
         report = self.base.replace(
             **{name: control},
             thresholds=thresholds or DiagnosticThresholds(),
-            diagnostics=tuple(diagnostic.name for diagnostic in asked),
+            diagnostics=tuple(diagnostic.name for diagnostic in chosen),
         )
         check_judged(report, self.path)
         return report
@@ -118,8 +118,8 @@ class TrainingLog:
 def check_judged(report: Report, path: Path) -> None:
     """Refuse a log that measures nothing."""
     if not any(finding.measured for finding in report.findings):
-        said = "the last epoch has no number that a diagnostic needs, or the control is missing"
-        raise AuditError(f"training log: {said}\n  {path}")
+        reason = "the last epoch has no number that a diagnostic needs, or the control is missing"
+        raise AuditError(f"training log: {reason}\n  {path}")
 
 
 def read_log(
@@ -161,38 +161,62 @@ def _document(path: Path) -> Values:
         return {"log": list(_events(path))}
     text = read_bytes(path).decode("utf-8-sig")
     if path.suffix == ".csv":
-        rows = csv.DictReader(io.StringIO(text), strict=True)
-        if len(set(rows.fieldnames or ())) < len(rows.fieldnames or ()):
-            raise AuditError("two columns have the same name")
-        return {
-            "log": [{name: cell for name, cell in row.items() if name and cell} for row in rows]
-        }
+        return {"log": _csv_rows(text)}
     try:
         content = parse_json(text)
     except json.JSONDecodeError:
-        content = None
-    if isinstance(content, dict) and not {"epoch", "recorder"} & set(content):
-        logs = [key for key in content if key.endswith("log")]
-        if len(logs) != 1:
-            found = ", ".join(map(repr, list(content)[:6])) or "nothing"
-            raise AuditError(f"expected one log in the file, found {found}; {ACCEPTED}")
-        method = {"method": logs[0].removesuffix("_log")} if logs[0] != "log" else {}
-        config = method | convert(content.get("config") or {}, Values, "config")
-        return {**content, "log": content[logs[0]], "config": config}
+        return _json_lines(text)
+    if not isinstance(content, dict) or not {"epoch", "recorder"}.isdisjoint(content):
+        return _json_lines(text)
+    logs = [key for key in content if key.endswith("log")]
+    if len(logs) != 1:
+        keys = ", ".join(map(repr, list(content)[:6])) or "nothing"
+        raise AuditError(f"expected one log in the file, found {keys}; {ACCEPTED}")
+    config = {}
+    if logs[0] != "log":
+        config["method"] = logs[0].removesuffix("_log")
+    config.update(convert(content.get("config") or {}, Values, "config"))
+    return {**content, "log": content[logs[0]], "config": config}
+
+
+def _csv_rows(text: str) -> list[Values]:
+    """The rows of a table, without their empty cells."""
+    table = csv.DictReader(io.StringIO(text), strict=True)
+    columns = table.fieldnames or ()
+    if len(set(columns)) < len(columns):
+        raise AuditError("two columns have the same name")
+    rows = []
+    for row in table:
+        cells = {}
+        for column, cell in row.items():
+            if column and cell:
+                cells[column] = cell
+        rows.append(cells)
+    return rows
+
+
+def _json_lines(text: str) -> Values:
+    """One JSON object a line, the first of which may say what holds for all."""
     objects: list[Values] = []
     lines = text.rstrip("\n").split("\n")
     cut = False
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
-            objects += [convert(parse_json(line), Values, "entry")] if line.strip() else []
+            objects.append(convert(parse_json(line), Values, "entry"))
         except ValueError as error:
             cut = number == len(lines) > 1 and isinstance(error, json.JSONDecodeError)
             if not cut:  # else the writer was stopped while it wrote
                 raise AuditError(f"line {number}: {error}; {ACCEPTED}") from error
-    header = objects.pop(0) if objects and "epoch" not in objects[0] else {}
-    identity = {key: header[key] for key in ("method", "seed") if header.get(key) is not None}
-    config = convert(header.get("config") or {}, Values, "config")
-    return {**header, "config": config | identity, "log": objects, "cut": cut}
+    header: Values = {}
+    if objects and "epoch" not in objects[0]:
+        header = objects.pop(0)
+    config = dict(convert(header.get("config") or {}, Values, "config"))
+    for key in ("method", "seed"):
+        if header.get(key) is not None:
+            config[key] = header[key]
+    return {**header, "config": config, "log": objects, "cut": cut}
 
 
 def _events(path: Path) -> Iterator[Values]:
@@ -204,41 +228,43 @@ def _events(path: Path) -> Iterator[Values]:
     events = EventAccumulator(str(path), size_guidance={"scalars": 0})
     events.Reload()
     for tag in events.Tags()["scalars"]:
-        yield from ({"step": event.step, tag: event.value} for event in events.Scalars(tag))
+        for event in events.Scalars(tag):
+            yield {"step": event.step, tag: event.value}
 
 
-def _named(values: Values, names: Mapping[str, str]) -> Values:
+def _canonical(values: Values, names: Mapping[str, str]) -> Values:
     """Values by their canonical names, as far as they are there."""
-    found: Values = {}
-    for name, spelled in names.items():
-        held = [values[key] for key in spelled.split() if values.get(key) is not None]
-        found |= {name: held[0]} if held else {}
-    return found
+    canonical: Values = {}
+    for name, spellings in names.items():
+        for key in spellings.split():
+            if values.get(key) is not None:
+                canonical[name] = values[key]
+                break
+    return canonical
 
 
 def _entries(rows: list[Values], columns: Mapping[str, str], table: bool) -> list[Entry]:
     """The epochs of a log; of a table the rows of an epoch as one: tools write one per metric."""
-    if absent := set(columns.values()).difference(*rows):
+    absent = set(columns.values()).difference(*rows)
+    if absent:
         raise AuditError(f"no column {min(absent)!r} (--fa-log-columns)")
-    held: dict[Any, Values] = {}
+    epochs: dict[Any, Values] = {}
     for number, row in enumerate(rows):
-        given = {**row, **{name: row.get(column) for name, column in columns.items()}}
-        singles = ((_NORM.fullmatch(name), own) for name, own in given.items() if own is not None)
-        norms = {found[1] + found[2]: value for found, value in singles if found}
-        entry = _named(given, ALIASES)
-        entry |= convert(entry.pop("companions", {}), Values, "companions")
-        if not table or ("epoch" in entry and (norms or len(entry) > 1)):
-            before = held.setdefault(entry.get("epoch") if table else number, {"norms": {}})
-            before.update(entry, norms=before["norms"] | norms)
-    entries: list[Entry] = [
-        convert(entry, Entry, f"epoch {entry.get('epoch')!r:.20}") for entry in held.values()
-    ]
+        values = _epoch_values(row, columns)
+        if table and ("epoch" not in values or (len(values) < 3 and not values["norms"])):
+            continue
+        epoch = epochs.setdefault(values.get("epoch") if table else number, {"norms": {}})
+        norms = epoch["norms"] | values["norms"]
+        epoch.update(values, norms=norms)
+    entries: list[Entry] = []
+    for epoch in epochs.values():
+        entries.append(convert(epoch, Entry, f"epoch {epoch.get('epoch')!r:.20}"))
     if table:
         entries.sort(key=lambda entry: entry.epoch)
-    for one, other in pairwise(entries):
-        if other.epoch <= one.epoch:
+    for earlier, later in pairwise(entries):
+        if later.epoch <= earlier.epoch:
             raise AuditError(
-                f"epoch {other.epoch} follows epoch {one.epoch}; keep one training run per log"
+                f"epoch {later.epoch} follows epoch {earlier.epoch}; keep one training run per log"
             )
     if len(entries) > MOST_EPOCHS:
         raise AuditError(f"{len(entries):,} epochs; at most {MOST_EPOCHS:,}: keep every k-th")
@@ -249,65 +275,111 @@ def _entries(rows: list[Values], columns: Mapping[str, str], table: bool) -> lis
     return entries
 
 
+def _epoch_values(row: Values, columns: Mapping[str, str]) -> Values:
+    """The values of one row by their canonical names, the norms of single layers together."""
+    named = dict(row)
+    for name, column in columns.items():
+        named[name] = row.get(column)
+    norms: Values = {}
+    for name, value in named.items():
+        layer = _NORM.fullmatch(name)
+        if layer and value is not None:
+            norms[layer[1] + layer[2]] = value
+    values = _canonical(named, ALIASES)
+    values.update(convert(values.pop("companions", {}), Values, "companions"))
+    values["norms"] = norms
+    return values
+
+
 def _log(path: Path, content: Values, batch: int | None, columns: Mapping[str, str]) -> TrainingLog:
     config: Values = content.get("config", {})
-    about: About = convert(_named({**content, **config}, ABOUT), About, "config")
+    about: About = convert(_canonical({**content, **config}, ABOUT), About, "config")
     rows = convert(content["log"], list[Values], "log")
     entries = _entries(rows, columns, EVENTS in path.name or path.suffix == ".csv")
-    cut = ("the last line is cut in the middle and was left out",) if content.get("cut") else ()
-    recorded = "recorder" in content or all(entry.stability_layer is not None for entry in entries)
-    batch = BATCH if recorded else batch or about.gradient_batch
+    caveats = []
+    if content.get("cut"):
+        caveats.append("the last line is cut in the middle and was left out")
+    if "recorder" in content or all(entry.stability_layer is not None for entry in entries):
+        batch = BATCH
+    batch = batch or about.gradient_batch
     assumed = None if batch else about.training_batch
-    lists = (norms for entry in entries for norms in (entry.residual_norms, entry.bp_grad_norms))
-    sizes = {len(norms) for norms in lists if norms}
-    sizes |= set() if about.depth is None else {about.depth + 1}
-    layers = {int(key[1:]) + 1 for entry in entries for key in entry.norms if key[1:] != "L"}
-    size = max(sizes or {1 + max(layers, default=1)})
-    if len(sizes) > 1 or size > MOST_LAYERS or max(layers, default=0) > size:
-        seen = ", ".join(f"{number:,}" for number in sorted(sizes | layers)[-3:])
-        raise AuditError(
-            f"norms of {seen} layers; expected h_0 … h_L in every epoch, at most {MOST_LAYERS:,}"
-        )
+    size, depth_known = _layer_count(entries, about)
     scale = (batch or assumed or BATCH) / BATCH
     entries = [_scaled(entry, size, about.h_0_norm, scale) for entry in entries]
-    last, own = entries[-1], entries[-1].headline_acc
-    final = own if about.final_acc is None else about.final_acc
-    images = (last.images if final == own else None) or about.images
+    last = entries[-1]
+    accuracy = about.final_acc
+    images = about.images
+    if accuracy is None or accuracy == last.headline_acc:
+        accuracy = last.headline_acc
+        images = last.images or about.images
     method, seed = identify(path, config)
+    numbers = {name: getattr(last, name) for name in Measurement.__struct_fields__}
+    numbers["score"] = None if accuracy is None else Score(accuracy, images)
     report = Report(
-        **{
-            **{name: getattr(last, name) for name in Measurement.__struct_fields__},
-            "score": None if final is None else Score(final, images),
-        },
+        **numbers,
         method_name=method,
         seed=seed,
         notes=f"{path.name}, a training log of {plural(len(entries), 'epoch')}",
         checkpoint=path.name,
-        caveats=cut,
+        caveats=tuple(caveats),
         config=plain_config(config),
         log=Log(
             epochs=tuple(msgspec.convert(entry, Epoch, from_attributes=True) for entry in entries),
             gradient_batch=batch,
             assumed_batch=assumed,
-            depth_known=bool(sizes),
+            depth_known=depth_known,
         ),
     )
     return TrainingLog(path, report)
+
+
+def _layer_count(entries: Sequence[Entry], about: About) -> tuple[int, bool]:
+    """How many states h_0 … h_L the stream has, and whether the log says so."""
+    sizes = set()
+    if about.depth is not None:
+        sizes.add(about.depth + 1)
+    layers = set()
+    for entry in entries:
+        for norms in (entry.residual_norms, entry.bp_grad_norms):
+            if norms:
+                sizes.add(len(norms))
+        for key in entry.norms:
+            if key[1:] != "L":
+                layers.add(int(key[1:]) + 1)
+    deepest = max(layers, default=0)
+    size = max(sizes, default=max(1, deepest) + 1)
+    if len(sizes) > 1 or size > MOST_LAYERS or deepest > size:
+        numbers = ", ".join(f"{number:,}" for number in sorted(sizes | layers)[-3:])
+        raise AuditError(
+            f"norms of {numbers} layers; expected h_0 … h_L in every epoch, at most {MOST_LAYERS:,}"
+        )
+    return size, bool(sizes)
 
 
 def _scaled(entry: Entry, size: int, start: float | None, scale: float) -> Entry:
     """An epoch with all its norms in lists, and gradients as for batches of 128."""
     if entry.headline_acc is not None:
         check_accuracy(entry.headline_acc, f"epoch {entry.epoch}: accuracy", entry.task)
-    single, rows = {"h0": start, **entry.norms}, []
-    for symbol, listed in (("h", entry.residual_norms), ("g", entry.bp_grad_norms)):
-        known = [single.get(f"{symbol}{layer}") for layer in range(size)]
-        known[-1] = single.get(f"{symbol}L", known[-1])
-        rows.append(check_norms(listed or known, f"epoch {entry.epoch}: norms"))
+    singles = {"h0": start, **entry.norms}
+    what = f"epoch {entry.epoch}: norms"
+    residual_norms = check_norms(entry.residual_norms or _listed(singles, "h", size), what)
+    gradient_norms = check_norms(entry.bp_grad_norms or _listed(singles, "g", size), what)
+    gradients = []
+    for norm in gradient_norms:
+        gradients.append(None if norm is None else norm * scale)
     per_error = entry.gradient_per_unit_error
+    if per_error is not None:
+        per_error *= scale
     return msgspec.structs.replace(
         entry,
-        residual_norms=rows[0] if size > 1 else (),
-        bp_grad_norms=tuple(None if norm is None else norm * scale for norm in rows[1]),
-        gradient_per_unit_error=None if per_error is None else per_error * scale,
+        residual_norms=residual_norms if size > 1 else (),
+        bp_grad_norms=tuple(gradients),
+        gradient_per_unit_error=per_error,
     )
+
+
+def _listed(singles: Mapping[str, float | None], symbol: str, size: int) -> list[float | None]:
+    """The norms of single layers as a list of all, of which some may be missing."""
+    norms = [singles.get(f"{symbol}{layer}") for layer in range(size)]
+    norms[-1] = singles.get(f"{symbol}L", norms[-1])
+    return norms

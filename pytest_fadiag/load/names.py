@@ -51,34 +51,43 @@ def identify(path: Path, config: Mapping[str, Any] | None = None) -> tuple[str, 
     """
     config = config or {}
     name = path.parent.name if path.name in MODELS else path.name
-    named = _NAME.fullmatch(name)
-    method = named["method"] if named else _ENDINGS.sub("", name) or name
-    if says(config, "method"):
-        kinds = (kind for kind in ("frozen", "shallow") if says(config, kind))
-        method = "-".join([str(config["method"]), *kinds])
+    parts = _NAME.fullmatch(name)
+    seed: Any = config.get("seed")
+    method = _ENDINGS.sub("", name) or name
+    if parts:
+        method = parts["method"]
+        if seed is None:
+            seed = parts["seed"]
+    if config_value_set(config, "method"):
+        method = str(config["method"])
+        for kind in ("frozen", "shallow"):
+            if config_value_set(config, kind):
+                method += f"-{kind}"
     method = one_line(method[:LONGEST_NAME])
-    seed: Any = named["seed"] if named and config.get("seed") is None else config.get("seed")
     try:
         number = int(seed)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # of a tensor with several entries
         return method, None
-    return method, number if number.bit_length() < 64 else None
+    if number.bit_length() > 63:
+        return method, None
+    return method, number
 
 
-def says(config: Mapping[str, Any], key: str) -> bool:
+def config_value_set(config: Mapping[str, Any], key: str) -> bool:
     """Whether a config has a text, a number or ``True`` under a key, and not an empty one."""
     return isinstance(config.get(key), (str, int, float)) and bool(config[key])
 
 
 def plain_config(config: Mapping[Any, Any]) -> dict[str, Any]:
     """The texts, numbers and truth values of a config, as a report and a file can hold them."""
-    return {
-        one_line(str(name)[:LONGEST_NAME]): one_line(value[:LONGEST_NAME])
-        if isinstance(value, str)
-        else value
-        for name, value in list(config.items())[:200]
-        if isinstance(value, str) or (isinstance(value, (int, float)) and not abs(value) >= 1 << 63)
-    }
+    plain: dict[str, Any] = {}
+    for name, value in list(config.items())[:200]:
+        key = one_line(str(name)[:LONGEST_NAME])
+        if isinstance(value, str):
+            plain[key] = one_line(value[:LONGEST_NAME])
+        elif isinstance(value, (int, float)) and not abs(value) >= 1 << 63:
+            plain[key] = value
+    return plain
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -88,48 +97,57 @@ def is_checkpoint(path: Path) -> bool:
 
 def is_log(path: Path) -> bool:
     """Whether a file may be a training log, by its name."""
-    return path.name not in MODELS and (
-        EVENTS in path.name or path.name.endswith((".json", ".jsonl", ".csv"))
-    )
+    if path.name in MODELS:
+        return False
+    return EVENTS in path.name or path.name.endswith((".json", ".jsonl", ".csv"))
 
 
 def model_file(folder: Path) -> Path | None:
     """The network of a folder that Hugging Face's Trainer wrote; nothing for another folder."""
-    beside = ("config.json", "trainer_state.json", "training_args.bin", "optimizer.pt")
-    found = [folder / name for name in MODELS if (folder / name).is_file()]
-    return found[0] if found and any((folder / name).exists() for name in beside) else None
+    companions = ("config.json", "trainer_state.json", "training_args.bin", "optimizer.pt")
+    if not any((folder / name).exists() for name in companions):
+        return None
+    for name in MODELS:
+        if (folder / name).is_file():
+            return folder / name
+    return None
 
 
 def parts_of(path: Path) -> list[Path]:
     """The files that an index names; none of what is not an index."""
     if not path.name.endswith(".index.json"):
         return []
-    index, what = read_json(path), f"{path}: not an index of a network's files"
-    places = convert(convert(index, dict[str, Any], what).get("weight_map"), dict[str, str], what)
+    what = f"{path}: not an index of a network's files"
+    index = convert(read_json(path), dict[str, Any], what)
+    places = convert(index.get("weight_map"), dict[str, str], what)
     return [path.with_name(Path(name).name) for name in sorted(set(places.values()))]
 
 
 def files_of(path: Path) -> list[Path]:
     """All files that make up a checkpoint: itself, its parts, the config.json of its folder."""
+    files = [path, *parts_of(path)]
     config = path.with_name("config.json")
-    return [path, *parts_of(path), *([config] if path.name in MODELS and config.is_file() else [])]
+    if path.name in MODELS and config.is_file():
+        files.append(config)
+    return files
 
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a checkpoint or any other file, read once as long as it does not change."""
+    digests = {}
     try:
-        stamps = {file: file.stat() for file in files_of(path)}
-        digests = {
-            file.name: _digest(str(file), (stamp.st_size, stamp.st_mtime_ns, stamp.st_ctime_ns))
-            for file, stamp in stamps.items()
-        }
+        for file in files_of(path):
+            stamp = file.stat()
+            identity = (stamp.st_size, stamp.st_mtime_ns, stamp.st_ctime_ns)
+            digests[file.name] = _digest(str(file), identity)
     except OSError as error:
         raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
-    together = joined(f"{name} {digest}" for name, digest in digests.items())
-    return together if len(digests) > 1 else digests[path.name]
+    if len(digests) == 1:
+        return digests[path.name]
+    return digest_of_lines(f"{name} {digest}" for name, digest in digests.items())
 
 
-def joined(lines: Iterable[str]) -> str:
+def digest_of_lines(lines: Iterable[str]) -> str:
     """One digest of many lines."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -148,25 +166,29 @@ def walk(root: Path, *, code: bool = False) -> Iterator[Path]:
 
     Of ``code`` neither hidden nor build folders nor virtual environments are looked at.
     """
-    met: set[str] = set()
+    visited: set[str] = set()
     for place, folders, names in os.walk(root, followlinks=True):
-        if os.path.realpath(place) in met or (code and "pyvenv.cfg" in names):
+        real_place = os.path.realpath(place)
+        if real_place in visited or (code and "pyvenv.cfg" in names):
             folders.clear()  # a link back to a folder above it has no end
             continue
-        met.add(os.path.realpath(place))
-        folders[:] = sorted(
-            name for name in folders if not code or (name[0] != "." and name not in NO_CODE)
-        )
-        yield from (Path(place, name) for name in sorted(names))
+        visited.add(real_place)
+        if code:
+            folders[:] = [name for name in folders if name[0] != "." and name not in NO_CODE]
+        folders.sort()
+        for name in sorted(names):
+            yield Path(place, name)
 
 
 def code_digest(root: Path, modules: Sequence[str]) -> str:
     """One SHA-256 over every ``*.py`` below a folder and of the packages that some SPECs name."""
-    digest, roots = hashlib.sha256(), [root]
-    for found in filter(None, map(find_package, modules)):
-        roots += map(Path, found.submodule_search_locations or [found.origin or ""])
+    roots = [root]
+    for package in filter(None, map(find_package, modules)):
+        roots.extend(map(Path, package.submodule_search_locations or [package.origin or ""]))
+    digest = hashlib.sha256()
     for place in dict.fromkeys(map(Path.absolute, roots)):
-        for file in walk(place, code=True) if place.is_dir() else [place]:
+        files = walk(place, code=True) if place.is_dir() else [place]
+        for file in files:
             if file.suffix == ".py" and file.is_file():
                 digest.update(f"\0{os.path.relpath(file, place)}\0".encode() + file.read_bytes())
     return digest.hexdigest()

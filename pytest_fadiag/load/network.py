@@ -28,13 +28,13 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,
 }
 WRAPPERS = (*PREFIXES, "model.", "net.", "network.")
-"""What a LightningModule puts before names too, and a network may call a part of its own."""
+"""What a LightningModule puts before names too; a network may also call a part of it so."""
 NAME_IT = "name the network with --fa-model=package.module:factory or torchvision:NAME"
 
-_WHAT = r"(?:weights?|bias(?:es)?|matri(?:x|ces)|params?|layers?|kernels?)"
-_ASIDE = re.compile(
-    rf"(?:^|\.)(?:Bs|B_?(?:fb|fa|dfa|\d+)|(?:fixed_|random_)?(?:fb|feedbacks?)(?:_?{_WHAT})*(?:_?\d+)?"
-    rf"|{_WHAT}_(?:backward|feedback|fb|fa|dfa)|(?:backward|fa|dfa)_{_WHAT})(?:\.|$)"
+_PARAMETER = r"(?:weights?|bias(?:es)?|matri(?:x|ces)|params?|layers?|kernels?)"
+_FEEDBACK_OR_LOSS = re.compile(
+    rf"(?:^|\.)(?:Bs|B_?(?:fb|fa|dfa|\d+)|(?:fixed_|random_)?(?:fb|feedbacks?)(?:_?{_PARAMETER})*(?:_?\d+)?"
+    rf"|{_PARAMETER}_(?:backward|feedback|fb|fa|dfa)|(?:backward|fa|dfa)_{_PARAMETER})(?:\.|$)"
     r"|(?:^|\.)(?:criterion|loss|loss_fn|loss_func|loss_function)\."
 )
 """Names that say feedback (Bs, B0, weight_backward, fixed_fb_weights), or weights of a loss."""
@@ -65,7 +65,8 @@ class ResidualMLP(nn.Module):
             raise AuditError(
                 f"activation {activation!r} is unknown; known: {', '.join(ACTIVATIONS)}"
             )
-        self.embed, self.blocks = nn.Linear(d_in, d), nn.ModuleList()
+        self.embed = nn.Linear(d_in, d)
+        self.blocks = nn.ModuleList()
         for _ in range(blocks):
             fc1 = nn.Linear(d, round(mlp_ratio * d))
             fc2 = nn.Linear(fc1.out_features, d)
@@ -119,32 +120,42 @@ def build_network(checkpoint: Checkpoint, model: str | nn.Module | None = None) 
 
 def assumed_activation(checkpoint: Checkpoint, model: str | nn.Module | None) -> str | None:
     """The activation of a rebuilt reference network, where the config does not name one."""
-    known = model or checkpoint.network or "activation" in checkpoint.config
-    return None if known else ASSUMED_ACTIVATION
+    if model or checkpoint.network or "activation" in checkpoint.config:
+        return None
+    return ASSUMED_ACTIVATION
 
 
 def _residual_mlp(checkpoint: Checkpoint) -> ResidualMLP:
     """The reference network whose tensors have these shapes; they do not tell the activation."""
-    state = {
-        bare: checkpoint.state_dict[name] for bare, name in _bare(checkpoint.state_dict).items()
-    }
-    embed, head = state.get("embed.weight"), state.get("out_head.weight")
+    state = {}
+    for bare_name, name in _bare(checkpoint.state_dict).items():
+        state[bare_name] = checkpoint.state_dict[name]
+    embed = state.get("embed.weight")
+    head = state.get("out_head.weight")
     if embed is None or head is None or {embed.ndim, head.ndim} != {2} or not embed.numel():
+        tensors = and_more([f"{name} {_kind(tensor)}" for name, tensor in state.items()])
         raise AuditError(
             f"{checkpoint.path}: not the reference ResidualMLP: expected matrices embed.weight and "
-            f"out_head.weight, got {and_more([f'{name} {_kind(state[name])}' for name in state])}; "
-            f"{NAME_IT}"
+            f"out_head.weight, got {tensors}; {NAME_IT}"
         )
     d, d_in = embed.shape
-    blocks = {found[1] for name in state if (found := re.match(r"blocks\.(\d+)\.", name))}
+    block_numbers = set()
+    hidden = 4 * d
+    out_ln = False
+    for name, tensor in state.items():
+        block = re.match(r"blocks\.(\d+)\.", name)
+        if block:
+            block_numbers.add(block[1])
+        if name == "blocks.0.fc1.bias":
+            hidden = tensor.numel()
+        if name.startswith("out_ln."):
+            out_ln = True
     activation = str(checkpoint.config.get("activation", ASSUMED_ACTIVATION))
-    hidden = state.get("blocks.0.fc1.bias", torch.empty(4 * d, device="meta")).numel()
-    out_ln = any(name.startswith("out_ln.") for name in state)
     with torch.device("meta"):  # shapes alone: the file's own tensors take their place
         return ResidualMLP(
             d_in,
             d,
-            len(blocks),
+            len(block_numbers),
             len(head),
             mlp_ratio=hidden / d,
             activation=activation,
@@ -162,62 +173,79 @@ def _torchvision(name: str, state: Mapping[str, Tensor]) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an initialisation that is overwritten
         network: nn.Module = models.get_model(name, weights=None)
-        kinds = (nn.Linear, nn.Conv2d)
-        head, own = [pair for pair in network.named_modules() if isinstance(pair[1], kinds)][-1]
-        given = state.get(_bare(state).get(f"{head}.weight", ""), own.weight)
-        if given.ndim == own.weight.ndim and given.shape[1:] == own.weight.shape[1:]:
-            network = models.get_model(name, weights=None, num_classes=len(given))
+        for layer_name, layer in network.named_modules():
+            if isinstance(layer, (nn.Linear, nn.Conv2d)):
+                head_name = layer_name
+                head_shape = layer.weight.shape
+        head = state.get(_bare(state).get(f"{head_name}.weight", ""))
+        if head is not None and head.shape[1:] == head_shape[1:]:
+            network = models.get_model(name, weights=None, num_classes=len(head))
     return network
 
 
 def _bare(names: Collection[str]) -> dict[str, str]:
     """Names by what they are without the prefixes of wrappers, unless these tell some apart."""
-    bare = {unprefixed(name, WRAPPERS): name for name in names}
-    return bare if len(bare) == len(names) else {name: name for name in names}
+    names_by_bare = {unprefixed(name, WRAPPERS): name for name in names}
+    if len(names_by_bare) < len(names):
+        return {name: name for name in names}
+    return names_by_bare
 
 
-def _pairs(network: nn.Module, given: Collection[str]) -> dict[str, str]:
+def _pairs(network: nn.Module, saved_names: Collection[str]) -> dict[str, str]:
     """By the names of a network's tensors those of a checkpoint."""
-    own = [name for name, value in network.state_dict().items() if isinstance(value, Tensor)]
-    theirs = _bare(given)
-    return {name: theirs[bare] for bare, name in _bare(own).items() if bare in theirs}
+    names = [name for name, value in network.state_dict().items() if isinstance(value, Tensor)]
+    saved = _bare(saved_names)
+    return {name: saved[bare] for bare, name in _bare(names).items() if bare in saved}
 
 
 def left_aside(network: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:
     """The names of tensors of feedback, or of a loss, that :func:`load_into` leaves aside."""
     used = set(_pairs(network, checkpoint.state_dict).values())
-    return tuple(name for name in checkpoint.state_dict if name not in used and _ASIDE.search(name))
+    aside = []
+    for name in checkpoint.state_dict:
+        if name not in used and _FEEDBACK_OR_LOSS.search(name):
+            aside.append(name)
+    return tuple(aside)
 
 
 def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
     """Load every tensor but feedback that the network lacks; an error names what does not fit."""
-    given, own = checkpoint.state_dict, network.state_dict()
-    pairs, aside = _pairs(network, given), left_aside(network, checkpoint)
-    kinds = {name: (_kind(given[name]), _kind(own[place])) for place, name in pairs.items()}
-    problems = {
-        "missing": [
-            f"{name} {_kind(value)}"
-            for name, value in own.items()
-            if name not in pairs and isinstance(value, Tensor)
-        ],
-        "not in the network": [
-            f"{name} {_kind(given[name])}" for name in given if name not in {*kinds, *aside}
-        ],
-        "misshaped": [
-            f"{name} is {one}, expected {other}"
-            for name, (one, other) in kinds.items()
-            if one != other
-        ],
-    }
+    saved = checkpoint.state_dict
+    state = network.state_dict()
+    pairs = _pairs(network, saved)
+    problems = _misfits(network, checkpoint, pairs)
     if not any(problems.values()):
-        own.update({place: given[name] for place, name in pairs.items()})
-        network.load_state_dict(own, assign=True)  # assigned: each tensor keeps its precision
+        state.update({place: saved[name] for place, name in pairs.items()})
+        network.load_state_dict(state, assign=True)  # assigned: each tensor keeps its precision
     elif not _from_pretrained(network, checkpoint):
-        said = "; ".join(f"{what}: {and_more(names)}" for what, names in problems.items() if names)
+        listed = [f"{what}: {and_more(names)}" for what, names in problems.items() if names]
         raise AuditError(
-            f"{checkpoint.path}: does not fit {type(network).__name__}: {said}. If it was trained "
-            f"as another network, {NAME_IT}"
+            f"{checkpoint.path}: does not fit {type(network).__name__}: {'; '.join(listed)}. If it "
+            f"was trained as another network, {NAME_IT}"
         )
+
+
+def _misfits(
+    network: nn.Module, checkpoint: Checkpoint, pairs: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """The tensors that do not fit, by what is wrong with them."""
+    saved = checkpoint.state_dict
+    missing = []
+    misshaped = []
+    for place, tensor in network.state_dict().items():
+        if not isinstance(tensor, Tensor):
+            continue
+        if place not in pairs:
+            missing.append(f"{place} {_kind(tensor)}")
+            continue
+        name = pairs[place]
+        kind = _kind(saved[name])
+        expected = _kind(tensor)
+        if kind != expected:
+            misshaped.append(f"{name} is {kind}, expected {expected}")
+    placed = {*pairs.values(), *left_aside(network, checkpoint)}
+    unplaced = [f"{name} {_kind(tensor)}" for name, tensor in saved.items() if name not in placed]
+    return {"missing": missing, "not in the network": unplaced, "misshaped": misshaped}
 
 
 def _from_pretrained(network: nn.Module, checkpoint: Checkpoint) -> bool:
@@ -234,10 +262,10 @@ def _from_pretrained(network: nn.Module, checkpoint: Checkpoint) -> bool:
     }
     try:
         with torch.random.fork_rng(devices=[]):
-            loaded, told = load(str(checkpoint.path.parent), **options)
+            loaded, loading = load(str(checkpoint.path.parent), **options)
     except Exception:  # another package's; that the names do not fit is said by the caller
         return False
-    if any(told.get(f"{kind}_keys") for kind in ("missing", "unexpected", "mismatched")):
+    if any(loading.get(f"{kind}_keys") for kind in ("missing", "unexpected", "mismatched")):
         return False
     network.load_state_dict(loaded.state_dict(), assign=True)
     return True
@@ -245,14 +273,15 @@ def _from_pretrained(network: nn.Module, checkpoint: Checkpoint) -> bool:
 
 def _kind(value: Tensor) -> str:
     """The shape, and whether the numbers are whole; the precision of fractions may differ."""
-    return f"{list(value.shape)}" + (
-        "" if value.is_floating_point() else f" {value.dtype}".replace("torch.", "")
-    )
+    if value.is_floating_point():
+        return f"{list(value.shape)}"
+    return f"{list(value.shape)} {value.dtype}".replace("torch.", "")
 
 
 def choose_device(name: str) -> str:
     """The device of a name; ``auto`` is the first GPU if there is one."""
-    name = name.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         return str(torch.empty(0, device=name).device)
     except (RuntimeError, AssertionError) as error:
@@ -275,7 +304,8 @@ def wants_flat(network: nn.Module, sample: Tensor) -> bool:
 
 def other_shape(network: nn.Module, batches: Iterable[Any]) -> str:
     """Why a network fails on data of another size than its first layer takes, where that tells."""
-    first, x = first_layer(network), next((batch[0] for batch in batches), None)
+    first = first_layer(network)
+    x = next((batch[0] for batch in batches), None)
     if not isinstance(first, nn.Linear) or not isinstance(x, Tensor):
         return ""
     if first.in_features in (x[0].numel(), x.shape[-1]):

@@ -35,7 +35,9 @@ def read_idx(path: Path) -> Tensor:
             content = file.read(max(SMALL, RATIO * path.stat().st_size))
     except (OSError, EOFError, zlib.error) as error:
         raise AuditError(f"{path}: cannot be read: {error}") from error
-    start = 4 + 4 * content[3] if content[:3] == b"\0\0\x08" and len(content) > 3 else 4
+    start = 4
+    if content[:3] == b"\0\0\x08" and len(content) > 3:
+        start += 4 * content[3]
     shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)]
     if not shape or len(content) != start + math.prod(shape):
         raise AuditError(f"{path}: not an idx file of unsigned bytes, truncated or damaged")
@@ -69,28 +71,32 @@ def read_images(paths: Sequence[Path]) -> Tensor:
     from PIL import Image
 
     images: list[np.ndarray[Any, Any]] = []
-    sizes, held = set(), sum(path.stat().st_size for path in paths)
+    sizes = set()
+    stored = sum(path.stat().st_size for path in paths)
     for path in paths:
         try:
             with Image.open(path, formats=FORMATS) as image:
                 sizes.add(image.size)
-                check_size(3 * len(paths) * math.prod(image.size), held, "the folder")
+                check_size(3 * len(paths) * math.prod(image.size), stored, "the folder")
                 if len(sizes) > 1:
                     raise AuditError(f"expected images of one size, got {sizes}; resize them")
-                images.append(np.array(image if image.mode == "L" else image.convert("RGB")))
+                pixels = image if image.mode == "L" else image.convert("RGB")
+                images.append(np.array(pixels))
         except Exception as error:  # decoders raise SyntaxError, struct.error and more on damage
             raise AuditError(f"{path}: not a readable image: {error}") from error
-    tensors = [
-        torch.from_numpy(image).view(*image.shape[:2], -1).permute(2, 0, 1) for image in images
-    ]
-    return torch.stack([tensor.expand(max(map(len, tensors)), -1, -1) for tensor in tensors])
+    tensors = []
+    for array in images:
+        tensors.append(torch.from_numpy(array).view(*array.shape[:2], -1).permute(2, 0, 1))
+    channels = max(map(len, tensors))
+    return torch.stack([tensor.expand(channels, -1, -1) for tensor in tensors])
 
 
 def read_arrays(path: Path) -> Any:
     """What a .npz, torch or safetensors file holds."""
     if path.suffix != ".npz":
         content = read_tensors(path)
-        check_tensors(content if isinstance(content, dict) else {}, path)
+        if isinstance(content, dict):
+            check_tensors(content, path)
         return content
     try:
         check_archive(path)

@@ -64,18 +64,24 @@ class Setup:
     @classmethod
     def of(cls, options: Mapping[str, Any], **others: Any) -> Setup:
         """The setup that options say by their names; what they leave out keeps its default."""
-        given = {name.replace("-", "_"): own for name, own in options.items() if own is not None}
-        known = {name: given[name] for name in (*TEXTS, "log_columns") if name in given}
-        numbers = ("batch_size", "threads", "log_batch")
-        known |= {name: int(given[name]) for name in numbers if name in given}
-        return cls(**known, **others)
+        fields = {}
+        for option, value in options.items():
+            name = option.replace("-", "_")
+            if value is None:
+                continue
+            if name in (*TEXTS, "log_columns"):
+                fields[name] = value
+            elif name in ("batch_size", "threads", "log_batch"):
+                fields[name] = int(value)
+        return cls(**fields, **others)
 
     @property
     def identity(self) -> dict[str, Any] | None:
         """What a kept result depends on; ``None`` where an object was given."""
-        names = (*TEXTS, "threads", "unsafe")
-        known = all(isinstance(spec, str | None) for spec in (self.data, *self.factories.values()))
-        return {name: getattr(self, name) for name in names} if known else None
+        specs = (self.data, *self.factories.values())
+        if not all(isinstance(spec, str | None) for spec in specs):
+            return None
+        return {name: getattr(self, name) for name in (*TEXTS, "threads", "unsafe")}
 
     @property
     def factories(self) -> dict[str, Any]:
@@ -83,16 +89,27 @@ class Setup:
         return {name: getattr(self, name) for name in FACTORIES}
 
 
-def loss_of(given: Any, named: object) -> tuple[Any, str]:
-    """The loss that was given, else the one that a config names; and what must be said of it.
+def loss_of(option: Any, config_value: object) -> tuple[Any, str]:
+    """The loss of an option, else the one that a config names; and what must be said of it.
 
     >>> loss_of(None, "nn.MSELoss()")
     ('mse', '')
     """
-    text = named if isinstance(named, str) else ""
+    text = config_value if isinstance(config_value, str) else ""
+    trained_with = _loss_named(text)
+    if option is not None:
+        if trained_with is not None and option in LOSSES and option != trained_with:
+            return option, loss_differs(text, option)
+        return option, ""
+    if text and trained_with is None:
+        return None, loss_differs(text, "the usual one")
+    return trained_with, ""
+
+
+def _loss_named(text: str) -> str | None:
+    """The loss that a config spells in one of the usual ways."""
     bare = re.sub("[^a-z0-9]", "", text.lower().rpartition(".")[2]).removesuffix("loss")
-    known = next((loss for loss, names in LOSSES.items() if bare in names.split()), None)
-    if given is None:
-        return known, loss_differs(text, "the usual one") if text and known is None else ""
-    differs = known is not None and given in LOSSES and given != known
-    return given, loss_differs(text, given) if differs else ""
+    for loss, spellings in LOSSES.items():
+        if bare in spellings.split():
+            return loss
+    return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..judge.errors import AuditError
-from .names import file_digest, joined, walk
+from .names import digest_of_lines, file_digest, walk
 from .specs import is_factory
 
 KINDS = ("fashion-mnist", "cifar10", "folder")
@@ -35,44 +36,60 @@ def parse_data(spec: str, base: Path | None = None) -> tuple[str, Path]:
     'factory'
     """
     kind, _, place = spec.partition(":")
-    known = kind in KINDS and bool(place)
-    if not known and Path(spec).suffix not in FILES:
-        if not is_factory(spec):
+    if kind not in KINDS or not place:
+        if Path(spec).suffix in FILES:
+            kind = "file"
+            place = spec
+        elif is_factory(spec):
+            return "factory", Path(spec)
+        else:
             raise AuditError(f"unknown data {spec!r}; accepted: {ACCEPTED}")
-        return "factory", Path(spec)
-    path = (base or Path()) / Path(place if known else spec).expanduser()
+    path = (base or Path()) / Path(place).expanduser()
     if not path.exists():
         raise AuditError(f"data {spec!r}: no such file or folder\n  {path}")
-    return kind if known else "file", path
+    return kind, path
 
 
 def data_files(source: tuple[str, Path], split: str = "test") -> list[tuple[Path, int]]:
     """The files of a split in their order; images with the number of their class."""
     kind, root = source
     if kind == "folder":
-        return _images(root / split if (root / split).is_dir() else root)
+        subfolder = root / split
+        return _images(subfolder if subfolder.is_dir() else root)
+    places = PLACES[kind]
+    names = NAMES[kind, split]
     files = []
-    places, names = PLACES[kind], NAMES[kind, split]
     for name in names:
-        spelled = [root / place / f"{name}{end}" for place in places for end in ("", ".gz")]
-        files += [(path, 0) for path in spelled if path.is_file()][:1]
-    if len(files) < len(names):
-        raise AuditError(
-            f"no {kind} there: expected {', '.join(names)}, or in {places[0]}\n  {root}"
-        )
+        path = _first_file(root, places, name)
+        if path is None:
+            raise AuditError(
+                f"no {kind} there: expected {', '.join(names)}, or in {places[0]}\n  {root}"
+            )
+        files.append((path, 0))
     return files
+
+
+def _first_file(root: Path, places: Sequence[str], name: str) -> Path | None:
+    """The file of this name, plain or gzipped, in the first of the places that has it."""
+    for place in places:
+        for path in (root / place / name, root / place / f"{name}.gz"):
+            if path.is_file():
+                return path
+    return None
 
 
 def _images(root: Path) -> list[tuple[Path, int]]:
     """The images of one sub-folder per class, in the order of torchvision's ImageFolder."""
     samples: list[tuple[Path, int]] = []
-    classes = sorted(folder for folder in root.iterdir() if folder.is_dir())
+    classes = sorted(filter(Path.is_dir, root.iterdir()))
+    empty = not classes
     for label, folder in enumerate(classes):
         images = [file for file in walk(folder) if file.name.lower().endswith(IMAGES)]
-        samples += [
-            (file, label) for file in sorted(images, key=lambda file: (str(file.parent), file.name))
-        ]
-    if not samples or len({label for _, label in samples}) < len(classes):
+        images.sort(key=lambda file: (str(file.parent), file.name))
+        samples.extend((file, label) for file in images)
+        if not images:
+            empty = True
+    if empty:
         raise AuditError(
             f"expected one sub-folder of images ({', '.join(IMAGES)}) per class\n  {root}"
         )
@@ -81,8 +98,12 @@ def _images(root: Path) -> list[tuple[Path, int]]:
 
 def data_digest(spec: str, base: Path | None = None) -> str | None:
     """What identifies the content of the test data; ``None`` where only running a factory tells."""
-    kind, root = source = parse_data(spec, base)
-    if kind in ("factory", "file"):
-        return file_digest(root) if kind == "file" else None
-    files = [(path.relative_to(root).as_posix(), path) for path, _ in data_files(source)]
-    return joined(f"{name} {file_digest(path)}" for name, path in files)
+    kind, root = parse_data(spec, base)
+    if kind == "factory":
+        return None
+    if kind == "file":
+        return file_digest(root)
+    lines = []
+    for path, _ in data_files((kind, root)):
+        lines.append(f"{path.relative_to(root).as_posix()} {file_digest(path)}")
+    return digest_of_lines(lines)

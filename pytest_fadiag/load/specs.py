@@ -22,7 +22,7 @@ def is_factory(spec: str) -> bool:
     return _FACTORY.fullmatch(spec) is not None
 
 
-def look_here() -> None:
+def add_cwd_to_path() -> None:
     """Let modules of the working folder be imported: a paper's package is rarely installed."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -30,7 +30,7 @@ def look_here() -> None:
 
 def find_package(spec: str) -> ModuleSpec | None:
     """Where the top-level package of a SPEC lies; nothing is imported."""
-    look_here()
+    add_cwd_to_path()
     try:
         return find_spec(re.split("[.:]", spec)[0])
     except (ImportError, ValueError):
@@ -62,14 +62,23 @@ def import_object(spec: str, what: str) -> Any:
 
 def call_factory(spec: str, what: str, config: Mapping[str, Any] | None = None) -> Any:
     """What a factory returns; it gets the config whole, or by name what it takes of it."""
-    factory, known = import_object(spec, what), config or {}
+    factory = import_object(spec, what)
     try:
-        takes = inspect.signature(factory).parameters if config is not None else {}
-        first = next(iter(takes.values()), None)
-        if first is not None and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
-            needed = first.default is first.empty and first.name not in known
-            if needed or first.name in ("config", "cfg", "conf"):
-                return factory(dict(known))
-        return factory(**{name: known[name] for name in takes if name in known})
+        if config is None:
+            return factory()
+        parameters = inspect.signature(factory).parameters
+        first = next(iter(parameters.values()), None)
+        if first is not None and _takes_config(first, config):
+            return factory(dict(config))
+        return factory(**{name: config[name] for name in parameters if name in config})
     except Exception as error:
         raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
+
+
+def _takes_config(parameter: inspect.Parameter, config: Mapping[str, Any]) -> bool:
+    """Whether the first parameter of a factory is the config as a whole."""
+    if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        return False
+    if parameter.name in ("config", "cfg", "conf"):
+        return True
+    return parameter.default is parameter.empty and parameter.name not in config

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ..judge import records
@@ -71,11 +72,13 @@ class Credit:
     needs = frozenset({"reference"})
 
     def __init__(self, source: NetworkSource) -> None:
-        self.source, self.credit = source, source.credit or CreditSource()
+        self.source = source
+        self.credit = source.credit or CreditSource()
         self.name = self.credit.name or name_of(self.credit.function)
         self.problem = ""
-        wide = source.proof.dtype == "float64"
-        self.network = copy_of(source.network, torch.float64) if wide else source.network
+        self.network = source.network
+        if source.proof.dtype == "float64":
+            self.network = copy_of(source.network, torch.float64)
         self.layout = Layout(self.network, frozenset().union(*source.stream.own))
         self.sites: dict[int, Site] = {}
         self.samples = 0
@@ -84,9 +87,11 @@ class Credit:
         """Measure an evaluation batch, at most ``batch_size`` samples at once."""
         if self.problem:
             return
+        size = self.source.batch_size
         try:
-            function, size = self.credit.function, self.source.batch_size
-            returned = None if function is None else self._called(function, batch)
+            returned = None
+            if self.credit.function is not None:
+                returned = self._called(self.credit.function, batch)
             for start in range(0, len(batch.y), size):
                 self._measure(batch, returned, slice(start, start + size))
         except AuditError as error:
@@ -100,23 +105,29 @@ class Credit:
         network = copy_of(self.source.network)
         for parameter in network.parameters():
             parameter.requires_grad_(parameter.is_floating_point())
-        x = batch.x if self.source.forward is None else unlabelled(batch.x)[0]
-        arguments: tuple[Any, ...] = network, copied(x), batch.y.clone()
+        x = batch.x
+        if self.source.forward is not None:
+            x, _ = unlabelled(x)
+        arguments: tuple[Any, ...] = (network, copied(x), batch.y.clone())
         with suppress(TypeError):  # it takes three
             inspect.signature(function).bind(*arguments, self.credit.checkpoint)
-            arguments = *arguments, self.credit.checkpoint
+            arguments = (*arguments, self.credit.checkpoint)
         try:
             with torch.enable_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
                 return function(*arguments)
         except Exception as error:
-            said = f"raised {type(error).__name__}: {error}"
-            raise AuditError(f"the credit function {self.name} {said}") from error
+            failure = f"{type(error).__name__}: {error}"
+            raise AuditError(f"the credit function {self.name} raised {failure}") from error
 
     def _measure(self, batch: Batch, returned: Any, part: slice) -> None:
-        network, stream, task = self.network, self.source.stream, self.source.task
-        given, y = rows(batch.x, part), batch.y[part]
-        x = like(given, network)
+        """Compare the credit of some samples of a batch with their gradients, and nudge by both."""
+        network = self.network
+        stream = self.source.stream
+        task = self.source.task
+        samples = rows(batch.x, part)
+        y = batch.y[part]
+        x = like(samples, network)
 
         def objective(outputs: Tensor) -> Tensor:
             return (outputs * task.error(outputs, y).units.to(outputs)).sum()
@@ -125,87 +136,95 @@ class Credit:
             """The loss of each sample after something was added to h_l."""
             return task.losses(shifted(network, stream, x, layer, shift), y)
 
-        taken = passed(network, stream, x, objective)
-        losses, error = task.losses(taken.outputs, y), task.error(taken.outputs, y)
-        shapes = [tuple(state.shape[1:]) for state in taken.states]
+        trip = passed(network, stream, x, objective)
+        losses = task.losses(trip.outputs, y)
+        error = task.error(trip.outputs, y)
+        shapes = [tuple(state.shape[1:]) for state in trip.states]
         if self.credit.function is None:
-            credits = self._found(given, error.whole, shapes)
+            credits = self._without_function(samples, error.whole, shapes)
         else:
             credits = self._checked(returned, shapes, part)
         for layer, credit in credits.items():
-            a, g = (own.to(error.norms).flatten(1) for own in (credit, taken.gradients[layer]))
-            if (torch.isfinite(g).all(1) & ~torch.isfinite(a).all(1)).any():
+            state = trip.states[layer]
+            values = credit.to(error.norms).flatten(1)
+            gradient = trip.gradients[layer].to(error.norms).flatten(1)
+            if (torch.isfinite(gradient).all(1) & ~torch.isfinite(values).all(1)).any():
                 raise AuditError(
                     f"the credit from {self.name} is NaN or inf at h_{layer} for samples whose "
                     "gradient is finite"
                 )
-            state = taken.states[layer]
             if layer not in self.sites:
                 self.sites[layer] = Site(layer, self.layout, state)
-            compared = self.sites[layer].compare(a, g, error.norms, state)
+            site = self.sites[layer]
+            compared = site.compare(values, gradient, error.norms, state)
             first = None if batch.start else part
-            self.sites[layer].nudge(compared, state, losses, losses_at, first)
+            site.nudge(compared, state, losses, losses_at, first)
         self.samples += len(y)
 
-    def _found(
-        self, x: ModelInput, e: Tensor, shapes: Sequence[tuple[int, ...]]
+    def _without_function(
+        self, x: ModelInput, error: Tensor, shapes: Sequence[tuple[int, ...]]
     ) -> dict[int, Tensor]:
         """The credit by layer, from the checkpoint's Bs or the network's own backward."""
-        given = self.credit.checkpoint.get("Bs")  # a dictionary has no order of blocks
-        feedback = [] if isinstance(given, dict) else list(tensors_in(given))
-        written = self.source.task.written_error(e)
-        got, sizes = [tuple(B.shape) for B in feedback], written.shape[1:]
-        wanted = [(*own[len(sizes) - 1 :], sizes[-1]) for own in shapes[1:]]
-        if got == wanted:
+        stored = self.credit.checkpoint.get("Bs")
+        feedback = []
+        if not isinstance(stored, dict):  # which has no order of blocks
+            feedback = list(tensors_in(stored))
+        written = self.source.task.written_error(error)
+        *places, outputs = written.shape[1:]
+        feedback_shapes = [tuple(matrix.shape) for matrix in feedback]
+        fitting = [(*shape[len(places) :], outputs) for shape in shapes[1:]]
+        if feedback_shapes == fitting:
             self.name = "the checkpoint's Bs (e B_lᵀ at h_{l+1})"
-            return {layer: written @ B.to(e).T for layer, B in enumerate(feedback, 1)}
+            return {layer: written @ matrix.to(error).T for layer, matrix in enumerate(feedback, 1)}
         if not self.source.proof.own_backward:
-            held = f"Bs of the shapes {got}, not {wanted}" if got else "no Bs"
+            content = "no Bs"
+            if feedback:
+                content = f"Bs of the shapes {feedback_shapes}, not {fitting}"
             raise AuditError(
-                f"no credit to compare: no credit function is given, the checkpoint holds {held}, "
-                f"and the network has no backward of its own; {WAYS}"
+                "no credit to compare: no credit function is given, the checkpoint holds "
+                f"{content}, and the network has no backward of its own; {WAYS}"
             )
         self.name = "the network's own backward"
         if self.credit.rebuild is not None and not self.samples:
-            self._refuse_drawn(self.credit.rebuild, x, e)
-        return self._own(self.source.network, x, e)
+            self._refuse_random(self.credit.rebuild, x, error)
+        return self._own_credit(self.source.network, x, error)
 
-    def _own(self, network: nn.Module, x: ModelInput, e: Tensor) -> dict[int, Tensor]:
+    def _own_credit(self, network: nn.Module, x: ModelInput, error: Tensor) -> dict[int, Tensor]:
         """What the own backward of a network brings to each state."""
 
         def objective(outputs: Tensor) -> Tensor:
             for module in network.modules():
                 if hasattr(module, "loss_gradient"):  # of BioTorch's direct feedback alignment
-                    module.loss_gradient = self.source.task.written_error(e).to(outputs)
-            return (outputs * e.to(outputs)).sum()
+                    module.loss_gradient = self.source.task.written_error(error).to(outputs)
+            return (outputs * error.to(outputs)).sum()
 
-        # The graph begins at the inputs: it must show what is done to h_0.
-        traced = each(x, lambda own: own.detach().requires_grad_(own.is_floating_point()))
+        def traced(tensor: Tensor) -> Tensor:
+            return tensor.detach().requires_grad_(tensor.is_floating_point())
+
+        inputs = each(x, traced)  # the graph begins here: it must show what is done to h_0
         try:
-            seen = passed(network, self.source.stream, traced, objective, own_backward=True)
+            trip = passed(network, self.source.stream, inputs, objective, own_backward=True)
         except NetworkError as failure:
             raise AuditError(f"the network's own backward fails ({failure}); {WAYS}") from failure
-        first = int(seen.handed_on and not any(own.requires_grad for own in tensors_of(traced)))
-        return dict(enumerate(seen.gradients[first:], first))
+        first = 0
+        if trip.handed_on and not any(tensor.requires_grad for tensor in tensors_of(inputs)):
+            first = 1
+        return dict(enumerate(trip.gradients[first:], first))
 
-    def _refuse_drawn(self, rebuild: Callable[[], nn.Module], x: ModelInput, e: Tensor) -> None:
+    def _refuse_random(self, rebuild: Callable[[], nn.Module], x: ModelInput, e: Tensor) -> None:
         """An error where two builds have different feedback: it was drawn and not loaded."""
-        brought = []
+        credits = []
         for seed in (0, 1):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 network = working_copy(rebuild()).to(self.source.device)
-            brought.append(self._own(network, x, e).values())
-        if differ(*brought):
-            kept, left = network.state_dict(), list[str]()
-            for name, module in network.named_modules():
-                held = {**vars(module), **module._buffers}.items()
-                names = [f"{name}.{key}".lstrip(".") for key, own in held if torch.is_tensor(own)]
-                left += [own for own in names if own not in kept]
+            credits.append(self._own_credit(network, x, e).values())
+        if differ(*credits):
+            names = _outside_state_dict(network) or ["not found"]
             raise AuditError(
                 "the feedback of the network's own backward differs from one build to the next, so "
                 "it is not what trained this checkpoint; tensors outside the state_dict: "
-                f"{and_more(left or ['not found'])}; save the feedback with the checkpoint"
+                f"{and_more(names)}; save the feedback with the checkpoint"
             )
 
     def _checked(
@@ -213,37 +232,62 @@ class Credit:
     ) -> dict[int, Tensor]:
         """The function's credit of some samples of a batch by layer, samples first."""
         dims = self.source.stream.batch_dims
-        wanted = [(*own[:dim], BATCH, *own[dim:]) for own, dim in zip(shapes, dims, strict=True)]
-        listed = returned if isinstance(returned, (list, tuple, Tensor)) else [returned]
-        real = (isinstance(own, Tensor) and own.is_floating_point() for own in listed)
-        got = [
-            tuple(own.shape) if fits else str(getattr(own, "dtype", type(own).__name__))
-            for own, fits in zip(listed, real, strict=True)
+        expected: list[tuple[int, ...] | str] = [
+            (*shape[:dim], BATCH, *shape[dim:]) for shape, dim in zip(shapes, dims, strict=True)
         ]
-        if got not in (wanted, wanted[1:]):
+        credits = [returned]
+        if isinstance(returned, (list, tuple, Tensor)):
+            credits = list(returned)
+        got = list(map(_shape_or_kind, credits))
+        if got not in (expected, expected[1:]):
             raise AuditError(
                 f"the credit function {self.name} returned {got}; expected a list of real numbers "
-                f"of the shapes {wanted[1:]}, those of the states that the blocks write, or one "
-                f"more with that of h_0 first, {wanted[0]}"
+                f"of the shapes {expected[1:]}, those of the states that the blocks write, or one "
+                f"more with that of h_0 first, {expected[0]}"
             )
-        credits = enumerate(listed, len(wanted) - len(got))
-        return {layer: own.detach().movedim(dims[layer], 0)[part] for layer, own in credits}
+        first = len(expected) - len(got)
+        return {
+            layer: credit.detach().movedim(dims[layer], 0)[part]
+            for layer, credit in enumerate(credits, first)
+        }
 
     def compute(self) -> dict[str, Any]:
         """The record of (f)."""
-        layers = [] if self.problem else sorted(self.sites)
-        sites = [self.sites[layer].numbers() for layer in layers]
-        numbers: dict[str, Any] = {"source": self.name, "problem": self.problem}
-        for name in sites[0] if sites else ():
-            numbers[name] = tuple(site[name] for site in sites)
-        return {"credit": records.Credit(samples=self.samples, **numbers)}
+        credit = records.Credit(source=self.name, problem=self.problem, samples=self.samples)
+        if not self.problem:
+            sites = [self.sites[layer].numbers() for layer in sorted(self.sites)]
+            columns = {name: tuple(site[name] for site in sites) for name in sites[0]}
+            credit = replace(credit, **columns)
+        return {"credit": credit}
+
+
+def _shape_or_kind(credit: Any) -> tuple[int, ...] | str:
+    """The shape of a tensor of real numbers; what anything else is."""
+    if not isinstance(credit, Tensor):
+        return type(credit).__name__
+    if not credit.is_floating_point():
+        return str(credit.dtype)
+    return tuple(credit.shape)
+
+
+def _outside_state_dict(network: nn.Module) -> list[str]:
+    """The tensors that modules hold and a checkpoint does not."""
+    saved = network.state_dict()
+    names = []
+    for prefix, module in network.named_modules():
+        for key, value in {**vars(module), **module._buffers}.items():
+            name = f"{prefix}.{key}".lstrip(".")
+            if torch.is_tensor(value) and name not in saved:
+                names.append(name)
+    return names
 
 
 class Site:
     """What is gathered at one state."""
 
     def __init__(self, layer: int, layout: Layout, state: Tensor) -> None:
-        self.layer, self.layout = layer, layout
+        self.layer = layer
+        self.layout = layout
         features = layout.by_feature(state).shape[2]
         self.permutations = SignedPermutations(features, layer, state.device)
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -254,17 +298,22 @@ class Site:
         self.along_random: list[list[float]] = []
         """Of the first batch: its change along the gradient, and along each random direction."""
 
-    def compare(self, a: Tensor, g: Tensor, sizes: Tensor, state: Tensor) -> Compared:
-        """Compare credit and gradient of some samples; the gradient is ``sizes`` times ``g``."""
-        norms, of_gradient = row_norms(a), row_norms(g)
-        defined = directed(norms) & directed(of_gradient) & (sizes > 0)
-        credit, gradient = (torch.where(defined.unsqueeze(1), unit_rows(v), 0.0) for v in (a, g))
+    def compare(self, credit: Tensor, gradient: Tensor, sizes: Tensor, state: Tensor) -> Compared:
+        """Compare credit and gradient of some samples; the gradient is given without its size."""
+        credit_norms = row_norms(credit)
+        gradient_norms = row_norms(gradient)
+        defined = directed(credit_norms) & directed(gradient_norms) & (sizes > 0)
+        credit = torch.where(defined.unsqueeze(1), unit_rows(credit), 0.0)
+        gradient = torch.where(defined.unsqueeze(1), unit_rows(gradient), 0.0)
         cosines = (credit * gradient).sum(1).clamp(-1, 1)[defined]
-        ratios = (norms / (of_gradient * sizes))[defined]
-        shaped = (v[defined].view(-1, *state.shape[1:]) for v in (credit, gradient))
-        null = self.permutations.cosines(*map(self.layout.by_feature, shaped))
+        ratios = (credit_norms / (gradient_norms * sizes))[defined]
+        shape = (-1, *state.shape[1:])
+        null = self.permutations.cosines(
+            self.layout.by_feature(credit[defined].view(shape)),
+            self.layout.by_feature(gradient[defined].view(shape)),
+        )
         self.parts.append((cosines, ratios, null))
-        self.undefined += len(g) - len(cosines)
+        self.undefined += len(gradient) - len(cosines)
         return defined, credit, gradient
 
     def nudge(
@@ -286,25 +335,31 @@ class Site:
             moved = losses_at(self.layer, -(step * direction).view_as(state))
             return float((moved - losses)[defined].sum())
 
-        along = change(gradient)
-        self.changes.append((float(losses[defined].sum()), along, change(credit)))
+        along_gradient = change(gradient)
+        self.changes.append((float(losses[defined].sum()), along_gradient, change(credit)))
         if first is not None:  # random directions say what 0 looks like, and each costs a pass
-            whole = gradient.new_empty(BATCH, gradient.shape[1])
-            seeds = range(RANDOM_DRAWS * self.layer, RANDOM_DRAWS * (self.layer + 1))
-            directions = (unit_rows(drawn_like(whole, seed)[first]) for seed in seeds)
-            self.along_random.append([along, *map(change, directions)])
+            batch = gradient.new_empty(BATCH, gradient.shape[1])
+            changes = [along_gradient]
+            for seed in range(RANDOM_DRAWS * self.layer, RANDOM_DRAWS * (self.layer + 1)):
+                changes.append(change(unit_rows(drawn_like(batch, seed)[first])))
+            self.along_random.append(changes)
 
     def numbers(self) -> dict[str, Any]:
         """Its entry in each field of the record."""
-        cosines, ratios, drawn = (torch.cat(own, -1) for own in zip(*self.parts, strict=True))
+        columns = zip(*self.parts, strict=True)
+        cosines, ratios, null_cosines = (torch.cat(parts, -1) for parts in columns)
         null = torch.full((DRAWS,), math.nan)
         if len(cosines):
-            null = torch.quantile(drawn, 0.5, dim=1).double()
+            null = torch.quantile(null_cosines, 0.5, dim=1).double()
         low, high = torch.quantile(null, null.new_tensor([0.025, 0.975])).tolist()
         loss, along_gradient, along_credit = map(sum, zip(*self.changes, strict=True))
-        resolved = along_gradient < -RESOLVED * loss
-        sums = [sum(changes) for changes in zip(*self.along_random, strict=True)]
-        unit = sums[0] if resolved and sums[0] < 0 else math.nan
+        nudge = math.nan
+        unit = math.nan
+        in_first_batch = [sum(changes) for changes in zip(*self.along_random, strict=True)]
+        if along_gradient < -RESOLVED * loss:
+            nudge = along_credit / along_gradient
+            if in_first_batch[0] < 0:
+                unit = in_first_batch[0]
         return {
             "sites": f"h_{self.layer}",
             "gamma": median(cosines),
@@ -312,8 +367,8 @@ class Site:
             "null_sd": float(null.std()),
             "null_low": low,
             "null_high": high,
-            "nudge": along_credit / along_gradient if resolved else math.nan,
-            "random_nudge": tuple(change / unit for change in sums[1:]),
+            "nudge": nudge,
+            "random_nudge": tuple(change / unit for change in in_first_batch[1:]),
             "magnitude": median(ratios),
             "undefined": self.undefined,
         }
@@ -331,7 +386,8 @@ class SignedPermutations:
         generator = torch.Generator().manual_seed(seed)
         order = [torch.randperm(features, generator=generator) for _ in range(DRAWS)]
         signs = 2 * torch.randint(0, 2, (DRAWS, features), generator=generator) - 1
-        self.order, self.signs = torch.stack(order).to(device), signs.to(device, torch.float32)
+        self.order = torch.stack(order).to(device)
+        self.signs = signs.to(device, torch.float32)
 
     def cosines(self, credit: Tensor, gradient: Tensor) -> Tensor:
         """The cosine of each sample's permuted credit with its gradient, ``[draws, N]``.
@@ -339,17 +395,26 @@ class SignedPermutations:
         Both are ``[N, tokens, features]``, unit vectors of each sample as a whole, whose norm no
         permutation changes. For the width of a null float32 will do.
         """
-        features, a, g = credit.shape[2], credit.float(), gradient.float()
-        if credit.shape[1] == 1:
-            a, g = a[:, 0].T.contiguous(), g[:, 0].T.contiguous()
-            both = torch.cat([a, -a])
-            signed = torch.where(self.signs > 0, self.order, self.order + features)
-            return torch.stack([(both[own] * g).sum(0) for own in signed])
-        # Summed over tokens, ⟨a P, g⟩ needs of both only the products of their features.
+        features = credit.shape[2]
+        a = credit.float()
+        g = gradient.float()
+        if credit.shape[1] > 1:
+            return self._over_tokens(a, g)
+        a = a[:, 0].T.contiguous()
+        g = g[:, 0].T.contiguous()
+        both = torch.cat([a, -a])
+        signed = torch.where(self.signs > 0, self.order, self.order + features)
+        return torch.stack([(both[permutation] * g).sum(0) for permutation in signed])
+
+    def _over_tokens(self, a: Tensor, g: Tensor) -> Tensor:
+        """The same of several tokens: ⟨a P, g⟩ needs only the products of their features."""
+        features = a.shape[2]
         places = (self.order * features + torch.arange(features, device=a.device)).flatten()
-        parts, at_once = [], max(1, CHUNK // (max(DRAWS, features) * features))
+        at_once = max(1, CHUNK // (max(DRAWS, features) * features))
+        cosines = []
         for start in range(0, max(1, len(a)), at_once):
             part = slice(start, start + at_once)
             products = (a[part].transpose(1, 2) @ g[part]).flatten(1)
-            parts.append((products[:, places].view(-1, DRAWS, features) * self.signs).sum(2).T)
-        return torch.cat(parts, 1)
+            permuted = products[:, places].view(-1, DRAWS, features)
+            cosines.append((permuted * self.signs).sum(2).T)
+        return torch.cat(cosines, 1)

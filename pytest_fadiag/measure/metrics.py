@@ -17,8 +17,8 @@ from .copies import copy_of
 from .inputs import like, rows
 from .probes import clustered
 from .reference import passed
-from .task import GROUPS, IGNORED, LOSSES
-from .types import Batch
+from .task import GROUPS, IGNORED, LOSSES, Task
+from .types import Batch, ModelInput
 from .vectors import (
     directed,
     median,
@@ -40,34 +40,38 @@ MOST_ENTRIES = 1 << 23
 """How many numbers the sums of all classes may hold; wider gradients are sketched."""
 
 
-class _Collected:
+class _Collecting:
     """Keeps what it takes of each batch."""
 
     def __init__(self, source: NetworkSource) -> None:
         self.source = source
-        self.seen: list[list[Tensor]] = []
+        self.task = source.task
+        self.collected: list[list[Tensor]] = []
 
-    def layers(self) -> list[Tensor]:
+    def columns(self) -> list[Tensor]:
         """What was taken, of all batches as one."""
-        return [torch.cat(parts) for parts in zip(*self.seen, strict=True)]
+        return [torch.cat(parts) for parts in zip(*self.collected, strict=True)]
 
 
-class States(_Collected):
+class States(_Collecting):
     """The median ‖h_l‖ of every layer over samples and tokens."""
 
     needs = frozenset({"states"})
 
     def update(self, batch: Batch) -> None:
         """Take the norms."""
-        self.seen.append(_norms(batch.states, self.source))
+        self.collected.append(_norms(batch.states, self.source))
 
     def compute(self) -> dict[str, Any]:
         """Their medians."""
-        norms = tuple(median(layer) for layer in self.layers())
-        return {"residual_norms": norms, "nonfinite_states": _nonfinite(self.layers())}
+        layers = self.columns()
+        return {
+            "residual_norms": tuple(map(median, layers)),
+            "nonfinite_states": _nonfinite(layers),
+        }
 
 
-class Gradients(_Collected):
+class Gradients(_Collecting):
     """The median ‖g_l‖ of every layer over samples and read tokens, and median(‖g_L‖/‖e‖).
 
     With them the effective rank, exp of the entropy of the spectrum of unit gradients: the
@@ -78,14 +82,15 @@ class Gradients(_Collected):
 
     def __init__(self, source: NetworkSource) -> None:
         super().__init__(source)
-        self.rows: list[list[Tensor]] = []
+        self.narrow: list[list[Tensor]] = []
+        """The gradients of every layer that are not too wide, and the output errors."""
 
     def update(self, batch: Batch) -> None:
         """Take the norms, those of the errors, and all of what is not too wide."""
         norms = _norms(batch.gradients, self.source)
-        self.seen.append([*norms, batch.error.norms.unsqueeze(1)])
-        flat = [own.flatten(1) for own in (*batch.gradients, batch.error.units)]
-        self.rows.append([own[:, : own.shape[1] * (own.shape[1] <= WIDE)].float() for own in flat])
+        self.collected.append([*norms, batch.error.norms.unsqueeze(1)])
+        vectors = (*batch.gradients, batch.error.units)
+        self.narrow.append([_if_narrow(values.flatten(1)).float() for values in vectors])
 
     def compute(self) -> dict[str, Any]:
         """Their medians, of the tokens that get a gradient.
@@ -93,50 +98,83 @@ class Gradients(_Collected):
         Padding gets none, nor at h_L all but the class token of a ViT. A sample without any
         gradient counts with a zero for every token that another sample reads.
         """
-        *layers, errors = self.layers()
-        medians, without, tokens = list[float](), list[int](), self.source.stream.tokens
-        for norms in layers:
-            read = norms != 0
-            some = read.any(0) | ~read.any()
-            read = torch.where(read.any(1, keepdim=True), read, some)
+        *layers, errors = self.columns()
+        reads = [_tokens_read(norms) for norms in layers]
+        medians = []
+        unread = []
+        for norms, read in zip(layers, reads, strict=True):
             medians.append(median((norms * errors / BATCH)[read]))
-            without.append(int(median((~read).sum(1))))
-        *ranks, of_errors = (effective_rank(torch.cat(own)) for own in zip(*self.rows, strict=True))
-        known = [rank for rank in ranks if rank]
-        per_error = layers[-1][read & (errors != 0)]
-        if self.source.task.kind == "tokens":  # of which many share the error of their sequence
+            unread.append(int(median((~read).sum(1))))
+        per_error = layers[-1][reads[-1] & (errors != 0)]
+        if self.task.kind == "tokens":  # of which many share the error of their sequence
             per_error = row_norms(layers[-1])[errors[:, 0] != 0]
-        return {
-            "effective_rank": min(known) / of_errors if known and of_errors else None,
+        numbers = {
+            "effective_rank": self.relative_rank(),
             "bp_grad_norms": tuple(medians),
             "gradient_per_unit_error": median(per_error) / BATCH,
             "nonfinite_gradients": _nonfinite(layers),
-            "tokens": layers[-1].shape[1] if tokens[-1] else None,
-            "tokens_without_gradient": tuple(without) if any(tokens) else (),
         }
+        tokens = self.source.stream.tokens
+        if tokens[-1]:
+            numbers["tokens"] = layers[-1].shape[1]
+        if any(tokens):
+            numbers["tokens_without_gradient"] = tuple(unread)
+        return numbers
+
+    def relative_rank(self) -> float | None:
+        """The smallest effective rank of the states beside that of the errors, if both exist."""
+        columns = zip(*self.narrow, strict=True)
+        *ranks, rank_of_errors = (effective_rank(torch.cat(parts)) for parts in columns)
+        positive = list(filter(None, ranks))
+        if not positive or not rank_of_errors:
+            return None
+        return min(positive) / rank_of_errors
+
+
+def _tokens_read(norms: Tensor) -> Tensor:
+    """Which norms count: those that are not 0, and of a sample without any all that others have."""
+    read = norms != 0
+    of_others = read.any(0) | ~read.any()
+    return torch.where(read.any(1, keepdim=True), read, of_others)
+
+
+def _if_narrow(rows: Tensor) -> Tensor:
+    """The rows, or rows of nothing where they are too wide to be asked for their rank."""
+    if rows.shape[1] > WIDE:
+        return rows[:, :0]
+    return rows
 
 
 def effective_rank(rows: Tensor) -> float:
     """exp of the entropy of the spectrum of unit rows; 0 where fewer than two have a direction."""
-    if not rows.shape[1] or len(rows := rows[directed(row_norms(rows))]) < 2:
+    if not rows.shape[1]:
         return 0.0
-    units = unit_rows(rows)
-    gram = units.T @ units if units.shape[1] < len(units) else units @ units.T
+    units = unit_rows(rows[directed(row_norms(rows))])
+    if len(units) < 2:
+        return 0.0
+    gram = units @ units.T
+    if units.shape[1] < len(units):
+        gram = units.T @ units
     shares = torch.linalg.eigvalsh(gram).clamp_min(0) / len(units)
     return float(torch.special.entr(shares).sum().exp())
 
 
 def _norms(values: list[Tensor], source: NetworkSource) -> list[Tensor]:
     """Of each layer ``[B, 1]``, for tokens ``[B, T]``."""
-    layers = zip(values, source.stream.tokens, strict=True)
-    return [row_norms(value if own else value.flatten(1).unsqueeze(1)) for value, own in layers]
+    norms = []
+    for layer, are_tokens in zip(values, source.stream.tokens, strict=True):
+        if are_tokens:
+            norms.append(row_norms(layer))
+        else:
+            norms.append(row_norms(layer.flatten(1).unsqueeze(1)))
+    return norms
 
 
 def _nonfinite(layers: list[Tensor]) -> tuple[int, ...]:
     return tuple(int((~torch.isfinite(norms).all(1)).sum()) for norms in layers)
 
 
-class Directions(_Collected):
+class Directions(_Collecting):
     """The mean cosine of two batch-mean gradients at L//2, and of two classes' mean unit gradients.
 
     Where one sum per class would take too much memory (a thousand classes, tokens by the hundred),
@@ -151,51 +189,70 @@ class Directions(_Collected):
     def update(self, batch: Batch) -> None:
         """Add the gradients of the batch, and by class their unit vectors."""
         self.layer = max((len(batch.gradients) - 1) // 2, 1)
-        given, task = batch.gradients[self.layer], self.source.task
-        targets, flat = task.targets(batch.y), given.flatten(1)
-        groups, told = task.groups(targets), task.groups(task.predicted(batch.outputs))
-        total = batch.error.norms @ flat.double()
-        self.directionless += int((~directed(row_norms(flat))).sum())
-        if task.kind == "tokens":
-            told = torch.where(targets == IGNORED, -1, told).flatten()
-            if given.ndim == 3 and given.shape[:2] == targets.shape:
-                flat, groups = given.flatten(0, 1), groups.flatten()
-            else:  # states have other tokens
-                groups = groups.new_full(groups.shape[:1], -1)
-        own = {"tokens": GROUPS, "regression": len(task.edges) + 1}
-        classes, norms = own.get(task.kind or "", batch.outputs.shape[-1]), row_norms(flat)
-        there = directed(norms) & (groups >= 0)
-        units = flat[there].double() / norms[there].unsqueeze(1)
-        if units.shape[1] > (most := max(1, MOST_ENTRIES // classes)):
-            places, signs = sketch(units.shape[1], most, units.device)
-            units = units.new_zeros(len(units), most).index_add_(1, places, units * signs)
-        sums = units.new_zeros(classes, units.shape[1])
-        self.sums = self.sums + sums.index_add_(0, groups[there], units)
-        kinds = groups[groups >= 0], groups[there], told[told >= 0]
-        counts = torch.stack([kind.bincount(minlength=classes) for kind in kinds])
-        self.seen.append([total.unsqueeze(0), counts.unsqueeze(0)])
+        gradients = batch.gradients[self.layer].flatten(1)
+        batch_sum = batch.error.norms @ gradients.double()
+        self.directionless += int((~directed(row_norms(gradients))).sum())
+        gradients, groups, predicted = self.by_group(batch)
+        number = self.group_count(batch)
+        norms = row_norms(gradients)
+        counted = directed(norms) & (groups >= 0)
+        units = gradients[counted].double() / norms[counted].unsqueeze(1)
+        buckets = max(1, MOST_ENTRIES // number)
+        if units.shape[1] > buckets:
+            places, signs = sketch(units.shape[1], buckets, units.device)
+            units = units.new_zeros(len(units), buckets).index_add_(1, places, units * signs)
+        sums = units.new_zeros(number, units.shape[1])
+        self.sums = self.sums + sums.index_add_(0, groups[counted], units)
+        members = (groups[groups >= 0], groups[counted], predicted[predicted >= 0])
+        counts = torch.stack([values.bincount(minlength=number) for values in members])
+        self.collected.append([batch_sum.unsqueeze(0), counts.unsqueeze(0)])
+
+    def by_group(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """One gradient in each row with its group, and the groups that are predicted."""
+        gradients = batch.gradients[self.layer]
+        targets = self.task.targets(batch.y)
+        groups = self.task.groups(targets)
+        predicted = self.task.groups(self.task.predicted(batch.outputs))
+        if self.task.kind != "tokens":
+            return gradients.flatten(1), groups, predicted
+        predicted = torch.where(targets == IGNORED, -1, predicted).flatten()
+        if gradients.ndim == 3 and gradients.shape[:2] == targets.shape:
+            return gradients.flatten(0, 1), groups.flatten(), predicted
+        # States have other tokens, so their gradients have no group.
+        return gradients.flatten(1), groups.new_full(groups.shape[:1], -1), predicted
+
+    def group_count(self, batch: Batch) -> int:
+        """How many groups the task has."""
+        if self.task.kind == "tokens":
+            return GROUPS
+        if self.task.kind == "regression":
+            return len(self.task.edges) + 1
+        return batch.outputs.shape[-1]
 
     def compute(self) -> dict[str, Any]:
-        """Both cosines; the class that is predicted most often is left out of the second."""
-        batch_sums, counts = self.layers()
-        samples, known, predicted = counts.sum(0)
-        left = known > 0
-        if self.source.task.kind == "regression" and int(left.sum()) < 3:
-            left[:] = False
-        left[predicted.argmax()] &= not bool(predicted.any())
-        means = self.sums[left] / known[left].unsqueeze(1)
+        """Both cosines; the group that is predicted most often is left out of the second."""
+        batch_sums, counts = self.columns()
+        samples, gradients, predicted = counts.sum(0)
+        included = gradients > 0
+        if self.task.kind == "regression" and int(included.sum()) < 3:
+            included[:] = False
+        if bool(predicted.any()):
+            included[predicted.argmax()] = False
+        means = self.sums[included] / gradients[included].unsqueeze(1)
         pairs = len(means) * (len(means) - 1)
-        products = float(means.sum(0).square().sum() - means.square().sum())
+        invariance = math.nan
+        if pairs:
+            invariance = float(means.sum(0).square().sum() - means.square().sum()) / pairs
         return {
             "stability_layer": self.layer,
             "cross_batch_stability": pairwise_cosine(batch_sums),
-            "sample_invariance": products / pairs if pairs else math.nan,
+            "sample_invariance": invariance,
             "zero_gradient_samples": self.directionless,
             "eval_classes": int((samples > 0).sum()),
         }
 
 
-class OutputErrors(_Collected):
+class OutputErrors(_Collecting):
     """The median ‖e‖, and the mean cosine of two batch-mean output errors.
 
     Where the loss is assumed, also how biased the errors of other losses are: those of the loss
@@ -204,22 +261,31 @@ class OutputErrors(_Collected):
 
     needs = frozenset({"error"})
 
+    def __init__(self, source: NetworkSource) -> None:
+        super().__init__(source)
+        self.unnamed: dict[str, Task] = {}
+        """This task by the losses that it may have had instead, by the names of these."""
+        if self.task.assumed and self.task.kind == "classes":
+            self.unnamed = {loss: replace(self.task, loss=loss) for loss in ("mse", "bce")}
+
     def update(self, batch: Batch) -> None:
         """Take the sizes of the errors, and their sum."""
-        task, errors = self.source.task, [batch.error]
-        if task.assumed and task.kind == "classes":
-            others = (replace(task, loss=name) for name in ("mse", "bce"))
-            errors += [other.error(batch.outputs, batch.y) for other in others]
-        taken = [(own.norms.unsqueeze(0), own.units.flatten(1)) for own in errors]
-        self.seen.append([part for norms, units in taken for part in (norms, norms @ units)])
+        errors = [batch.error]
+        for task in self.unnamed.values():
+            errors.append(task.error(batch.outputs, batch.y))
+        sums = []
+        for error in errors:
+            norms = error.norms.unsqueeze(0)
+            sums += [norms, norms @ error.units.flatten(1)]
+        self.collected.append(sums)
 
     def compute(self) -> dict[str, Any]:
         """Size, drift and bias."""
-        norms, sums, *others = self.layers()
-        bias = {
-            LOSSES[name]: float(own.sum(0).norm() / sizes.sum())
-            for name, sizes, own in zip(("mse", "bce"), others[::2], others[1::2], strict=False)
-        }
+        norms, sums, *of_unnamed = self.columns()
+        bias = {}
+        for index, loss in enumerate(self.unnamed):
+            sizes, vectors = of_unnamed[2 * index : 2 * index + 2]
+            bias[LOSSES[loss]] = float(vectors.sum(0).norm() / sizes.sum())
         return {
             "output_error_norm": median(norms),
             "output_error_drift": pairwise_cosine(sums),
@@ -227,59 +293,70 @@ class OutputErrors(_Collected):
         }
 
 
-class Accuracy(_Collected):
+class Accuracy(_Collecting):
     """Which samples are classified correctly, and what is odd about the predictions."""
 
     needs = frozenset({"outputs"})
 
     def update(self, batch: Batch) -> None:
         """Take targets, scores, predictions, and which samples' outputs are finite."""
-        task, targets = self.source.task, self.source.task.targets(batch.y)
-        predicted, finite = task.predicted(batch.outputs), torch.isfinite(batch.outputs)
-        predicted = task.groups(predicted) if task.kind == "regression" else predicted
-        scores = task.scores(batch.outputs, batch.y)
-        self.seen.append([targets, scores, predicted, finite.flatten(1).all(1)])
+        targets = self.task.targets(batch.y)
+        predicted = self.task.predicted(batch.outputs)
+        if self.task.kind == "regression":
+            predicted = self.task.groups(predicted)
+        scores = self.task.scores(batch.outputs, batch.y)
+        finite = torch.isfinite(batch.outputs).flatten(1).all(1)
+        self.collected.append([targets, scores, predicted, finite])
         self.classes = batch.outputs.shape[-1]
 
     def compute(self) -> dict[str, Any]:
         """The score, and the shares of the most frequent label and prediction."""
-        targets, scores, predictions, finite = (taken.cpu() for taken in self.layers())
-        task, data = self.source.task, self.source.data_digest
-        order = hashlib.sha256(targets.numpy().tobytes()).hexdigest()
+        targets, scores, predictions, finite = (values.cpu() for values in self.columns())
+        counted = torch.ones(len(targets), dtype=torch.bool)
+        if self.task.kind == "tokens":
+            counted = targets != IGNORED
+        predicted = predictions[counted].bincount()
         weights = self.source.network.state_dict()
-        counted = targets != IGNORED if task.kind == "tokens" else torch.ones(len(targets)) > 0
-        predicted, labels, shares = predictions[counted].bincount(), targets[counted], {}
-        if task.kind != "regression":
-            occurring = labels.bincount()
-            if len(labels) == int(occurring.max()):
-                raise AuditError(
-                    f"all {len(labels):,} labels are {int(labels[0])}: one class measures neither "
-                    "accuracy nor direction; check the labels, or shuffle data sorted by class"
-                )
-            shares = {
-                "classes": self.classes,
-                "label_classes": int((occurring > 0).sum()),
-                "label_class_share": int(occurring.max()) / len(labels),
-            }
-        if task.kind == "classes":
-            score = Score.of(scores.bool().tolist(), order, data)
-        else:
-            clusters = self.source.clusters[: len(scores)]
-            clusters = clusters if scores.ndim == 1 else clusters[:, None].expand_as(scores)
-            parts = clustered(scores[counted], clusters[counted])
-            score = Score.of_parts(parts.tolist(), order, data)
         return {
-            "score": score,
-            **shares,
+            "score": self.score(targets, scores, counted),
+            **self.label_shares(targets[counted]),
             "predicted_class_share": float(predicted.max() / predicted.sum()),
             "nonfinite_outputs": int((~finite).sum()),
             "nonfinite_weights": tuple(
-                name for name, own in weights.items() if not bool(torch.isfinite(own).all())
+                name for name, weight in weights.items() if not bool(torch.isfinite(weight).all())
             ),
         }
 
+    def score(self, targets: Tensor, scores: Tensor, counted: Tensor) -> Score:
+        """The score of all samples, paired with that of others by the order of the targets."""
+        order = hashlib.sha256(targets.numpy().tobytes()).hexdigest()
+        data = self.source.data_digest
+        if self.task.kind == "classes":
+            return Score.of(scores.bool().tolist(), order, data)
+        clusters = self.source.clusters[: len(scores)]
+        if scores.ndim == 2:
+            clusters = clusters[:, None].expand_as(scores)
+        parts = clustered(scores[counted], clusters[counted])
+        return Score.of_parts(parts.tolist(), order, data)
 
-class GradientPrecision(_Collected):
+    def label_shares(self, labels: Tensor) -> dict[str, Any]:
+        """How many classes there are, and the share of the most frequent; of values nothing."""
+        if self.task.kind == "regression":
+            return {}
+        counts = labels.bincount()
+        if len(labels) == int(counts.max()):
+            raise AuditError(
+                f"all {len(labels):,} labels are {int(labels[0])}: one class measures neither "
+                "accuracy nor direction; check the labels, or shuffle data sorted by class"
+            )
+        return {
+            "classes": self.classes,
+            "label_classes": int((counts > 0).sum()),
+            "label_class_share": int(counts.max()) / len(labels),
+        }
+
+
+class GradientPrecision(_Collecting):
     """The cosine of the gradient at h_L in one dtype to that in float64, and the samples lost."""
 
     needs = frozenset({"reference"})
@@ -290,40 +367,47 @@ class GradientPrecision(_Collected):
         """Compare on the first 64 samples, as for the mean loss of 128."""
         if batch.start or self.source.proof.dtype != "float64":
             return
-        x, y = rows(batch.x, slice(SAMPLES)), batch.y[:SAMPLES]
-        maps = any(isinstance(own, _ConvNd) for own in self.source.network.modules())
-        slow = batch.y.device.type == "cpu" and maps
-        task, stream = self.source.task, self.source.stream
+        x = rows(batch.x, slice(SAMPLES))
+        y = batch.y[:SAMPLES]
+        wide = self.gradient(x, y, torch.float64)
+        resolutions = [
+            self.resolution(x, y, wide, dtype)
+            for dtype in (torch.float32, torch.bfloat16, torch.float16)
+        ]
+        samples = int(directed(row_norms(wide)).sum())
+        self.result = Precision(samples=samples, dtypes=tuple(resolutions))
 
-        def gradient(dtype: torch.dtype) -> Tensor:
-            network = copy_of(self.source.network, dtype)
-            seen = passed(
-                network,
-                stream,
-                like(x, network),
-                lambda outputs: task.losses(outputs, y).sum() / BATCH,
-                first=len(stream.sites) - 1,
-            )
-            return seen.gradients[-1].flatten(1)
+    def gradient(self, x: ModelInput, y: Tensor, dtype: torch.dtype) -> Tensor:
+        """The gradient of each sample at h_L by a copy of the network in this dtype."""
+        network = copy_of(self.source.network, dtype)
 
-        wide = gradient(torch.float64)
-        there = directed(row_norms(wide))
+        def loss(outputs: Tensor) -> Tensor:
+            return self.task.losses(outputs, y).sum() / BATCH
 
-        def resolution(dtype: torch.dtype) -> Resolution:
-            name = str(dtype).removeprefix("torch.")
-            if slow and dtype is not torch.float32:
-                problem = "skipped: convolutions in half precision are slow on a CPU"
-                return Resolution(dtype=name, problem=problem)
-            try:
-                narrow = gradient(dtype).to(wide)
-            except AuditError as error:  # not every operation exists in half precision
-                return Resolution(dtype=name, problem=f"does not run: {str(error).splitlines()[0]}")
-            kept = there & directed(row_norms(narrow))
-            cosine, lost = median(row_cosines(narrow[kept], wide[kept])), int((there & ~kept).sum())
-            return Resolution(dtype=name, cosine=cosine, lost=lost)
+        stream = self.source.stream
+        last = len(stream.sites) - 1
+        gradients = passed(network, stream, like(x, network), loss, first=last).gradients
+        return gradients[-1].flatten(1)
 
-        dtypes = map(resolution, (torch.float32, torch.bfloat16, torch.float16))
-        self.result = Precision(samples=int(there.sum()), dtypes=tuple(dtypes))
+    def resolution(self, x: ModelInput, y: Tensor, wide: Tensor, dtype: torch.dtype) -> Resolution:
+        """How the gradient in one dtype compares with the wide one."""
+        name = str(dtype).removeprefix("torch.")
+        if dtype is not torch.float32 and y.device.type == "cpu" and self.has_convolutions():
+            problem = "skipped: convolutions in half precision are slow on a CPU"
+            return Resolution(dtype=name, problem=problem)
+        try:
+            narrow = self.gradient(x, y, dtype).to(wide)
+        except AuditError as error:  # not every operation exists in half precision
+            return Resolution(dtype=name, problem=f"does not run: {str(error).splitlines()[0]}")
+        has_direction = directed(row_norms(wide))
+        resolved = has_direction & directed(row_norms(narrow))
+        cosine = median(row_cosines(narrow[resolved], wide[resolved]))
+        lost = int((has_direction & ~resolved).sum())
+        return Resolution(dtype=name, cosine=cosine, lost=lost)
+
+    def has_convolutions(self) -> bool:
+        """Whether the network has a convolution."""
+        return any(isinstance(module, _ConvNd) for module in self.source.network.modules())
 
     def compute(self) -> dict[str, Any]:
         """The comparison; nothing where the network does not run in float64."""

@@ -39,8 +39,8 @@ from .stream.sites import Stream
 from .task import OutputError, Task
 from .types import Batch, Metric, ModelInput, Progress
 
-LOOK = 16
-"""How many samples are looked at to find the stream."""
+SAMPLES = 16
+"""How many samples the stream is found by."""
 EVERY_BATCH = frozenset({"outputs", "features"})
 """What metrics need of all batches; the rest is taken on the evaluation batches."""
 CONSTANT = 1e-3
@@ -75,12 +75,18 @@ class NetworkSource:
     ) -> None:
         self.network = working_copy(model)
         self.dtype = precisions(model)[0]
-        self.data = list(map(copy.deepcopy, batches)) if isinstance(batches, Iterator) else batches
-        self.asked, self.spec, self.credit = task or Task(), stream, credit
+        self.data = batches
+        if isinstance(batches, Iterator):
+            self.data = list(map(copy.deepcopy, batches))
+        self.task_option = task or Task()
+        self.stream_option = stream
         self.forward = forward
         if forward is not None:
             vars(self.network)[FORWARD] = forward
-        self.batch_size, self.data_digest, self.n_train = batch_size, data_digest, n_train
+        self.credit = credit
+        self.batch_size = batch_size
+        self.data_digest = data_digest
+        self.n_train = n_train
 
     @cached_property
     def first(self) -> tuple[ModelInput, Tensor]:
@@ -96,19 +102,22 @@ class NetworkSource:
     @cached_property
     def labels(self) -> Tensor:
         """Every target as given, in the order of the data."""
-        own = getattr(self.data, "y", None) if hasattr(self.data, "flat") else None  # a DataSet
-        parts = [own] if isinstance(own, Tensor) else [y for _, y in checked(self.data)]
-        return _whole(torch.cat(parts).cpu())
+        data: Any = self.data
+        if hasattr(data, "flat") and isinstance(data.y, Tensor):  # a DataSet
+            return _widened(data.y.cpu())
+        return _widened(torch.cat([y for _, y in checked(data)]).cpu())
 
     @cached_property
     def task(self) -> Task:
         """The task as all targets and the outputs of the first samples tell it."""
-        (x, y), asked = self.first, self.asked
-        if y.ndim == 1 and not y.is_floating_point() and asked.kind != "regression" and y.max() > 1:
-            return replace(asked, kind=asked.kind or "classes")
+        x, y = self.first
+        task = self.task_option
+        are_indices = y.ndim == 1 and not y.is_floating_point()
+        if are_indices and task.kind != "regression" and y.max() > 1:
+            return replace(task, kind=task.kind or "classes")
         with torch.no_grad():
             returned = call_network(self.network, copied(x))
-        return asked.told(self.labels, self._reader(asked).found(returned))
+        return task.inferred(self.labels, self._reader(task).found(returned))
 
     @cached_property
     def targets(self) -> Tensor:
@@ -124,10 +133,12 @@ class NetworkSource:
         return torch.as_tensor(groups).cpu()
 
     def _reader(self, task: Task) -> Outputs:
-        y = self.first[1]
-        tokens = y.ndim == 2 and not y.is_floating_point()
-        values = y.ndim == 2 or y.is_floating_point()
-        return Outputs(y[:1].numel() if values else int(y.max()) + 1, 2 + tokens, task)
+        _, y = self.first
+        if y.is_floating_point():
+            return Outputs(y[:1].numel(), 2, task)
+        if y.ndim == 2:
+            return Outputs(y.shape[1], 3, task)
+        return Outputs(int(y.max()) + 1, 2, task)
 
     @cached_property
     def outputs(self) -> Outputs:
@@ -137,13 +148,19 @@ class NetworkSource:
     @cached_property
     def stream(self) -> Stream:
         """The stream, as the user names it or as it is found."""
-        look = rows(self.first[0], slice(LOOK))
-        return find_stream(self.network, look, self.spec, self.outputs)
+        x = rows(self.first[0], slice(SAMPLES))
+        return find_stream(self.network, x, self.stream_option, self.outputs)
 
     @property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
         """The parameters of each block alone, by name; none where no stream was looked for."""
-        return self.stream.own if "stream" in vars(self) else ()
+        if not self.has("stream"):
+            return ()
+        return self.stream.own
+
+    def has(self, name: str) -> bool:
+        """Whether this cached property has been asked for."""
+        return name in vars(self)
 
     @cached_property
     def proof(self) -> Reference:
@@ -153,8 +170,10 @@ class NetworkSource:
     @cached_property
     def pooling(self) -> Pooling | EachToken:
         """How linear probes see a state."""
-        kind = EachToken if self.task.kind == "tokens" else Pooling
-        return kind(self.network, self.stream, rows(self.first[0], slice(LOOK)))
+        x = rows(self.first[0], slice(SAMPLES))
+        if self.task.kind == "tokens":
+            return EachToken(self.network, self.stream, x)
+        return Pooling(self.network, self.stream, x)
 
     @property
     def device(self) -> torch.device:
@@ -163,23 +182,26 @@ class NetworkSource:
 
     def redrawn(self, network: nn.Module) -> NetworkSource:
         """The same data through another network of this architecture, with stream and pooling."""
-        other = copy.copy(self)
-        other.network = network
+        source = copy.copy(self)
+        source.network = network
         if self.forward is not None:
             vars(network)[FORWARD] = self.forward
-        return other
+        return source
 
     def chosen(self, mask: Tensor) -> Iterator[ModelInput]:
         """The inputs of the samples of a mask in batches of exactly 128; a rest is left out."""
+        for x, y, is_full in regrouped(self._masked(mask), sys.maxsize):
+            if is_full:
+                yield self._inputs(x, y)
 
-        def picked() -> Iterator[tuple[ModelInput, Tensor]]:
-            start = 0
-            for x, y in checked(self.data):
-                part = mask[start : (start := start + len(y))]
-                yield rows(x, part), y[part]
-
-        groups = regrouped(picked(), sys.maxsize)
-        yield from (self._inputs(x, y) for x, y, whole in groups if whole)
+    def _masked(self, mask: Tensor) -> Iterator[tuple[ModelInput, Tensor]]:
+        """The batches of the data without the samples that are not in a mask."""
+        start = 0
+        for x, y in checked(self.data):
+            end = start + len(y)
+            part = mask[start:end]
+            yield rows(x, part), y[part]
+            start = end
 
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
         """Ten batches of exactly 128, and the rest as it comes where something is needed of it."""
@@ -187,63 +209,89 @@ class NetworkSource:
         for x, y, evaluation in regrouped(self.data, BATCHES):
             if not evaluation and not needs & EVERY_BATCH:
                 return
-            known = self.labels[start : start + len(y)] if "labels" in vars(self) else y
-            if not torch.equal(_whole(y.cpu()), _whole(known.cpu())):
-                raise AuditError(
-                    "the data comes in another order when read again; do not shuffle it"
-                )
-            for part in _slices(len(y), BATCH if evaluation else self.batch_size):
-                labels = _whole(y[part].to(self.device))
+            size = BATCH if evaluation else self.batch_size
+            needed = needs if evaluation else needs & EVERY_BATCH
+            for part in _slices(len(y), size):
+                self._refuse_another_order(y[part], start)
+                labels = _widened(y[part].to(self.device))
                 batch = Batch(self._inputs(rows(x, part), labels), labels, start, evaluation)
+                self._fill(batch, needed)
                 start += len(labels)
-                self._look(batch, needs if evaluation else needs & EVERY_BATCH)
                 yield batch
 
-    def _look(self, batch: Batch, needs: frozenset[str]) -> None:
+    def _refuse_another_order(self, y: Tensor, start: int) -> None:
+        """An error where labels are others than those that were read before from this place on."""
+        if not self.has("labels"):
+            return
+        if not torch.equal(_widened(y.cpu()), self.labels[start : start + len(y)]):
+            raise AuditError("the data comes in another order when read again; do not shuffle it")
+
+    def _fill(self, batch: Batch, needs: frozenset[str]) -> None:
         """Add what is needed of a batch, at most ``batch_size`` samples at once."""
-        slices = _slices(len(batch.y), self.batch_size) if needs - {"reference"} else []
-        parts = [self._seen(rows(batch.x, part), batch.y[part], needs) for part in slices]
-        for name in parts[0] if parts else ():
-            tensors = zip(*(part[name] for part in parts), strict=True)
-            whole = [torch.cat(own) if len(own) > 1 else own[0] for own in tensors]
-            kind: Any = {"outputs": next, "error": lambda own: OutputError(*own)}.get(name, list)
-            setattr(batch, name, kind(iter(whole)))
+        if not needs - {"reference"}:
+            return
+        passes = []
+        for samples in _slices(len(batch.y), self.batch_size):
+            passes.append(self._forward(rows(batch.x, samples), batch.y[samples], needs))
+        batch.outputs = _joined([part.outputs for part in passes])
+        batch.states = _joined_layers([part.states for part in passes])
+        batch.gradients = _joined_layers([part.gradients for part in passes])
+        batch.features = _joined_layers([part.features for part in passes])
+        units = _joined([part.error.units for part in passes])
+        batch.error = OutputError(units, _joined([part.error.norms for part in passes]))
 
     @torch.no_grad()
-    def _seen(self, x: ModelInput, y: Tensor, needs: frozenset[str]) -> dict[str, list[Tensor]]:
-        pooling = self.pooling if "features" in needs else torch.nn.Identity()  # before the pass
-        seen: dict[str, list[Tensor]] = {name: [] for name in needs & {"states", "features"}}
+    def _forward(self, x: ModelInput, y: Tensor, needs: frozenset[str]) -> Batch:
+        """What is needed of some samples, by one pass of the network."""
+        batch = Batch(x, y, 0, evaluation=True)
+        pooling = self.pooling if "features" in needs else nn.Identity()  # before the pass
 
-        def carried(outputs: Tensor) -> Tensor:
+        def objective(outputs: Tensor) -> Tensor:
             """⟨outputs, unit error⟩, whose gradient by the outputs is the unit error."""
             self.task.check(outputs, y)
-            seen["outputs"] = [outputs.detach()]
+            batch.outputs = outputs.detach()
             if not needs & {"error", "gradients"}:
                 return outputs
-            error = self.task.error(outputs, y)
-            seen["error"] = [error.units, error.norms]
-            return (outputs * error.units.to(outputs.dtype)).sum()
+            batch.error = self.task.error(outputs, y)
+            return (outputs * batch.error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
             state = state.movedim(self.stream.batch_dims[layer], 0)
             if "states" in needs:
-                seen["states"].append(state)
+                batch.states.append(state)
             if "features" in needs:
-                seen["features"].append(pooling(state))
+                batch.features.append(pooling(state))
 
         if "gradients" in needs:
-            _, seen["states"], seen["gradients"], _ = passed(self.network, self.stream, x, carried)
+            trip = passed(self.network, self.stream, x, objective)
+            batch.states = trip.states
+            batch.gradients = trip.gradients
             if "features" in needs:
-                seen["features"] = [pooling(state) for state in seen["states"]]
-        elif seen:
-            carried(self.stream.run(self.network, copied(x), on_state))
+                batch.features = [pooling(state) for state in trip.states]
+        elif needs & {"states", "features"}:
+            objective(self.stream.run(self.network, copied(x), on_state))
         else:
-            carried(self.outputs(call_network(self.network, copied(x))))
-        return seen
+            objective(self.outputs(call_network(self.network, copied(x))))
+        return batch
 
 
-def _whole(y: Tensor) -> Tensor:
-    return y if y.is_floating_point() else y.long()
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Tensors of several passes as one; of one pass, that tensor itself."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts)
+
+
+def _joined_layers(passes: list[list[Tensor]]) -> list[Tensor]:
+    """The tensors of each layer as one."""
+    return [_joined(list(parts)) for parts in zip(*passes, strict=True)]
+
+
+def _widened(y: Tensor) -> Tensor:
+    """Labels as 64-bit whole numbers; values as they are."""
+    if y.is_floating_point():
+        return y
+    return y.long()
 
 
 def _slices(length: int, size: int) -> list[slice]:
@@ -279,71 +327,122 @@ def measure(
     ``reference.problem`` says why. Where the stream is refused, ``stream_problem`` says so, and
     what needs none is measured.
     """
-    makers = {**METRICS, **(extra or {})}
-    stream_problem = ""
     with quiet(source.network):
         task = source.task
-        if along := [name for name in metrics if name not in STREAMLESS]:
-            try:
-                _ = source.stream
-            except NetworkError:
-                raise
-            except AuditError as error:
-                if len(along) == len(metrics):
-                    raise
-                metrics = [name for name in metrics if name in STREAMLESS]
-                stream_problem = str(error)
-        made = {name: makers[name](source) for name in metrics}
-        rests = {name for name, metric in made.items() if metric.needs & REFERENCE}
-        if rests and source.proof.problem:
-            made = {name: metric for name, metric in made.items() if name not in rests}
-        needs = frozenset[str]().union(*(metric.needs for metric in made.values()))
-        samples = batches = 0
-        probabilities = bool(needs - {"reference"})
-        for batch in source.batches(needs):
-            for metric in made.values():
-                if batch.evaluation or metric.needs & EVERY_BATCH:
-                    metric.update(batch)
-            samples, batches = samples + len(batch.y), batches + batch.evaluation
-            if probabilities:
-                low, high = batch.outputs.amin(0), batch.outputs.amax(0)
-                varied = float((high - low).max()) > CONSTANT  # else it is dead, and fires
-                probabilities = varied and float(low.min()) >= 0 and float(high.max()) <= 1
-            if progress is not None:
-                progress(samples, len(source.labels))
-            del batch  # before the next one is made
-        beyond = any(not metric.needs & EVERY_BATCH for metric in made.values())
-        if beyond and batches < 2:
-            raise AuditError(
-                f"the evaluation data has {samples} samples in all; the protocol needs at least 2 "
-                f"batches of {BATCH}"
-            )
-        if probabilities:
+        measurable, stream_problem = _measurable(source, metrics)
+        chosen = _make(source, measurable, {**METRICS, **(extra or {})})
+        batch_count, are_probabilities = _update_all(source, list(chosen.values()), progress)
+        if are_probabilities:
             task.refuse_probabilities()
-        computed = {name: metric.compute() for name, metric in made.items()}
-    device, cuda = source.device, source.device.type == "cuda"
-    machine = platform.processor() or platform.machine()
-    tf32 = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
-    own = [fields for name, fields in computed.items() if name in METRICS]
+        computed = {name: metric.compute() for name, metric in chosen.items()}
+    fields: dict[str, Any] = {}
+    fields_of_others = {}
+    for name, values in computed.items():
+        if name in METRICS:
+            fields.update(values)
+        else:
+            fields_of_others[name] = values
     return Measurement(
-        **{field: value for fields in own for field, value in fields.items()},
-        batches=batches,
-        samples=batches * BATCH,
-        stream=source.stream.info if "stream" in vars(source) else None,
+        **fields,
+        batches=batch_count,
+        samples=batch_count * BATCH,
+        stream=source.stream.info if source.has("stream") else None,
         stream_problem=stream_problem,
-        reference=source.proof if "proof" in vars(source) else None,
+        reference=source.proof if source.has("proof") else None,
         task=task.kind or "classes",
         loss=task.name,
         loss_assumed=task.assumed,
-        environment={
-            **({"targets": task.remark} if task.remark else {}),
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-            "device": device.type,
-            "device_name": torch.cuda.get_device_name(device) if cuda else machine,
-            "dtype": str(source.dtype).removeprefix("torch."),
-            "threads": torch.get_num_threads(),
-            "tf32": cuda and bool(tf32),
-        },
-        extra={name: fields for name, fields in computed.items() if name not in METRICS},
+        environment=_environment(source),
+        extra=fields_of_others,
     )
+
+
+def _measurable(source: NetworkSource, metrics: Sequence[str]) -> tuple[Sequence[str], str]:
+    """The metrics that can be measured, and why the others cannot: the stream is refused."""
+    streamless = [name for name in metrics if name in STREAMLESS]
+    if len(streamless) == len(metrics):
+        return metrics, ""
+    try:
+        source.stream  # noqa: B018 (it is looked for here)
+    except NetworkError:
+        raise
+    except AuditError as error:
+        if not streamless:
+            raise
+        return streamless, str(error)
+    return metrics, ""
+
+
+def _make(
+    source: NetworkSource,
+    names: Sequence[str],
+    makers: Mapping[str, Callable[[NetworkSource], Metric]],
+) -> dict[str, Metric]:
+    """The metrics of these names, without those that rest on a reference that is not proven."""
+    metrics = {name: makers[name](source) for name in names}
+    resting = [name for name, metric in metrics.items() if metric.needs & REFERENCE]
+    if resting and source.proof.problem:
+        for name in resting:
+            del metrics[name]
+    return metrics
+
+
+def _update_all(
+    source: NetworkSource, metrics: Sequence[Metric], progress: Progress | None
+) -> tuple[int, bool]:
+    """Show every batch to the metrics: how many evaluation batches, and whether all outputs are
+    probabilities.
+    """
+    needs = frozenset[str]().union(*(metric.needs for metric in metrics))
+    has_outputs = bool(needs - {"reference"})
+    are_probabilities = has_outputs
+    samples = 0
+    batch_count = 0
+    for batch in source.batches(needs):
+        for metric in metrics:
+            if batch.evaluation or metric.needs & EVERY_BATCH:
+                metric.update(batch)
+        samples += len(batch.y)
+        batch_count += batch.evaluation
+        if are_probabilities:
+            are_probabilities = _may_be_probabilities(batch.outputs)
+        if progress is not None:
+            progress(samples, len(source.labels))
+        del batch  # before the next one is made
+    needs_batches = any(not metric.needs & EVERY_BATCH for metric in metrics)
+    if needs_batches and batch_count < 2:
+        raise AuditError(
+            f"the evaluation data has {samples} samples in all; the protocol needs at least 2 "
+            f"batches of {BATCH}"
+        )
+    return batch_count, are_probabilities
+
+
+def _may_be_probabilities(outputs: Tensor) -> bool:
+    """Whether all outputs lie in [0, 1], and some differ: a dead network fires."""
+    low = outputs.amin(0)
+    high = outputs.amax(0)
+    varies = float((high - low).max()) > CONSTANT
+    return varies and float(low.min()) >= 0 and float(high.max()) <= 1
+
+
+def _environment(source: NetworkSource) -> dict[str, Any]:
+    """What the numbers were measured with."""
+    device = source.device
+    is_cuda = device.type == "cuda"
+    device_name = platform.processor() or platform.machine()
+    if is_cuda:
+        device_name = torch.cuda.get_device_name(device)
+    has_tf32 = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+    environment = {
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "device": device.type,
+        "device_name": device_name,
+        "dtype": str(source.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+        "tf32": is_cuda and bool(has_tf32),
+    }
+    if source.task.remark:
+        return {"targets": source.task.remark, **environment}
+    return environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,8 +45,9 @@ class OutputError:
 class Task:
     """What a network was trained to do, by which loss: ``ce``, ``mse``, ``bce`` or a function.
 
-    A function of (outputs, y) gives one value per sample. ``told`` adds what targets and outputs
-    tell. Everything else takes outputs as ``read`` gives them, and targets as the data has them.
+    A function of (outputs, y) gives one value per sample. ``inferred`` adds what targets and
+    outputs tell. Everything else takes outputs as ``read`` gives them, and targets as the data has
+    them.
 
     >>> Task().losses(torch.zeros(1, 4), torch.tensor([2]))
     tensor([1.3863])
@@ -90,57 +92,67 @@ class Task:
         """What a report calls the loss."""
         return LOSSES[self.key] if isinstance(self.key, str) else name_of(self.key)
 
-    def told(self, y: Tensor, outputs: Tensor) -> Task:
+    def inferred(self, y: Tensor, outputs: Tensor) -> Task:
         """This task as all targets and the first outputs tell it; an error where they do not."""
-        got = f"targets of shape {tuple(y.shape)} ({y.dtype})".replace("torch.", "")
-        bits, one = bool(((y == 0) | (y == 1)).all()), outputs.numel() == len(outputs)
-        rows = bits and y.ndim == outputs.ndim == 2 and y.shape[1] > 1
-        binary = bits and one and y.numel() == len(y)
-        kind = "regression" if y.is_floating_point() else "tokens" if y.ndim == 2 else "classes"
-        kind = self.kind or ("classes" if rows or binary else kind)
+        kind = self.kind or _kind_of(y, outputs)
         if isinstance(self.loss, str) and self.loss not in FITTING[kind]:
             expected = " or ".join([*FITTING[kind], "a function"])
             raise AuditError(f"the loss is {self.loss} for the task {kind}; expected {expected}")
-        made = replace(self, kind=kind)
+        task = replace(self, kind=kind)
         if kind == "tokens":
-            if y.is_floating_point() or y.ndim != 2:
-                raise AuditError(f"{got}; tokens are whole numbers [B, T]")
-            counts = torch.bincount(y[y != IGNORED].flatten().cpu())
-            order = counts.argsort(descending=True, stable=True)[:TARGETS]
-            ranks = torch.full((outputs.shape[-1],), -1)
-            frequent = order[counts[order] > 0]
-            if len(frequent) < 2 or len(counts) > len(ranks):
-                raise AuditError(
-                    f"{len(frequent)} targets of tokens up to {len(counts) - 1}; expected two or "
-                    f"more, below the {len(ranks)} outputs"
-                )
-            ranks[frequent] = torch.arange(len(frequent))
-            return replace(made, ranks=ranks)
+            return task._of_tokens(y, outputs.shape[-1])
         if kind == "regression":
-            values = y.reshape(len(y), -1).double().cpu()
-            centred = values - values.mean(0)
-            scale = float(centred.square().sum(1).mean().sqrt())
-            if not scale > 0:
-                raise AuditError("all targets are the same, so R² is not defined")
-            axis = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -1:]
-            along = (values @ axis).flatten() / scale
-            edges = torch.unique(torch.quantile(along, torch.arange(1, 10).to(along) / 10))
-            shape = tuple(outputs.shape[1:])
-            return replace(made, scale=scale, axis=axis, edges=edges, shape=shape)
-        if rows and not bool((y.sum(1) == 1).all()):
+            return task._of_values(y, outputs)
+        return task._of_classes(y, outputs)
+
+    def _of_tokens(self, y: Tensor, vocabulary: int) -> Task:
+        """With the ranks of the most frequent tokens."""
+        if y.is_floating_point() or y.ndim != 2:
+            raise AuditError(f"{_described(y)}; tokens are whole numbers [B, T]")
+        counts = torch.bincount(y[y != IGNORED].flatten().cpu())
+        order = counts.argsort(descending=True, stable=True)[:TARGETS]
+        frequent = order[counts[order] > 0]
+        if len(frequent) < 2 or len(counts) > vocabulary:
+            raise AuditError(
+                f"{len(frequent)} targets of tokens up to {len(counts) - 1}; expected two or "
+                f"more, below the {vocabulary} outputs"
+            )
+        ranks = torch.full((vocabulary,), -1)
+        ranks[frequent] = torch.arange(len(frequent))
+        return replace(self, ranks=ranks)
+
+    def _of_values(self, y: Tensor, outputs: Tensor) -> Task:
+        """With the spread of the values, and the deciles along their first component."""
+        values = y.reshape(len(y), -1).double().cpu()
+        centred = values - values.mean(0)
+        scale = float(centred.square().sum(1).mean().sqrt())
+        if not scale > 0:
+            raise AuditError("all targets are the same, so R² is not defined")
+        axis = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -1:]
+        along = (values @ axis).flatten() / scale
+        edges = torch.unique(torch.quantile(along, torch.arange(1, 10).to(along) / 10))
+        return replace(self, scale=scale, axis=axis, edges=edges, shape=tuple(outputs.shape[1:]))
+
+    def _of_classes(self, y: Tensor, outputs: Tensor) -> Task:
+        """With the form of the outputs, where it is one number, and a remark on one-hot rows."""
+        is_rows = _are_rows_of_bits(y, outputs)
+        if is_rows and not bool((y.sum(1) == 1).all()):
             raise AuditError(
                 "several labels per sample are not supported; audit one label at a time: one "
                 "column of y, and --fa-forward that returns its logit"
             )
-        if binary:
-            limited = bool(((outputs >= 0) & (outputs <= 1)).all())
-            bound = 0.5 if self.loss == "mse" or (callable(self.loss) and limited) else 0.0
-            return replace(made, shape=tuple(outputs.shape[1:]), bound=bound)
-        if not rows and (y.is_floating_point() or y.ndim != 1):
+        if _is_binary(y, outputs):
+            has_shares = callable(self.loss) and bool(((outputs >= 0) & (outputs <= 1)).all())
+            bound = 0.5 if self.loss == "mse" or has_shares else 0.0
+            return replace(self, shape=tuple(outputs.shape[1:]), bound=bound)
+        if is_rows:
+            return replace(self, remark="targets are one-hot rows, taken as classes")
+        if y.is_floating_point() or y.ndim != 1:
             raise AuditError(
-                f"{got}; expected one class index per sample as a whole number, or its one-hot row"
+                f"{_described(y)}; expected one class index per sample as a whole number, or its "
+                "one-hot row"
             )
-        return replace(made, remark="targets are one-hot rows, taken as classes" if rows else "")
+        return self
 
     def read(self, outputs: Tensor) -> Tensor:
         """The outputs of a network in one form: logits, or values in units of √V.
@@ -158,8 +170,9 @@ class Task:
         """Outputs in the form in which the network returns them."""
         if self.shape is None:
             return outputs
-        own = outputs * self.scale if self.kind == "regression" else outputs[:, 1]
-        return own.reshape(-1, *self.shape)
+        if self.kind == "regression":
+            return (outputs * self.scale).reshape(-1, *self.shape)
+        return outputs[:, 1].reshape(-1, *self.shape)
 
     def written_error(self, error: Tensor) -> Tensor:
         """∂ℓ_i/∂outputs_i in that form, at least one of each sample."""
@@ -170,75 +183,77 @@ class Task:
         """Class indices, token ids, or values in units of √V, ``[B, k]``."""
         if self.kind == "regression":
             return y.reshape(len(y), -1).double() / self.scale
-        if bool(((y < 0) & ((y != IGNORED) | (self.kind != "tokens"))).any()):
+        negative = y < 0
+        if self.kind == "tokens":
+            negative &= y != IGNORED
+        if bool(negative.any()):
             raise AuditError(f"a label is {int(y.min())}; classes and tokens run from 0 on")
-        if self.kind != "tokens" and y.ndim == 2:
-            y = y.argmax(1) if y.shape[1] > 1 else y.flatten()
-        return y.long()
+        if self.kind == "tokens" or y.ndim == 1:
+            return y.long()
+        if y.shape[1] > 1:
+            return y.argmax(1)
+        return y.flatten().long()
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss of each sample."""
-        loss, t = self.key, self.targets(y)
+        targets = self.targets(y)
         try:
-            if callable(loss):
-                own = self.written(outputs)
-                try:
-                    losses = loss(own, y)
-                except RuntimeError:  # it may hold float32 tensors, such as class weights
-                    with InFloat64():
-                        losses = loss(own, y)
-            elif loss == "ce":
-                losses = F.cross_entropy(outputs.movedim(-1, 1), t, reduction="none")
-                losses = losses.sum(1) if t.ndim == 2 else losses
-            else:
-                own, goal = self._compared(outputs, t)
-                apart = F.binary_cross_entropy_with_logits if loss == "bce" else F.mse_loss
-                losses = apart(own, goal, reduction="none").sum(1)
+            losses = self._losses(outputs, y, targets)
         except Exception as error:
-            said = f"outputs {tuple(outputs.shape)}: {type(error).__name__}: {error}"
-            raise AuditError(f"the loss failed on {said}") from error
-        kind = type(losses).__name__
-        got = f"shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else kind
-        if got != f"shape ({len(y)},)":
-            raise AuditError(
-                f"the loss returned {got} for {len(y)} samples; expected one number per sample "
-                "(reduction='none', summed over outputs)"
-            )
-        return losses
+            failure = f"outputs {tuple(outputs.shape)}: {type(error).__name__}: {error}"
+            raise AuditError(f"the loss failed on {failure}") from error
+        returned = type(losses).__name__
+        if isinstance(losses, Tensor):
+            if losses.shape == (len(y),):
+                return losses
+            returned = f"shape {tuple(losses.shape)}"
+        raise AuditError(
+            f"the loss returned {returned} for {len(y)} samples; expected one number per sample "
+            "(reduction='none', summed over outputs)"
+        )
 
-    def _compared(self, outputs: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    def _losses(self, outputs: Tensor, y: Tensor, targets: Tensor) -> Any:
+        """What the loss returns."""
+        if callable(self.key):
+            written = self.written(outputs)
+            try:
+                return self.key(written, y)
+            except RuntimeError:  # it may hold float32 tensors, such as class weights
+                with InFloat64():
+                    return self.key(written, y)
+        if self.key == "ce":
+            losses = F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
+            return losses.sum(1) if losses.ndim == 2 else losses
+        compared, goals = self._compared(outputs, targets)
+        if self.key == "bce":
+            by_output = F.binary_cross_entropy_with_logits(compared, goals, reduction="none")
+        else:
+            by_output = F.mse_loss(compared, goals, reduction="none")
+        return by_output.sum(1)
+
+    def _compared(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The outputs that squared error and binary cross-entropy compare, and what with."""
         if self.kind == "regression":
-            return outputs, t.to(outputs)
+            return outputs, targets.to(outputs)
         if self.shape is not None:
-            return outputs[:, 1:], t.unsqueeze(1).to(outputs)
-        return outputs, F.one_hot(t, outputs.shape[1]).to(outputs)
+            return outputs[:, 1:], targets.unsqueeze(1).to(outputs)
+        return outputs, F.one_hot(targets, outputs.shape[1]).to(outputs)
 
     def error(self, outputs: Tensor, y: Tensor) -> OutputError:
         """The output error of each sample."""
-        wide, loss = outputs.detach().double(), self.key
-        if loss == "ce":
-            # softmax − one-hot; p_y − 1 is minus the sum of the others, relative to the largest.
-            t = self.targets(y).unsqueeze(-1)
-            label, counts = t.clamp_min(0), t != IGNORED
-            others = F.log_softmax(wide, -1).scatter(-1, label, -torch.inf)
-            others = torch.where(counts, others, -torch.inf)
-            largest = column(others.flatten(1).amax(1), wide)
-            largest = largest.clamp_min(torch.finfo(wide.dtype).min)  # no token may count
-            relative = torch.exp(others - largest)
-            error = relative.scatter(-1, label, -relative.sum(-1, keepdim=True))
-            return _split(error, torch.exp(largest))
-        if loss == "bce":  # σ(o) − t without cancellation
-            own, goal = self._compared(wide, self.targets(y))
-            error = (1 - 2 * goal) * torch.sigmoid((1 - 2 * goal) * own)
-            return _split(F.pad(error, (wide.shape[1] - own.shape[1], 0)))
+        wide = outputs.detach().double()
+        if self.key == "ce":
+            return _cross_entropy_error(wide, self.targets(y))
+        if self.key == "bce":  # σ(o) − t without cancellation
+            compared, goals = self._compared(wide, self.targets(y))
+            signs = 1 - 2 * goals
+            error = signs * torch.sigmoid(signs * compared)
+            return _split(F.pad(error, (wide.shape[1] - compared.shape[1], 0)))
         with torch.enable_grad():
             losses = self.losses(wide.requires_grad_(), y)
-            gradient = (
-                torch.autograd.grad(losses.sum(), wide, allow_unused=True)[0]
-                if losses.requires_grad
-                else None
-            )
+            gradient = None
+            if losses.requires_grad:
+                (gradient,) = torch.autograd.grad(losses.sum(), wide, allow_unused=True)
         if gradient is None:
             raise AuditError("the loss cannot be differentiated: it does not depend on the outputs")
         return _split(gradient)
@@ -249,10 +264,12 @@ class Task:
 
     def scores(self, outputs: Tensor, y: Tensor) -> Tensor:
         """1 where a class or token is right, c_i of regression; 0 where outputs are not finite."""
-        t, finite = self.targets(y), torch.isfinite(outputs).all(-1)
+        targets = self.targets(y)
+        finite = torch.isfinite(outputs).all(-1)
         if self.kind != "regression":
-            return ((outputs.argmax(-1) == t) & finite).double()
-        return torch.where(finite, 1 - (self.predicted(outputs) - t).square().sum(1), 0.0)
+            return ((outputs.argmax(-1) == targets) & finite).double()
+        squared_errors = (self.predicted(outputs) - targets).square().sum(1)
+        return torch.where(finite, 1 - squared_errors, 0.0)
 
     def groups(self, values: Tensor) -> Tensor:
         """The groups of (c) of targets or predictions; −1 for tokens that are in none."""
@@ -265,19 +282,25 @@ class Task:
 
     def check(self, outputs: Tensor, y: Tensor) -> None:
         """An error where these are not the outputs of these samples."""
-        shape, t = tuple(outputs.shape), self.targets(y)
-        last = () if self.kind == "regression" else ("classes",)
-        if outputs.ndim != t.ndim + len(last) or shape[: t.ndim] != t.shape:
-            said = ", ".join(map(str, (*t.shape, *last)))
-            raise AuditError(f"the network returned shape {shape}; expected [{said}]")
+        targets = self.targets(y)
+        shape = tuple(outputs.shape)
+        expected = [str(size) for size in targets.shape]
+        if self.kind != "regression":
+            expected.append("classes")
+        if len(shape) != len(expected) or shape[: targets.ndim] != targets.shape:
+            raise AuditError(
+                f"the network returned shape {shape}; expected [{', '.join(expected)}]"
+            )
+        if self.kind == "regression":
+            return
         if self.kind == "classes" and shape[-1] == 1:
             raise AuditError(
                 "whole-number targets are taken as classes, but the network has 1 output; for "
                 "regression add --fa-task=regression"
             )
-        if self.kind != "regression" and int(t.max()) >= shape[-1]:
+        if int(targets.max()) >= shape[-1]:
             raise AuditError(
-                f"label {int(t.max())} is out of range: the network has {shape[-1]} outputs, "
+                f"label {int(targets.max())} is out of range: the network has {shape[-1]} outputs, "
                 f"so labels run from 0 to {shape[-1] - 1}"
             )
 
@@ -294,6 +317,48 @@ class Task:
 def name_of(function: object) -> str:
     """What a report calls a function that no option names."""
     return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _kind_of(y: Tensor, outputs: Tensor) -> str:
+    """The task that targets of this form tell."""
+    if _are_rows_of_bits(y, outputs) or _is_binary(y, outputs):
+        return "classes"
+    if y.is_floating_point():
+        return "regression"
+    if y.ndim == 2:
+        return "tokens"
+    return "classes"
+
+
+def _holds_bits(y: Tensor) -> bool:
+    return bool(((y == 0) | (y == 1)).all())
+
+
+def _are_rows_of_bits(y: Tensor, outputs: Tensor) -> bool:
+    """Whether targets may be one-hot rows: of 0 and 1, one for each of several outputs."""
+    return y.ndim == outputs.ndim == 2 and y.shape[1] > 1 and _holds_bits(y)
+
+
+def _is_binary(y: Tensor, outputs: Tensor) -> bool:
+    """Whether one output a sample stands for 0 or 1."""
+    return outputs.numel() == len(outputs) and y.numel() == len(y) and _holds_bits(y)
+
+
+def _described(y: Tensor) -> str:
+    return f"targets of shape {tuple(y.shape)} ({y.dtype})".replace("torch.", "")
+
+
+def _cross_entropy_error(outputs: Tensor, targets: Tensor) -> OutputError:
+    """softmax − one-hot; p_y − 1 is minus the sum of the other shares, relative to the largest."""
+    targets = targets.unsqueeze(-1)
+    labels = targets.clamp_min(0)
+    shares = F.log_softmax(outputs, -1).scatter(-1, labels, -torch.inf)
+    shares = torch.where(targets != IGNORED, shares, -torch.inf)
+    largest = column(shares.flatten(1).amax(1), outputs)
+    largest = largest.clamp_min(torch.finfo(outputs.dtype).min)  # no token may count
+    relative = torch.exp(shares - largest)
+    error = relative.scatter(-1, labels, -relative.sum(-1, keepdim=True))
+    return _split(error, torch.exp(largest))
 
 
 def _split(error: Tensor, size: Tensor | float = 1.0) -> OutputError:

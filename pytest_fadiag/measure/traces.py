@@ -60,7 +60,7 @@ class TraceSource(NetworkSource):
         self.stream = Stream((), info, (), frozenset(), tokens)
         self.proof = Reference(dtype="as given")  # nothing is proven, and nothing refuted
         self.labels = y if y.is_floating_point() else y.long()
-        self.task = Task(loss=given.get("loss") or None).told(self.labels, arrays["outputs"])
+        self.task = Task(loss=given.get("loss") or None).inferred(self.labels, arrays["outputs"])
         self.task.check(self.task.read(arrays["outputs"]), self.labels)
 
     @cached_property

@@ -157,7 +157,7 @@ def test_credit_is_logged_and_judged_and_where_it_cannot_be_had_that_is_told_onc
     def gradient(model: Any, x: Tensor, y: Tensor) -> Any:
         logits, states = model(x, return_hidden=True)
         loss = nn.functional.cross_entropy(logits, y, reduction="sum")
-        return [] if recorder.written < 2 else torch.autograd.grad(loss, states[1:])
+        return [] if recorder.last_epoch < 2 else torch.autograd.grad(loss, states[1:])
 
     recorder = Recorder(path, BATCHES, credit=gradient)
     for epoch in (1, 2, 3):

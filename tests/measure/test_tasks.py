@@ -162,7 +162,7 @@ def test_the_gradient_is_that_of_the_loss_and_its_own_credit_is_aligned(name: st
     assert found.loss_assumed == (CASES[name][2] is None)
     with torch.no_grad():
         given, size = net(x), 0.5 if name == "one value of a class" else 0.0
-        told = Task(loss=CASES[name][2]).told(y, given)
+        told = Task(loss=CASES[name][2]).inferred(y, given)
         losses = told.losses(told.read(given.double()), y)
     expected = by_hand(given.double(), y)
     torch.testing.assert_close(losses.double(), expected, rtol=1e-6, atol=1e-6)
@@ -306,9 +306,9 @@ def test_targets_and_outputs_tell_the_task_or_it_is_refused(name: str) -> None:
     y, outputs, task, expected = TOLD[name]
     if expected.startswith("!"):
         with pytest.raises(AuditError, match=expected[2:]):
-            task.told(y, outputs)
+            task.inferred(y, outputs)
         return
-    told = task.told(y, outputs)
+    told = task.inferred(y, outputs)
     told.check(told.read(outputs), y)
     assert told.kind == expected and ("one-hot" in name) == bool(told.remark)
 

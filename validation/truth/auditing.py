@@ -19,7 +19,7 @@ from pytest_fadiag.judge.diagnostics import Finding, default_diagnostics
 from pytest_fadiag.judge.records import plain
 from pytest_fadiag.judge.report import Report
 from pytest_fadiag.load.controls import parse_controls
-from pytest_fadiag.load.names import file_digest, joined
+from pytest_fadiag.load.names import digest_of_lines, file_digest
 from pytest_fadiag.load.setup import Setup
 
 from .catalogue import Case
@@ -113,7 +113,7 @@ class Kept(Auditor):
         """The record of the file beside the networks, or a new one."""
         kept = path.parents[1] / "records" / f"{path.stem} {self.mix}.json"
         digest = file_digest(path)
-        state = joined([_code(), digest])
+        state = digest_of_lines([_code(), digest])
         if kept.exists() and (path, digest) not in self._records:
             before = msgspec.json.decode(kept.read_bytes())
             if before["state"] == state:
@@ -158,4 +158,4 @@ def _code() -> str:
     package, here = Path(pytest_fadiag.__file__).parent, Path(__file__).parent
     parts = [path for folder in ("load", "measure") for path in (package / folder).rglob("*.py")]
     parts += [here / name for name in ("data.py", "networks.py")]
-    return joined(file_digest(path) for path in sorted(parts))
+    return digest_of_lines(file_digest(path) for path in sorted(parts))

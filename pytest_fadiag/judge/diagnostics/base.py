@@ -222,6 +222,8 @@ class Diagnostic(ABC):
     """Whether it runs where nothing was asked for and what it needs was supplied."""
     asks_for_depth: ClassVar[bool] = False
     """Whether BP networks that do not pass it either show that the task needs no depth."""
+    stops_training: ClassVar[bool] = False
+    """Whether a guard stops a run by it where nothing was asked for."""
     over_seeds: ClassVar[bool] = False
     """Whether its margin is tested over the seeds of a method too."""
     published: ClassVar[Mapping[str, str]] = {}

@@ -72,6 +72,7 @@ class ResidualGrowth(Diagnostic):
     role = Role.REQUIRED
     needs = ("states",)
     reads_logs = True
+    stops_training = True
     published: ClassVar[Mapping[str, str]] = {"three": "D1", "four": ""}
     columns = (
         Column("‖h_L‖", lambda report: (report.residual_norms or (None,))[-1], sig, 4),

@@ -13,7 +13,8 @@ def cosine(a: Tensor, g: Tensor) -> Tensor:
 
 
 def alignment(credit: list[Tensor], grads: list[Tensor]) -> Tensor:
-    return torch.stack([cosine(a, g) for a, g in zip(credit, grads, strict=True)]).mean()  # ← 6
+    layers = range(len(grads))
+    return torch.stack([cosine(credit[i], grads[i]) for i in layers]).mean()  # ← 6
 
 
 def by_name(bp_grads: dict[str, Tensor], fa_grads: dict[str, Tensor]) -> tuple[float, float]:
@@ -34,6 +35,6 @@ def accumulated(layers: list[nn.Linear], credit: dict[str, Tensor]) -> Tensor:
 
 def over_samples_and_layers(credit: list[Tensor], grads: list[Tensor]) -> Tensor:
     rows = torch.stack(
-        [F.cosine_similarity(a, g, dim=1, eps=0) for a, g in zip(credit, grads, strict=True)]
+        [F.cosine_similarity(credit[li], grads[li], dim=1, eps=0) for li in range(len(grads))]
     )
     return rows.mean(dim=0)  # ← 6

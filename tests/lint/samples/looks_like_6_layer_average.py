@@ -46,3 +46,20 @@ def each_layer_over_batches(
 
 def features(layers: list[nn.Module], x: Tensor, y: Tensor) -> Tensor:
     return torch.stack([F.cosine_similarity(layer(x), layer(y)) for layer in layers]).mean()
+
+
+def over_samples(grads: list[Tensor], reference_grad: Tensor) -> Tensor:
+    return torch.stack([F.cosine_similarity(g, reference_grad, dim=0, eps=0) for g in grads]).mean()
+
+
+def each_layer_over_samples(
+    layers: list[nn.Linear], credit: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], list[Tensor], Tensor]:
+    cosines = {}
+    for layer in layers:
+        cosines[layer.name] = F.cosine_similarity(layer.weight.grad, credit[layer.name], eps=0)
+    for of_samples in cosines.values():
+        print(of_samples.mean())
+    first = cosines["embed"]
+    means = {name: of_samples.mean() for name, of_samples in cosines.items()}
+    return means, [np.mean(of_samples) for of_samples in cosines.values()], first.mean()
