@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from .judge.errors import AuditError
-
-_JAX_TYPES: dict[torch.dtype, Any] = {
-    torch.float64: jnp.float64,
-    torch.float32: jnp.float32,
-    torch.bfloat16: jnp.bfloat16,
-    torch.float16: jnp.float16,
-}
 
 
 def module(layers: Sequence[Any], *, batched: bool = True) -> JaxModule:
@@ -104,7 +97,7 @@ class _Program:
         leaves = [next(arrays if is_array else constants) for is_array in self.is_parameter]
         return jax.tree_util.tree_unflatten(self.structure, leaves)
 
-    def _outputs(self, parameters: Sequence[Any], h: Any) -> Any:
+    def _outputs(self, h: Any, *parameters: Any) -> Any:
         layer = self.layer(parameters)
         if isinstance(layer, tuple):
             function, variables = layer
@@ -113,8 +106,8 @@ class _Program:
             layer = jax.vmap(layer)
         return layer(h)
 
-    def _gradients(self, parameters: Sequence[Any], h: Any, gradient: Any) -> Any:
-        _, pull_back = jax.vjp(self._outputs, parameters, h)
+    def _gradients(self, gradient: Any, h: Any, *parameters: Any) -> Any:
+        _, pull_back = jax.vjp(self._outputs, h, *parameters)
         return pull_back(gradient)
 
 
@@ -133,7 +126,7 @@ class JaxLayer(nn.Module):
     @property
     def layer(self) -> Any:
         """The JAX layer with the parameters as they are now."""
-        return self.program.layer([_to_jax(array) for array in self.arrays])
+        return self.program.layer([jnp.array(_to_numpy(array)) for array in self.arrays])
 
     @torch.no_grad()
     def update(self, layer: Any) -> None:
@@ -152,20 +145,21 @@ class _Apply(torch.autograd.Function):
     def forward(ctx: Any, program: _Program, h: Tensor, *parameters: Tensor) -> Tensor:
         ctx.program = program
         ctx.save_for_backward(h, *parameters)
-        with jax.enable_x64(h.dtype == torch.float64):
-            arrays = [_to_jax(array) for array in parameters]
-            return _to_torch(program.run(arrays, _to_jax(h)), h)
+        return _to_torch(_in_jax(program.run, h, *parameters), h)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
-        h, *parameters = ctx.saved_tensors
-        with jax.enable_x64(h.dtype == torch.float64):
-            arrays = [_to_jax(array) for array in parameters]
-            by_arrays, by_h = ctx.program.pull_back(arrays, _to_jax(h), _to_jax(gradient))
-            gradients = [
-                _to_torch(slope, array) for slope, array in zip(by_arrays, parameters, strict=True)
-            ]
-            return None, _to_torch(by_h, h), *gradients
+        gradients = _in_jax(ctx.program.pull_back, gradient, *ctx.saved_tensors)
+        examples = ctx.saved_tensors
+        pairs = zip(gradients, examples, strict=True)
+        return None, *(_to_torch(array, example) for array, example in pairs)
+
+
+def _in_jax(function: Callable[..., Any], *tensors: Tensor) -> Any:
+    """What a function of JAX returns for tensors, in float64 where the first one is."""
+    arrays = [_to_numpy(tensor) for tensor in tensors]
+    with jax.enable_x64(arrays[0].dtype == np.float64):
+        return function(*map(jnp.array, arrays))
 
 
 def _is_statistic(value: Any) -> bool:
@@ -189,15 +183,18 @@ def _parameters(layer: Any) -> list[nn.Parameter]:
     return [nn.Parameter(_to_torch(leaf, example)) for leaf in leaves if _is_parameter(leaf)]
 
 
-def _to_jax(tensor: Tensor) -> Any:
-    """A copy of a tensor, through numpy, which has no bfloat16."""
+def _to_numpy(tensor: Tensor) -> Any:
+    """A tensor as numpy holds it; float64 copies of a network say that they are not."""
     wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-    return jnp.array(wide.numpy(force=True), _JAX_TYPES.get(tensor.dtype))
+    array = wide.numpy(force=True)
+    if wide is tensor or array.dtype == np.float64:
+        return array
+    return array.astype(jnp.bfloat16)
 
 
 def _to_torch(array: Any, example: Tensor) -> Tensor:
     """A copy of an array, in the precision and on the device of a tensor."""
-    wide = array
+    wide = np.asarray(array)
     if array.dtype == jnp.bfloat16:
-        wide = array.astype(jnp.float32)
-    return torch.from_numpy(np.array(wide)).to(example.device, example.dtype)
+        wide = wide.astype(np.float32)
+    return torch.from_numpy(wide).to(example.device, example.dtype, copy=True)
