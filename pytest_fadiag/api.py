@@ -50,10 +50,11 @@ Thresholds = DiagnosticThresholds | Mapping[str, float | str] | None
 def diagnose(
     model: nn.Module,
     eval_batches: Iterable[Any],
+    y: Any = None,
     *,
     headline_acc: float | None = None,
     frozen_baseline_acc: float | Control | None = None,
-    control: nn.Module | float | Control | None = None,
+    control: nn.Module | str | Path | float | Control | None = None,
     method_name: str = "unnamed",
     notes: str = "",
     thresholds: Thresholds = None,
@@ -70,15 +71,18 @@ def diagnose(
     """Measure a network and judge it; the network itself is not touched, a copy is measured.
 
     >>> report = diagnose(model, test_loader, control=frozen_model, method_name="dfa")
+    >>> report = diagnose(model, x, y)
     >>> print(report)
     >>> report.check()  # raises if a diagnostic fires
     >>> report.save("audit.json")  # `fadiag show audit.json` prints it again
 
-    ``control`` is the frozen-random control: the network, or its accuracy as a fraction, which
-    ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With ``credit``, a
+    ``eval_batches`` are pairs (x, y) of any sizes, such as a ``DataLoader``, or x alone with ``y``.
+    ``control`` is the frozen-random control: the network, its checkpoint, or its accuracy as a
+    fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With ``credit``, a
     function of ``(model, x, y)`` that returns the method's credit at each block output, or
     ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``, ``"mse"``,
-    ``"bce"`` or a function of ``(outputs, y)`` with one value per sample; ``task`` is
+    ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with one value per sample;
+    ``task`` is
     ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
     function of ``(model, x, y)`` that returns the outputs. A line on stderr
     tells the progress after five seconds; ``progress=False`` prints none.
@@ -98,6 +102,10 @@ def diagnose(
         "stream": stream,
         "batch_size": batch_size,
     }
+    if y is not None:
+        eval_batches = [(torch.as_tensor(eval_batches), torch.as_tensor(y))]
+    if isinstance(control, (str, Path)):
+        control = with_tensors_of(model, load_checkpoint(control))
     source = NetworkSource(
         model,
         eval_batches,
