@@ -222,8 +222,8 @@ def show(options: argparse.Namespace) -> int:
     audits = [read_audit(path) for path in options.audits]
     thresholds = dict(text.split("=", 1) for text in options.threshold or ())
     if options.expect:
-        expected = Expectations.read(Path(options.expect))
-        audit = combine(audits, thresholds, expected.of, expected.margins)
+        record = Expectations.read(Path(options.expect))
+        audit = combine(audits, thresholds, record.expected_keys, record.margins)
     else:
         audit = combine(audits, thresholds)
     print(table(audit, shutil.get_terminal_size((120, 24)).columns), end="")

@@ -45,13 +45,20 @@ class Option(NamedTuple):
         return not self.metavar
 
     @property
+    def ini_type(self) -> str:
+        """How pytest reads it from the ini file."""
+        if self.flag:
+            return "bool"
+        return "linelist" if self.many else "string"
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """How argparse and pytest take it."""
-        shown = self.help.replace("%", "%%")
+        help_text = self.help.replace("%", "%%")
         if self.flag:
-            return {"action": "store_true", "default": None, "help": shown}
+            return {"action": "store_true", "default": None, "help": help_text}
         action = "append" if self.many else "store"
-        return {"action": action, "type": self.check, "metavar": self.metavar, "help": shown}
+        return {"action": action, "type": self.check, "metavar": self.metavar, "help": help_text}
 
     def check(self, text: str) -> str:
         """The value as it was given, if it is a good one.
@@ -318,8 +325,7 @@ def declare(parser: pytest.Parser, prefix: str = "--fa-") -> None:
             continue
         group.addoption(flag, dest=option.key, **option.arguments)
         if option.ini and prefix == "--fa-":
-            kind = "bool" if option.flag else "linelist" if option.many else "string"
-            parser.addini(option.key, f"As {flag}", type=kind, default=None)  # type: ignore[arg-type]
+            parser.addini(option.key, f"As {flag}", type=option.ini_type, default=None)  # type: ignore[arg-type]
 
 
 def is_asked_for(config: pytest.Config) -> bool:
@@ -331,11 +337,13 @@ def is_asked_for(config: pytest.Config) -> bool:
         return False
     if hasattr(config, "workerinput"):
         return "fadiag" in config.workerinput
-    named = (str(argument).partition("::")[0] for argument in config.args)
-    return (
-        any(name.endswith(CHECKPOINTS) for name in named)
-        or any(config.getoption(option.key, None) for option in OPTIONS)
-        or any(
-            config.getini(option.key) for option in OPTIONS if option.role == "names" and option.ini
-        )
-    )
+    for argument in config.args:
+        name, _, _ = str(argument).partition("::")
+        if name.endswith(CHECKPOINTS):
+            return True
+    for option in OPTIONS:
+        if config.getoption(option.key, None):
+            return True
+        if option.role == "names" and option.ini and config.getini(option.key):
+            return True
+    return False

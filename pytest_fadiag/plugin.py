@@ -126,7 +126,7 @@ def fa_model(
     """
     from .session.fixtures import network
 
-    return network(_run(request), fa_checkpoint, fa_device)
+    return network(_run(request), request, fa_checkpoint, fa_device)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def fa_eval_batches(
     """The (x, y) batches that the network is measured on; override it with any list of batches."""
     from .session.fixtures import batches
 
-    return batches(_run(request), fa_checkpoint, fa_model, fa_test_data)
+    return batches(_run(request), request, fa_checkpoint, fa_model, fa_test_data)
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def fa_frozen_baseline(
     """
     from .session.fixtures import control
 
-    return control(_run(request), fa_checkpoint)
+    return control(_run(request), request, fa_checkpoint)
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ PATIENCE = 5.0
 
 def patient(tell: Callable[[str], None]) -> Callable[[int, int], None]:
     """Tells how far a measurement is after some seconds, then each time twice as late."""
-    start, due = time.monotonic(), PATIENCE
+    start = time.monotonic()
+    next_line = PATIENCE
 
     def line(done: int, total: int) -> None:
-        nonlocal due
-        taken = time.monotonic() - start
-        if taken >= due:
-            due = 2 * taken
-            tell(f"{done:,} of {max(done, total):,} samples, {taken:.0f} s")
+        nonlocal next_line
+        seconds = time.monotonic() - start
+        if seconds >= next_line:
+            next_line = 2 * seconds
+            tell(f"{done:,} of {max(done, total):,} samples, {seconds:.0f} s")
 
     return line

@@ -15,7 +15,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from ..judge.diagnostics import available
-from .plan import SEED_MARGIN
+from .plan import SEED_MARGIN, names_of
 from .run import Run
 
 
@@ -43,15 +43,15 @@ class CheckpointScheduling(LoadScopeScheduling):  # type: ignore[misc]
                 node, None
             )  # work is given out when its replacement has collected too
         crashed: str | None = None
-        for unit in workload.values():
-            for nodeid, done in unit.items():
-                if not done and crashed is None:
-                    crashed, unit[nodeid] = nodeid, True
-        self.workqueue.update(
-            {scope: unit for scope, unit in workload.items() if not all(unit.values())}
-        )
-        for other in list(self.assigned_work):
-            self._reschedule(other)
+        for scope, unit in workload.items():
+            for nodeid, is_done in unit.items():
+                if not is_done and crashed is None:
+                    crashed = nodeid
+                    unit[nodeid] = True
+            if not all(unit.values()):
+                self.workqueue[scope] = unit
+        for remaining_node in list(self.assigned_work):
+            self._reschedule(remaining_node)
         return crashed
 
     def schedule(self) -> None:
@@ -85,16 +85,18 @@ def visible_gpus() -> list[str]:
     """The entries of ``CUDA_VISIBLE_DEVICES`` as they stand (ordinals, UUIDs, MIG names), else what
     nvidia-smi lists.
     """
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is not None:
-        shown, *_ = f",{given}".split(",-1")  # which hides all that follows
-        return [entry.strip() for entry in shown.split(",") if entry.strip()]
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if variable is not None:
+        visible, *_ = f",{variable}".split(",-1")  # which hides all that follows
+        entries = [entry.strip() for entry in visible.split(",")]
+        return [entry for entry in entries if entry]
     command = ["nvidia-smi", "-L"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [str(number) for number, _ in enumerate(re.findall("^GPU ", done.stdout, re.MULTILINE))]
+    count = len(re.findall("^GPU ", process.stdout, re.MULTILINE))
+    return [str(number) for number in range(count)]
 
 
 class Workers:
@@ -134,5 +136,5 @@ class Workers:
         """Keep the tests of a checkpoint on one worker, unless another distribution was chosen."""
         if self.config.getoption("dist") != "load":
             return None
-        names = {SEED_MARGIN, *(one.name for one in available())}
+        names = {SEED_MARGIN, *names_of(available())}
         return CheckpointScheduling(self.config, log, names)

@@ -14,8 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from .. import __version__
 from ..judge.errors import AuditError
 from ..load.controls import Controls
@@ -27,6 +25,8 @@ from .plan import Plan
 from .settings import Settings
 
 if TYPE_CHECKING:
+    import pytest
+
     from .run import Run
 
 PACKAGES = ("torch", "numpy", "pytest", "pytest-xdist")
@@ -57,60 +57,72 @@ def check_destinations(
     settings: Settings, plan: Plan, controls: Controls, outputs: Mapping[str, Output]
 ) -> None:
     """Refuse reports that would overwrite each other or what is read."""
-    read = [
-        *(job.path for job in plan.named),
+    paths_read = [
+        *(job.path for job in plan.all_jobs),
         *controls.paths,
         settings.expect,
         settings.setup.data,
     ]
-    taken = {os.path.realpath(str(path)): "a file that this run reads" for path in read}
+    uses = {os.path.realpath(str(path)): "a file that this run reads" for path in paths_read}
     for text in settings.texts.get("report", ()):
         kind, path = destination(outputs, text, settings.path("report", ""))
         if path is None:
             continue
         place = os.path.realpath(path)
-        problem = "named like a checkpoint" if is_checkpoint(path) else taken.get(place)
+        problem = uses.get(place)
+        if is_checkpoint(path):
+            problem = "named like a checkpoint"
         if path.is_dir() and Path(outputs[kind].destination).suffix:
             problem = "a folder"
         if problem:
             raise AuditError(f"--fa-report={text}: the destination is {problem}\n  {path}")
-        taken[place] = f"that of --fa-report={text}"
+        uses[place] = f"that of --fa-report={text}"
 
 
 def origin_of(config: pytest.Config, run: Run) -> Origin:
     """Where the audit of a run comes from; digests of files only where it is written to one."""
-    settings, written = run.settings, "report" in run.settings.texts
-    paths = [Path(job.path) for job in run.plan.jobs if not job.skip] + run.controls.paths
-    paths += [path for path, *_ in run.twins]
-    shown = {option.name for option in OPTIONS if option.role == "shows"}
-    options = {name: texts for name, texts in settings.texts.items() if name not in shown}
+    settings = run.settings
+    commit = None
+    files: dict[str, str] = {}
+    if "report" in settings.texts:
+        commit = _commit(settings.root)
+        files = _digests(run)
+    measures_or_judges = {option.name for option in OPTIONS if option.role != "shows"}
+    options = {name: texts for name, texts in settings.texts.items() if name in measures_or_judges}
     if "data" in settings.typed:
         options["data"] = (str(settings.setup.data).replace(f"{settings.root}{os.sep}", ""),)
+    versions = {"python": platform.python_version(), "pytest-fadiag": __version__}
+    for name in PACKAGES:
+        versions[name] = version(name)
     return Origin(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         command=shlex.join(["pytest", *map(str, config.invocation_params.args)]),
-        commit=_commit(settings.root) if written else None,
-        versions={
-            "python": platform.python_version(),
-            "pytest-fadiag": __version__,
-            **{name: version(name) for name in PACKAGES},
-        },
+        commit=commit,
+        versions=versions,
         options=options,
-        files={
-            Path(os.path.relpath(path, settings.root)).as_posix(): file_digest(path)
-            for path in (paths if written else ())
-            if path.is_file()
-        },
+        files=files,
     )
+
+
+def _digests(run: Run) -> dict[str, str]:
+    """The SHA-256 of every file that a run reads, by its path from the root folder."""
+    paths = [Path(job.path) for job in run.plan.jobs if not job.skip]
+    paths += run.controls.paths
+    paths += [twin.path for twin in run.twins]
+    digests = {}
+    for path in paths:
+        if path.is_file():
+            name = Path(os.path.relpath(path, run.settings.root)).as_posix()
+            digests[name] = file_digest(path)
+    return digests
 
 
 def _commit(root: Path) -> str | None:
     """The commit of the repository around a folder, with a + where files were changed since."""
     words = ("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+")
+    command = ["git", "-C", str(root), *words]
     try:
-        done = subprocess.run(
-            ["git", "-C", root, *words], capture_output=True, text=True, check=True, timeout=10
-        )
+        process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return process.stdout.strip()

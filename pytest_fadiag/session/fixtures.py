@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ..auditor import Overrides
-from ..judge.diagnostics import Diagnostic, Finding, get, select
+from ..judge.diagnostics import Diagnostic, Finding, Role, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
@@ -19,8 +19,8 @@ from ..show.audit import Keys, Margin, Outcome, decide, judge
 from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
 from .items import AuditItem, overridden
-from .outcome import JOB, MARGIN, ROW, TOLD, row_of, settle, text_of
-from .plan import Job, diagnostics_for, make_jobs, required
+from .outcome import Case, case_of, settle, text_of
+from .plan import Job, make_jobs, names_of, required
 from .run import Run
 from .settings import MARKER, MARKER_KEYS, marked
 
@@ -40,7 +40,6 @@ MEASURED_WITH = {
     "credit": "fa_credit",
 }
 """The fixtures whose override changes what is measured."""
-DEPTH = "depth-utility"
 FIXTURES = (
     "fa_checkpoint",
     "fa_frozen_baseline",
@@ -57,7 +56,10 @@ class CheckpointUnderTest:
     """
 
     def __init__(self, run: Run, job: Job) -> None:
-        self.job, self.path, self.id, self._run = job, Path(job.path), job.id, run
+        self.job = job
+        self.path = Path(job.path)
+        self.id = job.id
+        self._run = run
 
     def __repr__(self) -> str:
         return f"<checkpoint {self.id}>"
@@ -86,7 +88,9 @@ class ReportUnderTest(DiagnosticReport, frozen=True, kw_only=True):
         marker or the record.
         """
         __tracebackhide__ = True
-        super().check(self.expected or () if expected is None else expected)
+        if expected is None:
+            expected = self.expected or ()
+        super().check(expected)
 
 
 class DiagnosticUnderTest:
@@ -95,9 +99,13 @@ class DiagnosticUnderTest:
     """
 
     def __init__(
-        self, node: pytest.Item, report: Report, finding: Finding, outcome: Outcome
+        self, run: Run, node: pytest.Item, report: Report, finding: Finding, outcome: Outcome
     ) -> None:
-        self.report, self.finding, self.outcome, self._node = report, finding, outcome, node
+        self.report = report
+        self.finding = finding
+        self.outcome = outcome
+        self._run = run
+        self._node = node
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.finding, name)
@@ -108,56 +116,73 @@ class DiagnosticUnderTest:
         A record may say otherwise.
         """
         __tracebackhide__ = True
-        row, recorded = self._node.stash[ROW], ""
-        if row.expected is not None:
-            recorded = "pass" if row.outcomes.keys().isdisjoint(row.expected) else "fire"
+        case = case_of(self._node)
+        recorded = ""
+        if case.expected is not None:
+            recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fire"
         headline = self.finding.headline
-        if self.finding.key == "d" and self.report.control is None:
+        if self.report.control is None and _diagnostic_of(self.finding).needs_control:
             headline += (
                 "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
             )
-        again = False
-        if self.outcome is Outcome.FAILED:
-            told, name = self._node.config.stash.setdefault(TOLD, {}), self._node.nodeid
-            again = told.setdefault(row.checkpoint, name) != name
-        text = text_of(self.report, row.outcomes, again=again)
+        is_repeat = False
+        if self.outcome is Outcome.FAILED and case.job is not None:
+            nodeid = self._node.nodeid
+            is_repeat = self._run.first_tests.setdefault(case.job.id, nodeid) != nodeid
+        text = text_of(self.report, case.keys, is_repeat=is_repeat)
         settle(self._node, self.outcome, text, headline, recorded)
 
 
-def as_job(run: Run, value: object) -> Job:
+def job_for(run: Run, node: Any, value: object) -> Job:
     """The job of what a fixture or a parametrised test calls its checkpoint: the plugin's own
-    object, or a path.
+    object, or a path; with the diagnostics of the test.
     """
     if isinstance(value, CheckpointUnderTest):
         return value.job
     if isinstance(value, (str, os.PathLike)):
-        settings, paths = run.settings, [os.fspath(value)]
-        return make_jobs(settings, paths, settings.root, "fa_checkpoint", known=run.plan.named)[0]
-    if not isinstance(value, Job):
-        raise AuditError(
-            f"the fixture fa_checkpoint gave a {type(value).__name__}; expected the path of a "
-            "checkpoint"
+        settings = run.settings
+        paths = [os.fspath(value)]
+        jobs = make_jobs(settings, paths, settings.root, "fa_checkpoint", known=run.plan.all_jobs)
+        return _with_diagnostics(jobs[0], node)
+    if isinstance(value, Job):
+        return _with_diagnostics(value, node)
+    raise AuditError(
+        f"the fixture fa_checkpoint gave a {type(value).__name__}; expected the path of a "
+        "checkpoint"
+    )
+
+
+def _with_diagnostics(job: Job, node: Any) -> Job:
+    """The job with the diagnostics of a test: those of its marker, else those that were planned."""
+    keys = marked(node).get("diagnostics")
+    if keys is not None:
+        return msgspec.structs.replace(
+            job, diagnostics=names_of(select(keys)), required=required(keys)
         )
-    return value
+    if not isinstance(node, AuditItem) and overridden(node, "fa_credit") is not None:
+        return job.given_credit()
+    return job
 
 
 def jobs_of(run: Run, node: Any) -> list[Job]:
     """What a written test runs over: its marker's checkpoints, else those that the run names."""
-    keywords, settings = marked(node), run.settings
-    paths, base = keywords.get("checkpoint"), settings.root
+    keywords = marked(node)
+    settings = run.settings
+    paths = keywords.get("checkpoint")
+    base = settings.root
     if paths is None and "seeds" in keywords:
-        paths, base = settings.texts.get("checkpoint"), settings.path("checkpoint", "")
+        paths = settings.texts.get("checkpoint")
+        base = settings.path("checkpoint", "")
     if paths is None:
-        jobs = [job for job in run.plan.named if job.kind != "log"]
+        jobs = [job for job in run.plan.all_jobs if job.kind != "log"]
     else:
-        what = f"@pytest.mark.{MARKER}: checkpoint"
         jobs = make_jobs(
             settings,
             map(os.fspath, paths),
             base,
-            what,
+            f"@pytest.mark.{MARKER}: checkpoint",
             seeds=keywords.get("seeds"),
-            known=run.plan.named,
+            known=run.plan.all_jobs,
         )
     if not jobs:
         raise AuditError(
@@ -176,56 +201,41 @@ def jobs_of(run: Run, node: Any) -> list[Job]:
 def checkpoint(run: Run, request: pytest.FixtureRequest) -> CheckpointUnderTest:
     """The checkpoint that a test was parametrised with or generated for."""
     marked(request.node)  # a wrong keyword fails its test
-    job = (
-        getattr(request, "param", None)
-        or request.node.stash.get(JOB, None)
-        or jobs_of(run, request.node)[0]
-    )
-    request.node.stash[JOB] = job = as_job(run, job)
-    request.node.stash.setdefault(ROW, row_of(job))
-    return CheckpointUnderTest(run, job)
+    case = case_of(request.node)
+    value = getattr(request, "param", None) or case.job or jobs_of(run, request.node)[0]
+    case.job = job_for(run, request.node, value)
+    return CheckpointUnderTest(run, case.job)
 
 
-def network(run: Run, value: object, device: str) -> nn.Module:
+def _contents(run: Run, node: Any, value: object) -> Checkpoint:
+    return CheckpointUnderTest(run, job_for(run, node, value)).contents
+
+
+def network(run: Run, request: pytest.FixtureRequest, value: object, device: str) -> nn.Module:
     """The network of a test's checkpoint, its tensors loaded."""
-    return run.auditor.network(CheckpointUnderTest(run, as_job(run, value)).contents).to(device)
+    return run.auditor.network(_contents(run, request.node, value)).to(device)
 
 
-def batches(run: Run, value: object, model: nn.Module, data: Any) -> Iterable[Any]:
+def batches(
+    run: Run, request: pytest.FixtureRequest, value: object, model: nn.Module, data: Any
+) -> Iterable[Any]:
     """The batches of a test: its data as the network of its checkpoint takes them."""
-    return run.auditor.batches(CheckpointUnderTest(run, as_job(run, value)).contents, model, data)
+    return run.auditor.batches(_contents(run, request.node, value), model, data)
 
 
-def control(run: Run, value: object) -> Control | None:
+def control(run: Run, request: pytest.FixtureRequest, value: object) -> Control | None:
     """The control of --fa-frozen that fits the checkpoint of a test."""
-    judged = run.margin(as_job(run, value))
-    if judged.control_problem:
-        raise AuditError(judged.control_problem)
-    return judged.control
+    report = run.margin_report(job_for(run, request.node, value))
+    if report.control_problem:
+        raise AuditError(report.control_problem)
+    return report.control
 
 
 def thresholds(run: Run, request: pytest.FixtureRequest) -> DiagnosticThresholds:
     """The thresholds of a test: those of the run, then those of its markers."""
-    changes = {
-        name: value for name, value in marked(request.node).items() if name not in MARKER_KEYS
-    }
+    keywords = marked(request.node)
+    changes = {name: value for name, value in keywords.items() if name not in MARKER_KEYS}
     return run.settings.thresholds.replace(**changes)
-
-
-def asked(run: Run, node: Any, job: Job | None = None) -> tuple[Diagnostic, ...]:
-    """The diagnostics of a test: those of its marker, of a generated test its checkpoint's, else
-    those of the run.
-    """
-    keys = marked(node).get("diagnostics")
-    if keys is not None:
-        return select(keys)
-    if isinstance(node, AuditItem) and job is not None:
-        return select(job.diagnostics)
-    return diagnostics_for(
-        run.settings,
-        job.kind if job else "checkpoint",
-        credit=overridden(node, "fa_credit") is not None,
-    )
 
 
 def report(
@@ -235,62 +245,66 @@ def report(
 
     What fixtures override is measured in this process and not stored.
     """
-    node, job = request.node, as_job(run, value)
+    node = request.node
     params = dict(node.callspec.params) if hasattr(node, "callspec") else {}
-    diagnostics, single = asked(run, node, job), get(str(params.get("fa_diagnostic", node.name)))
+    job = job_for(run, node, value)
+    diagnostics = select(job.diagnostics)
+    single = get(str(params.pop("fa_diagnostic", node.name)))
     if single is not None and single not in diagnostics:
-        diagnostics = select([*(one.name for one in diagnostics), single.name])
-    names = tuple(one.key for one in diagnostics)
-    node.stash[JOB], row = job, row_of(job, names if single is None else [single.key])
-    node.stash[ROW] = row  # what fails from here on is an error of them
-    given = {
-        part: request.getfixturevalue(name)
-        for part, name in MEASURED_WITH.items()
-        if overridden(node, name)
-    }
-    own = overridden(node, "fa_frozen_baseline")
-    control = request.getfixturevalue("fa_frozen_baseline") if own else run.controls or None
-    for name in ("fa_diagnostic", "fa_checkpoint"):
-        params.pop(name, None)
-    key = (job.id, node.parent.nodeid, node.function, repr(params), str(limits), names)
+        diagnostics = select([*job.diagnostics, single.name])
+    case = case_of(node)
+    case.job = job
+    case.keys = tuple(diagnostic.key for diagnostic in diagnostics)
+    if single is not None:
+        case.keys = (single.key,)  # what fails from here on is an error of this one
+
+    overrides = Overrides(
+        **{
+            part: request.getfixturevalue(name)
+            for part, name in MEASURED_WITH.items()
+            if overridden(node, name)
+        }
+    )
+    control: Any = run.controls or None
+    replaces_control = overridden(node, "fa_frozen_baseline") is not None
+    if replaces_control:
+        control = request.getfixturevalue("fa_frozen_baseline")
     keywords = marked(node)
     listed = keywords.get("diagnostics") or run.settings.diagnostics or run.settings.protocol
-    judged = run.reports.get(key) or run.report(
-        job, diagnostics, limits, control, Overrides(**given), literal=bool(listed)
+    params.pop("fa_checkpoint", None)
+    names = names_of(diagnostics)
+    key = (job.id, node.parent.nodeid, node.function, repr(params), str(limits), names)
+    judged_report = run.reports.get(key) or run.report(
+        job, diagnostics, limits, control, overrides, literal=bool(listed)
     )
-    run.reports[key] = judged
-    if isinstance(node, AuditItem) and (given or own):
-        run.reports[job.id] = judged
-    expected = keywords.get("expect", run.expected(job, judged))
-    node.stash[ROW] = msgspec.structs.replace(
-        row,
-        method=judged.method_name,
-        seed=judged.seed,
-        report=judged,
-        outcomes={} if single is None else row.outcomes,
-        expected=expected,
-        cached=Path(job.path) in run.auditor.from_cache,
-    )
-    return ReportUnderTest.of(judged, expected=expected)
+    run.reports[key] = judged_report
+    if isinstance(node, AuditItem) and (overrides or replaces_control):
+        run.reports[job.id] = judged_report
+
+    case.report = judged_report
+    case.expected = keywords.get("expect", run.expected(job, judged_report))
+    case.cached = Path(job.path) in run.auditor.from_cache
+    if single is None:
+        case.keys = ()
+    return ReportUnderTest.of(judged_report, expected=case.expected)
 
 
 def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> DiagnosticUnderTest:
     """One diagnostic of a report.
 
-    (e) speaks in the test of (d) where the supplied control is unusable or in doubt.
+    The fallback speaks in the test of one that needs a control, where the supplied control is
+    unusable or in doubt.
     """
     node = request.node
+    case = case_of(node)
     finding = report.finding(getattr(request, "param", None) or node.name)
-    keys, job, row = [finding.key], node.stash[JOB], node.stash[ROW]
-    added = DEPTH in report.diagnostics and get(DEPTH) not in asked(run, node, job)
-    if finding.key == "d" and added:
-        keys, depth = ["d", "e"], report.finding("e")
-        if not finding.fired:
-            said = f"(e) {depth.name} with (d): {depth.headline}; {finding.headline}"
-            finding = msgspec.structs.replace(depth, headline=said)
-    outcomes = dict.fromkeys(keys, Outcome.NOT_RUN)
-    node.stash[ROW] = msgspec.structs.replace(row, outcomes=outcomes)
-    _tell(
+    case.keys = (finding.key,)
+    if _diagnostic_of(finding).needs_control:
+        for fallback in _added_fallbacks(report, case):
+            case.keys += (fallback.key,)
+            if not finding.fired:
+                finding = _speaking_for(report.finding(fallback.key), finding)
+    _record_properties(
         node,
         method=report.method_name,
         seed=report.seed,
@@ -298,18 +312,34 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
         value=finding.value,
         threshold=finding.threshold,
     )
-    by_marker = marked(node).get("diagnostics")
-    needed = job.required if by_marker is None else required(by_marker)
-    outcome = judge(finding, keys, row.expected, needed)
+    required_keys = () if case.job is None else case.job.required
+    outcome = judge(finding, case.keys, case.expected, required_keys)
     if outcome is Outcome.ERROR:
         raise AuditError(f"{finding.name} cannot be judged: {finding.error or finding.headline}")
-    return DiagnosticUnderTest(node, report, finding, outcome)
+    return DiagnosticUnderTest(run, node, report, finding, outcome)
 
 
-def _tell(node: pytest.Item, **values: object) -> None:
+def _diagnostic_of(finding: Finding) -> Diagnostic:
+    (diagnostic,) = select([finding.name])
+    return diagnostic
+
+
+def _added_fallbacks(report: Report, case: Case) -> list[Diagnostic]:
+    """The fallbacks that were judged although the test did not ask for them."""
+    names = () if case.job is None else case.job.diagnostics
+    return [d for d in report.asked if d.role is Role.FALLBACK and d.name not in names]
+
+
+def _speaking_for(fallback: Finding, finding: Finding) -> Finding:
+    headline = f"({fallback.key}) {fallback.name} with ({finding.key}): {fallback.headline}"
+    return msgspec.structs.replace(fallback, headline=f"{headline}; {finding.headline}")
+
+
+def _record_properties(node: pytest.Item, **values: object) -> None:
     """Give the numbers of a test to JUnit's file and to other plugins."""
-    known = {name: value for name, value in values.items() if value is not None}
-    node.user_properties += [(f"fa_{name}", value) for name, value in known.items()]
+    for name, value in values.items():
+        if value is not None:
+            node.user_properties.append((f"fa_{name}", value))
 
 
 def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
@@ -318,33 +348,52 @@ def margin_over_seeds(run: Run, request: pytest.FixtureRequest) -> None:
     What is not in the cache is measured here, so it waits for no other test.
     """
     __tracebackhide__ = True
-    node, group = request.node, request.node.parent.name
+    node = request.node
+    group = node.parent.name
     jobs = run.plan.seeds_of(group)
-    record = None if run.record is None else run.record.margins.get(group, "PASS")
-    node.stash[MARGIN] = row = Margin(group, jobs[0].method, jobs[0].kind == "log", expected=record)
-    replaced = [
-        name
-        for name in (*MEASURED_WITH.values(), "fa_frozen_baseline")
-        if overridden(node, name) is not None
-    ]
-    if replaced:
+    recorded = None if run.record is None else run.record.margins.get(group, "PASS")
+    case = case_of(node)
+    case.margin = Margin(group, jobs[0].method, jobs[0].kind == "log", expected=recorded)
+    result = over_seeds(jobs[0].method, _reports_of_seeds(run, node, jobs))
+    if isinstance(result, str):
+        settle(node, decide(None, recorded), result, result, recorded or "")
+        return
+    margin = result.margin
+    verdict = margin.verdict.value
+    if run.settings.update_expect:
+        recorded = verdict
+    case.margin = msgspec.structs.replace(
+        case.margin, method=result.method, margin=margin, expected=recorded
+    )
+    _record_properties(
+        node,
+        method=result.method,
+        status=verdict,
+        value=margin.margin,
+        threshold=margin.minimum,
+        seeds=margin.seeds,
+    )
+    headline = result.headline
+    if margin.needed:
+        headline += f"; {margin.needed}"
+    _, _, text = str(result).partition("\n")  # a heading is its title already
+    settle(node, decide(verdict, recorded), text, headline, recorded or "")
+
+
+def _reports_of_seeds(run: Run, node: pytest.Item, jobs: list[Job]) -> dict[str, Report]:
+    """The reports of all seeds by id.
+
+    Where a conftest overrides a fixture, those that the tests of this process made.
+    """
+    for name in (*MEASURED_WITH.values(), "fa_frozen_baseline"):
+        if overridden(node, name) is None:
+            continue
         reports = {job.id: run.reports[job.id] for job in jobs if job.id in run.reports}
         if len(reports) < len(jobs):
             raise AuditError(
-                f"a conftest overrides {replaced[0]}, so only the tests of single checkpoints "
+                f"a conftest overrides {name}, so only the tests of single checkpoints "
                 "measure: run them all before "
                 f"this one in one process (-n 0), or leave it out (--deselect={node.nodeid})"
             )
-    else:
-        reports = {job.id: run.margin(job) for job in jobs}
-    report = over_seeds(jobs[0].method, reports)
-    if isinstance(report, str):
-        return settle(node, decide(None, record), report, report, record or "")
-    method, margin, found = report.method, report.margin, report.margin.verdict.value
-    record = found if run.settings.update_expect else record
-    node.stash[MARGIN] = msgspec.structs.replace(row, method=method, margin=margin, expected=record)
-    value, threshold, seeds = margin.margin, margin.minimum, margin.seeds
-    _tell(node, method=method, status=found, value=value, threshold=threshold, seeds=seeds)
-    headline = "; ".join(filter(None, [report.headline, margin.needed]))
-    text = str(report).partition("\n")[2]  # a heading is its title already
-    return settle(node, decide(found, record), text, headline, record or "")
+        return reports
+    return {job.id: run.margin_report(job) for job in jobs}

@@ -4,33 +4,32 @@ over checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
+from ..judge.diagnostics import Diagnostic, select
 from ..judge.errors import AuditError
 from ..judge.words import printable
-from .fixtures import FIXTURES, asked, jobs_of, margin_over_seeds
+from .fixtures import FIXTURES, jobs_of, margin_over_seeds
 from .items import AuditCollector, overridden
 from .outcome import annotate
-from .plan import SEED_MARGIN, diagnostics_for
+from .plan import SEED_MARGIN, diagnostics_for, names_of
 from .run import Run
-from .settings import MARKER
-
-HOOKS: pytest.StashKey[AuditHooks] = pytest.StashKey()
+from .settings import MARKER, marked
 
 
 def audit_of(config: pytest.Config) -> AuditHooks:
     """The audit of this process, begun when it is first asked for."""
-    if HOOKS not in config.stash:
-        try:
-            config.stash[HOOKS] = AuditHooks(config)
-        except AuditError as error:
-            raise pytest.UsageError(printable(str(error))) from None
-    return config.stash[HOOKS]
+    hooks: AuditHooks | None = config.pluginmanager.get_plugin("fadiag-audit")
+    if hooks is not None:
+        return hooks
+    try:
+        return AuditHooks(config)
+    except AuditError as error:
+        raise pytest.UsageError(printable(str(error))) from None
 
 
 class AuditHooks:
@@ -38,8 +37,8 @@ class AuditHooks:
 
     def __init__(self, config: pytest.Config) -> None:
         self.run = Run(config)
-        if self.run.plan.rest is not None:
-            config.args = list(self.run.plan.rest)
+        if self.run.plan.arguments is not None:
+            config.args = list(self.run.plan.arguments)
         config.pluginmanager.register(self, "fadiag-audit")
         if not hasattr(config, "workerinput"):
             from .summary import Summary
@@ -54,9 +53,11 @@ class AuditHooks:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Refuse an audit without data, now that the fixtures of the root's conftest are known."""
-        replaced = (overridden(session, name) for name in ("fa_test_data", "fa_eval_batches"))
-        measures = any(job.kind == "checkpoint" and not job.skip for job in self.run.plan.jobs)
-        if measures and self.run.settings.setup.data is None and not any(replaced):
+        for name in ("fa_test_data", "fa_eval_batches"):
+            if overridden(session, name) is not None:
+                return
+        needs_data = any(job.kind == "checkpoint" and not job.skip for job in self.run.plan.jobs)
+        if needs_data and self.run.settings.setup.data is None:
             raise pytest.UsageError("no test data: add --fa-data=SPEC, or fa_data to the ini file")
 
     @pytest.hookimpl(wrapper=True)
@@ -64,8 +65,8 @@ class AuditHooks:
         """Add the generated tests to what the session collects."""
         report = yield
         if isinstance(collector, pytest.Session) and report.passed:
-            others = () if self.run.settings.only else report.result or ()
-            report.result = [*others, *collectors(collector, self.run)]
+            collected = [] if self.run.settings.only else list(report.result or ())
+            report.result = [*collected, *collectors(collector, self.run)]
         return report
 
     @pytest.hookimpl(wrapper=True)
@@ -74,10 +75,9 @@ class AuditHooks:
     ) -> Generator[None, Any, Any]:
         """Give the report of an audit's test its text and its row."""
         report = yield
-        if item.get_closest_marker(MARKER) or not set(FIXTURES).isdisjoint(
-            getattr(item, "fixturenames", ())
-        ):
-            annotate(item, call, report)
+        names = getattr(item, "fixturenames", ())
+        if item.get_closest_marker(MARKER) or not set(FIXTURES).isdisjoint(names):
+            annotate(item, call, report, self.run.first_tests)
         return report
 
     def parametrize(self, metafunc: pytest.Metafunc) -> None:
@@ -92,16 +92,14 @@ class AuditHooks:
                 "fa_report: add one, or move the marker to the tests that have one"
             )
         try:
-            if _takes(metafunc, "fa_checkpoint"):
-                params = [
-                    pytest.param(
-                        job, id=job.id, marks=pytest.mark.skipif(bool(job.skip), reason=job.skip)
-                    )
-                    for job in jobs_of(self.run, node)
-                ]
+            if _leaves_to_plugin(metafunc, "fa_checkpoint"):
+                params = []
+                for job in jobs_of(self.run, node):
+                    mark = pytest.mark.skipif(bool(job.skip), reason=job.skip)
+                    params.append(pytest.param(job, id=job.id, marks=mark))
                 metafunc.parametrize("fa_checkpoint", params, indirect=True)
-            if _takes(metafunc, "fa_diagnostic"):
-                names = [one.name for one in asked(self.run, node)]
+            if _leaves_to_plugin(metafunc, "fa_diagnostic"):
+                names = names_of(_diagnostics_of(self.run, node))
                 metafunc.parametrize("fa_diagnostic", names, indirect=True)
         except AuditError:  # its fixtures say it when the test runs
             return
@@ -121,39 +119,43 @@ def over_seeds(request: pytest.FixtureRequest) -> None:
     margin_over_seeds(audit_of(request.config).run, request)
 
 
-def collectors(session: pytest.Session, run: Run) -> list[AuditCollector]:
+def collectors(session: pytest.Session, run: Run) -> Iterator[AuditCollector]:
     """Everything that a run's options and arguments ask for; ids are those of the plan."""
-    made: list[AuditCollector] = []
-    credit = overridden(session, "fa_credit") is not None
-    usual, names = (
-        tuple(one.name for one in diagnostics_for(run.settings, credit=given))
-        for given in (False, credit)
-    )
-    for job in run.plan.jobs:
-        if job.kind == "checkpoint" and job.diagnostics == usual:
-            job = msgspec.structs.replace(job, diagnostics=names)  # noqa: PLW2901
+    gives_credit = overridden(session, "fa_credit") is not None
+    for planned in run.plan.jobs:
+        job = planned.given_credit() if gives_credit else planned
         # Where there is no file, another path that exists: --nf asks for its time.
         path = session.config.rootpath if job.skip else Path(job.path)
         node: AuditCollector = AuditCollector.from_parent(
             session, name=job.id, nodeid=job.id, path=path
         )
-        node.names, node.body, node.job = job.diagnostics, audit, job
-        made.append(node)
+        node.names = job.diagnostics
+        node.body = audit
+        node.job = job
+        yield node
     for group in run.plan.margins:
         path = Path(run.plan.seeds_of(group)[0].path)
         node = AuditCollector.from_parent(session, name=group, nodeid=group, path=path)
-        node.names, node.body = (SEED_MARGIN,), over_seeds
-        made.append(node)
-    return made
+        node.names = (SEED_MARGIN,)
+        node.body = over_seeds
+        yield node
 
 
-def _takes(metafunc: pytest.Metafunc, name: str) -> bool:
+def _diagnostics_of(run: Run, node: Any) -> tuple[Diagnostic, ...]:
+    """What a written test of a diagnostic runs over."""
+    keys = marked(node).get("diagnostics")
+    if keys is not None:
+        return select(keys)
+    return diagnostics_for(run.settings, credit=overridden(node, "fa_credit") is not None)
+
+
+def _leaves_to_plugin(metafunc: pytest.Metafunc, name: str) -> bool:
     """Whether a test leaves the values of a fixture to the plugin: it neither parametrises nor
     replaces it.
     """
     marks = metafunc.definition.iter_markers("parametrize")
-    taken = [mark.args[:1] or mark.kwargs.get("argnames") for mark in marks]
-    if name not in metafunc.fixturenames or name in str(taken):
+    parametrised = [mark.args[:1] or mark.kwargs.get("argnames") for mark in marks]
+    if name not in metafunc.fixturenames or name in str(parametrised):
         return False
-    own = overridden(metafunc.definition, name)
-    return own is None or not {"request", name}.isdisjoint(own.argnames)
+    definition = overridden(metafunc.definition, name)
+    return definition is None or not {"request", name}.isdisjoint(definition.argnames)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ..judge.diagnostics import get
-from .outcome import JOB, ROW, row_of
+from ..judge.diagnostics import select
+from .outcome import case_of
 from .plan import Job
 
 
@@ -32,9 +32,10 @@ class AuditCollector(pytest.Collector):
         """One item per test."""
         for name in self.names:
             item: AuditItem = AuditItem.from_parent(self, name=name, callobj=self.body)
-            diagnostic = get(name)
-            if self.job is not None and diagnostic is not None:
-                item.stash[JOB], item.stash[ROW] = self.job, row_of(self.job, [diagnostic.key])
+            if self.job is not None:
+                case = case_of(item)
+                case.job = self.job
+                case.keys = tuple(diagnostic.key for diagnostic in select([name]))
                 if self.job.skip:
                     item.add_marker(pytest.mark.skip(reason=self.job.skip))
             yield item
@@ -46,5 +47,6 @@ def overridden(node: Any, name: str) -> Any:
     ``None`` where it does not.
     """
     definitions = node.session._fixturemanager.getfixturedefs(name, node)
-    last = definitions[-1] if definitions else None
-    return None if last is None or last.func.__module__.startswith("pytest_fadiag.") else last
+    if not definitions or definitions[-1].func.__module__.startswith("pytest_fadiag."):
+        return None
+    return definitions[-1]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -24,9 +24,9 @@ from .settings import Settings, spelled
 
 SEED_MARGIN = "seed-margin"
 """The name of the test of a method over its seeds."""
-MARGIN = "frozen-margin"
 Kind = Literal["checkpoint", "log", "trace"]
 KINDS: tuple[Kind, ...] = ("checkpoint", "log", "trace")
+IS_OF_KIND = {"checkpoint": is_checkpoint, "log": is_log, "trace": is_trace}
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -41,6 +41,8 @@ class Job(msgspec.Struct, frozen=True):
     seed: int | None = None
     diagnostics: tuple[str, ...] = ()
     """The names of the diagnostics, one test each."""
+    with_credit: tuple[str, ...] = ()
+    """The names of those that run too where a fixture gives a credit."""
     required: tuple[str, ...] = ()
     """The keys that were asked for by name: what cannot be measured of them is an error."""
     group: str | None = None
@@ -48,44 +50,67 @@ class Job(msgspec.Struct, frozen=True):
     skip: str = ""
     """Why its tests are skipped."""
 
+    def given_credit(self) -> Job:
+        """The job where a fixture gives a credit."""
+        diagnostics = select([*self.diagnostics, *self.with_credit])
+        return msgspec.structs.replace(self, diagnostics=names_of(diagnostics), with_credit=())
+
 
 class Plan(msgspec.Struct, frozen=True):
     """Everything that a run audits."""
 
     jobs: tuple[Job, ...] = ()
     """Those that get tests of their own."""
-    named: tuple[Job, ...] = ()
+    all_jobs: tuple[Job, ...] = ()
     """All that options and arguments name: the seeds of margins, and what written tests run over.
     """
     margins: tuple[str, ...] = ()
     """The groups whose margin over seeds is tested."""
-    rest: tuple[str, ...] | None = None
+    arguments: tuple[str, ...] | None = None
     """The arguments that are left to pytest, where some were typed."""
 
     def seeds_of(self, group: str) -> list[Job]:
         """The jobs of one margin over seeds."""
-        return [job for job in self.named if job.group == group]
+        return [job for job in self.all_jobs if job.group == group]
+
+
+class Arguments(NamedTuple):
+    """What the arguments of pytest say of an audit."""
+
+    added: list[Job]
+    """The files that no option names."""
+    tests: dict[str, set[str]]
+    """The names of the tests that are to run, by the path of their file."""
+    other_words: list[str]
+
+
+def names_of(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
+    """Their names, in the order given."""
+    return tuple(diagnostic.name for diagnostic in diagnostics)
 
 
 def real_files(path: Path, kind: Kind) -> list[str]:
     """The file itself, else the network or the files of the folder, else those that the glob
     matches.
     """
-    fits = {"checkpoint": is_checkpoint, "log": is_log, "trace": is_trace}[kind]
-
-    def network(folder: Path) -> list[Path]:
-        model = model_file(folder) if kind == "checkpoint" else None
-        return [model] if model else []
-
+    files: list[Path] = []
     if os.path.isdir(path):
-        found = network(path) or list(filter(fits, path.iterdir()))
+        files = _networks(path, kind) or list(filter(IS_OF_KIND[kind], path.iterdir()))
     elif os.path.exists(path):  # brackets in the name of a file that exists are not a glob
-        found = [path]
+        files = [path]
     else:
-        matches = map(Path, glob.glob(str(path), recursive=True))
-        each = (network(one) if one.is_dir() else filter(fits, [one]) for one in matches)
-        found = [file for some in each for file in some]
-    return sorted({os.path.abspath(file) for file in found})
+        for match in map(Path, glob.glob(str(path), recursive=True)):
+            if match.is_dir():
+                files += _networks(match, kind)
+            elif IS_OF_KIND[kind](match):
+                files.append(match)
+    return sorted({os.path.abspath(file) for file in files})
+
+
+def _networks(folder: Path, kind: Kind) -> list[Path]:
+    """The file of a network whose name is its folder's."""
+    file = model_file(folder) if kind == "checkpoint" else None
+    return [] if file is None else [file]
 
 
 def diagnostics_for(
@@ -98,10 +123,20 @@ def diagnostics_for(
         return select(PROTOCOLS[settings.protocol].keys)
     if settings.diagnostics is not None:
         return select(settings.diagnostics)
-    credit = credit or (settings.setup.credit is not None and kind == "checkpoint")
+    if kind == "checkpoint" and settings.setup.credit is not None:
+        credit = True
     return default_diagnostics(
         control=control or "frozen" in settings.texts, credit=credit, partial=kind == "log"
     )
+
+
+def required(keys: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The keys of an explicit list: without a control its margin stays a skip, and «all» are those
+    that can be measured.
+    """
+    if not keys or keys == "all":
+        return ()
+    return tuple(diagnostic.key for diagnostic in select(keys) if not diagnostic.needs_control)
 
 
 def make_jobs(
@@ -114,59 +149,74 @@ def make_jobs(
     seeds: Sequence[int] | None = None,
     known: Collection[Job] = (),
 ) -> list[Job]:
-    """The files behind paths, globs and folders as jobs, sorted by id.
+    """The files of paths, globs and folders as jobs, sorted by id.
 
     A missing file is an error unless it may be.
     """
-    found: dict[str, tuple[int | None, str]] = {}
-    seeds = settings.seeds if seeds is None else seeds
+    if seeds is None:
+        seeds = settings.seeds
+    seeds_by_file: dict[str, int | None] = {}
+    missing: set[str] = set()
+    for path, seed in _paths(patterns, base, what, seeds):
+        files = real_files(path, kind)
+        if not files and settings.missing == "error":
+            raise AuditError(
+                f"{what}: no {kind} there\n  {path}\nIf it may be absent, add --fa-missing=skip"
+            )
+        if not files:
+            files = [os.path.abspath(path)]
+            missing.update(files)
+        for file in files:
+            seeds_by_file.setdefault(file, seed)
+    ids = make_ids(seeds_by_file, settings.root, {job.path: job.id for job in known})
+    jobs = []
+    for file, seed in seeds_by_file.items():
+        jobs.append(_job(settings, ids[file], Path(file), kind, seed, is_missing=file in missing))
+    return sorted(jobs, key=lambda job: job.id)
+
+
+def _paths(
+    patterns: Iterable[str], base: Path, what: str, seeds: Sequence[int]
+) -> Iterator[tuple[Path, int | None]]:
+    """Every pattern as a path, once for each seed that it names."""
     for pattern in patterns:
-        if "{seed}" in pattern and not seeds:
+        if "{seed}" not in pattern:
+            yield base / os.path.expanduser(pattern), None
+        elif not seeds:
             raise AuditError(
                 f"{what} {pattern!r} has {{seed}}, but no seeds are given; add "
                 "--fa-seeds=42,123,456"
             )
-        for seed in seeds if "{seed}" in pattern else [None]:
-            path = base / os.path.expanduser(pattern.replace("{seed}", str(seed)))
-            files = real_files(path, kind)
-            if not files and settings.missing == "error":
-                raise AuditError(
-                    f"{what}: no {kind} there\n  {path}\nIf it may be absent, add --fa-missing=skip"
-                )
-            for file in files or [os.path.abspath(path)]:
-                skip = "" if files else f"{kind} does not exist: {one_line(file)}"
-                found.setdefault(file, (seed, skip))
-    ids = make_ids(found, settings.root, {job.path: job.id for job in known})
-    jobs = []
-    for file, (seed, skip) in found.items():
-        method, own = identify(Path(file))
-        held = fields_of(Path(file)) if kind == "trace" else {}
-        names = diagnostics_for(
-            settings,
-            kind,
-            credit="a_1" in held or (kind == "log" and not skip and records_credit(Path(file))),
-            control="control_outputs" in held,
-        )
-        jobs.append(
-            Job(
-                id=ids[file],
-                path=file,
-                kind=kind,
-                method=method,
-                seed=own if seed is None else seed,
-                diagnostics=tuple(diagnostic.name for diagnostic in names),
-                required=required(settings.diagnostics),
-                skip=skip,
-            )
-        )
-    return sorted(jobs, key=lambda job: job.id)
+        else:
+            for seed in seeds:
+                yield base / os.path.expanduser(pattern.replace("{seed}", str(seed))), seed
 
 
-def required(asked: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The keys of an explicit list: (d) without a control stays a skip, and «all» are those that
-    can be measured.
-    """
-    return tuple(d.key for d in select(asked) if d.key != "d") if asked and asked != "all" else ()
+def _job(
+    settings: Settings, name: str, path: Path, kind: Kind, seed: int | None, *, is_missing: bool
+) -> Job:
+    """One file with the diagnostics that run on it."""
+    method, seed_of_name = identify(path)
+    fields = fields_of(path) if kind == "trace" else {}
+    credit = "a_1" in fields
+    if kind == "log" and not is_missing:
+        credit = records_credit(path)
+    control = "control_outputs" in fields
+    diagnostics = diagnostics_for(settings, kind, credit, control)
+    with_credit = diagnostics
+    if kind == "checkpoint":
+        with_credit = diagnostics_for(settings, kind, True, control)
+    return Job(
+        id=name,
+        path=str(path),
+        kind=kind,
+        method=method,
+        seed=seed_of_name if seed is None else seed,
+        diagnostics=names_of(diagnostics),
+        with_credit=names_of(d for d in with_credit if d not in diagnostics),
+        required=required(settings.diagnostics),
+        skip=f"{kind} does not exist: {one_line(str(path))}" if is_missing else "",
+    )
 
 
 def make_ids(paths: Collection[str], root: Path, known: Mapping[str, str]) -> dict[str, str]:
@@ -175,22 +225,37 @@ def make_ids(paths: Collection[str], root: Path, known: Mapping[str, str]) -> di
     Elsewhere the shortest end of the path that no other file has.
     """
     ids = dict(known)
-    outside = [Path(path).parts for path in {*paths, *known} if not Path(path).is_relative_to(root)]
-    for path in sorted(paths, key=lambda path: not Path(path).is_relative_to(root)):
-        parts = Path(path).parts
-        lengths = [
-            n
-            for n in range(1, len(parts))
-            if sum(other[-n:] == parts[-n:] for other in outside) == 1
-        ]
-        names = (
-            [Path(path).relative_to(root).as_posix()]
-            if parts not in outside
-            else ["/".join(parts[-n:]) for n in lengths]
-        )
-        plain = [one_line(name).replace("::", ":\\x3a") for name in [*names, path]]
-        ids.setdefault(path, next(name for name in plain if name not in ids.values()))
+    outside = [path for path in {*paths, *known} if not Path(path).is_relative_to(root)]
+    for path in sorted(set(paths).difference(outside)):
+        name = Path(path).relative_to(root).as_posix()
+        ids.setdefault(path, _first_free([name, path], ids.values()))
+    for path in sorted(set(paths).intersection(outside)):
+        ids.setdefault(path, _first_free([*_own_ends(path, outside), path], ids.values()))
     return ids
+
+
+def _own_ends(path: str, paths: Iterable[str]) -> Iterator[str]:
+    """The ends of a path that no other of these paths has, the shortest first."""
+    parts_of_all = [Path(other_path).parts for other_path in paths]
+    parts = Path(path).parts
+    for length in range(1, len(parts)):
+        ends = [parts_of_one[-length:] for parts_of_one in parts_of_all]
+        if ends.count(parts[-length:]) == 1:
+            yield "/".join(parts[-length:])
+
+
+def _first_free(names: Iterable[str], taken: Collection[str]) -> str:
+    """The first of these names that is no id yet."""
+    for name in names:
+        plain = _plain(one_line(name))
+        if plain not in taken:
+            return plain
+    raise AssertionError("every path differs")
+
+
+def _plain(name: str) -> str:
+    """A name without the sign that divides a node id."""
+    return name.replace("::", ":\\x3a")
 
 
 def with_groups(jobs: Iterable[Job]) -> list[Job]:
@@ -199,18 +264,28 @@ def with_groups(jobs: Iterable[Job]) -> list[Job]:
     In each folder if seeds occur twice.
     """
     jobs = list(jobs)
-    names: dict[str, str] = {}
-    for by_folder in (False, True):
-        members: dict[str, list[Job]] = {}
-        for job in jobs:
-            folder = f"{PurePosixPath(job.id).parent}/" if by_folder else ""
-            name = f"{folder}{job.method}{' (log)' if job.kind == 'log' else ''}"
-            if job.seed is not None and not job.skip and job.path not in names:
-                members.setdefault(name.replace("::", ":\\x3a"), []).append(job)
-        for name, group in members.items():
-            if len({job.seed for job in group}) == len(group) > 1:
-                names |= {job.path: name for job in group}
-    return [msgspec.structs.replace(job, group=names.get(job.path)) for job in jobs]
+    groups = _groups(jobs, {}, by_folder=False)
+    groups = _groups(jobs, groups, by_folder=True)
+    return [msgspec.structs.replace(job, group=groups.get(job.path)) for job in jobs]
+
+
+def _groups(jobs: Iterable[Job], groups: Mapping[str, str], *, by_folder: bool) -> dict[str, str]:
+    """The groups by path, with those of jobs that have none yet."""
+    members: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.seed is None or job.skip or job.path in groups:
+            continue
+        name = job.method
+        if by_folder:
+            name = f"{PurePosixPath(job.id).parent}/{name}"
+        if job.kind == "log":
+            name += " (log)"
+        members.setdefault(_plain(name), []).append(job)
+    updated = dict(groups)
+    for name, seeds in members.items():
+        if len({job.seed for job in seeds}) == len(seeds) > 1:
+            updated |= {job.path: name for job in seeds}
+    return updated
 
 
 def _ids(settings: Settings, name: str) -> set[str]:
@@ -218,78 +293,146 @@ def _ids(settings: Settings, name: str) -> set[str]:
     return {name, Path(os.path.relpath(settings.cwd / name, settings.root)).as_posix()}
 
 
-def _picked(
-    settings: Settings, args: Sequence[str], known: list[Job]
-) -> tuple[dict[str, set[str]], list[str]]:
-    """The tests that arguments name, by path, and the other arguments.
-
-    A file that no option names is added to what is known.
-    """
-    picked: dict[str, set[str]] = {}
-    rest: list[str] = []
-    for argument in args:
-        name, *tests = argument.split("::")
-        path, ids = os.path.abspath(settings.cwd / name), _ids(settings, name)
-        job = next((job for job in known if job.id in ids or job.path == path), None)
-        kind: Kind = "trace" if path.endswith(".npz") else "checkpoint"
-        fits = kind == "trace" or is_checkpoint(Path(path))
-        if job is None and fits and real_files(Path(path), kind):
-            known += make_jobs(settings, [path], settings.cwd, name, kind, known=known)
-            job = known[-1]
+def read_arguments(
+    settings: Settings, words: Sequence[str], of_options: Sequence[Job]
+) -> Arguments:
+    """The tests that arguments name, by path, and the other arguments."""
+    arguments = Arguments([], {}, [])
+    for word in words:
+        name, *tests = word.split("::")
+        job = _job_of_argument(settings, name, [*of_options, *arguments.added])
         if job is None:
-            rest.append(argument)
+            arguments.other_words.append(word)
             continue
-        if unknown := [test for test in tests if get(test) is None]:
-            names = ", ".join(diagnostic.name for diagnostic in available())
-            raise AuditError(f"{argument}: no diagnostic {unknown[0]!r}; known: {names}")
-        picked.setdefault(job.path, set()).update(tests or job.diagnostics)
-    return picked, rest
+        if job not in of_options and job not in arguments.added:
+            arguments.added.append(job)
+        for test in tests:
+            if get(test) is None:
+                names = ", ".join(names_of(available()))
+                raise AuditError(f"{word}: no diagnostic {test!r}; known: {names}")
+        arguments.tests.setdefault(job.path, set()).update(tests or job.diagnostics)
+    return arguments
+
+
+def _job_of_argument(settings: Settings, name: str, jobs: Sequence[Job]) -> Job | None:
+    """The job that an argument names, or that of a file that no option names."""
+    path = os.path.abspath(settings.cwd / name)
+    ids = _ids(settings, name)
+    for job in jobs:
+        if job.id in ids or job.path == path:
+            return job
+    kind: Kind = "trace" if path.endswith(".npz") else "checkpoint"
+    if kind == "checkpoint" and not is_checkpoint(Path(path)):
+        return None
+    if not real_files(Path(path), kind):
+        return None
+    return make_jobs(settings, [path], settings.cwd, name, kind, known=jobs)[-1]
 
 
 def make_plan(
     settings: Settings,
-    args: Sequence[str],
+    words: Sequence[str],
     controls: Collection[str] = (),
 ) -> Plan:
     """What the options name, and what typed arguments select among it or add to it.
 
     ``controls`` are the files of --fa-frozen: they are not audited unless an argument names them.
     """
-    naming = {*KINDS} & settings.typed
+    of_options = _jobs_of_options(settings)
+    arguments = read_arguments(settings, words, of_options)
+    audited = with_groups(
+        job
+        for job in (*of_options, *arguments.added)
+        if job.path not in controls or job.path in arguments.tests
+    )
+    if of_options and not audited:
+        raise AuditError(
+            "everything to audit is a control of --fa-frozen: nothing is left to audit"
+        )
+    margins, other_words = _margins_of_arguments(settings, arguments.other_words, audited)
+    arguments = arguments._replace(other_words=other_words)
+    jobs = []
+    for job in _selected(settings, audited, arguments, margins):
+        names = arguments.tests.get(job.path)
+        jobs.append(job if names is None else _only(job, names))
+    _check(settings, jobs, margins)
+    if settings.shard is not None:
+        jobs = _part(jobs, *settings.shard)
+    elif not margins:
+        margins = _margins_of_jobs(settings, jobs, audited)
+    return Plan(
+        jobs=tuple(jobs),
+        all_jobs=tuple(audited),
+        margins=tuple(sorted(margins)),
+        arguments=tuple(other_words) if words else None,
+    )
+
+
+def _jobs_of_options(settings: Settings) -> list[Job]:
     texts = {kind: settings.texts.get(kind, ()) for kind in KINDS}
     if "seeds" in settings.typed and any(texts.values()) and "{seed}" not in str(texts):
         raise AuditError(
             "--fa-seeds is given, but neither --fa-checkpoint nor --fa-log contains {seed}"
         )
-    known: list[Job] = []
+    jobs: list[Job] = []
     for kind in KINDS:
-        base, what = settings.path(kind, ""), spelled(kind, settings.typed)
-        known += make_jobs(settings, texts[kind], base, what, kind, known=known)
-    named = len(known)
-    picked, rest = _picked(settings, args, known)
-    every = with_groups(job for job in known if job.path not in controls or job.path in picked)
-    if named and not every:
-        raise AuditError(
-            "everything to audit is a control of --fa-frozen: nothing is left to audit"
-        )
-    groups = {job.group for job in every if job.group is not None}
-    over_seeds = {
-        argument: groups & _ids(settings, argument.removesuffix(f"::{SEED_MARGIN}"))
-        for argument in rest
-        if argument.endswith(f"::{SEED_MARGIN}")
-    }
-    margins = set[str]().union(*over_seeds.values())
-    rest = [argument for argument in rest if not over_seeds.get(argument)]
-    jobs = every
-    if (picked or margins) and not (naming and len(known) > named):
-        jobs = [job for job in every if job.path in picked]
-    elif rest and not naming:
-        # What the ini file names belongs to a run of everything, as testpaths do.
-        folders = [os.path.abspath(settings.cwd / argument.partition("::")[0]) for argument in rest]
-        above = {settings.root, *settings.root.parents}
-        if above.isdisjoint(map(Path, folders)):
-            jobs = [job for job in every if any(map(Path(job.path).is_relative_to, folders))]
-    jobs = [_only(job, picked[job.path]) if job.path in picked else job for job in jobs]
+        base = settings.path(kind, "")
+        option = spelled(kind, settings.typed)
+        jobs += make_jobs(settings, texts[kind], base, option, kind, known=jobs)
+    return jobs
+
+
+def _margins_of_arguments(
+    settings: Settings, words: Iterable[str], jobs: Iterable[Job]
+) -> tuple[set[str], list[str]]:
+    """The margins over seeds that arguments name, and the other arguments."""
+    groups = _groups_of(jobs)
+    margins: set[str] = set()
+    other_words = []
+    for word in words:
+        name, _, test = word.rpartition("::")
+        matches = groups & _ids(settings, name)
+        if test == SEED_MARGIN and matches:
+            margins |= matches
+        else:
+            other_words.append(word)
+    return margins, other_words
+
+
+def _selected(
+    settings: Settings, jobs: list[Job], arguments: Arguments, margins: Collection[str]
+) -> list[Job]:
+    """The jobs that get tests of their own."""
+    are_typed = not settings.typed.isdisjoint(KINDS)
+    if arguments.tests or margins:
+        if are_typed and arguments.added:
+            return jobs
+        return [job for job in jobs if job.path in arguments.tests]
+    if are_typed or not arguments.other_words:
+        return jobs
+    # What the ini file names belongs to a run of everything, as testpaths do.
+    folders = []
+    for word in arguments.other_words:
+        folder = Path(os.path.abspath(settings.cwd / word.partition("::")[0]))
+        if settings.root.is_relative_to(folder):
+            return jobs
+        folders.append(folder)
+    return [job for job in jobs if any(map(Path(job.path).is_relative_to, folders))]
+
+
+def _only(job: Job, names: Collection[str]) -> Job:
+    """The job with the tests that arguments name; one that would not run by itself is asked for."""
+    added = required([name for name in names if name not in job.diagnostics])
+    return msgspec.structs.replace(
+        job,
+        diagnostics=names_of(select(names)),
+        with_credit=job.with_credit if names == {*job.diagnostics} else (),
+        required=(*job.required, *added),
+    )
+
+
+def _check(settings: Settings, jobs: Sequence[Job], margins: Collection[str]) -> None:
+    """Refuse a run of nothing."""
     if jobs and all(job.skip for job in jobs):
         raise AuditError(
             "none of the files to audit exists; --fa-missing=skip lets some be absent\n  "
@@ -299,22 +442,27 @@ def make_plan(
         raise AuditError(
             "--fa-only: nothing to audit is named; add --fa-checkpoint, --fa-log or --fa-trace"
         )
-    if settings.shard is not None:
-        part, parts = settings.shard
-        if parts > len(jobs):
-            raise AuditError(
-                f"--fa-shard={part}/{parts}: {len(jobs)} to audit; use at most {len(jobs)} parts"
-            )
-        jobs = sorted(jobs, key=lambda job: job.id)[part - 1 :: parts]
-    elif not margins and (settings.protocol is None or PROTOCOLS[settings.protocol].over_seeds):
-        whole = {job.path for job in jobs if job in every and MARGIN in job.diagnostics}
-        partly = {job.group for job in every if job.path not in whole}
-        margins = groups - partly
-    return Plan(tuple(jobs), tuple(every), tuple(sorted(margins)), tuple(rest) if args else None)
 
 
-def _only(job: Job, names: Collection[str]) -> Job:
-    """The job with the tests that arguments name; one that would not run by itself is asked for."""
-    added = required([name for name in names if name not in job.diagnostics])
-    chosen = tuple(diagnostic.name for diagnostic in available() if diagnostic.name in names)
-    return msgspec.structs.replace(job, diagnostics=chosen, required=(*job.required, *added))
+def _part(jobs: Sequence[Job], part: int, parts: int) -> list[Job]:
+    if parts > len(jobs):
+        raise AuditError(
+            f"--fa-shard={part}/{parts}: {len(jobs)} to audit; use at most {len(jobs)} parts"
+        )
+    return sorted(jobs, key=lambda job: job.id)[part - 1 :: parts]
+
+
+def _margins_of_jobs(settings: Settings, jobs: Sequence[Job], audited: Sequence[Job]) -> set[str]:
+    """The groups of which every seed is audited whole, with the diagnostic whose margin it is."""
+    if settings.protocol is not None and not PROTOCOLS[settings.protocol].over_seeds:
+        return set()
+    names = names_of(diagnostic for diagnostic in available() if diagnostic.over_seeds)
+    groups = _groups_of(audited)
+    for job in audited:
+        if job not in jobs or set(names).isdisjoint(job.diagnostics):
+            groups -= {job.group}
+    return groups
+
+
+def _groups_of(jobs: Iterable[Job]) -> set[str]:
+    return {job.group for job in jobs if job.group is not None}

@@ -1,15 +1,12 @@
-"""What one process was asked to audit, resolved once.
-
-And the report of any checkpoint or log of it.
-"""
+"""What one process was asked to audit, and the report of any checkpoint or log of it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -18,7 +15,7 @@ from ..auditor import Auditor, Overrides
 from ..cache import Cache
 from ..hooks import Registry, load_packages
 from ..judge.control import Control
-from ..judge.diagnostics import Diagnostic, select
+from ..judge.diagnostics import Diagnostic, available
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
@@ -29,51 +26,62 @@ from ..load.traces import is_trace
 from ..show.audit import Keys
 from .expect import Expectations, check_update
 from .files import check_destinations
-from .plan import Job, Plan, make_plan, real_files
+from .plan import Job, Kind, Plan, make_plan, real_files
 from .settings import Settings
 
 
-class Run:
-    """Settings, plan, controls, record and auditor of one process.
+class TwinFile(NamedTuple):
+    """A BP network that others are compared with."""
 
-    Workers are sent the plan of their controller.
-    """
+    path: Path
+    seed: int | None
+    kind: Kind
+
+
+class Run:
+    """Settings, plan, controls, record and auditor of one process."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.worker: dict[str, Any] = getattr(config, "workerinput", {}).get("fadiag", {})
         load_packages(config.pluginmanager)
         self.registry = Registry(config.pluginmanager)
         config.add_cleanup(self.registry.close)
-        self.settings = settings = Settings.read(config)
-        self.controls = _controls(settings)
-        self.record: Expectations | None = None
+        self.settings = Settings.read(config)
+        self.controls = _controls(self.settings)
+        self.record = _record(self.settings)
         """What is expected; nothing where what is found is recorded."""
-        if settings.update_expect:
-            check_update(settings.expect)
-        elif settings.expect is not None:
-            self.record = Expectations.read(settings.expect)
-        if self.worker:
-            self.plan = msgspec.convert(self.worker["plan"], Plan)
-        else:
-            typed = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else ()
-            self.plan = make_plan(
-                settings, [str(word) for word in typed], {str(path) for path in self.controls.paths}
-            )
-            check_destinations(settings, self.plan, self.controls, self.registry.outputs())
-        setup = settings.setup
-        named = {**setup.factories, "data": setup.data}.items()
-        factories = {f"--fa-{name}": str(spec) for name, spec in named if is_factory(str(spec))}
-        if factories or setup.unsafe:  # package.module is the repo's own also from a sub-folder
-            sys.path += [str(settings.root)] * (str(settings.root) not in sys.path)
-        for option, spec in factories.items():
-            if not spec.startswith("torchvision:"):
-                check_factory(spec, option)
+        self.plan = self._plan(config)
+        self._check_factories()
         _ = self.twins  # refused at the start where there are none
-        self.auditor = Auditor(
-            setup, cache=Cache(self._cache_folder(config)), registry=self.registry
-        )
+        cache = Cache(self._cache_folder(config))
+        self.auditor = Auditor(self.settings.setup, cache=cache, registry=self.registry)
         self.reports: dict[object, Report] = {}
         """What was measured with the fixtures of a conftest, by test."""
+        self.first_tests: dict[str, str] = {}
+        """By the text of an error, or the id of a network that failed, the test that showed it."""
+
+    def _plan(self, config: pytest.Config) -> Plan:
+        """The plan of the controller, which its workers are sent."""
+        if self.worker:
+            return msgspec.convert(self.worker["plan"], Plan)
+        words: list[str] = []
+        if config.args_source is pytest.Config.ArgsSource.ARGS:
+            words = [str(word) for word in config.args]
+        plan = make_plan(self.settings, words, {str(path) for path in self.controls.paths})
+        check_destinations(self.settings, plan, self.controls, self.registry.outputs())
+        return plan
+
+    def _check_factories(self) -> None:
+        """Refuse a function that does not exist; its module may be the repo's own."""
+        setup = self.settings.setup
+        specs = {**setup.factories, "data": setup.data}
+        factories = {name: str(spec) for name, spec in specs.items() if is_factory(str(spec))}
+        root = str(self.settings.root)
+        if (factories or setup.unsafe) and root not in sys.path:
+            sys.path.append(root)  # package.module is found from a sub-folder too
+        for name, spec in factories.items():
+            if not spec.startswith("torchvision:"):
+                check_factory(spec, f"--fa-{name}")
 
     def _cache_folder(self, config: pytest.Config) -> Path | None:
         """In pytest's cache; where there is none, what workers share while a run lasts."""
@@ -92,8 +100,8 @@ class Run:
         literal: bool = True,
     ) -> Report:
         """The report of a checkpoint or log; ``literal`` where the diagnostics were listed."""
-        twins = [(path, seed) for path, seed, kind in self.twins if kind == job.kind]
-        same = [path for path, seed in twins if seed == job.seed]
+        twins = [twin for twin in self.twins if twin.kind == job.kind]
+        of_seed = [twin for twin in twins if twin.seed == job.seed]
         return self.auditor.report(
             Path(job.path),
             diagnostics=diagnostics,
@@ -104,33 +112,51 @@ class Run:
             protocol=self.settings.protocol,
             literal=literal,
             log=job.kind == "log",
-            twins=same or [path for path, _ in twins],
+            twins=[twin.path for twin in of_seed or twins],
         )
 
-    def margin(self, job: Job) -> Report:
-        """The report of a checkpoint or log with (d) alone, by what the options say."""
-        return self.report(job, select("d"), self.settings.thresholds, self.controls or None)
+    def margin_report(self, job: Job) -> Report:
+        """The report of a checkpoint or log with its margin alone, by what the options say."""
+        diagnostics = [diagnostic for diagnostic in available() if diagnostic.over_seeds]
+        return self.report(job, diagnostics, self.settings.thresholds, self.controls or None)
 
     @cached_property
-    def twins(self) -> list[tuple[Path, int | None, str]]:
-        """The BP networks that others are compared with, their seeds, and what they are."""
-        if "bp" in self.settings.texts:
-            paths = [self.settings.path("bp", value) for value in self.settings.texts["bp"]]
-            files = [Path(file) for path in paths for file in real_files(path, "checkpoint")]
-            if not files:
-                raise AuditError(f"--fa-bp: no such checkpoint\n  {paths[0]}")
-            return [
-                (file, identify(file)[1], "trace" if is_trace(file) else "checkpoint")
-                for file in files
-            ]
-        jobs = [one for one in self.plan.named if one.kind != "log" and not one.skip]
-        return [(Path(one.path), one.seed, one.kind) for one in jobs if one.method == "bp"]
+    def twins(self) -> list[TwinFile]:
+        """The BP networks that others are compared with: those of --fa-bp, else those audited."""
+        values = self.settings.texts.get("bp")
+        if values is None:
+            return list(_audited_twins(self.plan.all_jobs))
+        twins = []
+        for value in values:
+            for name in real_files(self.settings.path("bp", value), "checkpoint"):
+                path = Path(name)
+                _, seed = identify(path)
+                twins.append(TwinFile(path, seed, "trace" if is_trace(path) else "checkpoint"))
+        if not twins:
+            first = self.settings.path("bp", values[0])
+            raise AuditError(f"--fa-bp: no such checkpoint\n  {first}")
+        return twins
 
     def expected(self, job: Job, report: Report) -> Keys | None:
         """The keys that are expected to fire; ``None`` without a record."""
         if self.settings.update_expect:
             return report.fired
-        return None if self.record is None else self.record.of(job.id, report.method_name)
+        if self.record is None:
+            return None
+        return self.record.expected_keys(job.id, report.method_name)
+
+
+def _audited_twins(jobs: Iterable[Job]) -> Iterable[TwinFile]:
+    for job in jobs:
+        if job.method == "bp" and job.kind != "log" and not job.skip:
+            yield TwinFile(Path(job.path), job.seed, job.kind)
+
+
+def _record(settings: Settings) -> Expectations | None:
+    if settings.update_expect:
+        check_update(settings.expect)
+        return None
+    return None if settings.expect is None else Expectations.read(settings.expect)
 
 
 def _controls(settings: Settings) -> Controls:
@@ -138,13 +164,15 @@ def _controls(settings: Settings) -> Controls:
 
     def files(value: str) -> list[Path]:
         path = settings.path("frozen", value)
-        found = real_files(path, "checkpoint") or real_files(path, "log")
-        if not found:
+        names = real_files(path, "checkpoint") or real_files(path, "log")
+        if not names:
             raise AuditError(f"no such control\n  {path}")
-        return [Path(file) for file in found]
+        return [Path(name) for name in names]
 
+    values = settings.texts.get("frozen", ())
+    if not values:
+        return Controls()
     try:
-        given = settings.texts.get("frozen", ())
-        return parse_controls(given, files) if given else Controls()
+        return parse_controls(values, files)
     except AuditError as error:
         raise AuditError(f"--fa-frozen: {error}") from None

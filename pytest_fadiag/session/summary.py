@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ..judge.diagnostics import get
+from ..judge.diagnostics import select
 from ..judge.errors import AuditError
 from ..judge.words import and_more, fold, printable
 from ..progress import patient
@@ -21,7 +21,7 @@ from ..show.table import write_table
 from .expect import update
 from .files import origin_of, write
 from .outcome import SENT_MARGIN, SENT_ROW, row_of
-from .plan import SEED_MARGIN
+from .plan import SEED_MARGIN, Plan
 from .run import Run
 
 DIED = "its worker died"
@@ -34,50 +34,29 @@ class Summary:
     """
 
     def __init__(self, config: pytest.Config, run: Run) -> None:
-        self.config, self.run = config, run
+        self.config = config
+        self.run = run
+        self.planned_rows = _planned_rows(run.plan)
+        self.planned_margins = _planned_margins(run.plan)
+        self.selected: list[str] = []
+        """The node ids of the tests that are to run."""
         self.rows: list[Row] = []
-        self.expected: list[Row] = []
         self.margins: dict[str, Margin] = {}
+        """Those that ran, by node id."""
         self.notes: list[str] = []
         self.interrupted = False
         run.auditor.progress = partial(progress, config)
-        in_main = threading.current_thread() is threading.main_thread()
-        if (
-            in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        ):  # by which Slurm and CI runners end a job
-            signal.signal(signal.SIGTERM, _interrupt)
-            config.add_cleanup(partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))  # type: ignore[arg-type]
-
-    def expect(self, nodeids: Iterable[str]) -> None:
-        """Note which generated tests are to run: one that never does still has its row."""
-        self.expected = [row for nodeid in nodeids for row in self._row(nodeid, Outcome.NOT_RUN)]
-
-    def _row(self, nodeid: str, outcome: Outcome, reason: str = "") -> Iterable[Row]:
-        """The row of a generated test that said nothing itself.
-
-        That of a margin is put in its place.
-        """
-        name, _, test = nodeid.rpartition("::")
-        diagnostic = get(test)
-        for job in self.run.plan.jobs:
-            if job.id == name and diagnostic is not None:
-                yield row_of(job, [diagnostic.key], outcome, reason)
-        if test == SEED_MARGIN and name in self.run.plan.margins:
-            first = self.run.plan.seeds_of(name)[0]
-            self.margins[name] = Margin(
-                name, first.method, first.kind == "log", outcome=outcome, reason=reason
-            )
+        _interrupt_on_sigterm(config)
 
     @pytest.hookimpl
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Without xdist the session has the items; a controller has none, and its workers tell."""
-        self.expect(item.nodeid for item in session.items)
+        self.selected = [item.nodeid for item in session.items]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         """All workers collect the same."""
-        if not self.expected:
-            self.expect(ids)
+        self.selected = list(ids)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -85,34 +64,56 @@ class Summary:
 
         A worker that died leaves a report without one.
         """
-        row, margin = report.__dict__.pop(SENT_ROW, None), report.__dict__.pop(SENT_MARGIN, None)
+        row = report.__dict__.pop(SENT_ROW, None)
+        margin = report.__dict__.pop(SENT_MARGIN, None)
         if str(report.outcome) == "rerun":
             return  # of pytest-rerunfailures: the last time counts
         if row is not None:
             self.rows.append(msgspec.convert(row, Row, strict=False))
         elif margin is not None:
-            self.margins[margin["name"]] = msgspec.convert(margin, Margin, strict=False)
+            self.margins[report.nodeid] = msgspec.convert(margin, Margin, strict=False)
         elif report.failed and report.when not in ("setup", "call", "teardown"):
-            self.rows += self._row(report.nodeid, Outcome.ERROR, DIED)
-        ours = getattr(getattr(report.longrepr, "reprcrash", None), "lineno", None) == 0
-        if ours and self.config.pluginmanager.has_plugin("terminalreporter"):
+            self._take_crash(report.nodeid)
+        self._wrap(report)
+
+    def _take_crash(self, nodeid: str) -> None:
+        """Note that the worker of a test died."""
+        row = self.planned_rows.get(nodeid)
+        margin = self.planned_margins.get(nodeid)
+        if row is not None:
+            outcomes = dict.fromkeys(row.outcomes, Outcome.ERROR)
+            self.rows.append(msgspec.structs.replace(row, outcomes=outcomes, reason=DIED))
+        if margin is not None:
+            self.margins[nodeid] = msgspec.structs.replace(
+                margin, outcome=Outcome.ERROR, reason=DIED
+            )
+
+    def _wrap(self, report: pytest.TestReport) -> None:
+        """Wrap the text of an audit's failure at the width of the terminal."""
+        is_of_audit = getattr(getattr(report.longrepr, "reprcrash", None), "lineno", None) == 0
+        if is_of_audit and self.config.pluginmanager.has_plugin("terminalreporter"):
             width = self.config.get_terminal_writer().fullwidth - 1
             for entry in report.longrepr.reprtraceback.reprentries:  # type: ignore[union-attr]
                 entry.lines = [f"{line}\n" for line in _wrapped("".join(entry.lines), width)]
 
     @cached_property
     def audit(self) -> Audit:
-        """What the run found, put together once, when it is over."""
+        """What the run found, put together once, when it is over.
+
+        A selected test that never ran still has its row.
+        """
         rows = sorted(self.rows, key=lambda row: row.report is None)
-        told = {(row.checkpoint, key) for row in rows for key in row.outcomes}
-        rows += [
-            row
-            for row in self.expected
-            if not told.issuperset((row.checkpoint, key) for key in row.outcomes)
-        ]
+        judged = {(row.checkpoint, key) for row in rows for key in row.outcomes}
+        margins = dict(self.margins)
+        for nodeid in self.selected:
+            row = self.planned_rows.get(nodeid)
+            if row is not None and not all((row.checkpoint, key) in judged for key in row.outcomes):
+                rows.append(row)
+            if nodeid in self.planned_margins:
+                margins.setdefault(nodeid, self.planned_margins[nodeid])
         return Audit(
             united(rows),
-            tuple(margin for _, margin in sorted(self.margins.items())),
+            tuple(sorted(margins.values(), key=lambda margin: margin.name)),
             self.run.settings.shard,
             origin_of(self.config, self.run),
             self.interrupted,
@@ -135,21 +136,23 @@ class Summary:
 
     def _found_something(self, exitstatus: int) -> bool:
         """Whether there is an audit: tests were not only listed, nor the command refused."""
-        listed = (self.config.getoption(name, False) for name in ("collectonly", "setupplan"))
-        if any(listed) or exitstatus == pytest.ExitCode.USAGE_ERROR:
+        for name in ("collectonly", "setupplan"):
+            if self.config.getoption(name, False):
+                return False
+        if exitstatus == pytest.ExitCode.USAGE_ERROR:
             return False
         return bool(self.audit.rows or self.audit.margins)
 
     def _remarks(self) -> list[str]:
         """What the table does not show: what a record has and a run of everything has not."""
         run = self.run
-        if run.record is None or run.plan.rest is not None or run.settings.shard is not None:
+        if run.record is None or run.plan.arguments is not None or run.settings.shard is not None:
             return []
-        known = {job.id: job.method for job in run.plan.named}
-        known |= {row.checkpoint: row.method for row in self.audit.rows}
-        names = {*known, *known.values()}
-        gone = [name for name in run.record.keys if name not in names]
-        return [f"recorded and not in this run: {and_more(gone)}"] if gone else []
+        methods = {job.id: job.method for job in run.plan.all_jobs}
+        methods |= {row.checkpoint: row.method for row in self.audit.rows}
+        names = {*methods, *methods.values()}
+        absent = [name for name in run.record.keys if name not in names]
+        return [f"recorded and not in this run: {and_more(absent)}"] if absent else []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
@@ -166,19 +169,41 @@ class Summary:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if not self._found_something(session.exitstatus):
             return
-        settings, outputs = self.run.settings, self.run.registry.outputs()
-        base, texts = settings.path("report", ""), settings.texts.get("report", ())
-        written = {text: partial(write, outputs, text, base) for text in texts}
+        settings = self.run.settings
+        outputs = self.run.registry.outputs()
+        base = settings.path("report", "")
+        writers: dict[str, Callable[[Audit], str]] = {}
+        for text in settings.texts.get("report", ()):
+            writers[text] = partial(write, outputs, text, base)
         if settings.update_expect:
-            written["record"] = partial(update, settings.expect)
-        for text, make in written.items():
+            writers["record"] = partial(update, settings.expect)
+        for text, writer in writers.items():
             try:
-                self.notes.append(f"FA audit: {make(self.audit)}")
+                self.notes.append(f"FA audit: {writer(self.audit)}")
             except (AuditError, OSError) as error:
-                said = printable(str(error))
-                self.notes.append(f"ERROR: FA audit: {text} is not written: {said}")
+                reason = printable(str(error))
+                self.notes.append(f"ERROR: FA audit: {text} is not written: {reason}")
                 if session.exitstatus == pytest.ExitCode.OK:
                     session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+
+def _planned_rows(plan: Plan) -> dict[str, Row]:
+    """The row of every generated test of a checkpoint before it ran, by its node id."""
+    rows = {}
+    for job in plan.jobs:
+        for diagnostic in select([*job.diagnostics, *job.with_credit]):
+            row = row_of(job, [diagnostic.key], Outcome.NOT_RUN)
+            rows[f"{job.id}::{diagnostic.name}"] = row
+    return rows
+
+
+def _planned_margins(plan: Plan) -> dict[str, Margin]:
+    """The same of every margin over seeds."""
+    margins = {}
+    for group in plan.margins:
+        first = plan.seeds_of(group)[0]
+        margins[f"{group}::{SEED_MARGIN}"] = Margin(group, first.method, first.kind == "log")
+    return margins
 
 
 def progress(config: pytest.Config, name: str) -> Callable[[int, int], None]:
@@ -194,10 +219,16 @@ def progress(config: pytest.Config, name: str) -> Callable[[int, int], None]:
     return patient(tell)
 
 
+def _interrupt_on_sigterm(config: pytest.Config) -> None:
+    """End as Ctrl-C does where a job is ended by SIGTERM, as Slurm and CI runners do."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _interrupt)
+        config.add_cleanup(partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))  # type: ignore[arg-type]
+
+
 def _interrupt(number: int, frame: Any) -> None:
-    """End as Ctrl-C does: SIGTERM is how Slurm and CI runners end a job. What follows is already
-    the end.
-    """
+    """Interrupt the run once; what follows is already the end."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt("SIGTERM")
 
@@ -206,6 +237,9 @@ def _wrapped(text: str, width: int) -> list[str]:
     """A text as wide as the terminal, the continuation of a line below its beginning."""
     lines = []
     for line in text.splitlines():
-        indent = len(line) - len(line.lstrip())
-        lines += fold(line[:indent], [line[indent:]], width) if len(line) > width else [line]
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        content = line.lstrip()
+        lines += fold(line.removesuffix(content), [content], width)
     return lines

@@ -91,9 +91,11 @@ RECORD = {"dfa": "abd", "runs/dfa_s7.pt": "", "dfa::seed-margin": "FIRE"}
 
 def test_a_record_has_letters_by_id_or_method_and_verdicts_of_margins() -> None:
     record = Expectations.parse(RECORD)
-    assert record.of("runs/dfa_s42.pt", "dfa") == ("a", "b", "d")
-    assert record.of("runs/dfa_s7.pt", "dfa") == (), "the id counts more than the method"
-    assert record.of("runs/bp_s42.pt", "bp") == (), "what is not listed is expected not to fire"
+    assert record.expected_keys("runs/dfa_s42.pt", "dfa") == ("a", "b", "d")
+    assert record.expected_keys("runs/dfa_s7.pt", "dfa") == (), "the id counts more than the method"
+    assert record.expected_keys("runs/bp_s42.pt", "bp") == (), (
+        "what is not listed is expected not to fire"
+    )
     assert record.margins == {"dfa": "FIRE"}
 
 
@@ -180,7 +182,9 @@ def test_what_was_recorded_is_expected_afterwards(before: dict[str, str]) -> Non
     record = Expectations.parse(written(before, *rows))
     for one in rows:
         judged = set(one.status.fired) | set(one.status.passed)
-        assert set(record.of(one.checkpoint, one.method)) & judged == set(one.status.fired)
+        assert set(record.expected_keys(one.checkpoint, one.method)) & judged == set(
+            one.status.fired
+        )
 
 
 def test_the_file_is_written_whole_and_needs_a_person(

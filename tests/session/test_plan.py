@@ -93,7 +93,7 @@ def test_arguments_select_among_what_options_name_and_add_to_it(
     found = plan(*words.split(), ini=INI, args=args, files=f"{FILES} other/new_s1.pt")
     assert ids(found) == expected.split()
     assert found.margins == tuple(margins.split())
-    assert found.rest == (None if rest is None else tuple(rest.split()))
+    assert found.arguments == (None if rest is None else tuple(rest.split()))
 
 
 def test_a_pasted_id_is_that_one_test_from_any_folder() -> None:

@@ -5,6 +5,9 @@ Torch is imported where something is measured.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from repo import Repo
 
@@ -66,3 +69,14 @@ def test_torch_is_imported_where_something_is_measured(
     assert result.ret == pytest.ExitCode.OK, result.stdout.str()
     seen = {path.stem: "torch" in path.read_text().split() for path in repo.path.glob("*.txt")}
     assert seen == heavy
+
+
+def test_show_and_diff_import_neither_pytest_nor_torch() -> None:
+    code = (
+        "import sys, pytest_fadiag.cli as cli\n"
+        "import pytest_fadiag.session.expect, pytest_fadiag.session.files\n"
+        "import pytest_fadiag.show.combine, pytest_fadiag.show.compare\n"
+        "print({'pytest', 'torch'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
