@@ -17,8 +17,11 @@ from .judge.errors import AuditError
 from .judge.records import Inputs, Score, check_accuracy
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
+from .load.checkpoint import load_checkpoint
 from .load.controls import parse_controls
+from .load.data import as_data_set
 from .load.fingerprint import fingerprint
+from .load.network import with_tensors_of
 from .load.setup import Setup
 from .load.traces import checked, fields_of, is_trace, write_trace
 from .measure.copies import threads as using_threads
@@ -78,9 +81,9 @@ def diagnose(
 
     ``eval_batches`` are pairs (x, y) of any sizes, such as a ``DataLoader``, or x alone with ``y``.
     ``control`` is the frozen-random control: the network, its checkpoint, or its accuracy as a
-    fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With ``credit``, a
-    function of ``(model, x, y)`` that returns the method's credit at each block output, or
-    ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``, ``"mse"``,
+    fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With
+    ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
+    output, or ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``, ``"mse"``,
     ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with one value per sample;
     ``task`` is
     ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
@@ -103,7 +106,7 @@ def diagnose(
         "batch_size": batch_size,
     }
     if y is not None:
-        eval_batches = [(torch.as_tensor(eval_batches), torch.as_tensor(y))]
+        eval_batches = as_data_set((eval_batches, y), "x and y")
     if isinstance(control, (str, Path)):
         control = with_tensors_of(model, load_checkpoint(control))
     source = NetworkSource(

@@ -101,7 +101,8 @@ class _Program:
         layer = self.layer(parameters)
         if isinstance(layer, tuple):
             function, variables = layer
-            layer = partial(getattr(function, "apply", function), variables)
+            apply: Any = getattr(function, "apply", function)
+            layer = partial(apply, variables)
         if not self.batched:
             layer = jax.vmap(layer)
         return layer(h)
@@ -121,7 +122,7 @@ class JaxLayer(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """The layer of a batch."""
-        return _Apply.apply(self.program, h, *self.arrays)  # type: ignore[no-any-return]
+        return _Apply.apply(self.program, h, *self.arrays)  # type: ignore[no-any-return, no-untyped-call]
 
     @property
     def layer(self) -> Any:
@@ -148,7 +149,7 @@ class _Apply(torch.autograd.Function):
         return _to_torch(_in_jax(program.run, h, *parameters), h)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         gradients = _in_jax(ctx.program.pull_back, gradient, *ctx.saved_tensors)
         examples = ctx.saved_tensors
         pairs = zip(gradients, examples, strict=True)

@@ -148,6 +148,13 @@ OPTIONS = (
         "file with x, y (or input_ids, …, labels) and optional groups, or package.module:factory",
     ),
     Option(
+        "state-key",
+        "measures",
+        "KEY.KEY",
+        "Where each checkpoint holds the tensors of its network, if not under state_dict, "
+        "model_state_dict, model, net or network: agents.policy (default: these are tried)",
+    ),
+    Option(
         "loss",
         "measures",
         "ce|mse|bce|package.module:function",

@@ -36,6 +36,7 @@ MAY_IMPORT = {
         "show",
         "progress",
     },
+    "jax": {"judge"},
     "recorder": {"load", "measure", "judge", "files"},
     "integrations": {"recorder"},
     "session": {
@@ -56,7 +57,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 """Which parts of the package a part may import, besides itself; what is not listed imports none."""
-HOMES = {"torch": {"load", "measure", "recorder"}, "pytest": {"session", "plugin", "cli"}}
+HOMES = {"torch": {"load", "measure", "recorder", "jax"}, "pytest": {"session", "plugin", "cli"}}
 BANNED = re.compile(r"(?i)\b(drawn anew|nobody|somebody|whoever)\b")
 
 

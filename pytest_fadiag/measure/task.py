@@ -331,7 +331,7 @@ def _loss_of_module(module: nn.Module) -> str | Loss:
         return MODULES[type(module)]
     if not hasattr(module, "reduction"):
         return module
-    by_sample = copy.deepcopy(module)
+    by_sample: Any = copy.deepcopy(module)
     by_sample.reduction = "none"
 
     def losses(outputs: Tensor, y: Tensor) -> Tensor:
