@@ -79,7 +79,7 @@ class Credit:
         self.network = source.network
         if source.proof.dtype == "float64":
             self.network = copy_of(source.network, torch.float64)
-        self.layout = Layout(self.network, frozenset().union(*source.stream.own))
+        self.layout = Layout(self.network, frozenset().union(*source.stream.exclusive_parameters))
         self.sites: dict[int, Site] = {}
         self.samples = 0
 

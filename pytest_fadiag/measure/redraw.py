@@ -179,7 +179,7 @@ def as_initialised(network: nn.Module, stream: Stream) -> tuple[int, ...]:
     so a block in which nothing else is drawn is never among these, nor one with a weight norm.
     """
     copy = copy_of(network)
-    exclusive = frozenset().union(*stream.own)
+    exclusive = frozenset().union(*stream.exclusive_parameters)
     values = _values(copy)
     draws = []
     with quiet(copy):

@@ -156,7 +156,7 @@ class NetworkSource:
         """The parameters of each block alone, by name; none where no stream was looked for."""
         if not self.has("stream"):
             return ()
-        return self.stream.own
+        return self.stream.exclusive_parameters
 
     def has(self, name: str) -> bool:
         """Whether this cached property has been asked for."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
-from torch import nn
+from torch import Tensor, nn
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, BATCHES, Measurement, Reference, Score, StreamInfo
@@ -38,83 +38,101 @@ class TraceSource(NetworkSource):
     >>> measure(TraceSource(arrays), ["states", "accuracy"]).residual_norms
     """
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.arrays = arrays = {
-            name: torch.as_tensor(own) for name, own in given.items() if not isinstance(own, str)
-        }
-        depth = sum(name.startswith("h_") for name in arrays)
-        self.layers = {
-            kind: {n: arrays[f"{kind}_{n}"] for n in range(depth) if f"{kind}_{n}" in arrays}
-            for kind in "hga"
-        }
-        states, y = list(self.layers["h"].values()), arrays["y"]
-        self.rows, self.dtype, self.network = len(states[0]), states[-1].dtype, nn.Module()
-        self.data_digest, self.n_train = None, None
-        self.data = SimpleNamespace(groups=arrays.get("groups"))
-        tokens = tuple(state.ndim == 3 for state in states)
-        sizes = tuple(
-            state[(0,) * (1 + own)].numel() for state, own in zip(states, tokens, strict=True)
-        )
-        blocks = tuple(f"block {n}" for n in range(1, depth))
-        info = StreamInfo(blocks=blocks, sizes=sizes)
-        self.stream = Stream((), info, (), frozenset(), tokens)
+    def __init__(self, trace: Mapping[str, Any]) -> None:
+        self.arrays: dict[str, Tensor] = {}
+        self.layers: dict[str, dict[int, Tensor]] = {"h": {}, "g": {}, "a": {}}
+        """States, gradients and credit by the number of their layer."""
+        for name, array in trace.items():
+            if not isinstance(array, str):
+                self.arrays[name] = torch.as_tensor(array)
+        depth = sum(name.startswith("h_") for name in self.arrays)
+        for kind, layers in self.layers.items():
+            for layer in range(depth):
+                if f"{kind}_{layer}" in self.arrays:
+                    layers[layer] = self.arrays[f"{kind}_{layer}"]
+        states = list(self.layers["h"].values())
+        self.rows = len(states[0])
+        self.dtype = states[-1].dtype
+        self.network = nn.Module()
+        self.data_digest = None
+        self.n_train = None
+        self.data = SimpleNamespace(groups=self.arrays.get("groups"))
+        self.stream = _stream_of(states)
         self.proof = Reference(dtype="as given")  # nothing is proven, and nothing refuted
-        self.labels = y if y.is_floating_point() else y.long()
-        self.task = Task(loss=given.get("loss") or None).inferred(self.labels, arrays["outputs"])
-        self.task.check(self.task.read(arrays["outputs"]), self.labels)
+        self.labels = self.arrays["y"]
+        if not self.labels.is_floating_point():
+            self.labels = self.labels.long()
+        outputs = self.arrays["outputs"]
+        self.task = Task(loss=trace.get("loss") or None).inferred(self.labels, outputs)
+        self.task.check(self.task.read(outputs), self.labels)
 
     @cached_property
     def error(self) -> tuple[OutputError, float, float]:
-        """The output error of the rows that have states, the size of what is given relative to its
-        formula, and the cosine of both.
+        """The output error of the rows that have states, the size of e relative to its formula.
 
-        Directions are those of the formula, which does not cancel. Sizes are as given: a sample
-        that is 0 in float32 has no gradient either.
+        The last number is the cosine of both. Directions are those of the formula, which does not
+        cancel. Sizes are those of e: a sample that is 0 in float32 has no gradient either.
         """
-        outputs, e = self.arrays["outputs"][: self.rows], self.arrays["e"][: self.rows].double()
-        formula = self.task.error(self.task.read(outputs.double()), self.labels[: self.rows])
-        wanted = self.task.written_error(formula.whole).reshape(e.shape)
-        size = float(e.norm() / wanted.norm())
-        cosine = float((e * wanted).sum() / (e.norm() * wanted.norm()))
-        own = row_norms(e.flatten(1)) / row_norms(wanted.flatten(1)) / size
-        norms = (formula.norms * own).nan_to_num(0.0)
+        outputs = self.arrays["outputs"][: self.rows].double()
+        e = self.arrays["e"][: self.rows].double()
+        formula = self.task.error(self.task.read(outputs), self.labels[: self.rows])
+        expected = self.task.written_error(formula.whole).reshape(e.shape)
+        size = float(e.norm() / expected.norm())
+        cosine = float((e * expected).sum() / (e.norm() * expected.norm()))
+        relative = row_norms(e.flatten(1)) / row_norms(expected.flatten(1)) / size
+        norms = (formula.norms * relative).nan_to_num(0.0)
         return OutputError(formula.units, norms), size, cosine
 
     @cached_property
     def pooling(self) -> Any:
         """States as linear probes see them: vectors of all samples, or of all tokens."""
-        places = [] if self.task.kind != "tokens" else [*self.labels.shape[1:]]
+        places: list[int] = []
+        pool: nn.Module = nn.Identity()
+        if self.task.kind == "tokens":
+            places = [*self.labels.shape[1:]]
+            pool = nn.Flatten(0, 1)
         if any([*state.shape[1:-1]] != places for state in self.layers["h"].values()):
             raise AuditError("a trace does not tell which tokens or places the head reads")
         if self.rows < len(self.labels):
-            known = f"states of {self.rows:,} of {len(self.labels):,} samples"
-            raise AuditError(f"the trace holds {known}; linear probes need all")
-        made = nn.Flatten(0, 1) if places else nn.Identity()
-        made.words = ""  # type: ignore[assignment]
-        return made
+            raise AuditError(
+                f"the trace holds states of {self.rows:,} of {len(self.labels):,} samples; linear "
+                "probes need all"
+            )
+        pool.words = ""  # type: ignore[assignment]
+        return pool
 
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
         """Ten batches of 128 at most, and the rest where something is needed of it."""
-        whole = BATCH * min(BATCHES, self.rows // BATCH)
-        end = len(self.labels) if needs & EVERY_BATCH else whole
-        outputs, x = self.arrays["outputs"], self.arrays.get("x", self.labels[:, None][:, :0])
-        x = x.float() if x.dtype == torch.uint8 and self.task.kind != "tokens" else x  # pixels
-        error, size, _ = self.error
+        evaluated = BATCH * min(BATCHES, self.rows // BATCH)
+        end = evaluated
+        if needs & EVERY_BATCH:
+            end = len(self.labels)
+        outputs = self.arrays["outputs"]
+        x = self.arrays.get("x", self.labels[:, None][:, :0])
+        if x.dtype == torch.uint8 and self.task.kind != "tokens":  # pixels
+            x = x.float()
         for start in range(0, end, BATCH):
-            part, evaluation = slice(start, start + BATCH), start < whole
+            part = slice(start, start + BATCH)
+            evaluation = start < evaluated
             read = self.task.read(outputs[part])
             batch = Batch(x[part], self.labels[part], start, evaluation, read)
             if evaluation:
-                batch.error = OutputError(error.units[part], error.norms[part])
-                batch.states = [own[part] for own in self.layers["h"].values()]
-                batch.gradients = [
-                    torch.where(norms > 0, own[part] / (size * norms), 0.0)
-                    for own in self.layers["g"].values()
-                    for norms in [column(error.norms[part], own)]
-                ]
+                self._add_states(batch, part)
             if "features" in needs:
-                batch.features = [self.pooling(own[part]) for own in self.layers["h"].values()]
+                batch.features = []
+                for state in self.layers["h"].values():
+                    batch.features.append(self.pooling(state[part]))
             yield batch
+
+    def _add_states(self, batch: Batch, part: slice) -> None:
+        """Give a batch its output error, states and gradients per unit of output error."""
+        error, size, _ = self.error
+        batch.error = OutputError(error.units[part], error.norms[part])
+        batch.states = [state[part] for state in self.layers["h"].values()]
+        batch.gradients = []
+        for gradient in self.layers["g"].values():
+            norms = column(batch.error.norms, gradient)
+            batch.gradients.append(torch.where(norms > 0, gradient[part] / (size * norms), 0.0))
 
     def redrawn(self, network: nn.Module) -> NetworkSource:
         """There is no other network to send the data through: (e) has no null."""
@@ -123,41 +141,69 @@ class TraceSource(NetworkSource):
     def check(self) -> None:
         """An error where e is not that of the loss, or states and gradients do not fit outputs."""
         _, size, cosine = self.error
-        by = f"e is not the gradient of the {self.task.name} by the outputs"
+        name = self.task.name
         if not cosine >= COSINE:
             raise AuditError(
-                f"{by} (cosine {cosine:.4f}): the loss is another one, or y or e belong to other "
-                "samples"
+                f"e is not the gradient of the {name} by the outputs (cosine {cosine:.4f}): the "
+                "loss is another one, or y or e belong to other samples"
             )
         if self.task.key != "mse" and not 0.99 < size < 1.01:
             raise AuditError(
-                f"{by}, but {sig(size)} times it: differentiate the sum of the losses, not their "
-                "mean (1/N)"
+                f"e is not the gradient of the {name} by the outputs, but {sig(size)} times it: "
+                "differentiate the sum of the losses, not their mean (1/N)"
             )
         rows = slice(min(self.rows, BATCH * BATCHES))
-        o, e = (self.arrays[name][rows].flatten(1).double() for name in ("outputs", "e"))
+        outputs = self.arrays["outputs"][rows].flatten(1).double()
+        error = self.arrays["e"][rows].flatten(1).double()
         for layer in self.layers["h"]:
-            h, g = (self.layers[kind][layer][rows].flatten(1).double() for kind in "hg")
-            near = torch.cdist(h, h).fill_diagonal_(torch.inf).argmin(1)
-            sizes = row_norms(e) + row_norms(e)[near]  # from both ends: curvature cancels
-            by_states, by_outputs = (
-                ((a + a[near]) * (b[near] - b)).sum(1) / sizes for a, b in ((g, h), (e, o))
-            )
-            told = torch.isfinite(by_states) & (by_outputs != 0)
-            ranks = [own[told].argsort().argsort() for own in (by_states, by_outputs)]
-            rank = float(torch.corrcoef(torch.stack(ranks).double())[0, 1])
-            ratio = median(by_states[told] / by_outputs[told])
-            if not abs(rank) >= RANK:
-                raise AuditError(
-                    f"g_{layer} does not fit h_{layer} (rank correlation of secants {rank:.2f}): "
-                    "samples are in another order, or h is not the state at which g was taken"
-                )
-            if rank < 0 or not RATIO[0] <= ratio <= RATIO[1]:
-                why = "g is of a mean loss (1/N), or h or g was scaled, as by a LayerNorm"
-                why = "g has the other sign" if rank < 0 else why
-                raise AuditError(
-                    f"g_{layer} is {sig(ratio)} times what h_{layer} and e ask for: {why}"
-                )
+            states = self.layers["h"][layer][rows].flatten(1).double()
+            gradients = self.layers["g"][layer][rows].flatten(1).double()
+            _check_secants(layer, states, gradients, outputs, error)
+
+
+def _stream_of(states: Sequence[Tensor]) -> Stream:
+    """The stream as a trace tells it: a block between every two states."""
+    tokens = []
+    sizes = []
+    for state in states:
+        is_tokens = state.ndim == 3
+        tokens.append(is_tokens)
+        sizes.append(state[0, 0].numel() if is_tokens else state[0].numel())
+    blocks = tuple(f"block {layer}" for layer in range(1, len(states)))
+    info = StreamInfo(blocks=blocks, sizes=tuple(sizes))
+    return Stream((), info, (), frozenset(), tuple(tokens))
+
+
+def _check_secants(
+    layer: int, states: Tensor, gradients: Tensor, outputs: Tensor, error: Tensor
+) -> None:
+    """An error where the differences of neighbours do not fit the gradients of one layer."""
+    distances = torch.cdist(states, states).fill_diagonal_(torch.inf)
+    nearest = distances.argmin(1)
+    sizes = row_norms(error) + row_norms(error)[nearest]  # from both ends: curvature cancels
+    by_states = _secants(gradients, states, nearest) / sizes
+    by_outputs = _secants(error, outputs, nearest) / sizes
+    usable = torch.isfinite(by_states) & (by_outputs != 0)
+    ranks = [secants[usable].argsort().argsort() for secants in (by_states, by_outputs)]
+    rank = float(torch.corrcoef(torch.stack(ranks).double())[0, 1])
+    ratio = median(by_states[usable] / by_outputs[usable])
+    if not abs(rank) >= RANK:
+        raise AuditError(
+            f"g_{layer} does not fit h_{layer} (rank correlation of secants {rank:.2f}): samples "
+            "are in another order, or h is not the state at which g was taken"
+        )
+    reason = ""
+    if rank < 0:
+        reason = "g has the other sign"
+    elif not RATIO[0] <= ratio <= RATIO[1]:
+        reason = "g is of a mean loss (1/N), or h or g was scaled, as by a LayerNorm"
+    if reason:
+        raise AuditError(f"g_{layer} is {sig(ratio)} times what h_{layer} and e ask for: {reason}")
+
+
+def _secants(slopes: Tensor, values: Tensor, nearest: Tensor) -> Tensor:
+    """The change from each row to its nearest one, by the slopes at both."""
+    return ((slopes + slopes[nearest]) * (values[nearest] - values)).sum(1)
 
 
 class TraceCredit(Credit):
@@ -166,17 +212,21 @@ class TraceCredit(Credit):
     needs = frozenset({"gradients"})
 
     def __init__(self, source: TraceSource) -> None:
-        self.given = source.layers["a"]
-        self.name, self.samples = "the trace", 0
-        self.problem = "" if self.given else "the trace holds no credit: a_1 … a_L"
+        self.layers = source.layers["a"]
+        self.name = "the trace"
+        self.samples = 0
+        self.problem = ""
+        if not self.layers:
+            self.problem = "the trace holds no credit: a_1 … a_L"
         layout = Layout(source.network, frozenset())
-        self.sites = {layer: Site(layer, layout, own) for layer, own in self.given.items()}
+        self.sites = {layer: Site(layer, layout, credit) for layer, credit in self.layers.items()}
 
     def update(self, batch: Batch) -> None:
         """Compare the credits of an evaluation batch with its gradients."""
         part = slice(batch.start, batch.start + len(batch.y))
-        for layer, own in self.given.items():
-            a, g = (v.flatten(1).double() for v in (own[part], batch.gradients[layer]))
+        for layer, credit in self.layers.items():
+            a = credit[part].flatten(1).double()
+            g = batch.gradients[layer].flatten(1).double()
             self.sites[layer].compare(a, g, batch.error.norms, batch.states[layer])
         self.samples += len(batch.y)
 

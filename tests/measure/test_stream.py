@@ -534,8 +534,13 @@ def test_parameters_belong_to_blocks_to_what_is_outside_or_to_both() -> None:
     stream = find_stream(net, X)
     shared, own = "norm.weight", {"fc.weight", "fc.bias", "ln.weight", "ln.bias"}
     assert stream.parameters[0] == {f"blocks.0.{name}" for name in own}
-    assert shared in stream.parameters[1] & stream.outside and shared not in stream.own[1]
-    assert "blocks.2.fc.feedback" in stream.own[2]  # no forward reads it: it belongs to its module
+    assert (
+        shared in stream.parameters[1] & stream.outside
+        and shared not in stream.exclusive_parameters[1]
+    )
+    assert (
+        "blocks.2.fc.feedback" in stream.exclusive_parameters[2]
+    )  # no forward reads it: it belongs to its module
     outside = {"embed.weight", "embed.bias", shared, "norm.bias", "head.weight", "head.bias"}
     assert stream.outside == outside
     sizes = {name: own.numel() for name, own in named_parameters(net).items()}

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.measure.inputs import NetworkError
-from pytest_fadiag.measure.stream.choose import spec_of
 from pytest_fadiag.measure.stream.find import draw_samples, find_stream
+from pytest_fadiag.measure.stream.spec import spec_of
 
 D = 8
 X = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))
@@ -566,14 +566,14 @@ def test_states_come_in_their_order_and_stay_as_they_were_seen() -> None:
 def test_samples_differ_in_what_is_read_and_in_nothing_else() -> None:
     ids = torch.tensor([[1, 9, 8, 7, 6, 5, 4, 2, 0, 0], [1, 3, 2, 0, 0, 0, 0, 0, 0, 0]])
     x = {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": torch.tensor([1, 0])}
-    made = draw_samples(x, 3, drawn=False)
+    made = draw_samples(x, 3, random_ids=False)
     assert isinstance(made, dict)
     assert all(sorted(row.tolist()) == sorted(ids[0].tolist()) for row in made["input_ids"])
     assert (made["input_ids"][:, [0, 7, 8, 9]] == ids[0, [0, 7, 8, 9]]).all()
     assert len(torch.unique(made["input_ids"], dim=0)) == 3
     assert (made["attention_mask"] == x["attention_mask"][0]).all()  # the widest
     assert made["labels"].tolist() == [1, 1, 1]
-    drawn = draw_samples(x, 3, drawn=True)
+    drawn = draw_samples(x, 3, random_ids=True)
     assert isinstance(drawn, dict) and drawn["input_ids"].max() <= 9
 
 
@@ -581,7 +581,7 @@ def test_samples_differ_in_what_is_read_and_in_nothing_else() -> None:
 @given(number=st.sampled_from([3, 5, 7]), scale=st.sampled_from([0.0, 1e-3, 1.0, 1e3, 1e9]))
 def test_noise_is_as_wide_as_the_data(number: int, scale: float) -> None:
     x = {"image": scale * torch.randn(4, 50), "angle": torch.full((4, 2), 0.5)}
-    made = draw_samples(x, number, drawn=False)
+    made = draw_samples(x, number, random_ids=False)
     assert isinstance(made, dict)
     assert (made["angle"] == 0.5).all() or scale == 0
     spread = float((made["image"] - x["image"][torch.arange(number) % 4]).std())

@@ -7,6 +7,7 @@ import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -67,9 +68,17 @@ def check(member: Member) -> Result:
             member, Outcome.WRONG, len(found.states) - 1, f"accepted, but {member.truth.why}"
         )
     difference = _difference(found, _true(member.truth, model, x))
+    if not difference and member.grows is not None and _grows(found) is not member.grows:
+        difference = f"the stream {'does not grow' if member.grows else 'grows'} by more than 50"
     return Result(
         member, Outcome.WRONG if difference else Outcome.RIGHT, len(found.states) - 1, difference
     )
+
+
+def _grows(found: _Seen) -> bool:
+    """Whether one block grows the root mean square of the median sample by more than 50."""
+    sizes = [float(state.flatten(1).square().mean(1).sqrt().median()) for state in found.states]
+    return any(after > 50 * before for before, after in pairwise(sizes))
 
 
 def _refused(member: Member, model: nn.Module, x: Inputs, said: str) -> Result:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from .lessons import lessons
 from .member import CLASSES, SAMPLES, Inputs, Member, Refusal, Stream, images, row, vectors
+from .newcomers import newcomers
 from .oddities import oddities
 from .parts import (
     INPUT,
@@ -49,6 +50,7 @@ def members() -> list[Member]:
         *oddities(),
         *lessons(),
         *strangers(),
+        *newcomers(),
     ]
 
 

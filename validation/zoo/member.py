@@ -54,6 +54,8 @@ class Member:
     truth: Stream | Refusal
     named: str | None = None
     """The SPEC to find it by, where it is not to be found by itself."""
+    grows: bool | None = None
+    """Whether a block grows the stream by more than 50, where that was written down."""
 
 
 def images(size: int = 32, channels: int = 3) -> Callable[[], Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -26,17 +26,11 @@ from ..inputs import (
 )
 from ..pooling import Layout
 from ..types import ModelInput
-from .choose import (
-    LEAST_COVERED,
-    AmbiguousSamples,
-    covered,
-    find_blocks,
-    find_states,
-    named_blocks,
-    spec_of,
-)
+from .blocks import LEAST_COVERED, covered, find_blocks
 from .graph import Block, Graph
 from .sites import Stream
+from .spec import named_blocks, spec_of
+from .states import AmbiguousSamples, State, find_states
 from .tape import Tape
 
 SIZES = (3, 5, 7, 11, 13)
@@ -84,10 +78,13 @@ class _Trial:
     def __init__(
         self, network: nn.Module, x: ModelInput, outputs: Outputs, dtype: torch.dtype
     ) -> None:
-        self.x, self.outputs = each(x, Tensor.cpu), outputs
-        self.tolerance = 1e-9 if dtype == torch.float64 else 1e-4
+        self.x = each(x, Tensor.cpu)
+        self.outputs = outputs
+        self.tolerance = 1e-4
         """How far two ways to the same logits may differ, by the largest difference of samples."""
-        for gain, self.drawn in ATTEMPTS:
+        if dtype == torch.float64:
+            self.tolerance = 1e-9
+        for gain, self.random_ids in ATTEMPTS:
             self.network = reinitialised(copy_of(network, dtype), gain=gain).eval()
             self.draw(SIZES[0])
             size = float(self.logits.abs().max())
@@ -100,7 +97,8 @@ class _Trial:
 
     def draw(self, number: int) -> None:
         """Take so many test samples."""
-        self.samples = like(draw_samples(self.x, number, drawn=self.drawn), self.network)
+        samples = draw_samples(self.x, number, random_ids=self.random_ids)
+        self.samples = like(samples, self.network)
         self.logits = self._run(self.samples)
         if self.logits.shape[:1] != (number,):
             raise AuditError(
@@ -111,7 +109,8 @@ class _Trial:
     def _run(self, samples: ModelInput) -> Tensor:
         return self.outputs(call_network(self.network, copied(samples)))
 
-    def _apart(self, logits: Tensor, expected: Tensor) -> float:
+    def _distance(self, logits: Tensor, expected: Tensor) -> float:
+        """How far logits differ from those expected, by the largest difference of samples."""
         if logits.shape != expected.shape:
             return math.inf
         return float((logits - expected).abs().max()) / largest_difference(self.logits)
@@ -119,17 +118,17 @@ class _Trial:
     def stream(self, spec: str | None) -> Stream:
         """The stream, every state of it tested."""
         graph = self._graph()
-        blocks, last = find_blocks(graph), None
+        blocks = find_blocks(graph)
+        last = None
         if spec is not None:
             blocks, last = named_blocks(graph, spec, blocks)
         if not blocks:
-            ran = and_more(
-                [f"{call.name} ({type(call.module).__name__})" for call in graph.tape.calls[1:]],
-                12,
-            )
+            calls = graph.tape.calls[1:]
+            modules = [f"{call.name} ({type(call.module).__name__})" for call in calls]
             raise AuditError(
                 "the network has no blocks: nothing adds to a state, and no layer lies, between "
-                f"its first layer with weights and its last; modules that ran: {ran}"
+                "its first layer with weights and its last; modules that ran: "
+                f"{and_more(modules, 12)}"
             )
         share = covered(graph, blocks)
         if share < LEAST_COVERED and spec is None:
@@ -138,47 +137,54 @@ class _Trial:
                 "head, so they are not the whole stream. If the network has no others, name them: "
                 f"--fa-stream='{spec_of(graph, blocks)}'"
             )
-        states, sizes = find_states(graph, blocks, last), graph.tape.sizes
-        outside = graph.parameters(*blocks, outside=True)
-        parameters = tuple(_parameters(graph, block, outside) for block in blocks)
-        inside = frozenset[str]().union(*parameters)
-        shapes = [
-            [*node.shape[: site.batch_dim], *node.shape[site.batch_dim + 1 :]]
-            for node, site in states
-        ]
-        tokens = tuple(map(Layout(self.network, inside - outside).are_tokens, shapes))
-        counted = [shape[-1:] if own else shape for shape, own in zip(shapes, tokens, strict=True)]
-        after = {index for index in graph.useful if index >= states[-1][0].index}
-        reading = [call.name for call in graph.tape.calls if after.intersection(call.inputs)]
-        info = StreamInfo(
-            blocks=tuple(block.name for block in blocks),
-            residual=bool(graph.additive),
-            head=[*reading, ""][0],
-            outside=1 - sum(sizes[name] for name in inside) / sum(sizes.values()),
-            states=tuple(str(site) for _, site in states),
-            sizes=tuple(map(math.prod, counted)),
-            spec=spec or "",
-            covered=share if share < LEAST_COVERED else None,
-        )
-        sites = tuple(site for _, site in states)
-        stream = Stream(sites, info, parameters, outside, tokens, self.outputs)
+        stream = self._described(graph, blocks, find_states(graph, blocks, last), spec or "", share)
         self._check(stream)
         return stream
 
+    def _described(
+        self, graph: Graph, blocks: list[Block], states: list[State], spec: str, share: float
+    ) -> Stream:
+        """The stream of some blocks and states, in the words of a report."""
+        outside = graph.parameters_outside(*blocks)
+        parameters = tuple(_parameters(graph, block, outside) for block in blocks)
+        inside = frozenset[str]().union(*parameters)
+        layout = Layout(self.network, inside - outside)
+        tokens = []
+        sizes = []
+        sites = []
+        for node, site in states:
+            sites.append(site)
+            shape = [*node.shape[: site.batch_dim], *node.shape[site.batch_dim + 1 :]]
+            tokens.append(layout.are_tokens(shape))
+            if tokens[-1]:
+                shape = shape[-1:]
+            sizes.append(math.prod(shape))
+        info = StreamInfo(
+            blocks=tuple(block.name for block in blocks),
+            residual=bool(graph.additive),
+            head=_head(graph, states[-1]),
+            outside=1 - graph.tape.count(inside) / graph.tape.count(graph.tape.sizes),
+            states=tuple(map(str, sites)),
+            sizes=tuple(sizes),
+            spec=spec,
+            covered=share if share < LEAST_COVERED else None,
+        )
+        return Stream(tuple(sites), info, parameters, outside, tuple(tokens), self.outputs)
+
     def _graph(self) -> Graph:
         """The forward pass taken apart, if a second pass and a smaller batch agree with it."""
-        tape, given = Tape(self.network, len(self.logits)), copied(self.samples)
-        returned = tape.record(lambda: call_network(self.network, given), tensors_of(given))
-        logits = self.outputs(returned)
-        apart = self._apart(logits, self.logits)
-        if not apart <= max(self.tolerance, PARTLY_NARROW):
+        tape = Tape(self.network, len(self.logits))
+        samples = copied(self.samples)
+        returned = tape.record(lambda: call_network(self.network, samples), tensors_of(samples))
+        distance = self._distance(self.outputs(returned), self.logits)
+        if not distance <= max(self.tolerance, PARTLY_NARROW):
             raise AuditError(
                 "the forward is random: two passes of the same samples give different logits in "
                 "eval mode; take out what draws random numbers, such as dropout with training=True"
             )
-        self.tolerance = max(self.tolerance, 10 * apart)
+        self.tolerance = max(self.tolerance, 10 * distance)
         fewer = self._run(rows(self.samples, slice(2)))
-        if not self._apart(fewer, self.logits[:2]) <= self.tolerance:
+        if not self._distance(fewer, self.logits[:2]) <= self.tolerance:
             raise AuditError(
                 "samples interact: the logits of a sample depend on which others are in its batch, "
                 "so it has no gradient of its own; batch statistics must be running averages"
@@ -197,21 +203,30 @@ class _Trial:
         next digit of the layer's number to the base of the samples changes, and so on. Whatever
         bypasses some of them is out of step in one of these.
         """
-        number, layers, power = len(self.logits), range(len(stream.sites)), 1
-        while power <= len(layers) and self._passes(
-            stream, [((layer + 1) // power - layer // power) % number for layer in layers]
-        ):
+        number = len(self.logits)
+        layers = range(len(stream.sites))
+        power = 1
+        while power <= len(layers):
+            shifts = [((layer + 1) // power - layer // power) % number for layer in layers]
+            if not self._passes(stream, shifts):
+                self._refuse_first(stream)
+                return
             power *= number
-        for layer in layers if power <= len(layers) else ():
-            if not self._passes(stream, [int(own == layer) for own in layers]):
+
+    def _refuse_first(self, stream: Stream) -> None:
+        """Refuse the first state that fails the cut test when it alone is shifted."""
+        for layer, site in enumerate(stream.sites):
+            shifts = [0] * len(stream.sites)
+            shifts[layer] = 1
+            if not self._passes(stream, shifts):
                 raise AuditError(
-                    f"the state at {stream.sites[layer]} does not carry all that the logits depend "
-                    "on: with its samples in another order, the logits do not come in that order"
+                    f"the state at {site} does not carry all that the logits depend on: with its "
+                    "samples in another order, the logits do not come in that order"
                 )
 
     def _passes(self, stream: Stream, shifts: Sequence[int]) -> bool:
         def shift(layer: int, state: Tensor) -> None:
-            if 0 in [own for own, n in zip(state.stride(), state.shape, strict=True) if n > 1]:
+            if _is_expanded(state):
                 raise AuditError(
                     f"the state at {stream.sites[layer]} is an expanded tensor, whose entries "
                     "share memory; let the forward clone it"
@@ -220,51 +235,96 @@ class _Trial:
                 state.copy_(state.roll(shifts[layer], stream.batch_dims[layer]))
 
         logits = stream.run(self.network, copied(self.samples), shift)
-        return self._apart(logits, self.logits.roll(sum(shifts), 0)) <= self.tolerance
+        return self._distance(logits, self.logits.roll(sum(shifts), 0)) <= self.tolerance
+
+
+def _is_expanded(state: Tensor) -> bool:
+    """Whether entries of a state share memory."""
+    strides = zip(state.stride(), state.shape, strict=True)
+    return any(size > 1 and stride == 0 for stride, size in strides)
+
+
+def _head(graph: Graph, last: State) -> str:
+    """The first module that reads the last state, or what is made of it."""
+    node, _ = last
+    for call in graph.tape.calls:
+        if any(index >= node.index and index in graph.readers for index in call.inputs):
+            return call.name
+    return ""
 
 
 def _parameters(graph: Graph, block: Block, outside: frozenset[str]) -> frozenset[str]:
     """The parameters of a block: those it reads, and what no sample needs in their modules."""
     read = graph.parameters(block)
     # Such as feedback weights, or an expert.
-    unread = graph.tape.sizes.keys() - graph.parameters(outside=True)
-    modules = {name.rpartition(".")[0] for name in read - outside} | {block.name}
-    around = tuple(f"{name}." for name in modules if name)
-    return read.union(name for name in unread if name.startswith(around))
+    unread = graph.tape.sizes.keys() - graph.parameters_outside()
+    prefixes = {f"{block.name}."}
+    for name in read - outside:
+        prefixes.add(f"{name.rpartition('.')[0]}.")
+    prefixes.discard(".")
+    return read.union(name for name in unread if name.startswith(tuple(prefixes)))
 
 
-def draw_samples(x: ModelInput, number: int, *, drawn: bool) -> ModelInput:
+def draw_samples(x: ModelInput, number: int, *, random_ids: bool) -> ModelInput:
     """So many samples like those given.
 
-    Real numbers get noise; token ids are shuffled among the places of one sample, or ``drawn``.
+    Real numbers get noise; token ids are shuffled among the places of one sample, or drawn.
     Masks, token types, labels and what else does not tell samples apart is one sample's, repeated
     for all: that of the sample with the widest masks.
     """
     generator = torch.Generator().manual_seed(20261)
-    given = x if isinstance(x, dict) else {"": x}
-    others = [name for name in given if name not in LABEL_NAMES and "mask" not in name]
-    real = [name for name in others if given[name].is_floating_point()]
-    varied = [own for own in real if len(given[own]) < 2 or (given[own] != given[own][:1]).any()]
-    # Without real numbers, the whole ones with most values.
-    read = varied or real[:1] or sorted(others, key=lambda own: -len(torch.unique(given[own])))[:1]
-    masks = [tensor.flatten(1).count_nonzero(1) for name, tensor in given.items() if "mask" in name]
-    widest = int(torch.stack(masks).sum(0).argmax()) if masks else 0
-    made = {}
-    for name, tensor in given.items():
-        if name not in read:
-            made[name] = tensor[[widest] * number]
+    tensors = x if isinstance(x, dict) else {"": x}
+    differing = _telling_apart(tensors)
+    widest = _widest(tensors)
+    samples = {}
+    for name, tensor in tensors.items():
+        if name not in differing:
+            samples[name] = tensor[[widest] * number]
         elif tensor.is_floating_point():
-            values = tensor.double()
-            spread = float(values.std(correction=0))
-            made[name] = values[torch.arange(number) % len(values)]
-            noise = torch.randn(made[name].shape, generator=generator, dtype=torch.float64)
-            made[name] += noise * (spread if 0 < spread < 1e6 else 1.0)
+            samples[name] = _noisy(tensor, number, generator)
         else:
-            made[name] = _token_ids(tensor, number, generator, drawn)
-    return made if isinstance(x, dict) else made[""]
+            samples[name] = _token_ids(tensor, number, generator, random_ids)
+    if isinstance(x, dict):
+        return samples
+    return samples[""]
 
 
-def _token_ids(tensor: Tensor, number: int, generator: torch.Generator, drawn: bool) -> Tensor:
+def _telling_apart(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of inputs that tell samples apart: real numbers, else the most varied ids."""
+    names = [name for name in tensors if name not in LABEL_NAMES and "mask" not in name]
+    real = [name for name in names if tensors[name].is_floating_point()]
+    differing = []
+    for name in real:
+        tensor = tensors[name]
+        if len(tensor) < 2 or (tensor != tensor[:1]).any():
+            differing.append(name)
+    if real:
+        return differing or real[:1]
+    return sorted(names, key=lambda name: -len(torch.unique(tensors[name])))[:1]
+
+
+def _widest(tensors: Mapping[str, Tensor]) -> int:
+    """The number of the sample whose masks leave out least."""
+    masks = [
+        tensor.flatten(1).count_nonzero(1) for name, tensor in tensors.items() if "mask" in name
+    ]
+    if not masks:
+        return 0
+    return int(torch.stack(masks).sum(0).argmax())
+
+
+def _noisy(tensor: Tensor, number: int, generator: torch.Generator) -> Tensor:
+    """So many samples of real numbers, with noise of the size of their spread."""
+    values = tensor.double()
+    spread = float(values.std(correction=0))
+    if not 0 < spread < 1e6:
+        spread = 1.0
+    samples = values[torch.arange(number) % len(values)]
+    noise = torch.randn(samples.shape, generator=generator, dtype=torch.float64)
+    return samples + noise * spread
+
+
+def _token_ids(tensor: Tensor, number: int, generator: torch.Generator, random: bool) -> Tensor:
     """Rows with one sample's numbers in other orders, or with numbers between the extremes.
 
     A number that comes twice stays where it is, as padding and separators do, and so do the first
@@ -273,12 +333,13 @@ def _token_ids(tensor: Tensor, number: int, generator: torch.Generator, drawn: b
     flat = tensor.flatten(1)
     sample = max(flat, key=lambda row: len(torch.unique(row)))
     places = torch.nonzero((sample == sample[:, None]).sum(0) == 1).flatten()[1:-1]
-    rows: Tensor = sample.repeat(number, 1)
-    for row in rows[1:]:
+    ids: Tensor = sample.repeat(number, 1)
+    for row in ids[1:]:
         row[places] = sample[places[torch.randperm(len(places), generator=generator)]]
-    if drawn or len(places) < 4 or len(torch.unique(rows, dim=0)) < number:
-        low, high = int(flat.min()), int(flat.max())
-        rows = torch.randint(low, high + 1, rows.shape, generator=generator).to(tensor)
-    if len(torch.unique(rows, dim=0)) < number:
+    if random or len(places) < 4 or len(torch.unique(ids, dim=0)) < number:
+        low = int(flat.min())
+        high = int(flat.max())
+        ids = torch.randint(low, high + 1, ids.shape, generator=generator).to(tensor)
+    if len(torch.unique(ids, dim=0)) < number:
         raise AuditError("the first samples are too much alike; shuffle the evaluation data")
-    return rows.reshape(number, *tensor.shape[1:])
+    return ids.reshape(number, *tensor.shape[1:])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import combinations, pairwise, permutations
-from operator import and_, or_
 
 from torch import nn
 
@@ -75,12 +75,16 @@ class Stretch:
         """Whether another one lies inside."""
         return self.start <= other.start and other.end <= self.end
 
+    def lies_in(self, others: Iterable[Stretch]) -> bool:
+        """Whether one of some others holds it."""
+        return any(other.holds(self) for other in others)
+
 
 @dataclass(eq=False)
 class Segment(Stretch):
     """What lies between two consecutive cuts where a path goes around some value."""
 
-    made: tuple[int, ...]
+    values: tuple[int, ...]
     """All values after its start, up to its end."""
     adds: bool
     """Whether one of the paths that are joined at its end holds the state, or projects it."""
@@ -99,77 +103,120 @@ class Graph:
     """The values on the way from the samples to the logits."""
 
     def __init__(self, tape: Tape, logits: int) -> None:
-        self.tape, self.nodes = tape, tape.nodes
+        self.tape = tape
+        self.nodes = tape.nodes
+        self.useful = self._leading_to(logits)
+        """The values that the logits depend on, in the order in which they were made."""
+        self.readers = self._readers()
+        """The useful values that are made of each."""
+        self.cuts = self._cuts()
+        """The values on every path from the samples to the logits."""
+        self.segments: list[Segment] = []
+        self.items: list[Stretch] = []
+        """What has weights on the way, layers and segments; the last one is the head."""
+        self._divide()
+        self.spans: dict[Call, Block] = {}
+        """The calls that one cut enters and one leaves, outer ones before inner ones."""
+        cuts = frozenset(self.cuts)
+        for call in tape.calls[1:]:
+            self._add_span(call, cuts)
+        self.additive = self._additive()
+        """The segments that add to a state or stand next to it, between embedding and head."""
+
+    def _leading_to(self, logits: int) -> list[int]:
         useful = {logits}
         for node in reversed(self.nodes[: logits + 1]):
-            useful.update(node.parents if node.index in useful else ())
-        self.useful = sorted(useful)
-        """The values that the logits depend on, in the order in which they were made."""
-        readers: dict[int, list[int]] = {index: [] for index in self.useful}
+            if node.index in useful:
+                useful.update(node.parents)
+        return sorted(useful)
+
+    def _readers(self) -> dict[int, list[int]]:
+        readers: dict[int, list[int]] = {}
         for index in self.useful:
+            readers[index] = []
             for parent in self.nodes[index].parents:
                 readers[parent].append(index)
-        self.cuts: list[int] = []
-        """The values on every path from the samples to the logits."""
+        return readers
+
+    def _cuts(self) -> list[int]:
+        cuts = []
         furthest = max(index for index in self.useful if not self.nodes[index].parents)
         for index in self.useful:
             if furthest <= index:
-                self.cuts.append(index)
-            furthest = max([furthest, *readers[index]])
-        self.segments: list[Segment] = []
-        first = self.cuts[0]
-        self.items = [Stretch(first, first)] if self.is_layer(first) else []
-        """What has weights on the way, layers and segments; the last one is the head."""
-        where = {index: number for number, index in enumerate(self.useful)}
-        for start, end in pairwise(self.cuts):
-            made = self.useful[where[start] + 1 : where[end] + 1]
-            item = Stretch(start, end)
-            if len(made) > 1:
-                item = self._segment(start, made)
-                self.segments.append(item)
-            if any(map(self.is_layer, made)):
-                self.items.append(item)
-        self.spans: dict[Call, Block] = {}
-        """The calls that one cut enters and one leaves, outer ones before inner ones."""
-        cuts = set(self.cuts)
-        for call in tape.calls[1:]:
-            entering = {index for index in call.inputs if index in useful}
-            # Attention weights, for one, are returned for people to see, and read inside alone.
-            leaving = {
-                index
-                for index in call.outputs
-                if index == logits
-                or any(not self.made_in(reader, call) for reader in readers.get(index, ()))
-            }
-            ends = min(entering, default=0), max(leaving, default=0)
-            single = len(entering) == len(leaving) == 1 and ends[0] < ends[1]
-            if single and cuts.issuperset(ends):
-                self.spans[call] = Block(*ends, call.name, (type(call.module),))
-        self.additive = self._additive() if self.items else []
-        """The segments that add to a state or stand next to it, between embedding and head."""
+                cuts.append(index)
+            furthest = max([furthest, *self.readers[index]])
+        return cuts
 
-    def _segment(self, start: int, made: list[int]) -> Segment:
-        last = self.nodes[made[-1]]
-        holding = HOLDING | CHANGING if last.op in SUMS else HOLDING
-        held, linear = {start}, {start}  # what still holds the state, and what is linear in it
-        for node in (self.nodes[index] for index in made):
+    def _divide(self) -> None:
+        """Find segments and items between the cuts."""
+        first = self.cuts[0]
+        if self.is_layer(first):
+            self.items.append(Stretch(first, first))
+        for start, end in pairwise(self.cuts):
+            stretch = Stretch(start, end)
+            inner = self.inside(stretch)
+            if len(inner) > 1:
+                stretch = self._segment(start, inner)
+                self.segments.append(stretch)
+            if any(map(self.is_layer, inner)):
+                self.items.append(stretch)
+
+    def _segment(self, start: int, inner: list[int]) -> Segment:
+        last = self.nodes[inner[-1]]
+        holding_ops = HOLDING
+        if last.op in SUMS:
+            holding_ops = HOLDING | CHANGING
+        holding = {start}  # values that still hold the state
+        linear = {start}  # values that are linear in it
+        for index in inner:
+            node = self.nodes[index]
+            if node.op in holding_ops and holding.intersection(node.parents):
+                holding.add(index)
             straight = node.op in SUMS or len(node.parents) == 1
             if straight and node.op in LINEAR and linear.issuperset(node.parents):
-                linear.add(node.index)
-            if node.op in holding and held.intersection(node.parents):
-                held.add(node.index)
-        skip = last.op in SUMS | CONCATENATIONS and held.intersection(last.parents)
-        # One path is linear and another is not: a skip to another shape.
-        paths = {parent in linear for parent in last.parents}
-        adds = bool(skip) or (last.op in SUMS and len(paths) == 2)
-        return Segment(start, last.index, tuple(made), adds)
+                linear.add(index)
+        adds = False
+        if last.op in SUMS | CONCATENATIONS and holding.intersection(last.parents):
+            adds = True
+        elif last.op in SUMS:
+            # One path is linear and another is not: a skip to another shape.
+            adds = len({parent in linear for parent in last.parents}) == 2
+        return Segment(start, last.index, tuple(inner), adds)
+
+    def _add_span(self, call: Call, cuts: frozenset[int]) -> None:
+        """Note a call that one cut enters and one leaves."""
+        entering = {index for index in call.inputs if index in self.readers}
+        leaving = {index for index in call.outputs if self._leaves(index, call)}
+        if len(entering) != 1 or len(leaving) != 1:
+            return
+        start = entering.pop()
+        end = leaving.pop()
+        if start < end and start in cuts and end in cuts:
+            self.spans[call] = Block(start, end, call.name, (type(call.module),))
+
+    def _leaves(self, index: int, call: Call) -> bool:
+        """Whether a value is read outside a call, unlike attention weights returned for people."""
+        if index == self.useful[-1]:
+            return True
+        return any(not self.made_in(reader, call) for reader in self.readers.get(index, ()))
 
     def _additive(self) -> list[Segment]:
-        end = self.items[-1].start
-        between = [own for own in self.segments if own.end <= end and self.parameters(own)]
-        kinds = {own: [span.kind for span in self.around(own)][-1:] for own in between}
-        adding = [kinds[own] for own in between if own.adds and kinds[own]]
-        return [own for own in between if own.adds or kinds[own] in adding]
+        if not self.items:
+            return []
+        head = self.items[-1].start
+        kinds: dict[Segment, object] = {}
+        """Of the innermost module around each segment, if there is one."""
+        adding = set()
+        for segment in self.segments:
+            if segment.end > head or not self.parameters(segment):
+                continue
+            kinds[segment] = None
+            for span in self.around(segment)[-1:]:
+                kinds[segment] = span.kind
+            if segment.adds:
+                adding.add(kinds[segment])
+        adding.discard(None)
+        return [segment for segment, kind in kinds.items() if segment.adds or kind in adding]
 
     def is_layer(self, index: int) -> bool:
         """Whether a value is what a layer with weights makes of another."""
@@ -177,7 +224,16 @@ class Graph:
 
     def between(self, after: int, last: int) -> list[int]:
         """The cuts after one up to another."""
-        return [cut for cut in self.cuts if after < cut <= last]
+        return self.cuts[bisect_right(self.cuts, after) : bisect_right(self.cuts, last)]
+
+    def inside(self, stretch: Stretch) -> list[int]:
+        """The useful values after the start of a stretch, up to its end."""
+        first = bisect_right(self.useful, stretch.start)
+        return self.useful[first : bisect_right(self.useful, stretch.end)]
+
+    def ops(self, indices: Iterable[int]) -> tuple[str, ...]:
+        """The operations that made some values."""
+        return tuple(self.nodes[index].op for index in indices)
 
     def made_in(self, index: int, call: Call) -> bool:
         """Whether a value was made within a module call."""
@@ -188,73 +244,129 @@ class Graph:
 
     def around(self, stretch: Stretch) -> list[Block]:
         """The module calls around a stretch that do not hold the head, outermost first."""
-        spans, head = self.spans.values(), self.items[-1]
+        head = self.items[-1]
+        spans = self.spans.values()
         return [span for span in spans if span.holds(stretch) and not span.holds(head)]
 
-    def parameters(self, *stretches: Stretch, outside: bool = False) -> frozenset[str]:
-        """The parameters that are read on the way within some stretches, or outside all of them."""
-        taken = [
-            self.nodes[index].parameters
-            for index in self.useful
-            if any(own.start < index <= own.end for own in stretches) != outside
-        ]
-        return frozenset[str]().union(*taken)
+    def parameters(self, *stretches: Stretch) -> frozenset[str]:
+        """The parameters that are read on the way within some stretches."""
+        names: set[str] = set()
+        for stretch in stretches:
+            for index in self.inside(stretch):
+                names |= self.nodes[index].parameters
+        return frozenset(names)
+
+    def parameters_outside(self, *stretches: Stretch) -> frozenset[str]:
+        """The parameters that are read on the way outside all of some stretches."""
+        indices = set(self.useful).difference(*map(self.inside, stretches))
+        names: set[str] = set()
+        for index in indices:
+            names |= self.nodes[index].parameters
+        return frozenset(names)
 
     def calls_in(self, stretch: Stretch) -> list[Call]:
         """The calls in which something within a stretch was made."""
-        made = (index for index in self.useful if stretch.start < index <= stretch.end)
-        return [self.tape.calls[call] for call in {own for at in made for own in self._path(at)}]
+        return self._calls_around(self.inside(stretch))
+
+    def _calls_around(self, indices: Iterable[int]) -> list[Call]:
+        calls: set[int] = set()
+        for index in indices:
+            calls.update(self._path(index))
+        return list(map(self.tape.calls.__getitem__, calls))
 
     def parts(self, segment: Segment) -> list[Call]:
         """The calls that a segment consists of: those just below the one that holds all of it."""
-        paths = [self._path(index) for index in segment.made]
-        depth = len({*paths[0]}.intersection(*paths))
-        below = dict.fromkeys(call for path in paths for call in path[depth : depth + 1])
-        return [self.tape.calls[call] for call in below]
+        paths = [self._path(index) for index in segment.values]
+        depth = len(set(paths[0]).intersection(*paths))
+        below: dict[int, Call] = {}
+        for path in paths:
+            for call in path[depth : depth + 1]:
+                below[call] = self.tape.calls[call]
+        return list(below.values())
 
     def class_of(self, call: Call) -> object:
         """The class of a module; of a container those of its parts."""
         if not isinstance(call.module, nn.Sequential):
             return type(call.module)
-        return tuple(self.class_of(own) for own in self.tape.calls if own.path[:-1] == call.path)
+        parts = [part for part in self.tape.calls if part.path[:-1] == call.path]
+        return tuple(map(self.class_of, parts))
 
     def maker(self, index: int) -> str:
         """What made a value, by name: the module that returned it, or the operation."""
         node = self.nodes[index]
-        places = [own.place for own in node.sights if not own.function]
-        names = [repr(name) for name, end, _ in places if name and end == "output"]
-        within = repr(self.tape.calls[node.call].name).replace("''", "the network's forward")
-        return "the input" if node.op == "input" else [*names, f"{node.op} in {within}"][0]
+        if node.op == "input":
+            return "the input"
+        for site in node.sights:
+            name, end, _ = site.place
+            if name and end == "output" and not site.function:
+                return repr(name)
+        module = self.tape.calls[node.call].name
+        if not module:
+            return f"{node.op} in the network's forward"
+        return f"{node.op} in {module!r}"
 
     def hidden(self, segment: Segment) -> list[int]:
         """The residual sums in a segment where they are several updates: something bypasses one.
 
         They are where weights lie between two of them, or two modules of one class have one each.
         """
-        # Of each value, as bits: what leads to it, what it is linear in, and what leads to it
-        # through weights.
-        start = {segment.start: 1 << segment.start}
-        reach, linear, through = start, {**start}, {segment.start: 0}
-        sums: list[int] = []
-        for index in segment.made:
-            node, own = self.nodes[index], 1 << index
-            # Whether it is a layer, whose weights may come from the samples too.
-            weighted = self.is_layer(index) or (node.op in PRODUCTS and len(node.parents) > 1)
-            before = reach if weighted else through
-            through[index] = reduce(or_, (before[parent] for parent in node.parents))
-            reach[index] = own | reduce(or_, (reach[parent] for parent in node.parents))
-            kept = node.op in LINEAR and (len(node.parents) == 1 or node.op in SUMS)
-            parts = (linear[parent] | ~reach[parent] for parent in node.parents)
-            linear[index] = own | (reduce(and_, parts) & reach[index] if kept else 0)
-            for one, other in permutations(node.parents, 2):
-                around = 1 << one  # the state itself, or a projection of what the other began with
-                if node.op in SUMS:
-                    around |= linear[one] & ~linear[other]
-                if node.op in SUMS | CONCATENATIONS and around & through[other]:
-                    sums.append(index)
-                    break
-        between = any(through[later] >> sooner & 1 for sooner, later in combinations(sums, 2))
-        calls = {call for index in sums for call in self._path(index)}
-        classes = Counter(type(self.tape.calls[call].module) for call in calls)
+        flow = Flow(self, segment)
+        sums = [index for index in segment.values if flow.joins_a_bypass(index)]
+        for sooner, later in combinations(sums, 2):
+            if flow.leads_through_weights(sooner, later):
+                return sums
+        classes = Counter(type(call.module) for call in self._calls_around(sums))
         del classes[nn.Sequential]
-        return sums if between or max(classes.values(), default=0) > 1 else []
+        if max(classes.values(), default=0) > 1:
+            return sums
+        return []
+
+
+class Flow:
+    """What each value of a segment comes from; sets of values are bits of a number."""
+
+    def __init__(self, graph: Graph, segment: Segment) -> None:
+        self.graph = graph
+        start = 1 << segment.start
+        self.reach = {segment.start: start}
+        """What leads to a value, itself included."""
+        self.linear = {segment.start: start}
+        """What it is linear in."""
+        self.weighted = {segment.start: 0}
+        """What leads to it through weights."""
+        for index in segment.values:
+            self._add(index)
+
+    def _add(self, index: int) -> None:
+        node = self.graph.nodes[index]
+        reach = weighted = 0
+        linear = ~0
+        for parent in node.parents:
+            reach |= self.reach[parent]
+            weighted |= self.weighted[parent]
+            linear &= self.linear[parent] | ~self.reach[parent]
+        # The weights of a product may come from the samples too.
+        if self.graph.is_layer(index) or (node.op in PRODUCTS and len(node.parents) > 1):
+            weighted = reach
+        if node.op not in LINEAR or (len(node.parents) > 1 and node.op not in SUMS):
+            linear = 0
+        self.weighted[index] = weighted
+        self.reach[index] = reach | 1 << index
+        self.linear[index] = (linear & self.reach[index]) | 1 << index
+
+    def leads_through_weights(self, sooner: int, later: int) -> bool:
+        """Whether one value leads to another through weights."""
+        return bool(self.weighted[later] >> sooner & 1)
+
+    def joins_a_bypass(self, index: int) -> bool:
+        """Whether a value joins what weights made of a state and what bypasses them."""
+        node = self.graph.nodes[index]
+        if node.op not in SUMS | CONCATENATIONS:
+            return False
+        for bypass, update in permutations(node.parents, 2):
+            state = 1 << bypass
+            if node.op in SUMS:  # or a projection of what the update began with
+                state |= self.linear[bypass] & ~self.linear[update]
+            if state & self.weighted[update]:
+                return True
+        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -40,10 +40,19 @@ class Site:
     copied: bool = False
     """Whether the forward goes on with a copy, since it writes in place to the state."""
 
+    def is_at(self, other: Site) -> bool:
+        """Whether both are the same end of a module call, or the same call of a function."""
+        same_function = self.function == other.function and self.occurrence == other.occurrence
+        return self.place == other.place and same_function
+
     def __str__(self) -> str:
         name, end, _ = self.place
-        where = f"the {end} of {name!r}" if name else f"the network's {end}"
-        return f"what {self.function} returns after {where}" if self.function else where
+        place = f"the {end} of {name!r}"
+        if not name:
+            place = f"the network's {end}"
+        if self.function:
+            return f"what {self.function} returns after {place}"
+        return place
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class Stream:
         return self.info.blocks
 
     @property
-    def own(self) -> tuple[tuple[str, ...], ...]:
+    def exclusive_parameters(self) -> tuple[tuple[str, ...], ...]:
         """The parameters that are read in a block and nowhere outside, block by block."""
         return tuple(tuple(sorted(block - self.outside)) for block in self.parameters)
 
@@ -99,10 +108,10 @@ class Stream:
             returned = call_network(model, x)
         if watch.error is not None:
             raise watch.error
-        if watch.seen < len(self.sites):
+        if watch.layer < len(self.sites):
             raise AuditError(
                 "the network does not run as it did when its stream was found: expected a state at "
-                f"{self.sites[watch.seen]} after {watch.seen} others, but it did not come"
+                f"{self.sites[watch.layer]} after {watch.layer} others, but it did not come"
             )
         return self.outputs(returned)
 
@@ -115,7 +124,8 @@ class Events(TorchFunctionMode):
 
     def __init__(self, take: Callable[[Site, Any, Any], Any]) -> None:
         super().__init__()
-        self.take, self.place = take, ("", "input", 0)
+        self.take = take
+        self.place: Place = ("", "input", 0)
         self.times: Counter[tuple[str, str]] = Counter()
         self.functions: Counter[str] = Counter()
 
@@ -123,8 +133,9 @@ class Events(TorchFunctionMode):
         """Watch one end of a module; what is returned has to be removed."""
 
         def passing(values: Any) -> Any:
-            self.place, self.functions = (name, end, self.times[name, end]), Counter()
+            self.place = (name, end, self.times[name, end])
             self.times[name, end] += 1
+            self.functions.clear()
             return self.take(Site(self.place), values, ())
 
         if end == "input":
@@ -136,8 +147,8 @@ class Events(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
-        # A float64 copy calls one for the other.
-        name = "float" if name in ("double", "half", "bfloat16") else name
+        if name in ("double", "half", "bfloat16"):  # a float64 copy calls one for another
+            name = "float"
         site = Site(self.place, 0, name, self.functions[name])
         self.functions[name] += 1
         return self.take(site, result, args)
@@ -147,42 +158,50 @@ class _Watch:
     """Waits for one site after the other: a state out of turn is never taken for another."""
 
     def __init__(self, sites: tuple[Site, ...], on_state: OnState) -> None:
-        self.sites, self.on_state, self.seen = sites, on_state, 0
+        self.sites = sites
+        self.on_state = on_state
+        self.layer = 0
+        """The layer whose state comes next."""
         self.before = torch.empty(0)
+        """The state before it."""
         self.error: Exception | None = None
         """Of ``on_state``: raised after the forward pass, since it is not the network's failure."""
 
-    def take(self, here: Site, values: Any, _: Any) -> Any:
+    def take(self, place: Site, values: Any, _: Any) -> Any:
         """Show what is a state; where it is copied, the copy goes on."""
-        for site in self.sites[self.seen :]:
-            if replace(site, position=0, batch_dim=0, copied=False) != here:
+        while self.error is None and self.layer < len(self.sites):
+            site = self.sites[self.layer]
+            if not site.is_at(place):
                 break
             with torch._C.DisableTorchFunction():
                 tensors = list(tensors_in(values))
                 if site.position >= len(tensors):
                     break
+                self._refuse_freed(site)
                 state = tensors[site.position]
-                if self.before.untyped_storage().nbytes() == 0 < self.before.numel():
-                    raise AuditError(
-                        f"the state before {site} was freed in the forward pass, as reversible "
-                        "blocks do; let the blocks keep their input"
-                    )
                 try:
-                    self.on_state(self.seen, state)
+                    self.on_state(self.layer, state)
                 except Exception as error:
-                    self.error, self.sites = error, ()
+                    self.error = error
                     break
-                self.seen += 1
+                self.layer += 1
                 self.before = state
                 if site.copied:
                     self.before = state.clone()
                     values = _replaced(values, state, self.before)
         return values
 
+    def _refuse_freed(self, site: Site) -> None:
+        if self.before.numel() and not self.before.untyped_storage().nbytes():
+            raise AuditError(
+                f"the state before {site} was freed in the forward pass, as reversible blocks do; "
+                "let the blocks keep their input"
+            )
+
 
 def _replaced(values: Any, old: Tensor, new: Tensor) -> Any:
     """The arguments or results of a module with one tensor in the place of another."""
-    changed = tree_map(lambda own: new if own is old else own, values)
-    if not any(own is new for own in tensors_in(changed)):
+    changed = tree_map(lambda value: new if value is old else value, values)
+    if not any(tensor is new for tensor in tensors_in(changed)):
         raise AuditError("a state in a dataclass is overwritten in place; let the forward clone it")
     return changed

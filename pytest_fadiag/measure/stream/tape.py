@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -84,24 +84,28 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, network: nn.Module, batch: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.modules, self.batch = named_modules(network), batch
+        self.modules = named_modules(network)
+        self.batch = batch
         self.nodes: list[Node] = []
         self.calls: list[Call] = []
+        self.sizes: dict[str, int] = {}
+        """How many numbers each parameter holds."""
         self._memories: dict[int, Memory] = {}
         self._path: tuple[int, ...] = ()
-        self._taken_out: list[int] = []
-        parameters = named_parameters(network)
-        self.sizes = {name: parameter.numel() for name, parameter in parameters.items()}
-        for name, parameter in parameters.items():
+        self._left_torch: list[int] = []
+        """Values that Python or NumPy read, and nothing came back yet."""
+        for name, parameter in named_parameters(network).items():
+            self.sizes[name] = parameter.numel()
             self.node_of(parameter).parameters = frozenset([name])
-        for tensor in tensors_in([list(vars(module).values()) for module in self.modules.values()]):
-            self.node_of(tensor)
+        for module in self.modules.values():
+            for tensor in tensors_in(list(vars(module).values())):
+                self.node_of(tensor)
 
     def record(self, run: Callable[[], Any], inputs: list[Tensor]) -> Any:
         """What the run returns; ``inputs`` are the tensors whose rows are the samples."""
         for tensor in inputs:
             self._write(tensor, "input", [])
-        with Events(self._take) as events, ExitStack() as stack:
+        with Events(self._on_event) as events, ExitStack() as stack:
             for name, module in self.modules.items():
                 for end in ("input", "output"):
                     stack.callback(events.hook(name, module, end).remove)
@@ -110,76 +114,95 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def node_of(self, tensor: Tensor) -> Node:
         """The value that a tensor holds now."""
-        memory, view = self._memory(tensor), _view(tensor)
+        memory = self._memory(tensor)
+        view = _view(tensor)
         if memory.node is None:
             # A constant, or what Python or NumPy made of numbers that left torch before.
-            taken = self._taken_out if self.batch in tensor.shape else []
-            self._write(tensor, "outside torch", taken)
-            taken.clear()
+            sources = []
+            if self.batch in tensor.shape:
+                sources = self._left_torch
+                self._left_torch = []
+            self._write(tensor, "outside torch", sources)
         elif view not in memory.views:  # another view of what was written
             memory.views[view] = self._new(tensor, "view", [memory.node])
         return self.nodes[memory.views[view]]
 
-    def _take(self, site: Site, values: Any, args: Any) -> Any:
-        """Take note of what enters or leaves a module, or of what a function returns."""
+    def count(self, names: Iterable[str]) -> int:
+        """How many numbers some parameters hold."""
+        return sum(map(self.sizes.__getitem__, names))
+
+    def _on_event(self, site: Site, values: Any, args: Any) -> Any:
+        """Note what enters or leaves a module, or what a function returns."""
         name, end, _ = site.place
-        if not site.function and end == "input":
-            self._path = (*self._path, len(self.calls))
-            self.calls.append(Call(name, self.modules[name], self._path))
-            self.calls[-1].inputs = self._seen(values, site)
-        elif not site.function:
-            self.calls[self._path[-1]].outputs = self._seen(values, site)
-            self._path = self._path[:-1]
-        else:
-            self._seen(values, site)
+        if site.function:
+            self._note_sights(site, values)
             if site.function in LEAVING:
-                self._taken_out += self._seen(args)
+                self._left_torch += self._nodes_of(args).values()
+        elif end == "input":
+            self._path = (*self._path, len(self.calls))
+            call = Call(name, self.modules[name], self._path)
+            self.calls.append(call)
+            call.inputs = self._note_sights(site, values)
+        else:
+            self.calls[self._path[-1]].outputs = self._note_sights(site, values)
+            self._path = self._path[:-1]
         return values
 
-    def _seen(self, values: Any, site: Site | None = None) -> list[int]:
-        """The values of some tensors, with a note of where they are seen."""
-        seen = []
+    def _note_sights(self, site: Site, values: Any) -> list[int]:
+        """Note where values are seen that nothing has read yet; returns all of them."""
+        indices = self._nodes_of(values)
+        for position, index in indices.items():
+            node = self.nodes[index]
+            if not node.read:
+                node.sights.append(replace(site, position=position))
+        return list(indices.values())
+
+    def _nodes_of(self, values: Any) -> dict[int, int]:
+        """The values of some tensors, by their position; of those that vmap wraps none is known."""
+        indices = {}
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             for position, tensor in enumerate(tensors_in(values)):
-                # A tensor that vmap wraps hides what it holds.
                 if not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-                    node = self.node_of(tensor)
-                    seen.append(node.index)
-                    if site is not None and not node.read:
-                        node.sights.append(replace(site, position=position))
-        return seen
+                    indices[position] = self.node_of(tensor).index
+        return indices
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Take note of one operation: what it reads, what it writes to, and what it makes."""
+        """Note one operation: what it reads, what it writes to, and what it makes."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        op, schema = func._overloadpacket.__name__.rstrip("_"), func._schema.arguments
-        shaped = op.removeprefix("new_").removesuffix("_like") in SHAPED
-        given = {**dict(zip((own.name for own in schema), args, strict=False)), **kwargs}
-        writes = [own.name for own in schema if own.alias_info and own.alias_info.is_write]
+        op = func._overloadpacket.__name__.rstrip("_")
         with torch._C.DisableTorchFunction():
-            tensors = [] if shaped else list(tensors_in([args, kwargs]))
-            read = [(tensor, self.node_of(tensor).index) for tensor in tensors]
-            for _, index in read:
+            operands: list[tuple[Tensor, int]] = []
+            if op.removeprefix("new_").removesuffix("_like") not in SHAPED:
+                for tensor in tensors_in([args, kwargs]):
+                    operands.append((tensor, self.node_of(tensor).index))
+            for _, index in operands:
                 self.nodes[index].read = True
             rewritten = []
-            for tensor in tensors_in([given.get(name) for name in writes]):
-                memory = self._memory(tensor)
-                rewritten.append(memory)
-                whole = tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes()
-                kept = [] if whole or memory.node is None else [memory.node]
-                sources = [
-                    index for own, index in read if own is not tensor or op not in OVERWRITING
-                ]
-                self._write(tensor, op, [*sources, *kept], whole)
+            for tensor in _written(func._schema, args, kwargs):
+                rewritten.append(self._memory(tensor))
+                self._overwrite(tensor, op, operands)
             for tensor in tensors_in(result):
                 if self._memory(tensor) not in rewritten:
-                    self._make(tensor, op, [index for _, index in read])
+                    self._make(tensor, op, [index for _, index in operands])
         return result
+
+    def _overwrite(self, tensor: Tensor, op: str, operands: list[tuple[Tensor, int]]) -> None:
+        """A write in place: the new value comes from the operands, and from what stays there."""
+        memory = self._memory(tensor)
+        sources = []
+        for operand, index in operands:
+            if operand is not tensor or op not in OVERWRITING:
+                sources.append(index)
+        everything = tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes()
+        if memory.node is not None and not everything:
+            sources.append(memory.node)
+        self._write(tensor, op, sources, everything)
 
     def _make(self, tensor: Tensor, op: str, sources: list[int]) -> None:
         """A result: a view where its memory is known, else a new value."""
-        memory, view = self._memory(tensor), _view(tensor)
+        memory = self._memory(tensor)
+        view = _view(tensor)
         if memory.node is None:
             self._write(tensor, op, sources)
         elif view not in memory.views or (sources and memory.views[view] not in sources):
@@ -187,27 +210,33 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # seem to lead nowhere.
             memory.views[view] = self._new(tensor, "view", sources)
 
-    def _write(self, tensor: Tensor, op: str, sources: list[int], whole: bool = True) -> None:
+    def _write(self, tensor: Tensor, op: str, sources: list[int], everything: bool = True) -> None:
         memory = self._memory(tensor)
         memory.views.clear()
-        memory.node = memory.views[_view(tensor)] = self._new(tensor, op, sources, whole)
+        memory.node = self._new(tensor, op, sources, everything)
+        memory.views[_view(tensor)] = memory.node
 
-    def _new(self, tensor: Tensor, op: str, sources: list[int], whole: bool = True) -> int:
-        made_of = [self.nodes[index] for index in dict.fromkeys(sources)]
-        varied = [node for node in made_of if not node.constant]
-        constant = not varied and op != "input"
-        dims = [dim for dim, size in enumerate(tensor.shape) if size == self.batch]
+    def _new(self, tensor: Tensor, op: str, sources: list[int], everything: bool = True) -> int:
+        """A new value; ``everything`` is whether it fills its memory."""
+        parents = []
+        parameters: frozenset[str] = frozenset()
+        for index in dict.fromkeys(sources):
+            source = self.nodes[index]
+            if source.constant:
+                parameters |= source.parameters
+            else:
+                parents.append(index)
+        constant = not parents and op != "input"
         # What is written to a part may be the same for all, and what else is there not.
-        if not constant and whole and len(dims) == 1 and tensor.numel():
-            first = tensor.narrow(dims[0], 0, 1)
-            same = torch.isclose(tensor, first, rtol=0, atol=0, equal_nan=True)
-            constant = bool(same.all())
-        taken_in = [node.parameters for node in made_of if constant or node.constant]
+        if not constant and everything and self._same_for_all(tensor):
+            constant = True
+            for index in parents:
+                parameters |= self.nodes[index].parameters
         node = Node(
             index=len(self.nodes),
             op=op,
-            parents=tuple(node.index for node in varied),
-            parameters=frozenset[str]().union(*taken_in),
+            parents=tuple(parents),
+            parameters=parameters,
             shape=tuple(tensor.shape),
             floating=tensor.is_floating_point(),
             constant=constant,
@@ -217,11 +246,30 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.nodes.append(node)
         return node.index
 
+    def _same_for_all(self, tensor: Tensor) -> bool:
+        """Whether all samples have the same values, where one dimension counts the samples."""
+        if tuple(tensor.shape).count(self.batch) != 1 or not tensor.numel():
+            return False
+        first = tensor.narrow(list(tensor.shape).index(self.batch), 0, 1)
+        return bool(torch.isclose(tensor, first, rtol=0, atol=0, equal_nan=True).all())
+
     def _memory(self, tensor: Tensor) -> Memory:
         storage = tensor.untyped_storage()
         if storage._cdata not in self._memories:
             self._memories[storage._cdata] = Memory(StorageWeakRef(storage))  # type: ignore[no-untyped-call]
         return self._memories[storage._cdata]
+
+
+def _written(schema: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """The tensors that an operation writes to."""
+    arguments = dict(kwargs)
+    for argument, value in zip(schema.arguments, args, strict=False):
+        arguments.setdefault(argument.name, value)
+    tensors: list[Tensor] = []
+    for argument in schema.arguments:
+        if argument.alias_info and argument.alias_info.is_write:
+            tensors += tensors_in(arguments.get(argument.name))
+    return tensors
 
 
 def _view(tensor: Tensor) -> tuple[Any, ...]:

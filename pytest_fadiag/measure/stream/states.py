@@ -1,0 +1,143 @@
+"""The states between the blocks of a stream, and where each of them is seen."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ...judge.errors import AuditError
+from .blocks import layer_block, refuse_repeats
+from .graph import REARRANGEMENTS, Block, Graph
+from .sites import Site
+from .tape import Node
+
+State = tuple[Node, Site]
+
+
+class AmbiguousSamples(AuditError):
+    """A state has two dimensions of the size of the batch: another number of samples is needed."""
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """What is done to a state between two blocks."""
+
+    cuts: list[int]
+    ops: tuple[str, ...]
+    layered: bool
+    """Whether a layer with weights lies there."""
+    resized: bool
+    """Whether layers change the size of the state."""
+
+
+def find_states(graph: Graph, blocks: list[Block], last: int | None) -> list[State]:
+    """h_0 … h_L: what enters each block, and what the last one leaves.
+
+    Where layers lie between two blocks, as between the stages of a hierarchical network, what the
+    first of them leaves: a norm among those layers would hide that it explodes. ``last`` is the
+    value that is h_L for the user.
+    """
+    gaps = [_gap(graph, before, after) for before, after in pairwise(blocks)]
+    steps = _common_steps(graph, blocks, gaps)
+    indices = [blocks[0].start]
+    for gap, before, after in zip(gaps, blocks, blocks[1:], strict=False):
+        if gap.resized or (gap.layered and gap.ops not in steps):
+            indices.append(_left_by(graph, before.end, gap.cuts, steps))
+        else:
+            indices.append(after.start)
+    head = graph.items[-1].start
+    end = blocks[-1].end
+    left = _left_by(graph, end, graph.between(end, head), steps)
+    if last is None:
+        last = left
+    _refuse_head(graph, graph.between(left, last))
+    return [_state(graph, graph.nodes[index]) for index in [*indices, last]]
+
+
+def _gap(graph: Graph, before: Block, after: Block) -> _Gap:
+    cuts = graph.between(before.end, after.start)
+    layered = any(before.end <= item.start and item.end <= after.start for item in graph.items)
+    resized = layered and _size(graph, before.end) != _size(graph, after.start)
+    return _Gap(cuts, graph.ops(cuts), layered, resized)
+
+
+def _size(graph: Graph, cut: int) -> int:
+    return math.prod(graph.nodes[cut].shape)
+
+
+def _common_steps(graph: Graph, blocks: list[Block], gaps: list[_Gap]) -> list[tuple[str, ...]]:
+    """What is done to states before the next block takes them, layers only if to most of them."""
+    if len(blocks) == 1 and not graph.additive and blocks[0].start >= graph.items[0].end:
+        # The embedding tells what is done to a state before a block takes it.
+        gaps = [_gap(graph, layer_block(graph, graph.items[0]), blocks[0])]
+    counts = Counter((gap.ops, gap.layered) for gap in gaps if not gap.resized)
+    steps = []
+    for (ops, layered), times in counts.most_common():
+        if not layered or (times > 1 and 2 * times > counts.total()):
+            steps.append(ops)
+    return steps
+
+
+def _left_by(graph: Graph, end: int, cuts: list[int], steps: list[tuple[str, ...]]) -> int:
+    """What a block leaves, with what is done to most states."""
+    for step in steps:
+        reached = cuts[: len(step)]
+        layers = filter(graph.is_layer, reached)
+        resized = any(_size(graph, cut) != _size(graph, end) for cut in layers)
+        if graph.ops(reached) == step and not resized:
+            return [end, *reached][-1]
+    if graph.additive:
+        return end
+    # Of plain layers with pooling after some: the activation alone.
+    left = end
+    for cut in cuts:
+        if _size(graph, cut) != _size(graph, end) or "norm" in graph.nodes[cut].op:
+            break
+        left = cut
+    return left
+
+
+def _refuse_head(graph: Graph, cuts: list[int]) -> None:
+    """Refuse a state that a user names as h_L after one of some values."""
+    for cut in cuts:
+        if graph.nodes[cut].op not in REARRANGEMENTS or graph.nodes[cut].parameters:
+            raise AuditError(
+                f"the state named as h_L comes after {graph.maker(cut)}, which is part of the "
+                "head: h_L is what the last block leaves"
+            )
+
+
+def _state(graph: Graph, node: Node) -> State:
+    """A value, and where it is first seen, at a module if one can; refused where it is no state."""
+    while node.op == "view" and not node.sights:  # inside a function: what it shows was seen
+        node = graph.nodes[node.parents[0]]
+    batch = graph.tape.batch
+    site = _site(node)
+    if site and node.floating and node.shape.count(batch) == 1:
+        batch_dim = node.shape.index(batch)
+        return node, replace(site, batch_dim=batch_dim, copied=node.overwritten)
+    problem = f"a state has shape {node.shape} for {batch} samples"
+    if node.shape.count(batch) > 1:
+        raise AmbiguousSamples(f"{problem}: which dimension counts the samples cannot be told")
+    if batch not in node.shape and any(size % batch == 0 for size in node.shape):
+        raise AuditError(
+            f"{problem}: samples and tokens are folded into one dimension; let the blocks take "
+            "[samples, tokens, features]"
+        )
+    refuse_repeats(graph, [])
+    raise AuditError(f"{problem}: it holds whole numbers, or no module and no function returns it")
+
+
+def _site(node: Node) -> Site | None:
+    """Where a value is first seen, at a module if one can."""
+    sites = []
+    for site in node.sights:
+        # What enters a module is held by others too, who may be the ones that write to it.
+        if site.function or site.place[1] == "output" or not node.overwritten:
+            sites.append(site)
+    for site in sites:
+        if not site.function:
+            return site
+    return next(iter(sites), None)
