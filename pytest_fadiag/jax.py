@@ -38,8 +38,6 @@ def module(layers: Sequence[Any], *, batched: bool = True) -> JaxModule:
 class JaxModule(nn.Module):
     """JAX layers applied one after another, the stream between the first and the last one."""
 
-    stream_spec = "blocks.* -> head"
-
     def __init__(self, layers: Sequence[JaxLayer]) -> None:
         super().__init__()
         self.embed = layers[0]
