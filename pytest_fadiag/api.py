@@ -83,9 +83,9 @@ def diagnose(
     ``control`` is the frozen-random control: the network, its checkpoint, or its accuracy as a
     fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With
     ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
-    output, or ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``, ``"mse"``,
-    ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with one value per sample;
-    ``task`` is
+    output, or ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``,
+    ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with one value
+    per sample; ``task`` is
     ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
     function of ``(model, x, y)`` that returns the outputs. A line on stderr
     tells the progress after five seconds; ``progress=False`` prints none.

@@ -196,4 +196,4 @@ def _to_torch(array: Any, example: Tensor) -> Tensor:
     wide = np.asarray(array)
     if array.dtype == jnp.bfloat16:
         wide = wide.astype(np.float32)
-    return torch.from_numpy(wide).to(example.device, example.dtype, copy=True)
+    return torch.tensor(wide, dtype=example.dtype, device=example.device)

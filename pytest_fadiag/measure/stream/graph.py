@@ -221,7 +221,7 @@ class Graph:
 
     @property
     def is_residual(self) -> bool | None:
-        """Whether blocks add to their state; ``None`` where torch does not see what they compute."""
+        """Whether blocks add to their state; ``None`` where torch does not see what they do."""
         layers = [index for index in self.useful if self.is_layer(index)]
         if OUTSIDE_TORCH in self.ops(layers):
             return None
