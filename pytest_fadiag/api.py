@@ -17,8 +17,11 @@ from .judge.errors import AuditError
 from .judge.records import Inputs, Score, check_accuracy
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
+from .load.checkpoint import load_checkpoint
 from .load.controls import parse_controls
+from .load.data import as_data_set
 from .load.fingerprint import fingerprint
+from .load.network import with_tensors_of
 from .load.setup import Setup
 from .load.traces import checked, fields_of, is_trace, write_trace
 from .measure.copies import threads as using_threads
@@ -50,10 +53,11 @@ Thresholds = DiagnosticThresholds | Mapping[str, float | str] | None
 def diagnose(
     model: nn.Module,
     eval_batches: Iterable[Any],
+    y: Any = None,
     *,
     headline_acc: float | None = None,
     frozen_baseline_acc: float | Control | None = None,
-    control: nn.Module | float | Control | None = None,
+    control: nn.Module | str | Path | float | Control | None = None,
     method_name: str = "unnamed",
     notes: str = "",
     thresholds: Thresholds = None,
@@ -71,15 +75,18 @@ def diagnose(
     """Measure a network and judge it; the network itself is not touched, a copy is measured.
 
     >>> report = diagnose(model, test_loader, control=frozen_model, method_name="dfa")
+    >>> report = diagnose(model, x, y)
     >>> print(report)
     >>> report.check()  # raises if a diagnostic fires
     >>> report.save("audit.json")  # `fadiag show audit.json` prints it again
 
-    ``control`` is the frozen-random control: the network, or its accuracy as a fraction, which
-    ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With ``credit``, a
-    function of ``(model, x, y)`` that returns the method's credit at each block output, or
-    ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``, ``"mse"``,
-    ``"bce"`` or a function of ``(outputs, y)`` with one value per sample; ``task`` is
+    ``eval_batches`` are pairs (x, y) of any sizes, such as a ``DataLoader``, or x alone with ``y``.
+    ``control`` is the frozen-random control: the network, its checkpoint, or its accuracy as a
+    fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With
+    ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
+    output, or ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``,
+    ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with one value
+    per sample; ``task`` is
     ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
     function of ``(model, x, y)`` that returns the outputs. ``train`` are batches of the training
     data, normalised alike: linear probes and readouts are fitted to at most 20,000 samples of it.
@@ -103,6 +110,10 @@ def diagnose(
     if train is not None:
         options["training"] = list(train) if isinstance(train, Iterator) else train
         options["training_name"] = getattr(train, "name", "the training data")
+    if y is not None:
+        eval_batches = as_data_set((eval_batches, y), "x and y")
+    if isinstance(control, (str, Path)):
+        control = with_tensors_of(model, load_checkpoint(control))
     source = NetworkSource(
         model,
         eval_batches,

@@ -21,7 +21,12 @@ from .judge.control import Control, Fingerprint
 from .judge.diagnostics import Diagnostic
 from .judge.errors import AuditError
 from .judge.records import Inputs, Measurement, Score, plain
-from .judge.remarks import activation_assumed, tensors_aside
+from .judge.remarks import (
+    activation_assumed,
+    inputs_flattened,
+    tensors_aside,
+    tensors_not_loaded,
+)
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import ControlFile, Controls
@@ -308,6 +313,8 @@ class Auditor:
         caveats = [loss_caveat] if loss_caveat else []
         if overrides.network is None:
             caveats += self._caveats(checkpoint, network)
+        if self.setup.model is not None and getattr(batches, "flat", False):
+            caveats.append(inputs_flattened())
         name = getattr(batches, "name", "")
         environment = dict(measurement.environment)
         if data_digest is not None:
@@ -362,11 +369,13 @@ class Auditor:
 
     def _caveats(self, checkpoint: Checkpoint, network: nn.Module) -> list[str]:
         """What building the network of a checkpoint brought to light."""
-        from .load.network import assumed_activation, left_aside
+        from .load.network import assumed_activation, left_aside, not_loaded
 
         caveats = []
         if names := left_aside(network, checkpoint):
             caveats.append(tensors_aside(names))
+        if names := not_loaded(network, checkpoint):
+            caveats.append(tensors_not_loaded(names))
         if activation := assumed_activation(checkpoint, self.setup.model):
             caveats.append(activation_assumed(activation))
         return caveats
@@ -456,10 +465,11 @@ class Auditor:
         from .load.checkpoint import checkpoint_of, load_checkpoint
 
         unsafe = self.setup.unsafe
+        state_key = self.setup.state_key
         content = self.registry.hook.pytest_fadiag_load_checkpoint(path=path, unsafe=unsafe)
         if content is None:
-            return load_checkpoint(path, unsafe=unsafe)
-        return checkpoint_of(content, path)
+            return load_checkpoint(path, unsafe=unsafe, state_key=state_key)
+        return checkpoint_of(content, path, state_key)
 
     def network(self, checkpoint: Checkpoint) -> nn.Module:
         """The network of a checkpoint, its tensors loaded."""
@@ -474,7 +484,9 @@ class Auditor:
 
         split = self.data if data is None else as_data_set(data, "the fixture fa_test_data")
         split = split.for_checkpoint(checkpoint.config, self.setup.normalize)
-        flat = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
+        flat = False
+        if self.setup.forward is None and not isinstance(split.x, Mapping):
+            flat = wants_flat(network, split.x[0])
         return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
 
     def _credit(self, checkpoint: Checkpoint, overrides: Overrides) -> Any:
@@ -495,7 +507,6 @@ class Auditor:
     def write_control(self, path: Path, out: Path, seed: int | None = None) -> str:
         """Write the network to train as the control of a checkpoint; replaces no file."""
         from .measure.control import make_control, saved_control
-        from .measure.inputs import FORWARD, labelled
 
         if out.exists():
             raise AuditError(f"{out}: exists already; name another file with --out, or remove it")
@@ -503,17 +514,18 @@ class Auditor:
         network = self.network(checkpoint)
         inputs = None
         if self.setup.data is not None:
-            inputs, y = next(iter(self.batches(checkpoint, network)))
-            forward = self.function("forward")
-            if forward is not None:
-                vars(network)[FORWARD] = forward
-                inputs = labelled(inputs, y)
+            inputs = next(iter(self.batches(checkpoint, network)))
         config = {**checkpoint.config, "frozen": True}
         seed = checkpoint.seed if seed is None else seed
         if seed is not None:
             config["seed"] = seed
         control = make_control(
-            network, self.setup.stream, inputs=inputs, seed=seed or 0, from_scratch=True
+            network,
+            self.setup.stream,
+            inputs=inputs,
+            forward=self.function("forward"),
+            seed=seed or 0,
+            from_scratch=True,
         ).cpu()
         write_atomically(out, saved_control(control, config))
         return (

@@ -156,6 +156,13 @@ OPTIONS = (
         "half of the test data in turn, and read the other)",
     ),
     Option(
+        "state-key",
+        "measures",
+        "KEY.KEY",
+        "Where each checkpoint holds the tensors of its network, if not under state_dict, "
+        "model_state_dict, model, net or network: agents.policy (default: these are tried)",
+    ),
+    Option(
         "loss",
         "measures",
         "ce|mse|bce|package.module:function",

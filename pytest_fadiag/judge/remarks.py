@@ -32,6 +32,16 @@ def tensors_aside(names: Sequence[str]) -> str:
     return f"ignored tensors of feedback or loss that the network lacks: {and_more(names)}"
 
 
+def tensors_not_loaded(names: Sequence[str]) -> str:
+    """On the tensors of a network that the checkpoint lacks."""
+    return f"tensors of feedback or loss are not in the checkpoint: {and_more(names)}"
+
+
+def inputs_flattened() -> str:
+    """On inputs that reach the network in another shape than the data has."""
+    return "inputs are flattened, since the first layer takes a whole sample; --fa-forward says how"
+
+
 def activation_assumed(name: str) -> str:
     """On the activation of a network that was rebuilt from shapes alone."""
     return (

@@ -57,8 +57,12 @@ class Checkpoint:
     """All that the file holds, under its own keys."""
 
 
-def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
+def load_checkpoint(
+    path: str | Path, *, unsafe: bool = False, state_key: str | None = None
+) -> Checkpoint:
     """Read a checkpoint on the CPU; only ``unsafe`` lets its pickle run code.
+
+    ``state_key`` says where its tensors are, if not where they usually are: ``agents.policy``.
 
     >>> load_checkpoint("runs/dfa_s42.pt").method
     'dfa'
@@ -68,22 +72,31 @@ def load_checkpoint(path: str | Path, *, unsafe: bool = False) -> Checkpoint:
     content = read_tensors(files[0], unsafe=unsafe)
     for file in files[1:]:
         content = {**content, **read_tensors(file, unsafe=unsafe)}
-    return checkpoint_of(content, path)
+    return checkpoint_of(content, path, state_key)
 
 
-def checkpoint_of(content: Any, path: Path) -> Checkpoint:
+def checkpoint_of(content: Any, path: Path, state_key: str | None = None) -> Checkpoint:
     """The checkpoint that the content of a file is, in whichever of the usual shapes."""
     if isinstance(content, nn.Module):
         content = {"model": content}
     if not isinstance(content, Mapping):
         raise AuditError(f"{path}: expected a state_dict, got {type(content).__name__}")
     config = _config_of(content, path)
-    state, network = _state_of(content)
+    if state_key is None:
+        state, network = _state_of(content)
+    else:
+        state, network = _state_at(content, state_key, path)
     tensors = {unprefixed(name): tensor for name, tensor in state.items()}
     if not state or len(tensors) < len(state):
         names = ", ".join(map(repr, list(state or content)[:8])) or "nothing"
         places = f"bare or under {', '.join(STATE_KEYS)}"
-        raise AuditError(f"{path}: expected the tensors of one network, {places}; found {names}")
+        candidates = _state_keys(content)
+        hint = f"; name them with --fa-state-key={candidates[0]}" if candidates else ""
+        if len(candidates) > 1:
+            hint += f" (or {', '.join(candidates[1:])})"
+        raise AuditError(
+            f"{path}: expected the tensors of one network, {places}; found {names}{hint}"
+        )
     check_tensors(tensors, path)
     accuracy = content.get("test_acc")
     if accuracy is not None:
@@ -123,6 +136,37 @@ def _state_of(content: Mapping[Any, Any]) -> tuple[dict[str, Tensor], nn.Module 
             tensors = {str(name): item for name, item in items.items() if isinstance(item, Tensor)}
             state = tensors or state
     return state, network
+
+
+def _state_at(
+    content: Mapping[Any, Any], state_key: str, path: Path
+) -> tuple[dict[str, Tensor], nn.Module | None]:
+    """The tensors below a key that the user names, and the network where one was pickled there."""
+    value: Any = content
+    for key in state_key.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    if isinstance(value, nn.Module):
+        return _state_of({"model": value})
+    if not isinstance(value, Mapping) or not _holds_tensors(value):
+        candidates = ", ".join(_state_keys(content)) or "none"
+        raise AuditError(f"{path}: no tensors at {state_key!r}; there are some at: {candidates}")
+    return {str(name): item for name, item in value.items() if isinstance(item, Tensor)}, None
+
+
+def _state_keys(content: Mapping[Any, Any], prefix: str = "", depth: int = 3) -> list[str]:
+    """Where a file holds tensors by name: the keys that lead there, joined by dots."""
+    keys = []
+    for key, value in content.items():
+        if isinstance(value, Mapping) and depth:
+            if _holds_tensors(value):
+                keys.append(f"{prefix}{key}")
+            else:
+                keys += _state_keys(value, f"{prefix}{key}.", depth - 1)
+    return keys[:8]
+
+
+def _holds_tensors(value: Mapping[Any, Any]) -> bool:
+    return any(isinstance(item, Tensor) for item in value.values())
 
 
 def unprefixed(name: str, prefixes: tuple[str, ...] = PREFIXES) -> str:

@@ -109,13 +109,21 @@ def build_network(checkpoint: Checkpoint, model: str | nn.Module | None = None) 
         elif model.startswith("torchvision:"):
             network = _torchvision(model.partition(":")[2], checkpoint.state_dict)
         else:
-            network = call_factory(model, "network factory", checkpoint.config)
+            state = checkpoint.state_dict
+            network = call_factory(model, "network factory", checkpoint.config, state_dict=state)
     if not isinstance(network, nn.Module):
         raise AuditError(
             f"network factory {model!r}: expected a torch.nn.Module, got {type(network).__name__}"
         )
     load_into(network, checkpoint)
     return network
+
+
+def with_tensors_of(network: nn.Module, checkpoint: Checkpoint) -> nn.Module:
+    """A copy of a network with the tensors of a checkpoint, such as its control's."""
+    duplicate = copy.deepcopy(network)
+    load_into(duplicate, checkpoint)
+    return duplicate
 
 
 def assumed_activation(checkpoint: Checkpoint, model: str | nn.Module | None) -> str | None:
@@ -201,11 +209,17 @@ def _pairs(network: nn.Module, saved_names: Collection[str]) -> dict[str, str]:
 def left_aside(network: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:
     """The names of tensors of feedback, or of a loss, that :func:`load_into` leaves aside."""
     used = set(_pairs(network, checkpoint.state_dict).values())
-    aside = []
-    for name in checkpoint.state_dict:
-        if name not in used and _FEEDBACK_OR_LOSS.search(name):
-            aside.append(name)
-    return tuple(aside)
+    return _feedback_among(name for name in checkpoint.state_dict if name not in used)
+
+
+def not_loaded(network: nn.Module, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The names of a network's tensors of feedback, or of a loss, that the checkpoint lacks."""
+    pairs = _pairs(network, checkpoint.state_dict)
+    return _feedback_among(name for name in network.state_dict() if name not in pairs)
+
+
+def _feedback_among(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if _FEEDBACK_OR_LOSS.search(name))
 
 
 def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
@@ -236,7 +250,8 @@ def _misfits(
         if not isinstance(tensor, Tensor):
             continue
         if place not in pairs:
-            missing.append(f"{place} {_kind(tensor)}")
+            if not _FEEDBACK_OR_LOSS.search(place):
+                missing.append(f"{place} {_kind(tensor)}")
             continue
         name = pairs[place]
         kind = _kind(saved[name])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 FACTORIES = ("model", "credit", "loss", "forward")
-TEXTS = (*FACTORIES, "train", "stream", "task", "normalize", "device")
+TEXTS = (*FACTORIES, "train", "stream", "task", "normalize", "device", "state_key")
 LOSSES = {
     "ce": "ce crossentropy softmaxcrossentropy xent nll",
     "mse": "mse meansquarederror squarederror l2",
@@ -48,6 +48,8 @@ class Setup:
     """``classes``, ``regression`` or ``tokens``; else the targets tell."""
     forward: str | Callable[..., Any] | None = None
     """A function as for credit, called with (model, x, y); else the outputs are model(x)."""
+    state_key: str | None = None
+    """``a.b``, where checkpoints name their tensors so; else the usual keys are tried."""
     normalize: str | None = None
     """``data``, ``none`` or ``MEAN/STD``; else as each checkpoint says."""
     batch_size: int = 512

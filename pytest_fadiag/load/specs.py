@@ -14,6 +14,8 @@ from typing import Any
 
 from ..judge.errors import AuditError
 
+CONFIG_NAMES = ("config", "cfg", "conf")
+"""What the parameter of a factory is called that takes the config whole."""
 _FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -60,25 +62,42 @@ def import_object(spec: str, what: str) -> Any:
         ) from error
 
 
-def call_factory(spec: str, what: str, config: Mapping[str, Any] | None = None) -> Any:
-    """What a factory returns; it gets the config whole, or by name what it takes of it."""
+def call_factory(
+    spec: str, what: str, config: Mapping[str, Any] | None = None, **others: Any
+) -> Any:
+    """What a factory returns; it gets the config whole, or by name what it takes of it.
+
+    ``others`` are what else it may take by name, such as the state_dict.
+    """
     factory = import_object(spec, what)
     try:
         if config is None:
             return factory()
         parameters = inspect.signature(factory).parameters
-        first = next(iter(parameters.values()), None)
-        if first is not None and _takes_config(first, config):
-            return factory(dict(config))
-        return factory(**{name: config[name] for name in parameters if name in config})
+        arguments = {name: value for name, value in others.items() if name in parameters}
+        required = _required(parameters, arguments)
+        if required and (required[0] in CONFIG_NAMES or len(required) == len(parameters) == 1):
+            return factory(dict(config), **arguments)
+        lacking = [name for name in required if name not in config]
+        arguments |= {name: config[name] for name in parameters if name in config}
+        if not lacking:
+            return factory(**arguments)
     except Exception as error:
         raise AuditError(f"{what} {spec!r} raised {type(error).__name__}: {error}") from error
+    raise AuditError(
+        f"{what} {spec!r} takes {', '.join(lacking)}, which the checkpoint's config does not hold: "
+        "write a factory of one parameter, config, that builds the network"
+    )
 
 
-def _takes_config(parameter: inspect.Parameter, config: Mapping[str, Any]) -> bool:
-    """Whether the first parameter of a factory is the config as a whole."""
-    if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-        return False
-    if parameter.name in ("config", "cfg", "conf"):
-        return True
-    return parameter.default is parameter.empty and parameter.name not in config
+def _required(
+    parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]
+) -> list[str]:
+    """The parameters that a call must give besides these arguments; a config may always be one."""
+    required = []
+    for name, parameter in parameters.items():
+        by_name = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        needed = parameter.default is parameter.empty or name in CONFIG_NAMES
+        if by_name and needed and name not in arguments:
+            required.append(name)
+    return required

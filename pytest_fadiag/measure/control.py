@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 
 from ..judge.errors import AuditError
 from .copies import named_parameters, quiet, refuse_scripted, working_copy
-from .inputs import like, rows
+from .inputs import FORWARD, labelled, like, rows
 from .redraw import modules_of_blocks, reinitialise_blocks, with_reinitialised_blocks
 from .stream.find import find_stream
 from .types import ModelInput
@@ -23,7 +23,8 @@ def make_control(
     model: nn.Module,
     stream: str | None = None,
     *,
-    inputs: ModelInput | None = None,
+    inputs: ModelInput | tuple[ModelInput, torch.Tensor] | None = None,
+    forward: Callable[..., Any] | None = None,
     seed: int = 0,
     from_scratch: bool = False,
 ) -> nn.Module:
@@ -33,16 +34,22 @@ def make_control(
     Embedding, last normalisation and head are the model's: give the network as it is before
     training, or re-initialise them too (``from_scratch``). ``stream`` says where the blocks are,
     as ``--fa-stream`` does. ``inputs`` are a few samples to find them by; without them the first
-    layer must be linear. A control has the ``seed`` of its network.
+    layer must be linear. ``forward`` computes the outputs, as for ``diagnose``, and takes targets:
+    then ``inputs`` are a pair (x, y). A control has the ``seed`` of its network.
 
     >>> control = make_control(build(config), inputs=x, seed=config["seed"])
     >>> train(control, data)  # as the network was trained
     """
     refuse_scripted(model)
     network = working_copy(model)
+    if forward is not None:
+        vars(network)[FORWARD] = forward
     with quiet(network):
         if inputs is None:
             inputs = _drawn_inputs(network)
+        if isinstance(inputs, tuple):
+            x, y = inputs
+            inputs = x if forward is None else labelled(x, y)
         samples = like(rows(inputs, slice(SAMPLES)), network)
         blocks = find_stream(network, samples, stream)
     inside = frozenset().union(*blocks.parameters)

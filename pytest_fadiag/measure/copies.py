@@ -95,6 +95,20 @@ class _Copying(TorchFunctionMode):
         return tensor.to(device, dtype, copy=True)
 
 
+def _uncopyable(network: nn.Module) -> str:
+    """The attribute that copy.deepcopy refuses, by the name of its module."""
+    for name, module in named_modules(network).items():
+        for attribute, value in vars(module).items():
+            if attribute in ("_modules", "_parameters", "_buffers"):
+                continue
+            try:
+                with _Copying():
+                    copy.deepcopy(value)
+            except Exception:
+                return f"{type(module).__name__}.{attribute} of {name or 'the network'}"
+    return type(network).__name__
+
+
 def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """A copy, in another precision if one is named; compiled parts are as their authors wrote them.
 
@@ -113,9 +127,10 @@ def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
                     memo[id(part)] = copy.deepcopy(inner, memo)
             duplicate: nn.Module = copy.deepcopy(network, memo)
     except Exception as error:
+        holder = _uncopyable(network)
         raise AuditError(
-            f"the network cannot be copied ({type(error).__name__}: {error}); let its modules hold "
-            "nothing that copy.deepcopy refuses"
+            f"the network cannot be copied, because of {holder} ({type(error).__name__}: {error}); "
+            "take it out of the module, or give the module a __deepcopy__"
         ) from error
     if dtype == torch.float64:
         in_float64 = InFloat64()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..judge.errors import AuditError
@@ -16,6 +17,7 @@ from .vectors import column, row_norms
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES = {"ce": "cross-entropy", "mse": "squared error", "bce": "binary cross-entropy"}
+MODULES = {nn.CrossEntropyLoss: "ce", nn.MSELoss: "mse", nn.BCEWithLogitsLoss: "bce"}
 FITTING = {"classes": ("ce", "mse", "bce"), "regression": ("mse",), "tokens": ("ce",)}
 """The kinds of tasks, and the losses that each can have beside a function, the usual one first."""
 IGNORED = -100
@@ -71,6 +73,8 @@ class Task:
     remark: str = ""
 
     def __post_init__(self) -> None:
+        if isinstance(self.loss, nn.Module):
+            object.__setattr__(self, "loss", _loss_of_module(self.loss))
         if isinstance(self.loss, str) and self.loss not in LOSSES:
             names = ", ".join(LOSSES)
             raise AuditError(f"loss {self.loss!r}; expected {names} or package.module:function")
@@ -317,6 +321,25 @@ class Task:
 def name_of(function: object) -> str:
     """What a report calls a function that no option names."""
     return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _loss_of_module(module: nn.Module) -> str | Loss:
+    """A loss of torch.nn by its name where it is plain, else as a function; however it reduces."""
+    weights = [getattr(module, name, None) for name in ("weight", "pos_weight")]
+    is_plain = weights == [None, None] and not getattr(module, "label_smoothing", 0.0)
+    if type(module) in MODULES and is_plain:
+        return MODULES[type(module)]
+    if not hasattr(module, "reduction"):
+        return module
+    by_sample: Any = copy.deepcopy(module)
+    by_sample.reduction = "none"
+
+    def losses(outputs: Tensor, y: Tensor) -> Tensor:
+        values: Tensor = by_sample(outputs, y)
+        return values.reshape(len(y), -1).sum(1)
+
+    losses.__qualname__ = type(module).__name__
+    return losses
 
 
 def _kind_of(y: Tensor, outputs: Tensor) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from .auditing import Outcome, audited
 from .catalogue import Case, cases, networks
-from .data import MIXES
+from .data import MIXES, SIZES, evaluations
 from .files import is_made, make
-from .tables import confusion, disagreements, margins, verdicts
+from .tables import confusion, disagreements, margins, sizes, verdicts
 from .work import run
 
 HERE = Path(__file__).resolve().parent
@@ -62,19 +62,20 @@ def main() -> int:
     if options.train:
         return 0
     print("\n".join(report(judged)))
-    return int(any(one.serious for one in disagreements(judged)))
+    return int(any(disagreement.serious for disagreement in disagreements(judged)))
 
 
 def train(chosen: Sequence[Case], folder: Path, root: Path, workers: int) -> None:
     """Make the files that these cases need and that are not there, parents first."""
     known = networks()
-    wanted = {name for case in chosen for name in (case.network, case.control, case.twin) if name}
-    wanted |= {known[name].parent for name in wanted if known[name].parent}
+    names = {name for case in chosen for name in (case.network, case.control, case.twin)}
+    needed = names & known.keys()
+    needed |= {known[name].parent for name in needed if known[name].parent}
     for derived in (False, True):
         generation = [
             network
             for name, network in known.items()
-            if name in wanted and bool(network.parent) == derived
+            if name in needed and bool(network.parent) == derived
         ]
         jobs = [
             (network.name, make, (network, folder, root))
@@ -88,28 +89,34 @@ def train(chosen: Sequence[Case], folder: Path, root: Path, workers: int) -> Non
 def judge(
     chosen: Sequence[Case], folder: Path, root: Path, workers: int
 ) -> list[tuple[Case, Outcome]]:
-    """The outcome of each case under every class mix."""
-    jobs = [
-        (f"{case.name}, {mix}", audited, (case, mix, folder, root))
-        for case in chosen
-        for mix in MIXES
-    ]
-    outcomes = dict(run("audit", jobs, workers))
-    return [(case, outcomes[f"{case.name}, {mix}"]) for case in chosen for mix in MIXES]
+    """The outcome of each case under every class mix, and on smaller test sets."""
+    known = networks()
+    jobs = {}
+    for case in chosen:
+        task = known[case.network].recipe.task if case.network in known else "ten"
+        for mix in evaluations(task):
+            jobs[f"{case.name}, {mix}"] = (case, mix)
+    calls = [(name, audited, (*job, folder, root)) for name, job in jobs.items()]
+    outcomes = dict(run("audit", calls, workers))
+    return [(case, outcomes[name]) for name, (case, _) in jobs.items()]
 
 
 def report(judged: Sequence[tuple[Case, Outcome]]) -> list[str]:
     """The tables, and the list of disagreements."""
-    files, number = len({case.network for case, _ in judged}), len(judged) // len(MIXES)
+    files = len({case.network for case, _ in judged})
+    number = len({case.name for case, _ in judged})
     lines = [
-        f"{files} networks in {number} cases, each under the class mixes {', '.join(MIXES)}",
+        f"{files} networks in {number} cases, each under the class mixes {', '.join(MIXES)},"
+        f" and on the first {', '.join(f'{size:,}' for size in SIZES)} images",
         "",
     ]
-    lines += [*confusion(judged), "", *verdicts(judged), "", *margins(judged), ""]
-    for one in disagreements(judged):
-        lines.append(
-            f"{'WRONG' if one.serious else 'noted'}: {one.case}, {one.mix}: {one.what}\n    {one.numbers}"
-        )
+    mixed = [(case, outcome) for case, outcome in judged if outcome.mix in MIXES]
+    lines += [*confusion(mixed), "", *verdicts(mixed), "", *sizes(judged), ""]
+    lines += [*margins(mixed), ""]
+    for disagreement in disagreements(judged):
+        word = "WRONG" if disagreement.serious else "noted"
+        lines.append(f"{word}: {disagreement.case}, {disagreement.mix}: {disagreement.what}")
+        lines.append(f"    {disagreement.numbers}")
     return lines
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -15,7 +15,7 @@ import pytest_fadiag
 from examples.methods.files import replace as write
 from pytest_fadiag import AuditError
 from pytest_fadiag.auditor import Auditor, Overrides, Record
-from pytest_fadiag.judge.diagnostics import select
+from pytest_fadiag.judge.diagnostics import Finding, default_diagnostics
 from pytest_fadiag.judge.records import plain
 from pytest_fadiag.judge.report import Report
 from pytest_fadiag.load.controls import parse_controls
@@ -31,52 +31,73 @@ MODEL = "validation.truth.networks:build"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was said of one case on one class mix."""
+    """What is concluded of one case on one set of images."""
 
     case: str
     mix: str
     verdict: str
-    """With every diagnostic asked for."""
-    unasked: str
-    """By the rule for what was not asked for: (d) where there is a control, else (e)."""
-    twinned: str
-    """With every diagnostic, and a BP network of the same shapes and task to compare with."""
+    """Beside the control of the catalogue, or none where it has none."""
+    verdict_alone: str = ""
+    """Without any control."""
+    verdict_by_number: str = ""
+    """Beside the accuracy of the control in place of the control; empty where there is none."""
+    verdict_with_twin: str = ""
+    """Beside the control, and compared with a BP network of the same shapes and task."""
     fired: str = ""
     measured: str = ""
+    passed: str = ""
+    next: str = ""
     numbers: dict[str, Any] = field(default_factory=dict)
     text: str = ""
 
 
-def said(verdict: str) -> str:
+def word(verdict: str) -> str:
     """A verdict in one word."""
     return verdict.partition(":")[0].removeprefix("needs ")
 
 
 def audited(case: Case, mix: str, folder: Path, root: Path) -> Outcome:
-    """The outcome of a case; a network is measured once for each class mix and state of the code."""
-    paths = [
-        path_of(folder, name) if name else None for name in (case.network, case.control, case.twin)
-    ]
-    network, control, twin = paths
-    assert network is not None
-    task = str(config_of(network)["task"])
-    auditor = Kept(Setup(data=evaluation(root, task, mix), model=MODEL, device="cpu"), mix)
+    """The outcome of a case; a network is measured once for each mix and state of the code."""
+    network = path_of(folder, case.network)
+    control = path_of(folder, case.control) if case.control else None
+    twins = [path_of(folder, case.twin)] if case.twin else None
+    task = str(config_of(network).get("task", "ten"))
+    data = evaluation(root, task, mix)
+    auditor = Kept(Setup(data=data, model=MODEL, device="cpu"), mix)
     controls = None if control is None else parse_controls([str(control)])
+    asked = default_diagnostics(control=control is not None, credit=False)
+    by_number = ""
     try:
-        report, unasked, twinned = (
-            auditor.report(network, diagnostics=select(keys), control=controls, twins=twins)
-            for keys, twins in (
-                ("abcdeg", None),
-                ("abcdg" if controls else "abceg", None),
-                ("abcdeg", None if twin is None else [twin]),
-            )
-        )
+        report = auditor.report(network, diagnostics=asked, control=controls, twins=None)
+        twinned = auditor.report(network, diagnostics=asked, control=controls, twins=twins)
+        without = default_diagnostics(control=False, credit=False)
+        alone = auditor.report(network, diagnostics=without, control=None, twins=None)
+        if report.frozen_baseline_acc is not None:
+            accuracy = report.frozen_baseline_acc
+            numbered = auditor.report(network, diagnostics=asked, control=accuracy, twins=None)
+            by_number = numbered.verdict
     except AuditError as error:
-        return Outcome(case.name, mix, *(f"error: {error}",) * 3)
-    measured = "".join(finding.key for finding in report.findings if finding.measured)
-    fired = "".join(report.fired)
-    verdicts = (report.verdict, unasked.verdict, twinned.verdict)
-    return Outcome(case.name, mix, *verdicts, fired, measured, numbers(report), str(report))
+        return Outcome(case.name, mix, f"error: {error}")
+    return Outcome(
+        case.name,
+        mix,
+        report.verdict,
+        verdict_alone=alone.verdict,
+        verdict_by_number=by_number,
+        verdict_with_twin=twinned.verdict,
+        fired=_keys(report, alone, lambda finding: finding.fired),
+        measured=_keys(report, alone, lambda finding: finding.measured),
+        passed=_keys(report, alone, lambda finding: finding.passed),
+        next=getattr(report, "next", ""),
+        numbers=numbers(alone) | numbers(report, of_control=True),
+        text=str(report),
+    )
+
+
+def _keys(report: Report, alone: Report, holds: Callable[[Finding], bool]) -> str:
+    """The diagnostics of which something holds; those that the control decides are not in both."""
+    findings = [*report.findings, *alone.findings]
+    return "".join(sorted({finding.key for finding in findings if holds(finding)}))
 
 
 class Kept(Auditor):
@@ -106,8 +127,14 @@ class Kept(Auditor):
         return record
 
 
-def numbers(report: Report) -> dict[str, Any]:
+def numbers(report: Report, *, of_control: bool = False) -> dict[str, Any]:
     """What the thresholds are compared with, and what explains it."""
+    if of_control:
+        return {
+            "margin": report.margin_pp,
+            "control": report.frozen_baseline_acc,
+            "margin interval": report.margin_interval,
+        }
     norms = report.residual_norms
     growth = [after / before for before, after in pairwise(norms) if before and after is not None]
     return {
@@ -117,8 +144,6 @@ def numbers(report: Report) -> dict[str, Any]:
         "per unit error": report.gradient_per_unit_error,
         "drift": report.cross_batch_stability,
         "invariance": report.sample_invariance,
-        "margin": report.margin_pp,
-        "control": report.frozen_baseline_acc,
         "utility": report.depth_utility_pp,
         "null": report.depth_null_pp,
         "interval": report.depth_interval_pp,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from .initialisers import INITIALISERS
 from .recipes import Recipe
 
 
@@ -26,7 +27,8 @@ class Truth:
     kind: str
     """``healthy``; ``broken``: as a whole; ``in part``: block 0 alone learnt; ``shallow task``: healthy, and one linear layer
     would do; ``small gradient``: a healthy function in parameters of another scale; ``bad control``: healthy, beside a control
-    that is none."""
+    that is none; ``initialised otherwise``: trained as a whole from an initialisation of its own; ``hardly trained``: the same
+    for a few steps, which may or may not be enough; ``shipped``: a network of ``fixtures/``."""
     fires: str = ""
     """The diagnostics that must fire, whatever the class mix."""
     silent: str = ""
@@ -56,17 +58,24 @@ class Case:
     @property
     def twin(self) -> str:
         """A network of the same shapes and task, trained as a whole by BP; empty where there is none."""
+        if self.network.startswith(SHIPPED):
+            return ""
         shape = attrgetter("architecture", "d", "blocks", "activation", "out_ln", "task")
-        wanted = networks()[self.network].recipe
-        there = [
-            (recipe.seed != wanted.seed, name)
+        own_recipe = networks()[self.network].recipe
+        twins = [
+            (recipe.seed != own_recipe.seed, name)
             for name, recipe in (MAIN | VARIANTS | EASY).items()
-            if recipe.method == "bp" and shape(recipe) == shape(wanted)
+            if recipe.method == "bp" and shape(recipe) == shape(own_recipe)
         ]
-        return min(there, default=(0, ""))[1]
+        return min(twins, default=(0, ""))[1]
 
+
+SHIPPED = "shipped "
+"""How the names of the networks in ``fixtures/`` begin here."""
 
 HEALTHY = Truth("healthy", silent="abc")
+SHIPPED_HEALTHY = Truth("shipped, healthy", silent="abc")
+SHIPPED_HOLLOW = Truth("shipped, hollow")
 SHALLOW = Truth("shallow task", fires="e", silent="abc")
 NO_DEPTH = Truth("broken", fires="e")
 NOTHING = Truth("broken")
@@ -173,6 +182,24 @@ UNDER_CONTROL = {
 }
 """The local rules beside which a frozen control of DFA stands; λ acts on the blocks alone."""
 
+SHORT = 150
+"""The steps of a training that may not be enough."""
+
+
+def _own_initialisations() -> Iterator[tuple[str, Recipe]]:
+    """Frozen blocks of every initialiser in all frozen networks, and the same blocks trained, long and short."""
+    originals = MAIN | VARIANTS | LOCAL
+    for initialiser in INITIALISERS:
+        for name in (*CONTROLLED, "dfa", "dfa-five"):
+            recipe = replace(originals[name], learning="frozen", initialiser=initialiser)
+            yield f"frozen_{name}-{initialiser}", recipe
+        for name, recipe in MAIN.items():
+            for optimiser, lr in (("sgd", 0.1), ("adam", recipe.lr)):
+                trained = replace(recipe, initialiser=initialiser, optimiser=optimiser, lr=lr)
+                yield f"{name}-{initialiser}-{optimiser}", trained
+                yield f"{name}-{initialiser}-{optimiser}-short", replace(trained, steps=SHORT)
+
+
 BROKEN = (
     (
         "exploded",
@@ -236,11 +263,28 @@ def _recipes() -> Iterator[tuple[str, Recipe]]:
     yield "frozen_resmlp-weak", replace(R, learning="frozen", steps=20)
     yield "frozen_resmlp-narrow", replace(R, learning="frozen", d=4)
     yield from VARIANTS.items()
+    yield from _own_initialisations()
 
 
 def cases() -> list[Case]:
     """Every network with its truth, beside a control where one was trained for it."""
-    return [*_healthy(), *_broken(), *_beside_bad_controls()]
+    return [
+        *_healthy(),
+        *_broken(),
+        *_initialised_otherwise(),
+        *_beside_bad_controls(),
+        *_shipped(),
+    ]
+
+
+def _shipped() -> Iterator[Case]:
+    """The networks of ``fixtures/``, each beside its control; λ acts on the blocks alone."""
+    for method in ("bp", "fa", "ep", "dfa", "dfa-lam", "state-bridge", "credit-bridge"):
+        truth = SHIPPED_HEALTHY if method in ("bp", "fa", "ep") else SHIPPED_HOLLOW
+        control = method.removesuffix("-lam")
+        for seed in (42, 123, 456):
+            name = f"{SHIPPED}{method}_s{seed}"
+            yield Case(name, name, truth, f"{SHIPPED}frozen_{control}_s{seed}")
 
 
 def _healthy() -> Iterator[Case]:
@@ -264,7 +308,7 @@ def _broken() -> Iterator[Case]:
     known = networks()
     for name, network in known.items():
         recipe = network.recipe
-        if network.parent:
+        if network.parent or recipe.initialiser:
             continue
         if recipe.learning == "first":
             yield Case(
@@ -286,6 +330,16 @@ def _broken() -> Iterator[Case]:
             )
         if recipe.labels == "shuffled":
             yield Case(name, name, NOTHING)
+
+
+def _initialised_otherwise() -> Iterator[Case]:
+    for name, recipe in _own_initialisations():
+        if recipe.learning == "frozen":
+            yield Case(name, name, NOTHING)
+        elif recipe.steps == SHORT:
+            yield Case(name, name, Truth("hardly trained"))
+        else:
+            yield Case(name, name, Truth("initialised otherwise", silent="ab"))
 
 
 def _beside_bad_controls() -> Iterator[Case]:

@@ -21,7 +21,15 @@ TASKS = {
 }
 MIXES = ("balanced", "skewed", "mostly one", "sorted")
 """As shipped; class 0 nine times as frequent as any other; nine images in ten of class 0; class after class."""
+SIZES = (1_000, 2_000, 5_000)
+"""How many images there are in smaller test sets: the first ones of the split."""
 SKEW = 9
+
+
+def evaluations(task: str) -> list[str]:
+    """The class mixes, and the sizes that are smaller than the test split of a task."""
+    images = 1_000 * len(TASKS[task])
+    return [*MIXES, *(str(size) for size in SIZES if size < images)]
 
 
 @dataclass(frozen=True)
@@ -45,11 +53,16 @@ def training(root: Path, task: str) -> Split:
 
 @cache
 def evaluation(root: Path, task: str, mix: str = "balanced") -> DataSet:
-    """The shipped test split of a task in one of the class mixes; the second half of it where networks learn from the first."""
+    """The shipped test split of a task in one of the class mixes, or so many images of it.
+
+    The second half of it where networks learn from the first.
+    """
     data = load_data(f"fashion-mnist:{TEST}")
     data = _task(
         _part(data, torch.arange(len(data) // 2, len(data))) if root == TEST else data, task
     )
+    if mix.isdigit():
+        data = _part(data, torch.arange(min(int(mix), len(data))))
     if mix == "sorted":
         data = _part(data, data.y.argsort(stable=True))
     if mix in ("skewed", "mostly one"):

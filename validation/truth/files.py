@@ -10,14 +10,18 @@ import torch
 from examples.methods.files import save
 from pytest_fadiag.load.names import file_digest
 
-from .catalogue import Network
+from .catalogue import SHIPPED, Network
 from .data import training
 from .surgery import operate
 from .training import train
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "checkpoints"
+
 
 def path_of(folder: Path, name: str) -> Path:
     """The file of a network."""
+    if name.startswith(SHIPPED):
+        return FIXTURES / f"{name.removeprefix(SHIPPED)}.pt"
     return folder / "networks" / f"{name}.pt"
 
 

@@ -222,7 +222,8 @@ ARCHITECTURES: dict[str, Callable[[int, int, int], nn.Module]] = {
 
 def build(config: Mapping[str, Any]) -> nn.Module:
     """The network that a checkpoint's ``config`` describes."""
-    kind, d, depth, classes = (config[name] for name in ("architecture", "d", "blocks", "classes"))
+    d, depth, classes = (config[name] for name in ("d", "blocks", "classes"))
+    kind = config.get("architecture", "resmlp")  # the shipped checkpoints name none
     if kind == "resmlp":
         return ResidualMLP(
             PIXELS, d, depth, classes, activation=config["activation"], out_ln=config["out_ln"]

@@ -40,6 +40,8 @@ class Recipe:
     smoothing: float = 0.0
     steps: int = 2400
     batch: int = 128
+    initialiser: str = ""
+    """What draws the weights of the blocks, of ``INITIALISERS``; else each layer does."""
 
     @property
     def name(self) -> str:
@@ -48,4 +50,7 @@ class Recipe:
 
     def config(self) -> dict[str, Any]:
         """What the checkpoint says of itself."""
-        return {**asdict(self), "method": self.name, "frozen": self.learning == "frozen"}
+        config = {**asdict(self), "method": self.name, "frozen": self.learning == "frozen"}
+        if not self.initialiser:
+            del config["initialiser"]
+        return config

@@ -18,6 +18,7 @@ from examples.methods.settings import Settings
 from examples.methods.streams import streams
 
 from .data import TASKS, Split
+from .initialisers import initialise
 from .networks import branches, build
 from .recipes import Recipe
 
@@ -74,6 +75,8 @@ def _prepare(net: nn.Module, recipe: Recipe) -> None:
     """Put the blocks into the state that the recipe asks for, and decide what is to learn."""
     blocks: Any = net.blocks
     for number, block in enumerate(blocks):
+        if recipe.initialiser:
+            initialise(block, recipe.initialiser)
         ends = branches(block)
         for end in ends:
             if recipe.learning == "identity":

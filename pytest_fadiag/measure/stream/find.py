@@ -161,7 +161,7 @@ class _Trial:
             sizes.append(math.prod(shape))
         info = StreamInfo(
             blocks=tuple(block.name for block in blocks),
-            residual=bool(graph.additive),
+            residual=graph.is_residual,
             head=_head(graph, states[-1]),
             outside=1 - graph.tape.count(inside) / graph.tape.count(graph.tape.sizes),
             states=tuple(map(str, sites)),

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise, permutations
 
 from torch import nn
 
-from .tape import Call, Tape
+from .tape import OUTSIDE_TORCH, Call, Tape
 
 
 def _ops(names: str) -> frozenset[str]:
@@ -48,6 +48,7 @@ WEIGHTING = (
     PRODUCTS
     | LOOKUPS
     | _ops("mkldnn_rnn_layer _native_multi_head_attention _transformer_encoder_layer_fwd")
+    | {OUTSIDE_TORCH}
 )
 """Operations that make a layer where one of their operands comes from parameters."""
 LINEAR = (
@@ -217,6 +218,14 @@ class Graph:
                 adding.add(kinds[segment])
         adding.discard(None)
         return [segment for segment, kind in kinds.items() if segment.adds or kind in adding]
+
+    @property
+    def is_residual(self) -> bool | None:
+        """Whether blocks add to their state; ``None`` where torch does not see what they do."""
+        layers = [index for index in self.useful if self.is_layer(index)]
+        if OUTSIDE_TORCH in self.ops(layers):
+            return None
+        return bool(self.additive)
 
     def is_layer(self, index: int) -> bool:
         """Whether a value is what a layer with weights makes of another."""

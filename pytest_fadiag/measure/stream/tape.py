@@ -20,6 +20,8 @@ LEAVING = ("numpy", "tolist", "__array__", "item", "__dlpack__", "data_ptr")
 """Functions that give numbers to code that torch does not see."""
 OVERWRITING = ("copy", "fill", "zero", "normal", "uniform", "set")
 """Operations in place that leave nothing of what was there."""
+OUTSIDE_TORCH = "outside torch"
+"""The operation that made what Python, NumPy or JAX computed."""
 SHAPED = ("zeros", "ones", "empty", "full")
 """With ``new_`` before or ``_like`` after: operations that take nothing but a shape."""
 
@@ -122,7 +124,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self.batch in tensor.shape:
                 sources = self._left_torch
                 self._left_torch = []
-            self._write(tensor, "outside torch", sources)
+            self._write(tensor, OUTSIDE_TORCH, sources)
         elif view not in memory.views:  # another view of what was written
             memory.views[view] = self._new(tensor, "view", [memory.node])
         return self.nodes[memory.views[view]]
