@@ -149,7 +149,7 @@ def _balanced_score(score: Score) -> tuple[float, float]:
 class Moments(NamedTuple):
     """What numbers between −1 and 1 of one class add up to."""
 
-    count: int
+    images: int
     total: float
     squares: float
 
