@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +24,9 @@ BATCHES = 10
 LEAST_IMAGES = 1_000
 """With fewer test images a linear probe cannot resolve a few percentage points."""
 
+SKEW = 1.5
+"""Where one class has so many times more images than another, accuracies are compared by class."""
+
 BITS = bytes.maketrans(b"01", bytes([0, 1]))
 
 Bounds = tuple[float, float]
@@ -34,26 +38,46 @@ class Score(msgspec.Struct, frozen=True):
     value: float
     images: int | None = None
     correct: str | None = None
-    """One bit an image, packed big-endian into hexadecimal digits."""
+    """One bit an image, class by class, packed big-endian into hexadecimal digits."""
     order: str | None = None
     """SHA-256 of the labels in their order: outcomes are paired only on the same images."""
     data: str | None = None
     """SHA-256 of the test data, where known."""
     parts: tuple[float, ...] = ()
     """What each sample or sequence contributes, where that is no bit; their mean is the value."""
+    class_counts: tuple[int, ...] = ()
+    """How many images each class has; which class each of ``correct`` is of follows from them."""
 
     def __post_init__(self) -> None:
         value = check_accuracy(self.value, "accuracy", "regression")
         msgspec.structs.force_setattr(self, "value", value)
+        if self.class_counts and (not self.correct or sum(self.class_counts) != self.images):
+            raise AuditError("class_counts of a score must count the images of correct")
 
     @classmethod
-    def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Score:
-        """The score of these per-image outcomes."""
+    def of(
+        cls,
+        hits: Sequence[bool],
+        order: str | None = None,
+        data: str | None = None,
+        labels: Sequence[int] = (),
+    ) -> Score:
+        """The score of these per-image outcomes, by class where the labels are given.
+
+        >>> Score.of([True, False, True], labels=[1, 0, 1]).class_counts
+        (1, 2)
+        """
         if not hits:
             raise AuditError("no test image was classified; check the evaluation data")
+        if labels:
+            by_class = sorted(range(len(hits)), key=labels.__getitem__)
+            hits = [hits[image] for image in by_class]
         digits = -(-len(hits) // 4)
         bits = "".join("1" if hit else "0" for hit in hits).ljust(4 * digits, "0")
-        return cls(sum(hits) / len(hits), len(hits), f"{int(bits, 2):0{digits}x}", order, data)
+        correct = f"{int(bits, 2):0{digits}x}"
+        counts = tuple(count for _, count in sorted(Counter(labels).items()))
+        accuracy = sum(hits) / len(hits)
+        return cls(accuracy, len(hits), correct, order, data, class_counts=counts)
 
     @classmethod
     def of_parts(
@@ -72,6 +96,22 @@ class Score(msgspec.Struct, frozen=True):
             return None
         bits = f"{int(self.correct, 16):0{4 * len(self.correct)}b}"[: self.images]
         return bits.encode().translate(BITS)
+
+    @property
+    def by_class(self) -> list[Sequence[float]]:
+        """The outcomes of each class, or those of all images; empty where none are known."""
+        outcomes = self.outcomes
+        if outcomes is None:
+            return []
+        counts = self.class_counts or (len(outcomes),)
+        ends = zip(counts, accumulate(counts), strict=True)
+        return [outcomes[end - count : end] for count, end in ends]
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether classes differ so much in size that a plain accuracy is not the balanced one."""
+        counts = self.class_counts
+        return bool(counts) and max(counts) > SKEW * min(counts)
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):

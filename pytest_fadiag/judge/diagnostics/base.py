@@ -256,6 +256,10 @@ class Diagnostic(ABC):
     def judge(self, report: Report) -> Finding:
         """Pass, fire, or not measured, with the number and its reason."""
 
+    def by_point(self, report: Report) -> Finding:
+        """The finding by the published rule, which knows no interval."""
+        return report.finding(self.key)
+
     @abstractmethod
     def lines(self, report: Report) -> Iterable[str]:
         """The other measured numbers, as lines of the report."""
