@@ -247,7 +247,8 @@ def test_the_later_published_form_has_words_of_its_own(fired: str, decided: str,
     assert published("three", fired, decided) == said
     assert published("four", fired, decided) == published(None, fired, decided) == ""
     assert PROTOCOLS["three"].rules == {"confounds": "flag"}
-    assert str(healthy(protocol="three", diagnostics=("a", "b", "d"))).endswith(" [PASS]")
+    made = healthy(protocol="three", diagnostics=("a", "b", "d"))
+    assert str(made).startswith("bp, seed 42: incomplete: direction-drift not measured [PASS]\n")
 
 
 # --- built by hand, read back ---
@@ -332,7 +333,7 @@ def test_what_cannot_be_read_is_named_by_its_place(key: str, value: Any, place: 
 def test_check_raises_unless_exactly_the_expected_fired() -> None:
     exploded().check("abd")
     BP.check()
-    with pytest.raises(AuditFailure, match="FLAG: worse than frozen random blocks") as failed:
+    with pytest.raises(AuditFailure, match="fails: worse than frozen random blocks") as failed:
         exploded().check("ab")
     assert failed.value.headline.startswith("worse than frozen random blocks: margin −10.70 pp < 2")
     with pytest.raises(AuditFailure, match="direction-drift was expected to fire: pass"):
@@ -355,15 +356,17 @@ def test_the_text_has_its_parts_in_order() -> None:
         caveats=("the last line was cut",),
     )
     lines = str(made).splitlines()
-    assert lines[:8] == [
-        "FA diagnostic report: dfa, seed 42",
+    assert lines[:9] == [
+        "dfa, seed 42: walk back: residual stream exploded; BP gradient below the protocol floor; "
+        "worse than frozen random blocks",
+        "  next: report no Γ; claim no gain from the blocks",
         "  trained",
         "  for 30 epochs",
+        "  note: the last line was cut",
         "  stream: b.0 … b.3 → ln, 4 blocks, residual, 38 % of parameters outside the blocks",
         "  inputs: cifar10, normalised by the checkpoint's mean and std",
         "  loss: cross-entropy",
         "  reference: BP gradient, agrees with finite differences to 2.0e-8",
-        "  note: the last line was cut",
     ]
     heads = [line.partition(":")[0] for line in lines if line.startswith("(")]
     assert heads == [
@@ -372,8 +375,8 @@ def test_the_text_has_its_parts_in_order() -> None:
         "(c) direction-drift",
         "(d) frozen-margin",
     ]
-    assert lines[-1].startswith("VERDICT: needs walk-back: residual stream exploded; ")
-    assert max(len(line) for line in lines if "FLAG" not in line and "VERDICT" not in line) <= 100
+    assert made.verdict.startswith("needs walk-back: residual stream exploded; BP grad at ")
+    assert max(len(line) for line in lines[1:] if "fails:" not in line) <= 100
 
 
 def test_each_task_has_its_own_words() -> None:
@@ -410,10 +413,10 @@ def test_the_representation_is_one_line() -> None:
 
 def test_names_from_files_cannot_forge_a_line() -> None:
     made = report(
-        method_name="x\nVERDICT: trustworthy", notes="\x1b[2J", caveats=("a\nVERDICT: b",)
+        method_name="x\nbp: trustworthy", notes="\x1b[2J\nbp: b", caveats=("a\nbp: trustworthy",)
     )
-    verdicts = [line for line in str(made).splitlines() if line.startswith("VERDICT")]
-    assert len(verdicts) == 1 and "\x1b" not in str(made)
+    verdicts = [line for line in str(made).splitlines() if line[0] not in " ("]
+    assert verdicts == [r"x\nbp: trustworthy: trustworthy"] and "\x1b" not in str(made)
 
 
 @pytest.mark.parametrize("depth", [2, 60])
@@ -429,7 +432,9 @@ def test_many_blocks_are_wrapped(depth: int) -> None:
 def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
     made = traced("dfa", 1)
     assert made.first_fired == {"d": 1, "a": 10, "b": 18}
-    assert "first fired: (d) epoch 1, (a) epoch 10, (b) epoch 18; log ends at epoch 30" in str(made)
+    assert "first failed: (d) epoch 1, (a) epoch 10, (b) epoch 18; log ends at epoch 30" in str(
+        made
+    )
     assert made.partial
     assert BP.first_fired == {} and not BP.partial and PENALISED.partial
 
