@@ -132,6 +132,94 @@ def test_the_verdict_says_no_more_than_was_measured(made: Report, verdict: str) 
     assert made.verdict == verdict or (
         "…" in verdict and made.verdict.startswith(start) and made.verdict.endswith(end)
     )
+    assert bool(made.next) == (made.verdict != "trustworthy")
+    assert all(finding.claim in made.headline for finding in made.findings if finding.fired)
+
+
+CONTROL = "train a control (fadiag control bp_s42.pt, then --fa-frozen)"
+TRAIN = "fit probes to the training data (--fa-train, train=)"
+
+
+@pytest.mark.parametrize(
+    ("made", "step"),
+    [
+        (healthy(control=None), CONTROL),
+        (
+            healthy(control=None, checkpoint=None),
+            "train a control (make_control(model), then control=)",
+        ),
+        # ±1 pp around 3.5 on 10,000 samples: four times as many make it ±0.5
+        (
+            probed(healthy(control=None), 0.7, 0.735, null=0.7),
+            f"{TRAIN} or test on about 40,000 samples or {CONTROL}",
+        ),
+        (
+            audited_beside(5.0, 0.7, 0.735, training="cifar10", null=()).replace(control=None),
+            CONTROL.replace("bp", "dfa"),
+        ),
+        (probed(healthy(control=None), 0.7, 0.735, null=0.7, task="regression"), "…" + CONTROL),
+        (probed(healthy(control=None), 0.96, 0.98, headline_acc=0.99), CONTROL),  # no room
+        (measured_as(0.5, 0.7, 0.9), "check the normalisation of the inputs (--fa-normalize) …"),
+        (warned(healthy()), CONTROL),
+        (
+            healthy(score=Score(0.8, 10_000), control=Control(Score(0.5), seed=1)),
+            "train a control of each seed",
+        ),
+        (report(eval_classes=1), "shuffle data that is sorted by class"),
+        (report(stream_problem="no cut"), "no stream: no cut"),
+        (report(reference=Reference(problem="no_grad")), "the reference is not proven: no_grad"),
+        (PENALISED.replace(headline_acc=0.5), "audit a checkpoint of this run, or log the …"),
+        (report(diagnostics=("a", "d")), "run gradient-floor and direction-drift too"),
+        (exploded(), "report no Γ; claim no gain from the blocks"),
+        (
+            audited_beside(0.5, 0.7, 0.71),
+            "claim no gain from the blocks; compare with BP networks (--fa-bp): the task may …",
+        ),
+        (audited_beside(-5.0, 0.7, 0.6), "claim no gain from the blocks"),
+        (
+            audited_beside(0.5, 0.7, 0.71).replace(
+                twin=Twin(source="bp", healthy=True, needs_depth=False)
+            ),
+            "choose a task on which BP gains from depth",
+        ),
+    ],
+)
+def test_the_next_step_is_what_decides_or_what_to_write(made: Report, step: str) -> None:
+    start, _, end = step.partition("…")
+    assert made.next == step or (
+        "…" in step and made.next.startswith(start) and made.next.endswith(end)
+    )
+    assert made.to_dict()["next"] == made.next
+    assert made.next in " ".join(str(made).split())
+
+
+@pytest.mark.parametrize(
+    ("gains", "spread", "images"),
+    [
+        ((3.5, 3.5), 1.0, 40_000),
+        ((3.1, 3.1), 1.0, 1_000_000),  # (1/0.1)² times 10,000
+        ((3.09, 3.09), 1.0, 0),  # more than a hundred times as many
+        ((2.0, 2.0), 1.6, 26_000),  # to fail for certain
+        ((3.5, 3.5 + 2), 1.0, 0),  # the noise of the draws alone is wider
+    ],
+)
+def test_how_many_images_decide_is_a_matter_of_the_square(
+    gains: tuple[float, float], spread: float, images: int
+) -> None:
+    made = audited_beside(5.0, 0.7, 0.7).replace(control=None)
+    first, second = gains
+    utility = (first + second) / 2
+    assert made.depth is not None
+    draws = (0.02, 0.02 + (second - first) / 100)
+    depth = msgspec.structs.replace(
+        made.depth,
+        probes=(0.7, 0.7 + utility / 100 + sum(draws) / 2),
+        null=tuple((0.7, 0.7 + draw) for draw in draws),
+        interval=(utility - spread, utility + spread),
+        training="cifar10",
+    )
+    number = f"test on about {images:,} samples"
+    assert (number in made.replace(depth=depth).next) == (images > 0)
 
 
 @pytest.mark.parametrize(("network", "decides"), [(0.69, True), (0.685, False)])
@@ -454,7 +542,10 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
         ),
         (report(headline_acc=-0.2, task="regression"), "R² is at chance (R² ≤ 0)"),
         (
-            report(loss_assumed=True, loss_bias={"squared error": 0.05, "binary cross-entropy": 1}),
+            report(
+                loss_assumed=True,
+                loss_bias={"cross-entropy": 0.31, "squared error": 0.05, "binary cross-entropy": 1},
+            ),
             "looks trained by squared error: under it the output error has a bias of 0.0500 < 0.1",
         ),
         (report(environment={"dtype": "float16"}), "half precision (float16)"),
