@@ -601,7 +601,7 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     loss_assumed: bool = False
     """Whether neither options nor the checkpoint name the loss."""
     loss_bias: dict[str, float] = {}
-    """‖mean e‖/mean‖e‖ under squared error and binary cross-entropy, where the loss is assumed."""
+    """‖mean e‖/mean‖e‖ under the loss that is assumed, squared error and binary cross-entropy."""
     effective_rank: float | None = None
     """Of the gradients at the states, the smallest, divided by that of the output errors."""
     trace: bool = False

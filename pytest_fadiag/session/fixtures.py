@@ -121,10 +121,8 @@ class DiagnosticUnderTest:
         if case.expected is not None:
             recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fire"
         headline = self.finding.headline
-        if self.report.control is None and _diagnostic_of(self.finding).needs_control:
-            headline += (
-                "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
-            )
+        if self.outcome is Outcome.SKIPPED and self.finding.remedy:
+            headline += f"; {self.finding.remedy}"
         is_repeat = False
         if self.outcome is Outcome.FAILED and case.job is not None:
             nodeid = self._node.nodeid

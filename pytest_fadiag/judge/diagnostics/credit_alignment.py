@@ -33,6 +33,7 @@ class CreditAlignment(Diagnostic):
         "Γ at each block against a permutation null, and the loss that a small step along the "
         "credit saves. A mean over layers hides where credit is lost."
     )
+    instead = "report Γ per layer"
     role = Role.EXTRA
     needs = ("gradients", "output-error", "credit")
     needs_reference = True
