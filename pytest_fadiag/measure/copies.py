@@ -105,8 +105,8 @@ def _uncopyable(network: nn.Module) -> str:
                 with _Copying():
                     copy.deepcopy(value)
             except Exception:
-                return f"{type(module).__name__}.{attribute} of {name or 'the network'}"
-    return type(network).__name__
+                return f"'{attribute}' of {name or type(network).__name__}"
+    return f"a part of {type(network).__name__}"
 
 
 def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
@@ -129,7 +129,7 @@ def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     except Exception as error:
         holder = _uncopyable(network)
         raise AuditError(
-            f"the network cannot be copied, because of {holder} ({type(error).__name__}: {error}); "
+            f"the network cannot be copied: {holder} cannot ({type(error).__name__}: {error}); "
             "take it out of the module, or give the module a __deepcopy__"
         ) from error
     if dtype == torch.float64:
