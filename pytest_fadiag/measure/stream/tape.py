@@ -51,6 +51,8 @@ class Node:
     floating: bool
     constant: bool
     """Whether it is the same for all samples, as a mask or positions are."""
+    weighted: bool
+    """Whether weights took part in making it."""
     memory: Memory
     call: int
     """The innermost module call that it was made in."""
@@ -228,12 +230,12 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 parameters |= source.parameters
             else:
                 parents.append(index)
+        weighted = bool(parameters) or any(self.nodes[index].weighted for index in parents)
         constant = not parents and op != "input"
-        # What is written to a part may be the same for all, and what else is there not.
-        if not constant and everything and self._same_for_all(tensor):
+        # What is written to a part may be the same for all, and what else is there not; what
+        # weights make may be the same with these weights alone, as where no neuron spikes.
+        if not constant and everything and not weighted and self._same_for_all(tensor):
             constant = True
-            for index in parents:
-                parameters |= self.nodes[index].parameters
         node = Node(
             index=len(self.nodes),
             op=op,
@@ -242,6 +244,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             shape=tuple(tensor.shape),
             floating=tensor.is_floating_point(),
             constant=constant,
+            weighted=weighted,
             memory=self._memory(tensor),
             call=self._path[-1] if self._path else 0,
         )
