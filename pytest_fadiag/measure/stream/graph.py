@@ -320,9 +320,9 @@ class Graph:
             calls.update(self._path(index))
         return list(map(self.tape.calls.__getitem__, calls))
 
-    def parts(self, segment: Segment) -> list[Call]:
-        """The calls that a segment consists of: those just below the one that holds all of it."""
-        paths = [self._path(index) for index in segment.values]
+    def parts(self, stretch: Stretch) -> list[Call]:
+        """The calls that a stretch consists of: those just below the one that holds all of it."""
+        paths = [self._path(index) for index in self.inside(stretch)]
         depth = len(set(paths[0]).intersection(*paths))
         below: dict[int, Call] = {}
         for path in paths:
