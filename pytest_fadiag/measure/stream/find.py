@@ -67,6 +67,11 @@ def find_stream(
     'out_ln'
     """
     refuse_scripted(network)
+    if not named_parameters(network):
+        raise AuditError(
+            "the network has no parameters: its stream is found by weights, and plain tensors and "
+            "buffers count as none; make its weights torch.nn.Parameter"
+        )
     with quiet(network):
         try:
             trial = _Trial(network, x, outputs or Outputs(), torch.float64)

@@ -133,7 +133,7 @@ def _state(graph: Graph, node: Node) -> State:
         node = graph.nodes[node.parents[0]]
     batch = graph.tape.batch
     site = _site(node)
-    if site and node.floating and node.shape.count(batch) == 1:
+    if site and node.dtype.is_floating_point and node.shape.count(batch) == 1:
         batch_dim = node.shape.index(batch)
         return node, replace(site, batch_dim=batch_dim, copied=node.overwritten)
     problem = f"a state has shape {node.shape} for {batch} samples"
@@ -145,7 +145,19 @@ def _state(graph: Graph, node: Node) -> State:
             "[samples, tokens, features]"
         )
     refuse_repeats(graph, [])
-    raise AuditError(f"{problem}: it holds whole numbers, or no module and no function returns it")
+    raise AuditError(f"{problem}: {_why_unseen(graph, node)}")
+
+
+def _why_unseen(graph: Graph, node: Node) -> str:
+    if node.dtype.is_complex:
+        return "its numbers are complex; let blocks hand on real and imaginary parts side by side"
+    if not node.dtype.is_floating_point:
+        return "it holds whole numbers"
+    if graph.tape.vmapped:
+        return "vmap hides what runs in it; audit a network without it, such as one member alone"
+    if node.overwritten:
+        return "one tensor holds several states, written one by one; let the forward use a list"
+    return "no module and no function returns it"
 
 
 def _site(node: Node) -> Site | None:

@@ -48,7 +48,7 @@ class Node:
     parameters: frozenset[str]
     """The parameters that were read to make it of its parents."""
     shape: tuple[int, ...]
-    floating: bool
+    dtype: torch.dtype
     constant: bool
     """Whether it is the same for all samples, as a mask or positions are."""
     weighted: bool
@@ -96,6 +96,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """How many numbers each parameter holds."""
         self._memories: dict[int, Memory] = {}
         self._path: tuple[int, ...] = ()
+        self.vmapped = False
+        """Whether some of it ran under vmap, which shows no module what it computes."""
         self._left_torch: list[int] = []
         """Values that Python or NumPy read, and nothing came back yet."""
         for name, parameter in named_parameters(network).items():
@@ -166,7 +168,9 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         indices = {}
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             for position, tensor in enumerate(tensors_in(values)):
-                if not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                    self.vmapped = True
+                else:
                     indices[position] = self.node_of(tensor).index
         return indices
 
@@ -242,7 +246,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             parents=tuple(parents),
             parameters=parameters,
             shape=tuple(tensor.shape),
-            floating=tensor.is_floating_point(),
+            dtype=tensor.dtype,
             constant=constant,
             weighted=weighted,
             memory=self._memory(tensor),
