@@ -177,7 +177,11 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """The indices of the points by which it fires; the last one where they are not given."""
     low: Sequence[float] = ()
     high: Sequence[float] = ()
-    """The band of a null."""
+    """The band of a null, or the intervals of parts."""
+    parts: tuple[str, ...] = ()
+    """The names of the parts, where these are in the place of layers."""
+    bp: tuple[int, ...] = ()
+    """The indices of the parts of which the step is BP's own."""
     null: Sequence[float] = ()
     """The same numbers with re-initialised blocks."""
     limit: Sequence[float] = ()
