@@ -238,6 +238,8 @@ class Diagnostic(ABC):
     """What its number is called in a chart of networks; empty for the label."""
     curve_title: ClassVar[str] = ""
     """What its curve over the layers is called; empty where it has none. {score} is the score."""
+    parts_title: ClassVar[str] = ""
+    """What a curve over parts is called."""
     curve_log: ClassVar[bool] = False
     figure: ClassVar[str] = ""
     """The name of the figure that has its curves in one panel for each method."""

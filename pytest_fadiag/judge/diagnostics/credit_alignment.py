@@ -62,6 +62,7 @@ class CreditAlignment(Diagnostic):
     by_default = False
     columns = (Column("credit", _aligned, limit, 7, _aligned_of_all),)
     curve_title = "Γ and its permutation null"
+    parts_title = "contrast of one step with BP's"
     figure = "credit"
 
     def judge(self, report: Report) -> Finding:
@@ -86,7 +87,9 @@ class CreditAlignment(Diagnostic):
                 meaning += (
                     " Does the credit have the sign of a gradient? The rule steps along minus it."
                 )
-            subject = "credit" if is_credit else "the step"
+            claim = "labels turn the step away from the gradient"
+            if is_credit:
+                claim = "credit points away from the gradient"
             return self.finding(
                 report,
                 Status.FIRE,
@@ -94,7 +97,7 @@ class CreditAlignment(Diagnostic):
                 headline,
                 meaning,
                 causes,
-                claim=f"{subject} points away from the gradient at {join_and(against)}",
+                claim=f"{claim} at {join_and(against)}",
             )
         minimum = self.limit(report)
         if share > minimum or share == 1:
@@ -139,12 +142,7 @@ class CreditAlignment(Diagnostic):
         yield f"source of the step: {step.source}; {step.batches} batches of {BATCH} of {split}"
         if step.states > 1:
             yield f"the step is random: each is the mean over {step.states} random states"
-        yield (
-            "contrast: what another order of the labels changes of the step, against the same of "
-            "the BP gradient; decay and penalties cancel"
-        )
-        if step.is_bp:
-            yield "this rule is backpropagation: in every block its step is the BP gradient"
+        yield "contrast: what reordered labels change of the step, against the same of BP's"
         if report.credit is not None:
             yield "the credit decides; the step is shown beside it"
 
@@ -168,6 +166,11 @@ class CreditAlignment(Diagnostic):
                 "the credit is the BP gradient itself: right for BP, and for EP at equilibrium; "
                 "for any other rule, check the credit function: it is returning the BP gradient"
             )
+
+    def remarks(self, report: Report) -> Iterator[str]:
+        """Say that a step is BP's own: wanted of BP, and of EP where it settles."""
+        if report.step is not None and report.step.is_bp:
+            yield "this rule is backpropagation: at every block its step is the BP gradient"
 
     def is_shown(self, report: Report) -> bool:
         return report.credit is not None or report.step is not None
