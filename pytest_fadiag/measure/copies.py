@@ -18,6 +18,8 @@ from ..judge.errors import AuditError
 
 WIDE = "_fadiag_float64"
 """Where a float64 copy holds the mode in which it runs."""
+TRAINABLE = "_fadiag_trainable"
+"""Where a working copy holds the names of the parameters that training may change."""
 NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.complex64})
 _DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
 
@@ -151,9 +153,19 @@ def working_copy(model: nn.Module) -> nn.Module:
     vars(network).pop(WIDE, None)  # it is measured as it is
     for module in named_modules(network).values():
         module.training = False
-    for parameter in named_parameters(network).values():
+    trained = []
+    for name, parameter in named_parameters(network).items():
+        if parameter.requires_grad:
+            trained.append(name)
         parameter.requires_grad_(False)
+    vars(network)[TRAINABLE] = tuple(trained)
     return network
+
+
+def trainable(network: nn.Module) -> tuple[str, ...]:
+    """The parameters of a working copy that training may change, by name."""
+    names: tuple[str, ...] = vars(network)[TRAINABLE]
+    return names
 
 
 def refuse_scripted(network: nn.Module) -> None:

@@ -227,7 +227,9 @@ class _Trial:
         """
         prefixes: list[str] = []
         for block in blocks:
-            prefixes += (f"{name}." for name in (block.name, *(call.name for call in graph.parts(block))))
+            prefixes += (
+                f"{name}." for name in (block.name, *(call.name for call in graph.parts(block)))
+            )
         before = _outside([call.name for call in graph.tape.calls], prefixes)
         for gain in (None, TINY):
             network = copy_of(self.original, precisions(self.network)[-1]).eval()
