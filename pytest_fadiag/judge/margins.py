@@ -164,9 +164,9 @@ def balanced_mean(classes: Iterable[Moments]) -> tuple[float, float]:
     added = 2 / len(classes)
     mean = 0.0
     noise = 0.0
-    for count, total, squares in classes:
-        number = count + added
-        mean += total / count / len(classes)
+    for images, total, squares in classes:
+        number = images + added
+        mean += total / images / len(classes)
         spread = (squares + added) / number - (total / number) ** 2
         noise += spread / (number - 1) / len(classes) ** 2
     return mean, noise

@@ -26,6 +26,10 @@ LEAST_IMAGES = 1_000
 
 SKEW = 1.5
 """Where one class has so many times more images than another, accuracies are compared by class."""
+BP_COSINE = 0.999
+"""A step with this cosine or more to the BP gradient is BP's own."""
+LABEL_FREE = 1e-6
+"""A step of which labels change no more than this share ignores them."""
 
 BITS = bytes.maketrans(b"01", bytes([0, 1]))
 
@@ -519,6 +523,80 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.gamma) and exact and SiteState.UNDEFINED not in self.state
 
 
+class PartState(str, enum.Enum):
+    """What one step of a rule does to one part of the network."""
+
+    FROZEN = "frozen"
+    BP = "BP's own"
+    LABEL_FREE = "label-free"
+    AGAINST = "against"
+    ALIGNED = "aligned"
+    NULL = "null"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """(f) by one step Δ of the rule, one entry a part; g is the BP gradient, ỹ reordered labels."""
+
+    source: str = ""
+    parts: tuple[str, ...] = ()
+    """The embedding, each block by its name, the head."""
+    plain: tuple[float, ...] = ()
+    """cos(Δ(y), g(y)), the mean over batches, then the least one."""
+    least_plain: tuple[float, ...] = ()
+    contrast: tuple[float, ...] = ()
+    """cos(Δ(y) − Δ(ỹ), g(y) − g(ỹ)), in which what ignores labels cancels; 95 % t-interval."""
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    change: tuple[float, ...] = ()
+    """‖Δ(y)‖/‖θ‖."""
+    label_share: tuple[float, ...] = ()
+    """The largest ‖Δ(y) − Δ(ỹ)‖/‖Δ(y)‖."""
+    batches: int = 0
+    states: int = 1
+    """Over how many random states steps are averaged."""
+    training: str = ""
+    """The training split that batches are of; else they are the evaluation batches."""
+    problem: str = ""
+    """Why nothing was measured; empty where it was."""
+
+    @property
+    def state(self) -> tuple[PartState, ...]:
+        """What the step does to each part."""
+        return tuple(map(self._state_of, range(len(self.contrast))))
+
+    def _state_of(self, part: int) -> PartState:
+        if self.change[part] == 0:
+            return PartState.FROZEN
+        if self.least_plain[part] >= BP_COSINE:
+            return PartState.BP
+        if self.label_share[part] <= LABEL_FREE:
+            return PartState.LABEL_FREE
+        if self.high[part] < 0:
+            return PartState.AGAINST
+        if self.low[part] > 0:
+            return PartState.ALIGNED
+        return PartState.NULL
+
+    @property
+    def blocks(self) -> tuple[tuple[str, PartState], ...]:
+        """The parts that count, with their states: embedding, head and frozen blocks do not."""
+        blocks = []
+        for part, state in zip(self.parts, self.state, strict=True):
+            if part not in ("embedding", "head") and state is not PartState.FROZEN:
+                blocks.append((part, state))
+        return tuple(blocks)
+
+    @property
+    def aligned(self) -> int:
+        """How many of these blocks are aligned or BP's own."""
+        return sum(state in (PartState.ALIGNED, PartState.BP) for _, state in self.blocks)
+
+    @property
+    def is_bp(self) -> bool:
+        """Whether the step of every block that counts is BP's own."""
+        return bool(self.blocks) and all(state is PartState.BP for _, state in self.blocks)
+
+
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """How the BP gradient at h_L comes out in one dtype."""
 
@@ -552,9 +630,10 @@ class Decisive(msgspec.Struct, frozen=True, kw_only=True):
     nonfinite_gradients: tuple[int, ...] = ()
     nonfinite_outputs: int = 0
     credit: Credit | None = None
+    step: Step | None = None
 
 
-OPTIONAL_PARTS = frozenset({"credit", "depth", "floor", "precision"})
+OPTIONAL_PARTS = frozenset({"credit", "step", "depth", "floor", "precision"})
 """The parts of a measurement that one metric computes, which has their name."""
 
 
@@ -601,7 +680,7 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     loss_assumed: bool = False
     """Whether neither options nor the checkpoint name the loss."""
     loss_bias: dict[str, float] = {}
-    """‖mean e‖/mean‖e‖ under squared error and binary cross-entropy, where the loss is assumed."""
+    """‖mean e‖/mean‖e‖ under the loss that is assumed, squared error and binary cross-entropy."""
     effective_rank: float | None = None
     """Of the gradients at the states, the smallest, divided by that of the output errors."""
     trace: bool = False

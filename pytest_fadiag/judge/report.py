@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 DERIVED = (
     "findings",
     "verdict",
+    "headline",
+    "next",
     "published",
     "remarks",
     "fired",
@@ -221,6 +223,16 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     def verdict(self) -> str:
         """«needs walk-back: …» with what fired, «incomplete: …» or «trustworthy»."""
         return self.conclusion.sentence
+
+    @property
+    def headline(self) -> str:
+        """The verdict in the words of the findings: what reports, tables and pages print."""
+        return self.conclusion.headline
+
+    @property
+    def next(self) -> str:
+        """What to do, or to write in a paper; empty where the result is trustworthy."""
+        return self.conclusion.next
 
     @property
     def published(self) -> str:
@@ -462,7 +474,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return f"{name}: {self.stream.states[layer]}"
 
     def lines(self, key: str, width: int = WIDTH) -> str:
-        """The text of one diagnostic alone: outcome, numbers, FLAG, what to write in the paper."""
+        """The text of one diagnostic alone: outcome, numbers, what it means where it fails."""
         return diagnostic_text(self, select([key])[0], width)
 
     def text(self, width: int = WIDTH) -> str:
@@ -473,7 +485,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<report: {self.title}: {one_line(self.verdict)}>"
+        return f"<report: {self.title}: {one_line(self.headline)}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""

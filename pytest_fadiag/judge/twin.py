@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .report import Report
 
 
+ASK_BP = "compare with BP networks (--fa-bp): the task may ask for no depth"
+
+
 class Twin(msgspec.Struct, frozen=True, kw_only=True):
     """BP networks of the same shapes and data, as a report compares with them; means over seeds."""
 
@@ -64,11 +67,13 @@ def in_view_of_twin(finding: Finding, diagnostic: Diagnostic, report: Report) ->
     An interval that lies below 0 stands whatever they gain, and so does what is certain.
     """
     twin = report.twin
-    if twin is None or not twin.healthy or twin.needs_depth:
-        return finding
     high = finding.interval[1] if finding.interval else finding.value or 0.0
     stands = finding.certain or high < 0
     if stands or not finding.fired or not diagnostic.asks_for_depth:
+        return finding
+    if twin is None and report.checkpoint and report.log is None:
+        return msgspec.structs.replace(finding, remedy=f"{finding.remedy}; {ASK_BP}")
+    if twin is None or not twin.healthy or twin.needs_depth:
         return finding
     gain = diagnostic.gain_of(twin)
     if gain is None:
@@ -86,6 +91,7 @@ def in_view_of_twin(finding: Finding, diagnostic: Diagnostic, report: Report) ->
         claim="",
         walk_back="",
         explanation="",
+        remedy="choose a task on which BP gains from depth",
     )
 
 

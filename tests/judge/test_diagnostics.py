@@ -267,7 +267,7 @@ def against(margin: float, images: int | None = 10_000, **control: Any) -> Repor
 def test_a_margin_claims_what_its_interval_says(made: Report, status: str, claim: str) -> None:
     finding = made.finding("d")
     assert (finding.outcome, finding.claim) == (status, claim)
-    assert not claim or f"FLAG: {claim}: " in made.lines("d")
+    assert not claim or f"fails: {claim}: " in made.lines("d")
 
 
 def test_a_margin_of_exactly_two_points_passes() -> None:

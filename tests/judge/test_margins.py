@@ -330,11 +330,11 @@ def test_a_report_over_seeds_shows_each_and_says_what_follows() -> None:
         3,
     ] and failing.margin.margin == -10.7
     text = str(failing)
-    assert "FLAG: seed-margin fails: mean margin −10.70 pp, 95 % CI [" in text
+    assert "seed-margin fails: mean margin −10.70 pp, 95 % CI [" in text
     assert "Training the blocks with this rule hurts." in text and ": FIRE\n" in text
     assert "several seeds share one control" not in text
     passing = SeedReport.of("bp", [healthy(seed=1), healthy(seed=2)], 2.0)
-    assert "FLAG" not in str(passing) and "two seeds rarely decide" in str(passing)
+    assert "seed-margin fails" not in str(passing) and "two seeds rarely decide" in str(passing)
     shared = Control(Score(0.885, 10_000))
     unsure = SeedReport.of("bp", [healthy(seed=n, control=shared) for n in (1, 2)], 2.0)
     assert "is inconclusive" in str(unsure) and "share one control" in str(unsure)

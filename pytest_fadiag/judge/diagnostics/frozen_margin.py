@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ..control import Control, void
 from ..margins import Interval, Margin, images_needed
-from ..words import distinct, fraction, interval, limit, plural, pp
+from ..words import distinct, fraction, interval, limit, one_line, plural, pp
 from .base import Column, Diagnostic, Finding, Open, OpenKind, Report, Role, Status
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class FrozenMargin(Diagnostic):
         "The control is the same network with its blocks frozen at random initialisation. Below "
         "the threshold, the score is not evidence that the blocks learned."
     )
+    instead = "claim no gain from the blocks"
     role = Role.REQUIRED
     needs = ("accuracy", "floor")  # below a readout of the inputs a control is questioned
     needs_stream = False
@@ -60,8 +62,14 @@ class FrozenMargin(Diagnostic):
         if margin is None or report.control is None:
             return self._without_margin(report)
         if why := _undecided(report, margin, self.limit(report)):
-            bounds = _bounds(margin)
-            return self.finding(report, Status.NOT_RESOLVED, margin.pp, why, interval=bounds)
+            return self.finding(
+                report,
+                Status.NOT_RESOLVED,
+                margin.pp,
+                why,
+                interval=_bounds(margin),
+                remedy=_what_decides(report, margin, self.limit(report)),
+            )
         return self._decided(report, report.control, margin)
 
     def by_point(self, report: Report) -> Finding:
@@ -83,13 +91,16 @@ class FrozenMargin(Diagnostic):
             if minimum in margin.interval:
                 causes.append("threshold inside the 95 % CI")
         questioned = None
+        remedy = ""
         if report.questions_control:
             causes.append("control in doubt")
             questioned = Open(OpenKind.CONTROL_QUESTIONED)
+            remedy = _better_control(report)
         words = MarginWords("", "")
         if is_below:
             mismatch = "; ".join(doubt.text for doubt in report.doubts if doubt.mismatched)
             words = margin_in_words(value, margin.interval, minimum, control.blocks, mismatch)
+            remedy = _better_control(report) if mismatch else ""
         return self.finding(
             report,
             Status.FIRE if is_below else Status.PASS,
@@ -100,6 +111,7 @@ class FrozenMargin(Diagnostic):
             claim=words.claim,
             interval=_bounds(margin),
             pass_open=questioned,
+            remedy=remedy,
         )
 
     def _without_margin(self, report: Report) -> Finding:
@@ -109,11 +121,10 @@ class FrozenMargin(Diagnostic):
             why = report.control_problem
         if rejected := void(report.doubts):
             why = rejected
+        remedy = _better_control(report)
         if report.headline_acc is None:
             why = "no accuracy is known: log final_test_acc, or acc_eval in each epoch"
-        remedy = ""
-        if report.control is None:
-            remedy = "supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
+            remedy = "log final_test_acc, or acc_eval in each epoch"
         return self.unmeasured(report, why, report.control_problem, remedy)
 
     def table(self, report: Report) -> list[str]:
@@ -145,6 +156,26 @@ class FrozenMargin(Diagnostic):
 
     def gain_of(self, twin: Twin) -> float | None:
         return twin.margin_pp
+
+
+def _better_control(report: Report) -> str:
+    """What gives the control that is lacking, or mends the one that was supplied."""
+    if report.control is not None:
+        remedies = [doubt.remedy or _new_control(report) for doubt in report.doubts]
+        return remedies[0] if remedies else ""
+    return _new_control(report)
+
+
+def _new_control(report: Report) -> str:
+    """How a control is made and given."""
+    if report.trace:
+        return "add the control's outputs to the trace as control_outputs"
+    if report.log is not None:
+        return "give the accuracy of its control by --fa-frozen"
+    if not report.checkpoint:
+        return "train a control (make_control(model), then control=)"
+    name = shlex.quote(one_line(report.checkpoint))
+    return f"train a control (fadiag control {name}, then --fa-frozen)"
 
 
 class MarginWords(NamedTuple):
@@ -190,23 +221,23 @@ def _undecided(report: Report, margin: Margin, minimum: float) -> str:
         return ""
     number = f"margin {pp(margin.pp)} pp, {interval(bounds.low, bounds.high)}"
     if margin.skewed:
-        return (
-            f"{number}, of plain accuracies: classes differ in size, so supply the control itself "
-            "and not a number"
-        )
+        return f"{number}, is of plain accuracies, and classes differ in size"
     fires = bounds.high < minimum
     passes = margin.pp >= minimum and bounds.low > min(minimum, 0.0)
     if fires or passes:
         return ""
-    assert report.score is not None and report.score.images
-    needed = images_needed(margin, minimum, report.score.images)
+    return f"{number}: whether it reaches {limit(minimum)} pp is undecided"
+
+
+def _what_decides(report: Report, margin: Margin, minimum: float) -> str:
+    """What to give where the interval decides nothing."""
+    if margin.skewed:
+        return "supply the control itself, not a number"
+    images = report.score.images if report.score else None
     other_way = "several seeds"
     if report.control and report.control.score.outcomes is None:
-        other_way = "the control itself"
-    return (
-        f"{number}: whether it reaches {limit(minimum)} pp is undecided; {needed} test "
-        f"{report.unit}s, or {other_way}, may decide"
-    )
+        other_way = "the control itself, not a number"
+    return f"use {images_needed(margin, minimum, images or 1)} test {report.unit}s, or {other_way}"
 
 
 def _bounds(margin: Margin) -> tuple[float, float] | None:
