@@ -46,7 +46,7 @@ truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's 
 	$(BIN)/python -m validation.truth
 
 coverage: $(VENV)/.ready ## how often the intervals of (d) and (e) hold the truth, ten minutes
-	$(BIN)/python validation/coverage.py
+	$(BIN)/python validation/intervals.py
 
 tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen blocks, seven minutes; needs dataset-fashion-mnist
 	$(BIN)/python validation/tasks.py

@@ -1,6 +1,6 @@
 """How often the 95 % intervals of (d) and of (e) hold the truth, by simulation.
 
-    python validation/coverage.py
+    python validation/intervals.py
 
 (d): a network and its control are right by chances that depend on class and image; the truth is the margin of the chances.
 (e): a small network is audited on test sets drawn anew, with other re-initialised blocks each time; the truth is the mean utility.
