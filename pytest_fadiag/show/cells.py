@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from ..judge.diagnostics import Column, columns
-from ..judge.margins import SeedVerdict
+from ..judge.seed_margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.verdict import Verdict
 from ..judge.words import fraction, grouped, limit, one_line

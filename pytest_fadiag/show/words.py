@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..judge.diagnostics import Diagnostic
-from ..judge.margins import SeedVerdict
+from ..judge.seed_margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.verdict import Verdict, Word
