@@ -507,6 +507,26 @@ def test_the_embedding_is_shown_and_not_counted() -> None:
     assert made.lines("f").index("h_1") < made.lines("f").index("h_0")
 
 
+@pytest.mark.parametrize(
+    ("gamma", "words"),
+    [
+        ((0.42, 0.01, -0.03, 0.0, 0.0), "the mean over layers is +0.08: h_0 +0.42, the others"),
+        ((0.0, 0.9, 0.0, 0.0, -0.01), "+0.18: h_1 +0.90, the others −0.01 to +0.00"),
+        ((0.42, 0.9, 0.9, 0.9, 0.0), ""),  # most blocks are aligned
+        ((0.12, 0.01, -0.03, 0.0, 0.0), ""),  # chance gives a mean of 0.02
+        ((0.0, NAN, 0.9, 0.0, 0.0), ""),
+    ],
+)
+def test_a_mean_over_layers_that_hides_where_credit_is_lost_is_named(
+    gamma: tuple[float, ...], words: str
+) -> None:
+    made = credited(healthy(), *gamma)
+    assert made.credit is not None
+    sites = tuple(f"h_{layer}" for layer in range(5))
+    lines = made.replace(credit=msgspec.structs.replace(made.credit, sites=sites)).lines("f")
+    assert words in lines and ("the mean over layers" in lines) == bool(words)
+
+
 def test_credit_below_the_floor_against_the_gradient_or_equal_to_it_is_said() -> None:
     low = credited(healthy(bp_grad_norms=[1e-9] * 5), 0.9)
     assert low.finding("f").causes == ("reference below the floor",)

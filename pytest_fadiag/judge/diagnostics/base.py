@@ -41,6 +41,7 @@ class OpenKind(str, enum.Enum):
     """It passes, but no verdict may rest on this pass without a reliable control."""
     CONTRADICTED = "contradicted"
     """It passes, but another number of the network says the opposite."""
+    REFERENCE_QUESTIONED = "measured against a questioned reference"
 
     @property
     def replaceable(self) -> bool:
@@ -59,6 +60,7 @@ class OpenKind(str, enum.Enum):
             OpenKind.CONTROL_QUESTIONED,
             OpenKind.NOT_ENOUGH_ALONE,
             OpenKind.CONTRADICTED,
+            OpenKind.REFERENCE_QUESTIONED,
         )
 
 
