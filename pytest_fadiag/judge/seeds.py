@@ -46,6 +46,8 @@ class SeedReport:
         margin = self.margin
         bounds = interval(margin.interval.low, margin.interval.high)
         where = f"{_WHERE[margin.verdict]} {limit(margin.minimum)} pp"
+        if margin.skewed:
+            where = "of plain accuracies"
         return f"mean margin {pp(margin.margin)} pp, {bounds}, {where}"
 
     def __str__(self) -> str:

@@ -101,18 +101,28 @@ def _is_healthy(report: Report) -> bool:
 
 
 def _need_depth(reports: Iterable[Report]) -> bool:
-    """Whether a diagnostic of depth passes for one of them, or none of theirs was measured."""
+    """Whether a diagnostic of depth passes for one of them, or none of theirs was measured.
+
+    A margin that is not resolved counts by its value: BP itself need not prove that it gains.
+    """
     is_measured = False
     for report in reports:
         findings = {d: report.finding(d.key) for d in DIAGNOSTICS if d.asks_for_depth}
-        measured = {d: finding for d, finding in findings.items() if finding.measured}
+        measured = {d: f for d, f in findings.items() if f.measured or _is_open_margin(d, f)}
         is_measured = is_measured or bool(measured)
         for diagnostic, finding in measured.items():
             # Beside a questioned control a margin counts only where nothing else is measured.
             is_doubted = diagnostic.needs_control and report.questions_control and len(measured) > 1
-            if finding.passed and not is_doubted:
+            passes = finding.passed
+            if finding.value is not None and _is_open_margin(diagnostic, finding):
+                passes = finding.value >= finding.threshold
+            if passes and not is_doubted:
                 return True
     return not is_measured
+
+
+def _is_open_margin(diagnostic: Diagnostic, finding: Finding) -> bool:
+    return diagnostic.needs_control and finding.status is Status.NOT_RESOLVED
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -338,7 +338,7 @@ class Accuracy(_Collecting):
         order = hashlib.sha256(targets.numpy().tobytes()).hexdigest()
         data = self.source.data_digest
         if self.task.kind == "classes":
-            return Score.of(scores.bool().tolist(), order, data)
+            return Score.of(scores.bool().tolist(), order, data, targets.tolist())
         clusters = self.source.clusters[: len(scores)]
         if scores.ndim == 2:
             clusters = clusters[:, None].expand_as(scores)

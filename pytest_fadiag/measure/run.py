@@ -36,6 +36,7 @@ from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputE
 from .pooling import EachToken, Pooling
 from .probes import Depth
 from .reference import passed, prove
+from .step import Step, StepSource
 from .stream.find import find_stream
 from .stream.sites import Stream
 from .task import OutputError, Task
@@ -73,12 +74,14 @@ class NetworkSource:
         forward: Callable[..., Any] | None = None,
         stream: str | None = None,
         credit: CreditSource | None = None,
+        step: StepSource | None = None,
         batch_size: int = 512,
         data_digest: str | None = None,
         n_train: int | None = None,
         training: Iterable[Any] | None = None,
         training_name: str = "",
     ) -> None:
+        self.given = model
         self.network = working_copy(model)
         self.dtype = precisions(model)[0]
         self.data = batches
@@ -90,6 +93,7 @@ class NetworkSource:
         if forward is not None:
             vars(self.network)[FORWARD] = forward
         self.credit = credit
+        self.step = step
         self.batch_size = batch_size
         self.data_digest = data_digest
         self.n_train = n_train
@@ -380,6 +384,7 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "floor": Floor,
     "depth": Depth,
     "credit": Credit,
+    "step": Step,
     "control-readout": lambda source: Depth(source, embedding_alone=True),
 }
 """What can be measured, by name."""
@@ -451,8 +456,14 @@ def _make(
     names: Sequence[str],
     makers: Mapping[str, Callable[[NetworkSource], Metric]],
 ) -> dict[str, Metric]:
-    """The metrics of these names, without those that rest on a reference that is not proven."""
-    metrics = {name: makers[name](source) for name in names}
+    """The metrics of these names, without those that rest on a reference that is not proven.
+
+    Of credit and step what was given, credit where neither was.
+    """
+    unasked = "step"
+    if source.step is not None:
+        unasked = "" if source.credit is not None else "credit"
+    metrics = {name: makers[name](source) for name in names if name != unasked}
     resting = [name for name, metric in metrics.items() if metric.needs & REFERENCE]
     if resting and source.proof.problem:
         for name in resting:

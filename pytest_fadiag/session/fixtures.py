@@ -18,7 +18,7 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..show.audit import Keys, Margin, Outcome, decide, judge
 from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
-from .items import AuditItem, overridden
+from .items import AuditItem, gives_credit, overridden
 from .outcome import Case, case_of, settle, text_of
 from .plan import Job, make_jobs, names_of, required
 from .run import Run
@@ -38,6 +38,7 @@ MEASURED_WITH = {
     "data": "fa_test_data",
     "device": "fa_device",
     "credit": "fa_credit",
+    "step": "fa_step",
 }
 """The fixtures whose override changes what is measured."""
 FIXTURES = (
@@ -157,7 +158,7 @@ def _with_diagnostics(job: Job, node: Any) -> Job:
         return msgspec.structs.replace(
             job, diagnostics=names_of(select(keys)), required=required(keys)
         )
-    if not isinstance(node, AuditItem) and overridden(node, "fa_credit") is not None:
+    if not isinstance(node, AuditItem) and gives_credit(node):
         return job.given_credit()
     return job
 

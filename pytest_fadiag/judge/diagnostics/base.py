@@ -181,7 +181,11 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """The indices of the points by which it fires; the last one where they are not given."""
     low: Sequence[float] = ()
     high: Sequence[float] = ()
-    """The band of a null."""
+    """The band of a null, or the intervals of parts."""
+    parts: tuple[str, ...] = ()
+    """The names of the parts, where these are in the place of layers."""
+    bp: tuple[int, ...] = ()
+    """The indices of the parts of which the step is BP's own."""
     null: Sequence[float] = ()
     """The same numbers with re-initialised blocks."""
     limit: Sequence[float] = ()
@@ -240,6 +244,8 @@ class Diagnostic(ABC):
     """What its number is called in a chart of networks; empty for the label."""
     curve_title: ClassVar[str] = ""
     """What its curve over the layers is called; empty where it has none. {score} is the score."""
+    parts_title: ClassVar[str] = ""
+    """What a curve over parts is called."""
     curve_log: ClassVar[bool] = False
     figure: ClassVar[str] = ""
     """The name of the figure that has its curves in one panel for each method."""
@@ -261,6 +267,10 @@ class Diagnostic(ABC):
     @abstractmethod
     def judge(self, report: Report) -> Finding:
         """Pass, fire, or not measured, with the number and its reason."""
+
+    def by_point(self, report: Report) -> Finding:
+        """The finding by the published rule, which knows no interval."""
+        return report.finding(self.key)
 
     @abstractmethod
     def lines(self, report: Report) -> Iterable[str]:
