@@ -146,7 +146,7 @@ class CreditAlignment(Diagnostic):
             yield f"the step is random: each is the mean over {step.states} random states"
         yield "contrast: what reordered labels change of the step, against the same of BP's"
         if report.credit is not None:
-            yield "the credit decides; the step is shown beside it"
+            yield "the credit decides; the step is shown too"
 
     def _credit_lines(self, report: Report, credit: Credit) -> Iterator[str]:
         yield f"source of the credit: {credit.source}; {plural(credit.samples, 'sample')}"
