@@ -272,7 +272,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
                 changes.append(finding.headline)
             if not finding.fired and finding.key in expected_keys:
                 outcome = f"{finding.outcome}, {finding.headline}"
-                changes.append(f"{finding.name} was expected to fire: {outcome}")
+                changes.append(f"{finding.name} was expected to fail: {outcome}")
         if changes:
             raise AuditFailure("\n".join([str(self), *changes]), "; ".join(changes))
 

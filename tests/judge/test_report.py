@@ -429,7 +429,7 @@ def test_check_raises_unless_exactly_the_expected_fired() -> None:
     with pytest.raises(AuditFailure, match="fails: worse than frozen random blocks") as failed:
         exploded().check("ab")
     assert failed.value.headline.startswith("worse than frozen random blocks: margin −10.70 pp < 2")
-    with pytest.raises(AuditFailure, match="direction-drift was expected to fire: pass"):
+    with pytest.raises(AuditFailure, match="direction-drift was expected to fail: pass"):
         exploded().check(["a", "b", "c", "d"])
     with pytest.raises(AuditError, match=r"\(c\) is undetermined: was not asked for"):
         report(diagnostics=("a",)).reference_drift_dominated  # noqa: B018 (it raises)

@@ -20,9 +20,9 @@ class Status(str, enum.Enum):
     """The outcome of one diagnostic."""
 
     PASS = "pass"
-    FIRE = "fire"
+    FIRE = "fail"
     LIKELY_PASS = "likely pass"
-    LIKELY_FIRE = "likely fire"
+    LIKELY_FIRE = "likely fail"
     NOT_MEASURED = "not measured"
     NOT_RESOLVED = "not resolved"
 

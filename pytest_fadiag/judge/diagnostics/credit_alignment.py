@@ -137,7 +137,7 @@ class CreditAlignment(Diagnostic):
         if report.step is not None and not report.step.problem:
             yield from self._step_lines(report, report.step)
         if is_at_floor(report):
-            yield "caution: (b) fires, so the gradient compared with is below the floor"
+            yield "caution: (b) fails, so the gradient compared with is below the floor"
 
     def _step_lines(self, report: Report, step: Step) -> Iterator[str]:
         split = step.training or "the evaluation data"
