@@ -28,7 +28,7 @@ def is_loose(report: Report) -> bool:
 
 
 def remarks_on(report: Report) -> Iterator[str]:
-    """Sentences on log, accuracy, loss, weights and inputs, then those of the diagnostics."""
+    """Sentences on log, accuracy, loss, weights, inputs and twin, then those of the diagnostics."""
     yield from report.caveats
     yield from _on_accuracy(report)
     yield from _on_loss(report)
@@ -40,6 +40,8 @@ def remarks_on(report: Report) -> Iterator[str]:
         )
     yield from _on_weights(report)
     yield from _on_inputs(report)
+    if report.twin and report.twin.is_itself:
+        yield "its own BP twin: its config or --fa-bp says that BP trained it"
     for diagnostic in report.asked:
         yield from diagnostic.remarks(report)
 

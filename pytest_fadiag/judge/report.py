@@ -339,6 +339,11 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return any(doubt.severity is not Severity.REMARK for doubt in self.doubts)
 
     @property
+    def has_sound_control(self) -> bool:
+        """Whether there is a control that nothing questions: then (d) decides, and not (e)."""
+        return self.control is not None and not self.questions_control
+
+    @property
     def margin_share(self) -> float | None:
         """Which share of BP's margin this network reaches."""
         if self.twin is None:

@@ -103,7 +103,7 @@ class TrainingLog:
         >>> read_log("results/dfa_s42.json").report(0.349).verdict
         """
         chosen = diagnostics or default_diagnostics(
-            control=control is not None, credit=self.base.credit is not None, partial=True
+            credit=self.base.credit is not None, partial=True
         )
         name = "control" if isinstance(control, Control) else "frozen_baseline_acc"
         report = self.base.replace(

@@ -15,7 +15,7 @@ import msgspec
 from ..files import read_json, write_atomically
 from ..judge.diagnostics import letters, select
 from ..judge.errors import AuditError
-from ..judge.margins import SeedVerdict
+from ..judge.seed_margins import SeedVerdict
 from ..judge.words import grouped, plural
 from ..show.audit import Audit, Keys, Outcome, Row
 from .plan import SEED_MARGIN

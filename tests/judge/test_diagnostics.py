@@ -277,6 +277,49 @@ def test_a_margin_of_exactly_two_points_passes() -> None:
     assert "margin +1.99999 pp < 2 pp" in short.finding("d").headline
 
 
+def test_an_unresolved_margin_says_what_would_decide_and_the_published_form_goes_by_its_point() -> (
+    None
+):
+    made = against(1.4, 4_000).replace(protocol="three", diagnostics=("a", "b", "d"))
+    finding = made.finding("d")
+    assert finding.outcome == "not resolved" and finding.interval is not None
+    low, high = finding.interval
+    assert low < 1.4 and high > 2
+    assert finding.headline.endswith("]: whether it reaches 2 pp is undecided")
+    assert finding.remedy.endswith("number or test on about 45,000 samples")
+    assert made.frozen_baseline_undercut is None and made.published == "FAIL(D3)"
+    above = against(2.4, 4_000).replace(protocol="three", diagnostics=("a", "b", "d"))
+    assert above.finding("d").passed and above.published == "PASS"
+    assert against(2.4, 400).replace(protocol="three").published == "PASS"
+    outcomes = Score.of([True, False, True, True] * 30, "o")
+    paired = against(0.0).replace(score=outcomes, control=Control(outcomes, "frozen.pt"))
+    assert "test samples, or several seeds" in paired.finding("d").remedy
+
+
+def test_a_plain_control_decides_nothing_where_classes_differ_in_size() -> None:
+    labels = [0] * 600 + [1] * 300
+    score = Score.of([True] * 900, labels=labels)
+    made = BP.replace(score=score, control=Control(Score(0.5, 900)))
+    finding = made.finding("d")
+    assert finding.outcome == "not resolved" and "classes differ in size" in finding.headline
+    assert finding.remedy == "give the control itself in place of a number"
+    itself = Control(Score.of([False, True] * 450, labels=labels), "frozen.pt")
+    decided = made.replace(control=itself)
+    assert decided.finding("d").passed and decided.margin_pp == 50
+    assert "margin of class-balanced" not in decided.lines("d")
+    third = Control(Score.of([True] * 300 + [False] * 600, labels=labels), "frozen.pt")
+    skewed = made.replace(control=third)
+    assert (skewed.margin_pp, skewed.plain_margin_pp) == (75.0, 66.666666667)
+    assert "class-balanced accuracies +75.00 pp, of plain +66.67 pp" in skewed.lines("d")
+
+
+def test_below_zero_the_minimum_itself_is_the_bound() -> None:
+    lenient = against(-0.5).replace(thresholds=thresholds(margin_pp=-2.0))
+    assert lenient.finding("d").passed
+    far = against(-1.9).replace(thresholds=thresholds(margin_pp=-2.0))
+    assert far.finding("d").outcome == "not resolved"
+
+
 def test_a_control_that_cannot_be_read_is_an_error_of_its_test() -> None:
     made = BP.replace(control=None, control_problem="no control fits bp")
     assert made.finding("d").error == "no control fits bp"

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from pytest_fadiag.judge.control import Control
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.margins import (
-    SeedVerdict,
     images_needed,
     margin_over,
     reads_less,
     t95,
 )
-from pytest_fadiag.judge.margins import seed_margin as margin_of
 from pytest_fadiag.judge.records import Score
 from pytest_fadiag.judge.report import Report
+from pytest_fadiag.judge.seed_margins import SeedVerdict
+from pytest_fadiag.judge.seed_margins import seed_margin as margin_of
 from pytest_fadiag.judge.seeds import SeedReport
 
 

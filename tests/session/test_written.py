@@ -223,7 +223,7 @@ def test_a_credit_of_a_conftest_starts_its_diagnostic(repo: Repo) -> None:
         "@pytest.fixture\ndef fa_credit():\n    return lambda model, x, y, checkpoint: [x[:, "
         ":16] for _ in range(4)]\n",
     )
-    assert repo.outcomes(BP, "--fa-frozen=0.3")["bp_s42"] == "a. b. c. d. fF gs"
+    assert repo.outcomes(BP, "--fa-frozen=0.3")["bp_s42"] == "a. b. c. d. es fF gs"
 
 
 def test_a_fixture_that_raises_shows_the_users_traceback(repo: Repo) -> None:

@@ -65,13 +65,12 @@ def audited(case: Case, mix: str, folder: Path, root: Path) -> Outcome:
     data = evaluation(root, task, mix)
     auditor = Kept(Setup(data=data, model=MODEL, device="cpu"), mix)
     controls = None if control is None else parse_controls([str(control)])
-    asked = default_diagnostics(control=control is not None, credit=False)
+    asked = default_diagnostics(credit=False)
     by_number = ""
     try:
         report = auditor.report(network, diagnostics=asked, control=controls, twins=None)
         twinned = auditor.report(network, diagnostics=asked, control=controls, twins=twins)
-        without = default_diagnostics(control=False, credit=False)
-        alone = auditor.report(network, diagnostics=without, control=None, twins=None)
+        alone = auditor.report(network, diagnostics=asked, control=None, twins=None)
         if report.frozen_baseline_acc is not None:
             accuracy = report.frozen_baseline_acc
             numbered = auditor.report(network, diagnostics=asked, control=accuracy, twins=None)

@@ -36,6 +36,8 @@ class OpenKind(str, enum.Enum):
     """A bound or a proxy was measured, not the number."""
     ERROR = "error"
     NOT_RUN = "not run"
+    NOT_NEEDED = "not needed"
+    """Another diagnostic decides."""
     CONTROL_QUESTIONED = "measured against a questioned control"
     NOT_ENOUGH_ALONE = "not enough alone"
     """It passes, but no verdict may rest on this pass without a reliable control."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..margins import Z95, images_needed, reads_less
 from ..records import Depth
 from ..words import (
@@ -45,7 +47,6 @@ class DepthUtility(Diagnostic):
     instead = "claim no gain from the blocks"
     role = Role.FALLBACK
     needs = ("depth", "accuracy")
-    by_default = False
     asks_for_depth = True
     columns = (Column("depth", lambda report: report.depth_utility_pp, pp, 1),)
     axis_title = "depth utility, pp"
@@ -55,6 +56,9 @@ class DepthUtility(Diagnostic):
     def judge(self, report: Report) -> Finding:
         """Decide in this order: broken states, untrained blocks, unresolved, fire, pass."""
         depth = report.depth
+        if depth is None and report.has_sound_control:
+            finding = self.unmeasured(report, "not needed: a sound control decides")
+            return msgspec.structs.replace(finding, open=Open(OpenKind.NOT_NEEDED))
         if depth is None:
             return self.unmeasured(report, "no probe was fitted")
         if depth.problem:

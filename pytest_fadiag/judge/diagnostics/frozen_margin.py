@@ -62,13 +62,12 @@ class FrozenMargin(Diagnostic):
         if margin is None or report.control is None:
             return self._without_margin(report)
         if why := _undecided(report, margin, self.limit(report)):
-            bounds = _bounds(margin)
             return self.finding(
                 report,
                 Status.NOT_RESOLVED,
                 margin.pp,
                 why,
-                interval=bounds,
+                interval=_bounds(margin),
                 remedy=_narrower(report, margin, self.limit(report)),
             )
         return self._decided(report, report.control, margin)
@@ -222,7 +221,7 @@ def _undecided(report: Report, margin: Margin, minimum: float) -> str:
         return ""
     number = f"margin {pp(margin.pp)} pp, {interval(bounds.low, bounds.high)}"
     if margin.skewed:
-        return f"{number}, of plain accuracies, but classes differ in size"
+        return f"{number}, is of plain accuracies, and classes differ in size"
     fires = bounds.high < minimum
     passes = margin.pp >= minimum and bounds.low > min(minimum, 0.0)
     if fires or passes:
