@@ -318,7 +318,7 @@ OPTIONS = (
         "FILE",
         'Recorded findings, a JSON object such as {"dfa": "abd", "dfa::seed-margin": "FIRE"}: '
         "what is listed is "
-        "expected to fire, what is not listed is expected to pass, and any change fails",
+        "expected to fail, what is not listed is expected to pass, and any change fails",
     ),
     Option(
         "update-expect",

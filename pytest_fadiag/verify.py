@@ -273,7 +273,7 @@ def _problems(
     problems = compare(recorded, measured).problems
     for key, outcome in row.outcomes.items():
         if outcome is Outcome.PASSED and key in measured.fired:
-            problems.append(f"({key}) is recorded as passed, and fires")
+            problems.append(f"({key}) is recorded as passed, and fails")
     return problems
 
 

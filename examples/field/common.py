@@ -244,7 +244,7 @@ class Data:
 # ---------------------------------------------------------------------------------------------
 # The tables.
 
-MARKS = {"pass": "✓", "fire": "✗", "not resolved": "?", "not measured": "–"}
+MARKS = {"pass": "✓", "fail": "✗", "not resolved": "?", "not measured": "–"}
 REFUSALS = ("no stream: ", "the reference is not proven: ")
 
 

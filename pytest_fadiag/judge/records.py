@@ -685,6 +685,8 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     """Of the gradients at the states, the smallest, divided by that of the output errors."""
     trace: bool = False
     """Whether states and gradients were given as arrays: the reference is not proven."""
+    secants: float | None = None
+    """Of a trace: the smallest rank correlation of secants by states and by outputs."""
     environment: dict[str, str | int | bool] = {}
     extra: dict[str, dict[str, Any]] = {}
     """What metrics of other packages computed, by their names."""

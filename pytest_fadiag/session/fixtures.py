@@ -120,7 +120,7 @@ class DiagnosticUnderTest:
         case = case_of(self._node)
         recorded = ""
         if case.expected is not None:
-            recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fire"
+            recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fail"
         headline = self.finding.headline
         if self.outcome is Outcome.SKIPPED and self.finding.remedy:
             headline += f"; {self.finding.remedy}"
