@@ -302,6 +302,9 @@ class NetworkSource:
         """What is needed of some samples, by one pass of the network."""
         batch = Batch(x, y, 0, evaluation=True)
         pooling = self.pooling if "features" in needs else nn.Identity()  # before the pass
+        batch_dims: tuple[int, ...] = ()
+        if needs & {"states", "features"}:
+            batch_dims = self.stream.batch_dims
 
         def objective(outputs: Tensor) -> Tensor:
             """⟨outputs, unit error⟩, whose gradient by the outputs is the unit error."""
@@ -313,7 +316,7 @@ class NetworkSource:
             return (outputs * batch.error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
-            state = state.movedim(self.stream.batch_dims[layer], 0)
+            state = state.movedim(batch_dims[layer], 0)
             if "states" in needs:
                 batch.states.append(state)
             if "features" in needs:
