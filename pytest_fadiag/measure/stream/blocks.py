@@ -7,12 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from ...judge.errors import AuditError
 from ...judge.words import and_more
-from .graph import LINEAR, LOOKUPS, PRODUCTS, Block, Graph, Segment, Stretch
+from .graph import LINEAR, LOOKUPS, MANY, PRODUCTS, Block, Graph, Segment, Stretch
 
 LEAST_COVERED = 0.2
 """The least share of the weights between embedding and head that the whole stream holds."""
-MANY = 3
-"""From this many runs, the same weights are steps in time, where they are not blocks in depth."""
 
 
 def find_blocks(graph: Graph) -> list[Block]:

@@ -74,6 +74,9 @@ LINEAR = (
 )
 """Operations that are linear in the samples where their other operands are weights."""
 
+MANY = 3
+"""From this many runs, the same weights are steps in time, where they are not blocks in depth."""
+
 
 @dataclass(eq=False)
 class Stretch:
@@ -380,23 +383,35 @@ class Flow:
         """What it is linear in."""
         self.weighted = {segment.start: 0}
         """What leads to it through weights."""
+        self.unstepped = {segment.start: 0}
+        """What leads to it through weights other than those of a scan, which run many times."""
+        self.runs = Counter[str]()
+        for index in filter(graph.is_layer, segment.values):
+            self.runs.update(graph.nodes[index].parameters)
         for index in segment.values:
             self._add(index)
 
     def _add(self, index: int) -> None:
         node = self.graph.nodes[index]
-        reach = weighted = 0
+        reach = weighted = unstepped = 0
         linear = ~0
         for parent in node.parents:
             reach |= self.reach[parent]
             weighted |= self.weighted[parent]
+            unstepped |= self.unstepped[parent]
             linear &= self.linear[parent] | ~self.reach[parent]
         # The weights of a product may come from the samples too.
         if self.graph.is_layer(index) or (node.op in PRODUCTS and len(node.parents) > 1):
             weighted = reach
+            if not any(self.runs[name] >= MANY for name in node.parameters):
+                unstepped = reach
         if node.op not in LINEAR or (len(node.parents) > 1 and node.op not in SUMS):
             linear = 0
+        # A part of a state, such as one token in a scan, bypasses none of the others.
+        if node.op == "view" and self.graph.size(index) < self.graph.size(node.parents[0]):
+            linear = 0
         self.weighted[index] = weighted
+        self.unstepped[index] = unstepped
         self.reach[index] = reach | 1 << index
         self.linear[index] = (linear & self.reach[index]) | 1 << index
 
@@ -411,8 +426,10 @@ class Flow:
             return False
         for bypass, update in permutations(node.parents, 2):
             state = 1 << bypass
+            through = self.unstepped[update]
             if node.op in SUMS:  # or a projection of what the update began with
                 state |= self.linear[bypass] & ~self.linear[update]
-            if state & self.weighted[update]:
+                through = self.weighted[update]
+            if state & through:
                 return True
         return False

@@ -57,11 +57,14 @@ def find_states(graph: Graph, blocks: list[Block], last: int | None) -> list[Sta
 
 
 def _first(graph: Graph, block: Block) -> int:
-    """What the skip of the first sum holds: after a norm that it passes through."""
-    for segment in filter(block.holds, graph.additive):
-        if _hides(graph, graph.between(block.start, segment.start)):
-            return segment.start
-        break
+    """What enters a block; or what its first sum adds to, after a norm that the skip passes."""
+    for segment in graph.segments:
+        if segment.adds and block.holds(segment):
+            cuts = graph.between(block.start, segment.start)
+            is_held = graph.size(segment.start) == graph.size(segment.end)
+            if is_held and _hides(graph, cuts) and not any(map(graph.is_layer, cuts)):
+                return segment.start
+            break
     return block.start
 
 
