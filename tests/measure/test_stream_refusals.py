@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.measure.inputs import NetworkError
-from pytest_fadiag.measure.stream.find import draw_samples, find_stream
+from pytest_fadiag.measure.stream.find import find_stream
+from pytest_fadiag.measure.stream.samples import draw_samples
 from pytest_fadiag.measure.stream.spec import spec_of
 
 D = 8
@@ -249,14 +250,15 @@ def test_samples_and_tokens_folded_into_one_dimension_are_refused() -> None:
 
 
 class Nested(nn.Module):
-    """Two updates inside a third."""
+    """Two updates inside a third, and what is done to both."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Callable[[Tensor], Tensor] = torch.relu) -> None:
         super().__init__()
         self.inner, self.out = nn.ModuleList(Whole() for _ in range(2)), nn.Linear(D, D)
+        self.last = last
 
     def forward(self, h: Tensor) -> Tensor:
-        return h + self.out(torch.tanh(self.inner[1](self.inner[0](h))))
+        return h + self.out(self.last(self.inner[1](self.inner[0](h))))
 
 
 def stacked(*blocks: nn.Module) -> nn.Module:
@@ -268,6 +270,15 @@ def test_a_block_that_holds_others_must_repeat_along_the_stream(spec: str | None
     assert find_stream(stacked(Nested(), Nested()), X).blocks == ("1", "2")
     message = "what '0' returns bypasses the sums in '1.inner.0', '1.inner.1' and '1' and feeds"
     refused(stacked(Nested(), Whole()), message, spec)
+
+
+@pytest.mark.parametrize("last", [torch.tanh, lambda h: h / h.norm(dim=-1, keepdim=True)])
+def test_a_block_that_hides_how_large_its_inner_updates_are_is_refused(
+    last: Callable[[Tensor], Tensor],
+) -> None:
+    message = "'2' has updates of its own that no state shows: '2.inner.0' times 10000 is lost"
+    for spec in (None, "1, 2"):
+        refused(stacked(Nested(last), Nested(last)), message, spec)
 
 
 class Beside(nn.Module):
@@ -308,7 +319,7 @@ def test_a_stream_with_few_of_the_weights_is_taken_only_if_it_is_named() -> None
     wide = [nn.Linear(D, 90), nn.ReLU(), nn.Linear(90, D), nn.ReLU()]
     net = stacked(*wide, Whole(), Whole())
     # 2 · (64 + 8 + 16) weights in blocks, 720 + 90 + 720 + 8 in the layers before them
-    refused(net, r"hold 10 % of the weights .* not the whole stream\. .*--fa-stream='5, 6'")
+    refused(net, r"the blocks found, 5 and 6, hold 10 % of the weights .* not the whole stream;")
     stream = find_stream(net, X, "5, 6")
     assert stream.blocks == ("5", "6") and "outside the blocks, named by" in str(stream.info)
     assert stream.info.covered == pytest.approx(176 / 1714, abs=0.01)

@@ -135,7 +135,7 @@ def _state(graph: Graph, node: Node) -> State:
     while node.op == "view" and not node.sights:  # inside a function: what it shows was seen
         node = graph.nodes[node.parents[0]]
     batch = graph.tape.batch
-    site = _site(node)
+    site = site_of(node)
     if site and node.dtype.is_floating_point and node.shape.count(batch) == 1:
         batch_dim = node.shape.index(batch)
         return node, replace(site, batch_dim=batch_dim, copied=node.overwritten)
@@ -163,7 +163,7 @@ def _why_unseen(graph: Graph, node: Node) -> str:
     return "no module and no function returns it"
 
 
-def _site(node: Node) -> Site | None:
+def site_of(node: Node) -> Site | None:
     """Where a value is first seen, at a module if one can."""
     sites = []
     for site in node.sights:
