@@ -88,12 +88,12 @@ def diagnose(
     ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
     output, or ``"own"`` for the network's own backward, (f) is measured too; or by ``step``, one
     update of the rule: a function of ``(model, x, y)`` that changes the copy it gets. ``loss`` is
-    ``"ce"``, ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with one value
-    per sample; ``task`` is
-    ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
-    function of ``(model, x, y)`` that returns the outputs. ``train`` are batches of the training
-    data, normalised alike: linear probes and readouts are fitted to at most 20,000 samples of it.
-    A line on stderr tells the progress after five seconds; ``progress=False`` prints none.
+    ``"ce"``, ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with
+    one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by
+    the targets; ``forward`` is a function of ``(model, x, y)`` that returns the outputs. ``train``
+    are batches of the training data, normalised alike: linear probes and readouts are fitted to at
+    most 20,000 samples of it. A line on stderr tells the progress after five seconds;
+    ``progress=False`` prints none.
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -99,18 +99,20 @@ class Step:
     def _compared(self, batch: Batch) -> list[Compared]:
         """The numbers of each part: with the labels as they are, and in another order."""
         y = batch.y
-        generator = torch.Generator().manual_seed(batch.start)
+        start = batch.start
+        generator = torch.Generator().manual_seed(start)
         other_y = y[torch.randperm(len(y), generator=generator).to(y.device)]
         if torch.equal(y, other_y):
             raise AuditError("a batch has one label alone, so no contrast; shuffle the data")
-        steps = [self._moved(batch.x, y, state) for state in range(2)]
+        steps = [self._moved(batch.x, y, state) for state in (start, start + 1)]
         names = list(steps[0].change)
         states = 1
         if not _cosine(steps[0].change, steps[1].change, names) >= SAME:
             states = STATES
         self.states = max(self.states, states)
-        steps += [self._moved(batch.x, y, state) for state in range(2, states)]
-        others = [self._moved(batch.x, other_y, state) for state in range(states)]
+        for state in range(start + 2, start + states):
+            steps.append(self._moved(batch.x, y, state))
+        others = [self._moved(batch.x, other_y, start + state) for state in range(states)]
         true = _mean(steps[:states])
         contrast = _difference(true, _mean(others))
         return [self._numbers(part, true, contrast) for part in self.parts]
@@ -219,7 +221,8 @@ def _summary(batches: Sequence[Compared]) -> dict[str, float]:
     plain = [batch.plain for batch in batches]
     contrast = [batch.contrast for batch in batches]
     mean = fmean(contrast)
-    margin = t95(len(batches) - 1) * stdev(contrast) / math.sqrt(len(batches))
+    deviation = float(torch.tensor(contrast, dtype=torch.float64).std())
+    margin = t95(len(batches) - 1) * deviation / math.sqrt(len(batches))
     return {
         "plain": fmean(plain),
         "least_plain": math.nan if any(map(math.isnan, plain)) else min(plain),
