@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,15 @@ from torch import Tensor, nn
 from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.margins import t95
-from .copies import copy_of, named_modules, named_parameters, trainable
+from .copies import (
+    copy_of,
+    named_modules,
+    named_parameters,
+    quiet,
+    trainable,
+    unwrapped,
+    working_copy,
+)
 from .inputs import call_network, copied, labelled, unlabelled
 from .stream.sites import Stream
 from .task import name_of
@@ -165,9 +174,7 @@ class Step:
                 raise AuditError(f"the step function {self.name} raised {failure}") from error
             change = self._change(named_parameters(network))
             fresh = copy_of(self.source.network)
-            stepped = named_modules(network)
-            for name, module in named_modules(fresh).items():
-                module.training = stepped.get(name, module).training
+            _set_modes(fresh, network)
             torch.manual_seed(state)
             return Moved(change, bp_gradient(self.source, fresh, x, y))
 
@@ -214,6 +221,60 @@ class Step:
                 columns.setdefault(name, []).append(value)
         fields = {name: tuple(values) for name, values in columns.items()}
         return {"step": replace(record, **fields)}
+
+
+class Updates:
+    """The plain cosines of updates while a network is trained, part by part."""
+
+    def __init__(self, source: NetworkSource) -> None:
+        self.source = source
+        self.parts = parts_of(source)
+        self.plain: list[list[float]] = []
+        self.change: list[list[float]] = []
+
+    @contextmanager
+    def watched(self, model: nn.Module, x: ModelInput, y: Tensor) -> Iterator[None]:
+        """Compare the update that is made within with the BP gradient before it."""
+        model = unwrapped(model)
+        copy = working_copy(model)
+        _set_modes(copy, model)
+        y = y.to(self.source.device)
+        with quiet(copy):
+            gradient = bp_gradient(self.source, copy, self.source.inputs(x, y), y)
+        yield
+        before = {name: weight.detach() for name, weight in named_parameters(copy).items()}
+        after = named_parameters(model)
+        change = {name: weight - after[name].detach() for name, weight in before.items()}
+        plain = []
+        sizes = []
+        for part in self.parts.values():
+            names = [name for name in part if after[name].requires_grad or change[name].any()]
+            plain.append(_cosine(change, gradient, names))
+            sizes.append(_norm(change, names) / (_norm(before, part) or 1.0))
+        self.plain.append(plain)
+        self.change.append(sizes)
+
+    def taken(self) -> records.Step | None:
+        """What was compared since the last call."""
+        if not self.plain:
+            return None
+        step = records.Step(
+            parts=tuple(self.parts),
+            plain=tuple(map(fmean, zip(*self.plain, strict=True))),
+            least_plain=tuple(map(min, zip(*self.plain, strict=True))),
+            change=tuple(map(fmean, zip(*self.change, strict=True))),
+            batches=len(self.plain),
+        )
+        self.plain = []
+        self.change = []
+        return step
+
+
+def _set_modes(network: nn.Module, like: nn.Module) -> None:
+    """Training or evaluation for each module as in another network."""
+    modules = named_modules(like)
+    for name, module in named_modules(network).items():
+        module.training = modules.get(name, module).training
 
 
 def _summary(batches: Sequence[Compared]) -> dict[str, float]:

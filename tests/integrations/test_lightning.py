@@ -46,7 +46,7 @@ def test_every_epoch_is_recorded_and_a_guard_ends_the_run(tmp_path: Path) -> Non
     quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = lightning.Trainer(
         max_epochs=9,
-        callbacks=[FadiagCallback(guard, network="net")],
+        callbacks=[FadiagCallback(guard, network="net", steps=True)],
         accelerator="cpu",
         default_root_dir=tmp_path,
         **dict.fromkeys(quiet, False),
@@ -56,5 +56,6 @@ def test_every_epoch_is_recorded_and_a_guard_ends_the_run(tmp_path: Path) -> Non
         trainer.fit(module, loader, loader)
     base, numbers = read_log(path).base, measured(module.net, BATCHES)
     assert base.log is not None and [epoch.epoch for epoch in base.log.epochs] == [1, 2]
+    assert base.step is not None and base.step.is_bp and base.step.batches == 1
     assert base.residual_norms == pytest.approx(numbers.residual_norms, rel=1e-6)
     assert numbers.score is not None and base.headline_acc == pytest.approx(numbers.score.value)

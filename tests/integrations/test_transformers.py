@@ -47,16 +47,19 @@ def test_every_epoch_is_recorded_a_guard_ends_the_run_and_its_folder_is_the_netw
         report_to=[],
         save_strategy="no",
         use_cpu=True,
+        optim="sgd",
+        max_grad_norm=0.0,
         disable_tqdm=True,
     )
     samples = [{"pixel_values": x, "labels": y} for x, y in zip(X, Y, strict=True)]
-    callbacks = [FadiagCallback(guard)]
+    callbacks = [FadiagCallback(guard, steps=True)]
     trainer = transformers.Trainer(model, arguments, train_dataset=samples, callbacks=callbacks)
     with pytest.warns(UserWarning, match="stopped at epoch 2"):
         trainer.train()
     base = read_log(path).base
     assert base.log is not None and [epoch.epoch for epoch in base.log.epochs] == [1, 2]
     assert len(base.residual_norms) == 4
+    assert base.step is not None and base.step.is_bp
     trainer.save_model(str(tmp_path / "bp_s1"))
     saved = model_file(tmp_path / "bp_s1")
     built = build_network(load_checkpoint(saved), network()).eval()
