@@ -208,19 +208,17 @@ class Step:
         record = records.Step(
             source=self.name,
             problem=self.problem,
-            parts=tuple(self.parts),
             batches=len(self.batches),
             states=self.states,
             training=self.source.training_name,
         )
         if self.problem:
             return {"step": record}
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, tuple[Any, ...]] = {"parts": tuple(self.parts)}
         for part in zip(*self.batches, strict=True):
             for name, value in _summary(part).items():
-                columns.setdefault(name, []).append(value)
-        fields = {name: tuple(values) for name, values in columns.items()}
-        return {"step": replace(record, **fields)}
+                columns[name] = (*columns.get(name, ()), value)
+        return {"step": replace(record, **columns)}
 
 
 class Updates:

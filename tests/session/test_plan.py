@@ -115,6 +115,7 @@ def test_a_pasted_id_is_that_one_test_from_any_folder() -> None:
         ("", [*ABCD, "depth-utility", G], ""),
         ("--fa-frozen=0.3", [*ABCD, G], ""),
         ("--fa-frozen=0.3 --fa-credit=m:f", [*ABCD, "credit-alignment", G], ""),
+        ("--fa-frozen=0.3 --fa-step=m:f", [*ABCD, "credit-alignment", G], ""),
         ("--fa-diagnostics=ad", ["residual-growth", "frozen-margin"], "a"),
         ("--fa-diagnostics=ae --fa-credit=m:f", ["residual-growth", "depth-utility"], "ae"),
         ("--fa-diagnostics=all", [*ABCD, "depth-utility", "credit-alignment", G], ""),
