@@ -41,7 +41,8 @@ class FadiagCallback(TrainerCallback):  # type: ignore[misc]
 
         def begin(module: nn.Module, _: Any, inputs: dict[str, Any]) -> None:
             hook.remove()
-            self.update.enter_context(self.recorder.step(inputs, model=model))
+            batch = {name: value for name, value in inputs.items() if getattr(value, "ndim", 0)}
+            self.update.enter_context(self.recorder.step(batch, model=model))
 
         hook = model.register_forward_pre_hook(begin, with_kwargs=True)
 

@@ -247,8 +247,11 @@ class Updates:
         sizes = []
         for part in self.parts.values():
             names = [name for name in part if after[name].requires_grad or change[name].any()]
-            plain.append(_cosine(change, gradient, names))
-            sizes.append(_norm(change, names) / (_norm(before, part) or 1.0))
+            size = _norm(change, names)
+            weight = _norm(before, part)
+            is_lost = size < RESOLVED * torch.finfo(self.source.dtype).eps * weight
+            plain.append(math.nan if is_lost else _cosine(change, gradient, names))
+            sizes.append(size / weight if weight else size)
         self.plain.append(plain)
         self.change.append(sizes)
 
@@ -259,7 +262,7 @@ class Updates:
         step = records.Step(
             parts=tuple(self.parts),
             plain=tuple(map(fmean, zip(*self.plain, strict=True))),
-            least_plain=tuple(map(min, zip(*self.plain, strict=True))),
+            least_plain=tuple(map(_least, zip(*self.plain, strict=True))),
             change=tuple(map(fmean, zip(*self.change, strict=True))),
             batches=len(self.plain),
         )
@@ -284,13 +287,17 @@ def _summary(batches: Sequence[Compared]) -> dict[str, float]:
     margin = t95(len(batches) - 1) * deviation / math.sqrt(len(batches))
     return {
         "plain": fmean(plain),
-        "least_plain": math.nan if any(map(math.isnan, plain)) else min(plain),
+        "least_plain": _least(plain),
         "contrast": mean,
         "low": mean - margin,
         "high": mean + margin,
         "change": fmean(batch.change for batch in batches),
         "label_share": max(batch.label_share for batch in batches),
     }
+
+
+def _least(values: Sequence[float]) -> float:
+    return math.nan if any(map(math.isnan, values)) else min(values)
 
 
 @torch.enable_grad()

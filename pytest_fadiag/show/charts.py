@@ -353,8 +353,11 @@ def _lowest_step(epoch: Epoch) -> float | None:
     step = epoch.step
     if step is None:
         return None
-    pairs = zip(step.parts, step.plain, strict=True)
-    return min(cosine for part, cosine in pairs if part not in ENDS)
+    cosines = []
+    for part, cosine in zip(step.parts, step.plain, strict=True):
+        if part not in ENDS and not math.isnan(cosine):
+            cosines.append(cosine)
+    return min(cosines, default=None)
 
 
 def _deepest(norms: Sequence[float | None]) -> float | None:
