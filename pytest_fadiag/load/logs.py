@@ -38,6 +38,7 @@ ALIASES = {
     "stability_layer": "stability_layer",
     "stream": "stream",
     "credit": "credit",
+    "step": "rule_step",
     "companions": "companions",
     "images": "images test_images n_test",
 }
