@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 4
 VERIFIED = (
-    *("model", "stream", "data", "train", "normalize", "frozen", "credit", "loss", "task"),
+    *("model", "stream", "data", "train", "normalize", "frozen", "credit", "step", "loss", "task"),
     *("forward", "device", "threads", "batch-size", "unsafe-load"),
 )
 """The options of ``fadiag verify``: those that measure."""
@@ -101,7 +101,7 @@ def make_parser() -> _Parser:
         verify,
         "certificate/ --root unpacked/",
         "Measure a certified audit again and report which rows reproduce. Code runs only if it "
-        "is typed: --model, --credit, --forward, a function as --loss.",
+        "is typed: --model, --credit, --step, --forward, a function as --loss.",
     )
     verifying.add_argument("certificate", type=Path)
     verifying.add_argument(
