@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -241,7 +241,12 @@ def load_data(
             reader.check(digest, root)
             return replace(as_data_set(content, f"data {root}"), name=root.name)
         files = data_files((kind, root), split)
-        data = _decoded(kind, root, files, reader)
+        if kind == "folder":
+            data = _image_folder(root, files, reader)
+        else:
+            images, labels = DECODERS[kind]({path: reader.read(path) for path, _ in files})
+            mean, std = USUAL[kind]
+            data = DataSet(images, labels.long(), kind, mean, std, usual=True)
     except OSError as error:
         raise AuditError(f"data {spec!r}: cannot be read: {error}") from error
     reader.digests = {path: reader.digests[path] for path, _ in files}  # in their order
@@ -249,19 +254,25 @@ def load_data(
     return data
 
 
-def _decoded(kind: str, root: Path, files: Sequence[tuple[Path, int]], reader: Reader) -> DataSet:
-    """The images and labels of a data set with splits, or of a folder."""
-    if kind == "folder":
-        return _image_folder(root, files, reader)
-    if kind == "fashion-mnist":
-        images, labels = (read_idx(reader.read(path), path) for path, _ in files)
-        images = images.unsqueeze(1)
-    else:
-        batches = [read_cifar10(reader.read(path), path) for path, _ in files]
-        images = torch.cat([batch[0] for batch in batches])
-        labels = torch.cat([batch[1] for batch in batches])
-    mean, std = USUAL[kind]
-    return DataSet(images, labels.long(), kind, mean, std, usual=True)
+Stored = Mapping[Path, bytes]
+
+
+def _decode_idx(files: Stored) -> tuple[Tensor, Tensor]:
+    images, labels = (read_idx(stored, path) for path, stored in files.items())
+    return images.unsqueeze(1), labels
+
+
+def _decode_cifar10(files: Stored) -> tuple[Tensor, Tensor]:
+    batches = [read_cifar10(stored, path) for path, stored in files.items()]
+    images, labels = zip(*batches, strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+DECODERS: dict[str, Callable[[Stored], tuple[Tensor, Tensor]]] = {
+    "fashion-mnist": _decode_idx,
+    "cifar10": _decode_cifar10,
+}
+"""Images and labels of the files that ``sources.SOURCES`` lists."""
 
 
 def _image_folder(root: Path, files: Sequence[tuple[Path, int]], reader: Reader) -> DataSet:
