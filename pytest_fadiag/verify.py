@@ -310,6 +310,7 @@ def _measured(
     diagnostics = select(recorded.diagnostics)
     fallback_was_added = (
         recorded.questions_control
+        and any(diagnostic.role is Role.FALLBACK for diagnostic in diagnostics)
         and recorded.twin is not None
         and recorded.twin.utility_pp is None  # else it was asked for, and BP's was measured too
     )

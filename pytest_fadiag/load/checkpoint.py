@@ -20,7 +20,7 @@ from ..files import read_json
 from ..judge.errors import AuditError
 from ..judge.records import check_accuracy
 from ..judge.words import one_line
-from .names import Reader, convert, files_of, identify, parts_of
+from .names import Reader, files_of, identify
 from .specs import add_cwd_to_path
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model", "net", "network")
@@ -81,35 +81,30 @@ def load_checkpoint(
     """
     path = Path(path)
     reader = Reader()
-    content: Any = {}
-    config: dict[str, Any] = {}
-    parts = parts_of(path)
+    content: Any = None
     for file in files_of(path):
-        stored = _read(reader, file)
+        stored = reader.read(file)
         if file.name == "config.json":
-            config = convert(read_json(file, stored), dict[str, Any], str(file))
-        elif file in parts or not parts:
-            tensors = tensors_of(stored, file, unsafe=unsafe)
-            content = {**content, **tensors} if parts else tensors
+            part: Any = {"config": read_json(file, stored)}
+        elif file.name.endswith(".index.json"):
+            continue
+        else:
+            part = tensors_of(stored, file, unsafe=unsafe)
+        if content is None:
+            content = part
+        elif isinstance(content, Mapping) and isinstance(part, Mapping):
+            content = {**part, **content}
     reader.check(digest, path)
-    return checkpoint_of(content, path, state_key, config)
+    return checkpoint_of(content, path, state_key)
 
 
-def checkpoint_of(
-    content: Any,
-    path: Path,
-    state_key: str | None = None,
-    config: Mapping[str, Any] | None = None,
-) -> Checkpoint:
-    """The checkpoint that the content of a file is, in whichever of the usual shapes.
-
-    ``config`` is that of its folder.
-    """
+def checkpoint_of(content: Any, path: Path, state_key: str | None = None) -> Checkpoint:
+    """The checkpoint that the content of a file is, in whichever of the usual shapes."""
     if isinstance(content, nn.Module):
         content = {"model": content}
     if not isinstance(content, Mapping):
         raise AuditError(f"{path}: expected a state_dict, got {type(content).__name__}")
-    config = _config_of(content, config or {})
+    config = _config_of(content)
     if state_key is None:
         state, network = _state_of(content)
     else:
@@ -133,9 +128,9 @@ def checkpoint_of(
     return Checkpoint(path, tensors, method, seed, config, accuracy, network, content)
 
 
-def _config_of(content: Mapping[Any, Any], of_folder: Mapping[str, Any]) -> dict[str, Any]:
+def _config_of(content: Mapping[Any, Any]) -> dict[str, Any]:
     """How the network was trained, as the file says, else the config.json of its folder."""
-    config = dict(of_folder)
+    config: dict[str, Any] = {}
     for key in reversed(CONFIG_KEYS):
         options = content.get(key)
         if isinstance(options, argparse.Namespace):
@@ -268,15 +263,6 @@ class _Pickled(io.BytesIO):
         if self.pieces > MOST_ENTRIES:
             raise AuditError(f"more than {MOST_ENTRIES:,} entries; {SAVE}")
         return super().read(size)
-
-
-def _read(reader: Reader, path: Path) -> bytes:
-    try:
-        return reader.read(path)
-    except FileNotFoundError as error:
-        raise AuditError(f"{path}: no such file") from error
-    except OSError as error:
-        raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def tensors_of(content: bytes, path: Path, *, unsafe: bool = False) -> Any:

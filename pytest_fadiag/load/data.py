@@ -235,20 +235,17 @@ def load_data(
     if kind == "factory":
         return from_factory(spec)
     reader = Reader()
-    try:
-        if kind == "file":
-            content = read_arrays(reader.read(root), root)
-            reader.check(digest, root)
-            return replace(as_data_set(content, f"data {root}"), name=root.name)
-        files = data_files((kind, root), split)
-        if kind == "folder":
-            data = _image_folder(root, files, reader)
-        else:
-            images, labels = DECODERS[kind]({path: reader.read(path) for path, _ in files})
-            mean, std = USUAL[kind]
-            data = DataSet(images, labels.long(), kind, mean, std, usual=True)
-    except OSError as error:
-        raise AuditError(f"data {spec!r}: cannot be read: {error}") from error
+    if kind == "file":
+        content = read_arrays(reader.read(root), root)
+        reader.check(digest, root)
+        return replace(as_data_set(content, f"data {root}"), name=root.name)
+    files = data_files((kind, root), split)
+    if kind == "folder":
+        data = _image_folder(root, files, reader)
+    else:
+        images, labels = DECODERS[kind]({path: reader.read(path) for path, _ in files})
+        mean, std = USUAL[kind]
+        data = DataSet(images, labels.long(), kind, mean, std, usual=True)
     reader.digests = {path: reader.digests[path] for path, _ in files}  # in their order
     reader.check(digest, root, root)
     return data

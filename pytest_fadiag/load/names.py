@@ -173,7 +173,10 @@ class Reader:
 
     def read(self, path: Path) -> bytes:
         """The bytes of a file."""
-        content = read_bytes(path)
+        try:
+            content = read_bytes(path)
+        except OSError as error:
+            raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
         self.digests[path] = hashlib.sha256(content).hexdigest()
         return content
 
