@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +37,7 @@ from .orchestration import (
     judged,
     questioned_control,
 )
-from .progress import patient
+from .progress import shown
 from .show.report import DiagnosticReport
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def diagnose(
     ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
     function of ``(model, x, y)`` that returns the outputs. ``train`` are batches of the training
     data, normalised alike: linear probes and readouts are fitted to at most 20,000 samples of it.
-    A line on stderr tells the progress after five seconds; ``progress=False`` prints none.
+    A line on stderr tells the progress; ``progress=False`` prints none.
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
@@ -126,10 +125,10 @@ def diagnose(
         provenance,
         control=frozen_baseline_acc if control is None else control,
         options=options,
-        progress=_progress_of(progress),
     )
     diagnostics = default_diagnostics(control=subject.has_control, credit=credit is not None)
-    with using_threads(threads):
+    with using_threads(threads), shown(progress) as progress_of:
+        subject.progress = progress_of(method_name)
         report = judged(subject, Question(diagnostics, _thresholds_of(thresholds)))
     _refuse_problems(report)
     return DiagnosticReport.of(report)
@@ -146,7 +145,6 @@ class NetworkSubject:
         *,
         control: Any,
         options: Mapping[str, Any],
-        progress: Progress | None,
     ) -> None:
         is_network = hasattr(control, "state_dict")
         if control is not None and not is_network and not isinstance(control, Control):
@@ -156,7 +154,7 @@ class NetworkSubject:
         self.provenance = provenance
         self.supplied = control
         self.options = options
-        self.progress = progress
+        self.progress: Progress | None = None
         self._record: Record | None = None
 
     @property
@@ -226,19 +224,19 @@ def audit(
         control = parse_controls([f"{method}={acc}" for method, acc in frozen.items()])
     elif frozen is not None and not isinstance(frozen, Control):
         control = parse_controls([str(frozen)])
-    show_progress = _progress_of(progress)
-    auditor = Auditor(Setup(data=data, **setup), progress=lambda name: show_progress)
+    auditor = Auditor(Setup(data=data, **setup))
     fields = fields_of(Path(path)) if is_trace(Path(path)) else {}
     diagnostics = default_diagnostics(
         control=control is not None or "control_outputs" in fields,
         credit=auditor.setup.credit is not None or "a_1" in fields,
     )
-    report = auditor.report(
-        Path(path),
-        diagnostics=diagnostics,
-        control=control,
-        thresholds=_thresholds_of(thresholds),
-    )
+    with shown(progress) as auditor.progress:
+        report = auditor.report(
+            Path(path),
+            diagnostics=diagnostics,
+            control=control,
+            thresholds=_thresholds_of(thresholds),
+        )
     _refuse_problems(report, f"{path}: ")
     return DiagnosticReport.of(report)
 
@@ -312,13 +310,6 @@ def _measured(
     if measurement.reference is not None and measurement.reference.problem:
         raise AuditError(f"the reference is not proven: {measurement.reference.problem}")
     return measurement
-
-
-def _progress_of(progress: Progress | bool | None) -> Progress | None:
-    """What tells how far a measurement is: the caller's own, or lines on stderr, ever fewer."""
-    if progress is None or progress is True:
-        return patient(lambda text: print(f"fadiag: {text}", file=sys.stderr))
-    return progress or None
 
 
 def _thresholds_of(thresholds: Thresholds) -> DiagnosticThresholds:

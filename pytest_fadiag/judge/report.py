@@ -222,6 +222,16 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return self.conclusion.sentence
 
     @property
+    def headline(self) -> str:
+        """STUB"""
+        return self.verdict
+
+    @property
+    def next(self) -> str:
+        """STUB"""
+        return ""
+
+    @property
     def published(self) -> str:
         """What the published form says: «PASS», «FAIL(D1+D2)»; empty where none was named."""
         decided = [finding.key for finding in self.findings if finding.open is None]

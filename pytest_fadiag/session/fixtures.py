@@ -121,6 +121,9 @@ class DiagnosticUnderTest:
         if case.expected is not None:
             recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fire"
         headline = self.finding.headline
+        if self.finding.claim:  # the number first: the short summary of pytest is cut
+            number = headline.removeprefix(self.finding.claim).lstrip(": ")
+            headline = f"{number}: {self.finding.claim}".removeprefix(": ")
         if self.report.control is None and _diagnostic_of(self.finding).needs_control:
             headline += (
                 "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"

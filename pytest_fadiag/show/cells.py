@@ -10,19 +10,21 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from ..judge.diagnostics import Column, columns
+from ..judge.diagnostics import Column, OpenKind, columns
 from ..judge.margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.verdict import Verdict
 from ..judge.words import fraction, grouped, limit, one_line
 from .audit import Audit, Margin, Outcome, Row, reports_of
-from .words import margin_words, rule, score_name, tone, words
+from .words import details, margin_words, rule, score_name, tone, words
 
-NONE, FIRED, EXEMPTED = "–", "✗", "^"
+NONE = "–"
+MARKS = "✗~?^"
+"""At the end of a number: it fails, is undecided, is in doubt, or is exempted."""
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A piece of text with its colour (red for what fired), and what else an output may show."""
+    """A piece of text with its colour (red for what fails), and what else an output may show."""
 
     text: str = NONE
     tone: str = ""
@@ -40,6 +42,8 @@ class Line(msgspec.Struct, frozen=True):
     seed: str
     numbers: tuple[Cell, ...]
     verdict: Cell
+    details: Cell = Cell("")
+    """The verdict's own remarks, where the table is grouped by verdict."""
     row: Row | None = None
 
 
@@ -47,8 +51,10 @@ class Table(msgspec.Struct, frozen=True):
     """The lines of an audit and the columns of their numbers."""
 
     columns: tuple[Column, ...]
+    letters: tuple[str, ...]
+    """The key of its diagnostic, for the columns that decide."""
     limits: tuple[str, ...]
-    """Above the number that decides, the letter of its diagnostic and when it fires: «a >50×»."""
+    """When that fails: «>50×»."""
     lines: tuple[Line, ...]
 
 
@@ -68,8 +74,11 @@ def table_of(audit: Audit) -> Table:
                 name = row.checkpoint
             lines.append(_line(row, one_line(name), columns, limits))
         lines += _over_seeds(one_line(group), rows, margins.get(group), columns)
+    letters = []
+    for column in columns:
+        letters.append(column.key if column.title in limits else "")
     above = tuple(limits.get(column.title, "") for column in columns)
-    return Table(tuple(columns), above, tuple(lines))
+    return Table(tuple(columns), tuple(letters), above, tuple(lines))
 
 
 def _columns(audit: Audit) -> list[Column]:
@@ -80,7 +89,7 @@ def _columns(audit: Audit) -> list[Column]:
     priority = 9
     if all(report.first_fired for report in audit.reports):
         priority = 1
-    first_fired = Column("first fired", _first_epoch, limit, priority, _epochs)
+    first_fired = Column("first failed", _first_epoch, limit, priority, _epochs)
     chosen = []
     for column in (score, *columns(), first_fired):
         if column.key and column.key not in keys:
@@ -91,7 +100,7 @@ def _columns(audit: Audit) -> list[Column]:
 
 
 def _limits(audit: Audit) -> dict[str, str]:
-    """When each diagnostic fires, by the title of the column that decides, its last."""
+    """When each diagnostic fails, by the title of the column that decides, its last."""
     limits = {}
     for diagnostic in audit.diagnostics:
         _, *conditions = re.split(r"(?=[<>≤])|,", rule(diagnostic, audit))
@@ -99,7 +108,7 @@ def _limits(audit: Audit) -> dict[str, str]:
             continue
         text = ""
         if conditions:
-            text = f"{diagnostic.key} {conditions[0].replace(' ', '')}"
+            text = re.sub("^(.) ", r"\1", conditions[0])
         limits[diagnostic.columns[-1].title] = text
     return limits
 
@@ -120,7 +129,8 @@ def _line(row: Row, name: str, columns: Sequence[Column], limits: Collection[str
     seed = ""
     if row.seed is not None:
         seed = str(row.seed)
-    return Line(name, seed, tuple(numbers), Cell(words(row), tone(row)), row)
+    look = tone(row)
+    return Line(name, seed, tuple(numbers), Cell(words(row), look), Cell(details(row), look), row)
 
 
 def _number(report: Report, status: Verdict, column: Column, limits: Collection[str]) -> Cell:
@@ -137,11 +147,24 @@ def _number(report: Report, status: Verdict, column: Column, limits: Collection[
     if column.title not in limits:
         return Cell(text, sort=sort)
     hint = report.finding(column.key).headline
-    if column.key in status.fired:
-        return Cell(text + FIRED, "red", sort=sort, hint=hint)
-    if column.key in status.exempted:
-        text += EXEMPTED
-    return Cell(text, sort=sort, hint=hint)
+    mark, look = mark_of(column.key, status)
+    return Cell(text + mark, look, sort=sort, hint=hint)
+
+
+def mark_of(key: str, status: Verdict) -> tuple[str, str]:
+    """The mark of a number and its colour; a plain pass has none."""
+    if key in status.fired:
+        return "✗", "red"
+    if key in status.exempted:
+        return "^", ""
+    state = status.undecided.get(key)
+    if state is None:
+        return "", ""
+    if state.kind is OpenKind.NOT_RESOLVED:
+        return "~", "yellow"
+    if state.kind.in_doubt or state.kind is OpenKind.LIKELY:
+        return "?", "yellow"
+    return "", ""
 
 
 def _first_epoch(report: Report) -> int | None:
@@ -173,16 +196,17 @@ def _over_seeds(
         numbers = [_mean(column, reports) for column in columns]
     elif margin is None:
         return
-    verdict = Cell("mean ± sd", short="mean")
+    verdict = Cell("mean ± sd")
+    remark = Cell("")
     if margin is not None:
         short = margin_words(margin, bounds=False)
         look = ""
         if _is_bad(margin):
             look = "red"
-        verdict = Cell(margin_words(margin), look, short=short)
+        verdict = remark = Cell(margin_words(margin), look, short=short)
         if margin.margin is not None:
             count = margin.margin.seeds
-    yield Line(name, f"n={count}", tuple(numbers), verdict)
+    yield Line(name, f"n={count}", tuple(numbers), verdict, remark)
 
 
 def _is_bad(margin: Margin) -> bool:

@@ -45,7 +45,7 @@ class DepthUtility(Diagnostic):
     needs = ("depth", "accuracy")
     by_default = False
     asks_for_depth = True
-    columns = (Column("depth", lambda report: report.depth_utility_pp, pp, 1),)
+    columns = (Column("utility", lambda report: report.depth_utility_pp, pp, 1),)
     axis_title = "depth utility, pp"
     curve_title = "linear probe {score}"
     figure = "depth"
