@@ -29,7 +29,7 @@ from .words import (
 )
 
 LONGEST_NAME, SHORTEST_NAME = 28, 10
-LONGEST_DETAILS = 26
+LONGEST_DETAILS = 14
 """Characters of details that no column takes away."""
 
 HEADER = ("", "", "value", "fails if")
