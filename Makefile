@@ -36,6 +36,7 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/credit.py cost random
 	$(BIN)/python benchmarks/recorder.py
 	$(BIN)/python benchmarks/xdist.py
+	$(BIN)/python benchmarks/checkpoints.py
 	$(BIN)/python benchmarks/scale.py
 
 zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute on one core

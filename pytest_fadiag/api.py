@@ -26,6 +26,7 @@ from .load.traces import checked, fields_of, is_trace, write_trace
 from .measure.copies import threads as using_threads
 from .measure.credit import CreditSource
 from .measure.run import NetworkSource, measure
+from .measure.step import StepSource
 from .measure.task import Task
 from .measure.traces import TraceSource
 from .orchestration import (
@@ -62,6 +63,7 @@ def diagnose(
     thresholds: Thresholds = None,
     seed: int | None = None,
     credit: Callable[..., Any] | str | None = None,
+    step: Callable[..., Any] | None = None,
     stream: str | None = None,
     loss: str | Callable[..., Any] | None = None,
     task: str | None = None,
@@ -83,10 +85,10 @@ def diagnose(
     ``control`` is the frozen-random control: the network, its checkpoint, or its accuracy as a
     fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With
     ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
-    output, or ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``,
-    ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with one value
-    per sample; ``task`` is
-    ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
+    output, or ``"own"`` for the network's own backward, (f) is measured too; or by ``step``, one
+    update of the rule: a function of ``(model, x, y)`` that changes the copy it gets. ``loss`` is
+    ``"ce"``, ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with
+    one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
     function of ``(model, x, y)`` that returns the outputs. ``train`` are batches of the training
     data, normalised alike: linear probes and readouts are fitted to at most 20,000 samples of it.
     A line on stderr tells the progress; ``progress=False`` prints none.
@@ -113,12 +115,12 @@ def diagnose(
         eval_batches = as_data_set((eval_batches, y), "x and y")
     if isinstance(control, (str, Path)):
         control = with_tensors_of(model, load_checkpoint(control))
-    source = NetworkSource(
-        model,
-        eval_batches,
-        credit=CreditSource(credit if callable(credit) else None),
-        **options,
-    )
+    rule: dict[str, Any] = {}
+    if step is not None:
+        rule["step"] = StepSource(step)
+    if credit is not None or step is None:
+        rule["credit"] = CreditSource(credit if callable(credit) else None)
+    source = NetworkSource(model, eval_batches, **rule, **options)
     subject = NetworkSubject(
         model,
         source,
@@ -126,7 +128,9 @@ def diagnose(
         control=frozen_baseline_acc if control is None else control,
         options=options,
     )
-    diagnostics = default_diagnostics(control=subject.has_control, credit=credit is not None)
+    diagnostics = default_diagnostics(
+        control=subject.has_control, credit=credit is not None or step is not None
+    )
     with using_threads(threads), shown(progress) as progress_of:
         subject.progress = progress_of(method_name)
         report = judged(subject, Question(diagnostics, _thresholds_of(thresholds)))
@@ -216,7 +220,7 @@ def audit(
     >>> audit("runs/dfa_s42.pt", data="cifar10:data", frozen="runs/frozen_dfa_s42.pt").verdict
 
     ``frozen`` is the control: an accuracy, a mapping by method, a control checkpoint or a JSON
-    file. What else can be given, ``Setup`` lists: model, stream, credit, loss, task, forward,
+    file. What else can be given, ``Setup`` lists: model, stream, credit, step, loss, task, forward,
     normalize, device, …
     """
     control: Any = frozen
@@ -228,7 +232,7 @@ def audit(
     fields = fields_of(Path(path)) if is_trace(Path(path)) else {}
     diagnostics = default_diagnostics(
         control=control is not None or "control_outputs" in fields,
-        credit=auditor.setup.credit is not None or "a_1" in fields,
+        credit=(auditor.setup.credit, auditor.setup.step) != (None, None) or "a_1" in fields,
     )
     with shown(progress) as auditor.progress:
         report = auditor.report(
@@ -244,8 +248,9 @@ def audit(
 def _refuse_problems(report: Report, prefix: str = "") -> None:
     """Raise where what the caller supplied cannot be used."""
     problem = report.control_problem
-    if not problem and report.credit is not None:
-        problem = report.credit.problem
+    for measured in (report.credit, report.step):
+        if not problem and measured is not None:
+            problem = measured.problem
     if problem:
         raise AuditError(f"{prefix}{problem}")
 

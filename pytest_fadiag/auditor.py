@@ -68,6 +68,7 @@ class Overrides(NamedTuple):
     data: Any = None
     device: str | None = None
     credit: Callable[..., Any] | None = None
+    step: Callable[..., Any] | None = None
 
     def __bool__(self) -> bool:
         return any(value is not None for value in self)
@@ -294,13 +295,13 @@ class Auditor:
         if batches is None:
             batches = self.batches(checkpoint, network, overrides.data)
         loss, loss_caveat = self._loss(checkpoint)
-        credit = None
+        rule: dict[str, Any] = {}
         if "credit" in metrics:
-            credit = self._credit(checkpoint, overrides)
+            rule = self._rule(checkpoint, overrides)
         data_digest = None
         if overrides.batches is None and overrides.data is None:
             data_digest = self._data_digest
-        source = self._source(network, batches, checkpoint, loss, credit, data_digest)
+        source = self._source(network, batches, checkpoint, loss, rule, data_digest)
         try:
             measurement = measure(
                 source,
@@ -345,7 +346,7 @@ class Auditor:
         batches: Iterable[Any],
         checkpoint: Checkpoint,
         loss: Any,
-        credit: Any,
+        rule: Mapping[str, Any],
         data_digest: str | None,
     ) -> NetworkSource:
         from .measure.run import NetworkSource
@@ -359,7 +360,7 @@ class Auditor:
             task=Task(kind=self.setup.task, loss=loss),
             forward=self.function("forward"),
             stream=self.setup.stream,
-            credit=credit,
+            **rule,
             batch_size=self.setup.batch_size,
             data_digest=data_digest,
             n_train=n_train if isinstance(n_train, int) and n_train > 0 else None,
@@ -456,7 +457,7 @@ class Auditor:
         return choose_device(self.setup.device)
 
     def function(self, name: str) -> Any:
-        """The function that the setup names as credit, loss or forward, where there is one."""
+        """The function that the setup names as credit, step, loss or forward, if any."""
         spec: Any = getattr(self.setup, name)
         return import_object(spec, f"{name} function") if isinstance(spec, str) else spec
 
@@ -489,20 +490,36 @@ class Auditor:
             flat = wants_flat(network, split.x[0])
         return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
 
-    def _credit(self, checkpoint: Checkpoint, overrides: Overrides) -> Any:
+    def _rule(self, checkpoint: Checkpoint, overrides: Overrides) -> dict[str, Any]:
+        """The step of the rule and its credit, where one was named or no step was."""
         from .measure.credit import CreditSource
+        from .measure.step import StepSource
 
-        if overrides.credit is not None:
-            return CreditSource(overrides.credit, "the fixture fa_credit", checkpoint.content)
-        spec = self.setup.credit
-        name = spec if isinstance(spec, str) else ""
+        functions = {}
+        names = {}
+        for kind in ("credit", "step"):
+            spec = getattr(self.setup, kind)
+            functions[kind] = getattr(overrides, kind)
+            names[kind] = f"the fixture fa_{kind}"
+            if functions[kind] is None:
+                functions[kind] = self.function(kind)
+                names[kind] = spec if isinstance(spec, str) else ""
+        content = checkpoint.content
+        rule: dict[str, Any] = {}
+        if functions["step"] is not None:
+            rule["step"] = StepSource(functions["step"], names["step"], content)
+        if functions["credit"] is None and rule:
+            return rule
         rebuild = None
         if isinstance(self.setup.model, str) and overrides.network is None:
 
             def rebuild() -> nn.Module:
                 return self.network(checkpoint)
 
-        return CreditSource(self.function("credit"), name, checkpoint.content, rebuild=rebuild)
+        rule["credit"] = CreditSource(
+            functions["credit"], names["credit"], content, rebuild=rebuild
+        )
+        return rule
 
     def write_control(self, path: Path, out: Path, seed: int | None = None) -> str:
         """Write the network to train as the control of a checkpoint; replaces no file."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 4
 VERIFIED = (
-    *("model", "stream", "data", "train", "normalize", "frozen", "credit", "loss", "task"),
+    *("model", "stream", "data", "train", "normalize", "frozen", "credit", "step", "loss", "task"),
     *("forward", "device", "threads", "batch-size", "unsafe-load"),
 )
 """The options of ``fadiag verify``: those that measure."""
@@ -57,7 +57,7 @@ ROLES = {
 """The groups of options by their role."""
 WITH_VALUE = {
     f"--{prefix}{option.name}" for option in OPTIONS if not option.flag for prefix in ("", "fa-")
-}
+} | {"--slurm"}
 """The options of the audit that take a value."""
 FLAGS = [f"--{option.name}" for option in OPTIONS if option.flag]
 QUIET = ("-qq", "--tb=no", "-rN")
@@ -137,6 +137,12 @@ def make_parser() -> _Parser:
         help="A checkpoint, a log, a trace (.npz), a glob or a folder",
     )
     auditing.add([option.name for option in OPTIONS])
+    auditing.add_argument(
+        "--slurm",
+        metavar="KEY=VALUE,…",
+        help="Measure in parts as one Slurm array, with these options of sbatch and parts=N "
+        "(default: 1), then print the one table: partition=gpu,gpus=1,parts=16",
+    )
     showing = command(
         show,
         "part-*.json --report html:audit.html",
@@ -154,7 +160,7 @@ def make_parser() -> _Parser:
         verify,
         "certificate/ --root unpacked/",
         "Measure a certified audit again and report which rows reproduce. Code runs only if it "
-        "is typed: --model, --credit, --forward, a function as --loss.",
+        "is typed: --model, --credit, --step, --forward, a function as --loss.",
     )
     verifying.add_argument("certificate", type=Path)
     verifying.add_argument(
@@ -193,13 +199,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=ASCII)
-    if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
-        return audit(words[1:])
-    options = make_parser().parse_args(words or ["--help"])
     try:
+        if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
+            return audit(words[1:])
+        options = make_parser().parse_args(words or ["--help"])
         return int(options.run(options))
     except AuditError as error:
-        print(f"fadiag {options.command}: {printable(str(error))}", file=sys.stderr)
+        print(f"fadiag {words[0]}: {printable(str(error))}", file=sys.stderr)
         return USAGE_ERROR
 
 
@@ -221,12 +227,19 @@ def audit(words: Sequence[str]) -> int:
 
     Words that are not options are the files.
     """
-    start = [sys.executable, "-m", "pytest", "-p", __name__, "--fa-only", *QUIET]
-    try:
-        command = [*start, *words_for_pytest(words)]
-    except AuditError as error:
-        print(f"fadiag audit: {error}", file=sys.stderr)
-        return USAGE_ERROR
+    command = [sys.executable, "-m", "pytest", "-p", __name__, "--fa-only", *QUIET]
+    request = ""
+    for word in words_for_pytest(words):
+        if word.startswith("--slurm="):
+            request = word.removeprefix("--slurm=")
+        else:
+            command.append(word)
+    if request:
+        from .slurm import measure
+
+        code = measure(command, request)
+        if code:
+            return code
     if os.name != "posix":
         return subprocess.call(command)
     sys.stdout.flush()

@@ -230,6 +230,15 @@ OPTIONS = (
         FUNCTION,
     ),
     Option(
+        "step",
+        "measures",
+        "package.module:function",
+        "One update of the rule, for credit-alignment where there is no credit: a function called "
+        "with (model, x, y), and checkpoint if it has that parameter, that changes the model in "
+        "place, preferably by plain SGD (default: none)",
+        FUNCTION,
+    ),
+    Option(
         "device",
         "measures",
         "auto|cpu|cuda|cuda:N",
@@ -278,7 +287,7 @@ OPTIONS = (
         "judges",
         "KEYS",
         "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all that can "
-        "be measured (default: abcdg; e without --fa-frozen; f with --fa-credit). a "
+        "be measured (default: abcdg; e without --fa-frozen; f with --fa-credit or --fa-step). a "
         "residual-growth, b gradient-floor, c direction-drift, d frozen-margin, e depth-utility, f "
         "credit-alignment, g linear-floor",
     ),

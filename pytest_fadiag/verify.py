@@ -1,8 +1,8 @@
 """``fadiag verify``: measure an audit again from its certificate, and say which rows reproduce.
 
 A certificate is read as data: it names files by their SHA-256 and says how they were measured.
-What runs code must be typed: ``--model``, ``--credit``, ``--forward``, a function as ``--loss``,
-data from a factory, ``--unsafe-load``.
+What runs code must be typed: ``--model``, ``--credit``, ``--step``, ``--forward``, a function as
+``--loss``, data from a factory, ``--unsafe-load``.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ FAR_BELOW_PP = 10.0
 """How far accuracy may lie below a linear probe of h_L before the inputs are a likely cause."""
 UNBIASED = 0.10
 """Below this ‖mean e‖/mean‖e‖ under another loss, a network was probably trained by it."""
+BIASED = 0.3
+"""Unless it is below this under the assumed one too: a confident network has little of either."""
 
 
 def remarks_on(report: Report) -> Iterator[str]:
@@ -85,7 +87,7 @@ def _chance_reached(report: Report) -> str:
 
 def _on_loss(report: Report) -> Iterator[str]:
     """Name a loss under which the outputs are less biased than under the assumed one."""
-    if not report.loss_assumed or not report.loss_bias:
+    if not report.loss_assumed or report.loss_bias.get(report.loss, 0.0) <= BIASED:
         return
     loss, bias = min(report.loss_bias.items(), key=lambda item: item[1])
     if bias < UNBIASED:

@@ -23,7 +23,7 @@ from .diagnostics.frozen_margin import FrozenMargin
 from .diagnostics.gradient_floor import GradientFloor
 from .diagnostics.residual_growth import ResidualGrowth
 from .errors import AuditError, AuditFailure
-from .margins import Interval, margin_interval
+from .margins import Interval, Margin, margin_over
 from .protocol import published
 from .records import Epoch, Log, Measurement, Score, check_accuracy, check_norms, plain
 from .remarks import remarks_on
@@ -39,12 +39,15 @@ if TYPE_CHECKING:
 DERIVED = (
     "findings",
     "verdict",
+    "headline",
+    "next",
     "published",
     "remarks",
     "fired",
     "first_fired",
     "partial",
     "margin_pp",
+    "plain_margin_pp",
     "margin_interval",
     "margin_share",
     "utility_share",
@@ -223,19 +226,21 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     @property
     def headline(self) -> str:
-        """STUB"""
-        return self.verdict
+        """The verdict in the words of the findings: what reports, tables and pages print."""
+        return self.conclusion.headline
 
     @property
     def next(self) -> str:
-        """STUB"""
-        return ""
+        """What to do, or to write in a paper; empty where the result is trustworthy."""
+        return self.conclusion.next
 
     @property
     def published(self) -> str:
         """What the published form says: «PASS», «FAIL(D1+D2)»; empty where none was named."""
-        decided = [finding.key for finding in self.findings if finding.open is None]
-        return published(self.protocol, self.fired, decided)
+        findings = [diagnostic.by_point(self) for diagnostic in self.asked]
+        fired = [finding.key for finding in findings if finding.fired]
+        decided = [finding.key for finding in findings if finding.open is None]
+        return published(self.protocol, fired, decided)
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -297,19 +302,29 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     # --- the control ---
 
-    @property
-    def margin_pp(self) -> float | None:
-        """Headline accuracy minus the control's, in pp; 0.369 − 0.349 is 2, not a hair below."""
+    @cached_property
+    def margin(self) -> Margin | None:
+        """How far the network is above its control, by class where both are known by class."""
         if self.control is None or self.headline_acc is None or void(self.doubts):
             return None
-        return round(100 * (self.headline_acc - self.control.score.value), 9)
+        return margin_over(self.score or Score(self.headline_acc), self.control.score)
 
-    @cached_property
+    @property
+    def margin_pp(self) -> float | None:
+        """Accuracy minus the control's, in pp; class-balanced where both are known by class."""
+        return self.margin.pp if self.margin else None
+
+    @property
     def margin_interval(self) -> Interval | None:
         """The 95 % interval of the margin, where the number of test images is known."""
-        if self.control is None or self.score is None or void(self.doubts):
+        return self.margin.interval if self.margin else None
+
+    @property
+    def plain_margin_pp(self) -> float | None:
+        """Accuracy minus the control's, in pp, as published."""
+        if self.margin is None or self.control is None or self.headline_acc is None:
             return None
-        return margin_interval(self.score, self.control.score)
+        return round(100 * (self.headline_acc - self.control.score.value), 9)
 
     @property
     def questions_control(self) -> bool:
@@ -454,7 +469,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return f"{name}: {self.stream.states[layer]}"
 
     def lines(self, key: str, width: int = WIDTH) -> str:
-        """The text of one diagnostic alone: outcome, numbers, FLAG, what to write in the paper."""
+        """The text of one diagnostic alone: outcome, numbers, what it means where it fails."""
         return diagnostic_text(self, select([key])[0], width)
 
     def text(self, width: int = WIDTH) -> str:
@@ -465,7 +480,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<report: {self.title}: {one_line(self.verdict)}>"
+        return f"<report: {self.title}: {one_line(self.headline)}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""

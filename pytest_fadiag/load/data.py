@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -231,15 +231,26 @@ def load_data(spec: str, split: str = "test", base: Path | None = None) -> DataS
     files = data_files((kind, root), split)
     if kind == "folder":
         return _image_folder(root, files)
-    if kind == "fashion-mnist":
-        images, labels = (read_idx(path) for path, _ in files)
-        images = images.unsqueeze(1)
-    else:
-        batches = [read_cifar10(path) for path, _ in files]
-        images = torch.cat([batch[0] for batch in batches])
-        labels = torch.cat([batch[1] for batch in batches])
+    images, labels = DECODERS[kind]([path for path, _ in files])
     mean, std = USUAL[kind]
     return DataSet(images, labels.long(), kind, mean, std, usual=True)
+
+
+def _decode_idx(files: Sequence[Path]) -> tuple[Tensor, Tensor]:
+    images, labels = map(read_idx, files)
+    return images.unsqueeze(1), labels
+
+
+def _decode_cifar10(files: Sequence[Path]) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*map(read_cifar10, files), strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+DECODERS: dict[str, Callable[[Sequence[Path]], tuple[Tensor, Tensor]]] = {
+    "fashion-mnist": _decode_idx,
+    "cifar10": _decode_cifar10,
+}
+"""Images and labels of the files that ``sources.SOURCES`` lists."""
 
 
 def _image_folder(root: Path, files: Sequence[tuple[Path, int]]) -> DataSet:

@@ -30,11 +30,13 @@ from .inputs import (
     like,
     regrouped,
     rows,
+    unlabelled,
 )
 from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputErrors, States
 from .pooling import EachToken, Pooling
 from .probes import Depth
 from .reference import passed, prove
+from .step import Step, StepSource
 from .stream.find import find_stream
 from .stream.sites import Stream
 from .task import OutputError, Task
@@ -72,12 +74,14 @@ class NetworkSource:
         forward: Callable[..., Any] | None = None,
         stream: str | None = None,
         credit: CreditSource | None = None,
+        step: StepSource | None = None,
         batch_size: int = 512,
         data_digest: str | None = None,
         n_train: int | None = None,
         training: Iterable[Any] | None = None,
         training_name: str = "",
     ) -> None:
+        self.given = model
         self.network = working_copy(model)
         self.dtype = precisions(model)[0]
         self.data = batches
@@ -89,6 +93,7 @@ class NetworkSource:
         if forward is not None:
             vars(self.network)[FORWARD] = forward
         self.credit = credit
+        self.step = step
         self.batch_size = batch_size
         self.data_digest = data_digest
         self.n_train = n_train
@@ -127,6 +132,26 @@ class NetworkSource:
         with torch.no_grad():
             returned = call_network(self.network, copied(x))
         return task.inferred(self.labels, self._reader(task).found(returned))
+
+    def refuse_leakage(self) -> None:
+        """An error where the function that gives the outputs reads the labels.
+
+        It is called with labels of other samples. One that draws numbers draws the same ones.
+        """
+        if self.forward is None:
+            return
+        x, y = unlabelled(self.first[0])
+        spread = torch.linspace(0, len(self.labels) - 1, len(y)).round().long()
+        outputs = []
+        for labels in (y, y, self.labels[spread].flip(0)):
+            torch.manual_seed(0)
+            inputs = like(copied(labelled(x, _widened(labels))), self.network)
+            outputs.append(self.outputs(call_network(self.network, inputs)).nan_to_num())
+        if torch.equal(*outputs[:2]) and not torch.equal(*outputs[1:]):
+            raise AuditError(
+                "the outputs depend on the labels: scores would be of the labels, not of the "
+                "network; let --fa-forward (forward=) ignore y"
+            )
 
     @cached_property
     def targets(self) -> Tensor:
@@ -359,6 +384,7 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "floor": Floor,
     "depth": Depth,
     "credit": Credit,
+    "step": Step,
     "control-readout": lambda source: Depth(source, embedding_alone=True),
 }
 """What can be measured, by name."""
@@ -382,6 +408,7 @@ def measure(
     with quiet(source.network):
         tell("stream", 0, 1)
         task = source.task
+        source.refuse_leakage()
         measurable, stream_problem = _measurable(source, metrics)
         chosen = _make(source, measurable, {**METRICS, **(extra or {})})
         batch_count, are_probabilities = _update_all(source, list(chosen.values()), progress)
@@ -438,8 +465,14 @@ def _make(
     names: Sequence[str],
     makers: Mapping[str, Callable[[NetworkSource], Metric]],
 ) -> dict[str, Metric]:
-    """The metrics of these names, without those that rest on a reference that is not proven."""
-    metrics = {name: makers[name](source) for name in names}
+    """The metrics of these names, without those that rest on a reference that is not proven.
+
+    Of credit and step what was given, credit where neither was.
+    """
+    unasked = "step"
+    if source.step is not None:
+        unasked = "" if source.credit is not None else "credit"
+    metrics = {name: makers[name](source) for name in names if name != unasked}
     resting = [name for name, metric in metrics.items() if metric.needs & REFERENCE]
     if resting and source.proof.problem:
         for name in resting:

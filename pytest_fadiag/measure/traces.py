@@ -54,6 +54,7 @@ class TraceSource(NetworkSource):
         self.rows = len(states[0])
         self.dtype = states[-1].dtype
         self.network = nn.Module()
+        self.step = None
         self.data_digest = None
         self.n_train = None
         self.training_data = None

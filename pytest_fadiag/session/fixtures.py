@@ -18,7 +18,7 @@ from ..judge.thresholds import DiagnosticThresholds
 from ..show.audit import Keys, Margin, Outcome, decide, judge
 from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
-from .items import AuditItem, overridden
+from .items import AuditItem, gives_credit, overridden
 from .outcome import Case, case_of, settle, text_of
 from .plan import Job, make_jobs, names_of, required
 from .run import Run
@@ -38,6 +38,7 @@ MEASURED_WITH = {
     "data": "fa_test_data",
     "device": "fa_device",
     "credit": "fa_credit",
+    "step": "fa_step",
 }
 """The fixtures whose override changes what is measured."""
 FIXTURES = (
@@ -124,10 +125,8 @@ class DiagnosticUnderTest:
         if self.finding.claim:  # the number first: the short summary of pytest is cut
             number = headline.removeprefix(self.finding.claim).lstrip(": ")
             headline = f"{number}: {self.finding.claim}".removeprefix(": ")
-        if self.report.control is None and _diagnostic_of(self.finding).needs_control:
-            headline += (
-                "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
-            )
+        if self.outcome is Outcome.SKIPPED and self.finding.remedy:
+            headline += f"; {self.finding.remedy}"
         is_repeat = False
         if self.outcome is Outcome.FAILED and case.job is not None:
             nodeid = self._node.nodeid
@@ -162,7 +161,7 @@ def _with_diagnostics(job: Job, node: Any) -> Job:
         return msgspec.structs.replace(
             job, diagnostics=names_of(select(keys)), required=required(keys)
         )
-    if not isinstance(node, AuditItem) and overridden(node, "fa_credit") is not None:
+    if not isinstance(node, AuditItem) and gives_credit(node):
         return job.given_credit()
     return job
 

@@ -123,7 +123,8 @@ def diagnostics_for(
         return select(PROTOCOLS[settings.protocol].keys)
     if settings.diagnostics is not None:
         return select(settings.diagnostics)
-    if kind == "checkpoint" and settings.setup.credit is not None:
+    setup = settings.setup
+    if kind == "checkpoint" and (setup.credit, setup.step) != (None, None):
         credit = True
     return default_diagnostics(
         control=control or "frozen" in settings.texts, credit=credit, partial=kind == "log"

@@ -37,6 +37,8 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     high: tuple[float, ...] = ()
     fired: tuple[int, ...] = ()
     """The indices of points that make a diagnostic fire."""
+    bp: tuple[int, ...] = ()
+    """The indices of parts whose step is BP's own."""
     colour: int = 0
 
 
@@ -103,12 +105,18 @@ def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
     levels: dict[float, str] = {}
     limits: list[Series] = []
     colours = _colours(rows)
+    title = diagnostic.curve_title
+    parts = _parts(rows, diagnostic)
+    if parts:
+        title = diagnostic.parts_title
     for row in rows:
         if row.report is None:
             continue
         curve = diagnostic.curve(row.report)
-        if curve is None:
+        if curve is None or bool(curve.parts) != bool(parts):
             continue
+        if parts:
+            curve = msgspec.structs.replace(curve, xs=list(map(parts.index, curve.parts)))
         fires = diagnostic.key in row.status.fired
         colour = colours[row.method]
         series = _series(row, colour, curve, fires=fires)
@@ -125,12 +133,23 @@ def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
     if len(drawn) > 1:
         limits = []
     return Chart(
-        diagnostic.curve_title.format(score=score_name(reports_of(rows))),
+        title.format(score=score_name(reports_of(rows))),
         (*drawn, *nulls),
         (*limits, *_levels(levels)),
         log=diagnostic.curve_log,
+        x="part" if parts else "layer l",
+        ticks=parts,
         key=diagnostic.key,
     )
+
+
+def _parts(rows: Sequence[Row], diagnostic: Diagnostic) -> tuple[str, ...]:
+    """The parts of the deepest network, then what others have; none where curves are of layers."""
+    curves = filter(None, map(diagnostic.curve, reports_of(rows)))
+    by_depth = sorted((curve.parts for curve in curves), key=len, reverse=True)
+    if () in by_depth:
+        return ()
+    return tuple(dict.fromkeys(part for parts in by_depth for part in parts))
 
 
 def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
@@ -309,6 +328,7 @@ def _series(
         low=tuple(curve.low),
         high=tuple(curve.high),
         fired=fired,
+        bp=curve.bp,
         colour=colour,
     )
     return [series]

@@ -16,7 +16,7 @@ from .compare import compare
 
 SAME_OPTIONS = (
     *("checkpoint", "log", "trace", "seeds", "model", "stream", "normalize", "frozen"),
-    *("diagnostics", "protocol", "credit"),
+    *("diagnostics", "protocol", "credit", "step"),
 )
 """Options that the parts of one audit share; data and thresholds are compared by rows."""
 

@@ -45,7 +45,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 BAND: dict[str, Any] = {"color": "grey", "alpha": 0.2, "lw": 0, "label": "null, 95 %"}
 FAILS: dict[str, Any] = {"marker": "s", "ls": "", "ms": 6.5, "mfc": "none", "mec": FIRED}
 FAILS |= {"label": "fails", "zorder": 4, "clip_on": False}
-NOT_METHODS = {look.get("label") for look in (*LOOKS.values(), BAND, FAILS)}
+BP: dict[str, Any] = {"marker": "D", "ls": "", "ms": 6.5, "mfc": "none", "mec": "black"}
+BP |= {"label": "BP's own", "zorder": 4, "clip_on": False}
+NOT_METHODS = {look.get("label") for look in (*LOOKS.values(), BAND, FAILS, BP)}
 """What a legend names apart from methods."""
 WIDE = 40.0
 WIDE_TICKS = (-50, -15, -5, 0, 5, 15, 50)
@@ -135,6 +137,8 @@ def figure(
         height = 0.4 * width
         if across > 1:
             height = down * (0.4 + 0.58 * width / across)
+        if charts[0].x == "part":  # whose names are turned
+            height += 0.08 * down * max(map(len, charts[0].ticks))
         drawing.set_size_inches(width, height + 0.17 * math.ceil(len(legend) / columns) + 0.1)
     return drawing
 
@@ -176,9 +180,10 @@ def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> 
     axes.grid(axis="y", lw=0.4, alpha=0.4)
     if chart.ticks:
         names = [_label(name[:20]) for name in chart.ticks]
-        if sum(map(len, chart.ticks)) > MOST_CHARACTERS:
+        turn = 90 if chart.x == "part" else 0
+        if sum(map(len, chart.ticks)) > MOST_CHARACTERS and not turn:
             names = []
-        axes.set_xticks(range(len(names)), names)
+        axes.set_xticks(range(len(names)), names, rotation=turn)
         axes.set_xlim(-0.5, len(chart.ticks) - 0.5)
     elif chart.x in ("epoch", "layer l"):
         axes.locator_params(axis="x", integer=True)
@@ -213,7 +218,9 @@ def _draw_series(series: Series, chart: Chart, axes: Axes) -> None:
             axes.plot([x], [top if y > 1 else bottom], "x", color=FIRED, clip_on=False)
         elif index in series.fired:
             axes.plot([x], [y], **FAILS)
-    if series.low and len(series.xs) > 1:
+        if index in series.bp:
+            axes.plot([x], [y], **BP)
+    if series.low and len(series.xs) > 1 and not chart.ticks:
         axes.fill_between(series.xs, series.low, series.high, **BAND)
     elif series.low:
         axes.vlines(series.xs, series.low, series.high, color=look["color"], lw=1.6, alpha=0.4)

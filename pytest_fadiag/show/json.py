@@ -70,9 +70,13 @@ def audit_of(values: Any) -> Audit:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    values = plain(row) | {"status": words(row), "verdict": None, "fired": plain(row.status.fired)}
-    if row.status.word is not None:
-        values["verdict"] = row.status.word.value
+    verdict = row.status
+    values = plain(row) | {
+        "status": words(row),
+        "verdict": None if verdict.word is None else verdict.word.value,
+        "next": verdict.next,
+        "fired": plain(verdict.fired),
+    }
     if row.report is not None:
         values["report"] = row.report.to_dict()
     return dict(values)

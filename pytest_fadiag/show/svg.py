@@ -20,6 +20,8 @@ LOOKS = {
 DOT = "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0 -4 0"
 SQUARE = "m-3 -3h6v6h-6z"
 """Marks where a diagnostic fires."""
+DIAMOND = "m-5 0l5 -5l5 5l-5 5z"
+"""Marks a part of which the step is BP's own."""
 CROSS = "m-3 -3l6 6m0 -6l-6 6"
 """Marks a number that the axis has no place for."""
 WIDTH, HEIGHT = 340, 190
@@ -197,6 +199,9 @@ def _symbols(series: Series, plane: _Plane, colour: str) -> Iterator[str]:
         path = f'd="M{x:.1f} {plane.y(y):.1f}{shape}" fill="{ink}" stroke="{ink}"'
         hint = html.escape(one_line(f"{series.name}: {sig(y)}"))
         yield f"<path {path}><title>{hint}</title></path>"
+        if index in series.bp:
+            ring = f'd="M{x:.1f} {plane.y(y):.1f}{DIAMOND}" fill="none" {GREY}'
+            yield f"<path {ring}><title>BP's own</title></path>"
 
 
 def _line(points: Iterable[tuple[float, float]], look: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..judge.diagnostics import Diagnostic, available
-from ..judge.verdict import Word
 from ..judge.words import fold, interval, one_line, printable
 from .audit import Audit, Row
 from .cells import MARKS, NONE, Cell, Line, Table, mark_of, table_of
@@ -22,6 +21,7 @@ from .words import (
     headline,
     legend,
     mark,
+    more,
     next_steps,
     notes,
     tone,
@@ -37,8 +37,8 @@ Text = list[tuple[str, str]]
 """One line in pieces: each with its colour, or bold."""
 
 
-def lines(audit: Audit, width: int = 120, more: Sequence[str] = ()) -> list[Text]:
-    """One network by its diagnostics, several as a table; then remarks and what to do next."""
+def lines(audit: Audit, width: int = 120, remarks: Sequence[str] = ()) -> list[Text]:
+    """One network by its diagnostics, several as a table; remarks, the verdicts, what to do."""
     topics = about(audit)
     if "network" in topics:
         topics["network"] = topics["network"].partition(",")[0]
@@ -47,19 +47,21 @@ def lines(audit: Audit, width: int = 120, more: Sequence[str] = ()) -> list[Text
     if from_cache:
         setting.append(from_cache)
     what = _wrapped(" · ".join(setting), width)
-    remarks = [f"! {note}" for note in (*notes(audit), *more)]
+    marked = [f"! {note}" for note in (*notes(audit), *remarks)]
     if len(audit.rows) == 1 and audit.rows[0].report is not None and not audit.margins:
         text = _card(audit.rows[0], table_of(audit), width)
-        for remark in remarks:
+        for remark in marked:
             text += _wrapped(f"  {remark}", width)
         marks = [line for line in legend(audit) if line != FAILED]
         text += [*_wrapped("   ".join(marks), width), *what]
     else:
         text = [*what, *_fitted(table_of(audit), width)]
         text += _wrapped("   ".join(legend(audit)), width)
-        for remark in remarks:
+        for remark in marked:
             text += _wrapped(remark, width)
         text += _wrapped(f"{headline(audit)}. {advice(audit)}".strip(), width, "bold")
+        for step in next_steps(audit):
+            text += _wrapped(f"Next: {step}", width)
     return [[(printable(piece), look) for piece, look in line] for line in text]
 
 
@@ -75,11 +77,11 @@ def table(audit: Audit, width: int = 120) -> str:
     return text
 
 
-def write_table(writer: Any, audit: Audit, more: Sequence[str] = ()) -> None:
-    """Write these lines to a terminal, and what to do next."""
+def write_table(writer: Any, audit: Audit, remarks: Sequence[str] = ()) -> None:
+    """Write these lines to a terminal, and how to see more."""
     width = writer.fullwidth
-    footer = _wrapped(f"Next: {'; '.join(next_steps(audit))}", width)
-    for line in [*lines(audit, width, more), *footer]:
+    footer = _wrapped(f"More: {more(audit)}", width)
+    for line in [*lines(audit, width, remarks), *footer]:
         for text, colour in line:
             if colour:
                 writer.write(text, **{colour: True})
@@ -120,8 +122,8 @@ def _card(row: Row, content: Table, width: int) -> list[Text]:
     score = content.columns[0].title.replace("acc", "accuracy")
     title = f"{mark(word)} {word.value.upper() if word else words(row)}"
     text: list[Text] = [[(title, look), (f"{name}, {score} {line.numbers[0].text}", "bold")]]
-    if word is Word.WALK_BACK and row.report.next:
-        text += _wrapped(f"  Write instead: {one_line(row.report.next)}", width)
+    if row.status.next:
+        text += _wrapped(f"  Next: {one_line(row.status.next)}", width)
     entries = [_Entry(" ", "bold", HEADER, ""), *_entries(row, content)]
     widths = [max(map(len, column)) for column in zip(*(e.cells for e in entries), strict=True)]
     margin = sum(widths) + 11
@@ -146,7 +148,7 @@ def _entries(row: Row, content: Table) -> Iterator[_Entry]:
             if not row.outcomes or diagnostic.key in row.outcomes:
                 yield _entry(diagnostic, names, row, content)
         elif diagnostic.needs_credit and not report.partial:
-            yield _Entry(NONE, "", (*names, NONE, ""), "add --credit package.module:function")
+            yield _Entry(NONE, "", (*names, NONE, ""), "add --step package.module:function")
 
 
 def _entry(diagnostic: Diagnostic, names: tuple[str, str], row: Row, content: Table) -> _Entry:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..judge.diagnostics import Diagnostic, OpenKind
 from ..judge.margins import SeedVerdict
@@ -16,7 +17,6 @@ from .audit import Audit, Margin, Outcome, Row
 
 GROUPS = (Word.WALK_BACK, Word.INCOMPLETE, Word.TRUSTWORTHY, Word.AS_GIVEN, None)
 """The verdicts of an audit in the order in which they are read."""
-MOST_STEPS = 3
 TONES = {Word.WALK_BACK: "red", Word.INCOMPLETE: "yellow"}
 COUNTED: dict[Word | None, str] = {
     Word.WALK_BACK: Word.WALK_BACK.value,
@@ -27,7 +27,11 @@ COUNTED: dict[Word | None, str] = {
 }
 RESULTS = {SeedVerdict.PASS: "pass", SeedVerdict.FIRE: "fail"}
 """How the headline counts margins; any other is inconclusive."""
-DECIMAL = re.compile(r"(?<![\w.])[+−]?\d+\.\d+(?:e-?\d+)?(?!\w)")
+NUMBER = re.compile(r"(?<![\w.,])[+−]?(?:\d+\.\d+(?:e-?\d+)?|\d{1,3}(?:,\d{3})+)(?![\w,])")
+"""A decimal, or thousands: what may differ between sentences that are shown as one."""
+COMMAND = "fadiag control"
+OF_CONTROL = ("model", "stream", "data", "forward")
+"""The options that it shares with an audit."""
 MARKS = {Word.WALK_BACK: "✗", Word.INCOMPLETE: "~", None: "!"}
 """Before the verdict of one network or of several."""
 FAILED = "✗ fails"
@@ -188,22 +192,13 @@ def advice(audit: Audit) -> str:
     return f"Do not claim {and_more(list(methods), 6).replace(' and ', ' or ')} as {verb}."
 
 
-def next_steps(audit: Audit) -> Iterator[str]:
-    """What decides the results that are incomplete; how to see more of the audit."""
-    steps = dict.fromkeys(step for row in audit.rows for step in _steps(row))
-    yield from list(map(one_line, steps))[:MOST_STEPS]
-    if len(audit.rows) == 1:
-        yield "-v for the report"
-    elif audit.rows:
+def more(audit: Audit) -> str:
+    """How to see more of an audit on a terminal."""
+    report = "-v for the report"
+    if len(audit.rows) > 1:
         name = min(audit.rows, key=lambda row: GROUPS.index(row.status.word)).checkpoint
-        yield f"-k {one_line(name.rpartition('/')[2])} -v for one report"
-    yield "--fa-report=html for charts"
-
-
-def _steps(row: Row) -> list[str]:
-    if row.report is None or row.status.word is not Word.INCOMPLETE or not row.report.next:
-        return []
-    return row.report.next.split("; ")
+        report = f"-k {one_line(name.rpartition('/')[2])} -v for one report"
+    return f"{report} · --fa-report=html for charts"
 
 
 def audited(audit: Audit) -> str:
@@ -304,21 +299,61 @@ def _errors(audit: Audit) -> Iterator[str]:
 
 
 def _remarks(audit: Audit) -> Iterator[str]:
-    """The remarks of all reports; those that differ in numbers alone as one, with their ranges."""
-    alike: dict[str, list[tuple[Row, str]]] = {}
+    """The remarks of all reports."""
+    remarks = []
     for row in audit.rows:
         for remark in row.report.remarks if row.report else ():
-            alike.setdefault(DECIMAL.sub("\0", remark), []).append((row, remark))
+            remarks.append((row, remark))
+    for rows, text in _alike(remarks):
+        yield text if len(audit.rows) == 1 else f"{_named(rows)}: {text}"
+
+
+def next_steps(audit: Audit) -> list[str]:
+    """What to do about each result that is not trustworthy, or to write about it.
+
+    >>> next_steps(Audit(()))
+    []
+    """
+    options = ""
+    if audit.origin is not None:
+        for name in OF_CONTROL:
+            for value in audit.origin.options.get(name, ()):
+                options += f" --{name}={shlex.quote(value)}"
+    steps = []
+    for row in audit.rows:
+        step = row.status.next
+        if row.report is not None and row.report.checkpoint:
+            of_report = f"{COMMAND} {shlex.quote(one_line(row.report.checkpoint))}"
+            step = step.replace(of_report, f"{COMMAND} FILE{options}")
+        if step:
+            steps.append((row, step))
+    lines = []
+    for rows, text in _alike(steps):
+        subject = f"{_named(rows)}: " if len(audit.rows) > 1 else ""
+        path = shlex.quote(rows[0].checkpoint) if len(rows) == 1 else "FILE"
+        lines.append(one_line(subject + text.replace(f"{COMMAND} FILE", f"{COMMAND} {path}")))
+    return lines
+
+
+def _alike(sentences: Iterable[tuple[Row, str]]) -> Iterator[tuple[list[Row], str]]:
+    """Sentences about rows; those that differ in numbers alone as one, with their ranges."""
+    alike: dict[str, list[tuple[Row, str]]] = {}
+    for row, sentence in sentences:
+        alike.setdefault(NUMBER.sub("\0", sentence), []).append((row, sentence))
     for pattern, occurrences in alike.items():
-        subject = occurrences[0][0].checkpoint
-        if len(occurrences) > 1:
-            methods = dict.fromkeys(row.method for row, _ in occurrences)
-            subject = f"{and_more(list(methods), 9)} ({len(occurrences)} networks)"
-        numbers = [DECIMAL.findall(remark) for _, remark in occurrences]
+        numbers = [NUMBER.findall(sentence) for _, sentence in occurrences]
         text = pattern
         for values in zip(*numbers, strict=True):
             text = text.replace("\0", _range(values), 1)
-        yield text if len(audit.rows) == 1 else f"{subject}: {text}"
+        yield [row for row, _ in occurrences], text
+
+
+def _named(rows: Sequence[Row]) -> str:
+    """One row by its id, several by their methods."""
+    if len(rows) == 1:
+        return rows[0].checkpoint
+    methods = dict.fromkeys(row.method for row in rows)
+    return f"{and_more(list(methods), 9)} ({len(rows)} networks)"
 
 
 def _mixtures(audit: Audit) -> Iterator[str]:
@@ -424,7 +459,7 @@ def _value(value: float | str) -> str:
 
 def _range(numbers: Sequence[str]) -> str:
     """Equal numbers once, others from the least to the largest."""
-    ends = sorted(set(numbers), key=lambda text: float(text.replace("−", "-")))
+    ends = sorted(set(numbers), key=lambda text: float(text.replace("−", "-").replace(",", "")))
     if len(ends) == 1:
         return ends[0]
     return f"{ends[0]} to {ends[-1]}"

@@ -13,6 +13,7 @@ from show.samples import of
 from pytest_fadiag.judge.verdict import Word
 from pytest_fadiag.show.audit import Audit, Outcome, Row, decide, united
 from pytest_fadiag.show.words import (
+    details,
     headline,
     legend,
     margin_words,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,15 @@ from torch import Tensor, nn
 from ...judge.errors import AuditError
 from ...judge.records import StreamInfo
 from ...judge.words import and_more
-from ..copies import copy_of, quiet, refuse_scripted, reinitialised
+from ..copies import (
+    copy_of,
+    named_modules,
+    named_parameters,
+    precisions,
+    quiet,
+    refuse_scripted,
+    reinitialised,
+)
 from ..inputs import (
     LABEL_NAMES,
     NetworkError,
@@ -34,11 +43,13 @@ from .states import AmbiguousSamples, State, find_states
 from .tape import Tape
 
 SIZES = (3, 5, 7, 11, 13)
-"""Numbers of test samples; one that no other dimension has tells where the samples are."""
+"""Numbers of test samples; one that no dimension of weights or inputs has is taken."""
 ATTEMPTS = ((1.0, False), (1.0, True), (2.0, True), (4.0, True))
 """How large weights are drawn, and whether token ids are, until logits tell samples apart."""
 APART = 1e-4
 """How far two samples' logits must lie apart, relative to their size; else by rounding alone."""
+TINY = 1e-3
+"""A gain at which early exits are not sure of themselves."""
 PARTLY_NARROW = 1e-6
 """Up to here two passes may differ, since scripted functions compute in less than float64."""
 
@@ -56,12 +67,17 @@ def find_stream(
     'out_ln'
     """
     refuse_scripted(network)
+    if not named_parameters(network):
+        raise AuditError(
+            "the network has no parameters: its stream is found by weights, and plain tensors and "
+            "buffers count as none; make its weights torch.nn.Parameter"
+        )
     with quiet(network):
         try:
             trial = _Trial(network, x, outputs or Outputs(), torch.float64)
         except NetworkError:  # some networks cannot run in float64
             trial = _Trial(network, x, outputs or Outputs(), torch.float32)
-        for size in SIZES[1:]:
+        for size in trial.sizes[1:]:
             try:
                 return trial.stream(spec)
             except AmbiguousSamples:
@@ -78,15 +94,20 @@ class _Trial:
     def __init__(
         self, network: nn.Module, x: ModelInput, outputs: Outputs, dtype: torch.dtype
     ) -> None:
+        self.original = network
         self.x = each(x, Tensor.cpu)
+        shapes = [tensor.shape for tensor in named_parameters(network).values()]
+        shapes += [tensor.shape[1:] for tensor in tensors_of(x)]
+        dimensions = set[int]().union(*shapes)
+        self.sizes = [size for size in SIZES if size not in dimensions] or list(SIZES)
         self.outputs = outputs
         self.tolerance = 1e-4
         """How far two ways to the same logits may differ, by the largest difference of samples."""
         if dtype == torch.float64:
             self.tolerance = 1e-9
         for gain, self.random_ids in ATTEMPTS:
-            self.network = reinitialised(copy_of(network, dtype), gain=gain).eval()
-            self.draw(SIZES[0])
+            self.network = reinitialised(copy_of(network, dtype).eval(), gain=gain)
+            self.draw(self.sizes[0])
             size = float(self.logits.abs().max())
             if size < math.inf and largest_difference(self.logits) > APART * size:
                 return
@@ -139,6 +160,7 @@ class _Trial:
             )
         stream = self._described(graph, blocks, find_states(graph, blocks, last), spec or "", share)
         self._check(stream)
+        self._refuse_other_modules(graph, blocks)
         return stream
 
     def _described(
@@ -183,18 +205,43 @@ class _Trial:
                 "eval mode; take out what draws random numbers, such as dropout with training=True"
             )
         self.tolerance = max(self.tolerance, 10 * distance)
-        fewer = self._run(rows(self.samples, slice(2)))
-        if not self._distance(fewer, self.logits[:2]) <= self.tolerance:
-            raise AuditError(
-                "samples interact: the logits of a sample depend on which others are in its batch, "
-                "so it has no gradient of its own; batch statistics must be running averages"
-            )
+        for part in (slice(2), slice(-2, None)):
+            fewer = self._run(rows(self.samples, part))
+            if not self._distance(fewer, self.logits[part]) <= self.tolerance:
+                raise AuditError(
+                    "samples interact: the logits of a sample depend on which others are in its "
+                    "batch, so it has no gradient of its own; batch statistics must be running "
+                    "averages"
+                )
         node = tape.node_of(self.outputs.found(returned))
         if node.constant:
             raise AuditError(
                 "the logits do not depend on the samples in a way that could be followed"
             )
         return Graph(tape, node.index)
+
+    def _refuse_other_modules(self, graph: Graph, blocks: list[Block]) -> None:
+        """Refuse a network that runs other modules with its own weights, or with tiny ones.
+
+        Within a block they may differ, as experts do.
+        """
+        prefixes: list[str] = []
+        for block in blocks:
+            prefixes += (
+                f"{name}." for name in (block.name, *(call.name for call in graph.parts(block)))
+            )
+        before = _outside([call.name for call in graph.tape.calls], prefixes)
+        for gain in (None, TINY):
+            network = copy_of(self.original, precisions(self.network)[-1]).eval()
+            if gain is not None:
+                reinitialised(network, gain=gain)
+            names = _outside(_modules_run(network, self.samples), prefixes)
+            if names != before:
+                differing = sorted(set(names).symmetric_difference(before)) or names
+                raise AuditError(
+                    "which modules run depends on the weights, as with gates and early exits: "
+                    f"{and_more(differing, 4)} do not always run; audit a variant that runs all"
+                )
 
     def _check(self, stream: Stream) -> None:
         """The cut test: with samples of a state in another order, the logits come in that order.
@@ -236,6 +283,21 @@ class _Trial:
 
         logits = stream.run(self.network, copied(self.samples), shift)
         return self._distance(logits, self.logits.roll(sum(shifts), 0)) <= self.tolerance
+
+
+def _outside(names: list[str], prefixes: list[str]) -> list[str]:
+    return [name for name in names if not name.startswith(tuple(prefixes))]
+
+
+def _modules_run(network: nn.Module, samples: ModelInput) -> list[str]:
+    """The names of the modules that a pass runs, in their order."""
+    names: list[str] = []
+    with ExitStack() as stack:
+        for name, module in named_modules(network).items():
+            hook = module.register_forward_pre_hook(lambda *_, name=name: names.append(name))
+            stack.callback(hook.remove)
+        call_network(network, copied(samples))
+    return names
 
 
 def _is_expanded(state: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
@@ -42,6 +43,15 @@ CHANGING = MEANS | _ops(
     "native_group_norm _fused_rms_norm bmm"
 )
 """Operations of skips that end in a sum: the state is pooled, normalised, or its streams mixed."""
+KEEPING = (
+    HOLDING
+    | MEANS
+    | _ops(
+        "sum amax max_pool1d max_pool2d_with_indices max_pool3d_with_indices "
+        "relu leaky_relu prelu elu gelu silu mish softplus hardswish"
+    )
+)
+"""Operations after which a state that explodes is as large as before."""
 PRODUCTS = _ops("mm addmm bmm baddbmm mv addmv dot linear _trilinear convolution")
 LOOKUPS = _ops("embedding embedding_bag index index_select")
 WEIGHTING = (
@@ -114,13 +124,15 @@ class Graph:
         """The values on every path from the samples to the logits."""
         self.segments: list[Segment] = []
         self.items: list[Stretch] = []
-        """What has weights on the way, layers and segments; the last one is the head."""
+        """What has weights on the way, layers and segments."""
         self._divide()
         self.spans: dict[Call, Block] = {}
         """The calls that one cut enters and one leaves, outer ones before inner ones."""
         cuts = frozenset(self.cuts)
         for call in tape.calls[1:]:
             self._add_span(call, cuts)
+        self.head = self._head()
+        """What makes the logits of the last state."""
         self.additive = self._additive()
         """The segments that add to a state or stand next to it, between embedding and head."""
 
@@ -201,15 +213,37 @@ class Graph:
             return True
         return any(not self.made_in(reader, call) for reader in self.readers.get(index, ()))
 
-    def _additive(self) -> list[Segment]:
+    def _head(self) -> Stretch:
+        """The last layer, or what comes after a last sum that leaves a state, as a distance does."""
         if not self.items:
-            return []
-        head = self.items[-1].start
+            return Stretch(self.cuts[0], self.cuts[0])
+        last = self.items[-1]
+        if isinstance(last, Segment) and self._leaves_state(last):
+            return Stretch(*self.cuts[-2:])
+        return last
+
+    def _leaves_state(self, last: Segment) -> bool:
+        """Whether the last segment is a block, and does not add up logits."""
+        logits = self.cuts[-1]
+        classes = self._classes(last)
+        is_repeated = any(
+            other.adds and other is not last and self._classes(other) == classes
+            for other in self.segments
+        )
+        if self.size(last.end) != self.size(logits):
+            return last.adds or is_repeated
+        returned = set(self.ops(self.between(last.end, logits))) <= {"view"}
+        return is_repeated and not returned
+
+    def _classes(self, segment: Segment) -> list[object]:
+        return list(map(self.class_of, self.parts(segment)))
+
+    def _additive(self) -> list[Segment]:
         kinds: dict[Segment, object] = {}
         """Of the innermost module around each segment, if there is one."""
         adding = set()
         for segment in self.segments:
-            if segment.end > head or not self.parameters(segment):
+            if segment.end > self.head.start or not self.parameters(segment):
                 continue
             kinds[segment] = None
             for span in self.around(segment)[-1:]:
@@ -240,6 +274,10 @@ class Graph:
         first = bisect_right(self.useful, stretch.start)
         return self.useful[first : bisect_right(self.useful, stretch.end)]
 
+    def size(self, index: int) -> int:
+        """How many numbers a value holds."""
+        return math.prod(self.nodes[index].shape)
+
     def ops(self, indices: Iterable[int]) -> tuple[str, ...]:
         """The operations that made some values."""
         return tuple(self.nodes[index].op for index in indices)
@@ -253,9 +291,8 @@ class Graph:
 
     def around(self, stretch: Stretch) -> list[Block]:
         """The module calls around a stretch that do not hold the head, outermost first."""
-        head = self.items[-1]
         spans = self.spans.values()
-        return [span for span in spans if span.holds(stretch) and not span.holds(head)]
+        return [span for span in spans if span.holds(stretch) and not span.holds(self.head)]
 
     def parameters(self, *stretches: Stretch) -> frozenset[str]:
         """The parameters that are read on the way within some stretches."""
@@ -283,9 +320,9 @@ class Graph:
             calls.update(self._path(index))
         return list(map(self.tape.calls.__getitem__, calls))
 
-    def parts(self, segment: Segment) -> list[Call]:
-        """The calls that a segment consists of: those just below the one that holds all of it."""
-        paths = [self._path(index) for index in segment.values]
+    def parts(self, stretch: Stretch) -> list[Call]:
+        """The calls that a stretch consists of: those just below the one that holds all of it."""
+        paths = [self._path(index) for index in self.inside(stretch)]
         depth = len(set(paths[0]).intersection(*paths))
         below: dict[int, Call] = {}
         for path in paths:

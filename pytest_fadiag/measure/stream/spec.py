@@ -59,7 +59,7 @@ def _problem(graph: Graph, all_blocks: list[Block], blocks: list[Block]) -> str:
     for before, after in pairwise(blocks):
         if after.start < before.end:
             return f"names {after.name!r} inside another block"
-    if blocks[-1].end > graph.items[-1].start:
+    if blocks[-1].end > graph.head.start:
         return "takes the head for a block, and the logits are not a state"
     if not graph.additive:
         return ""
