@@ -88,9 +88,10 @@ def diagnose(
     output, or ``"own"`` for the network's own backward, (f) is measured too; or by ``step``, one
     update of the rule: a function of ``(model, x, y)`` that changes the copy it gets. ``loss`` is
     ``"ce"``, ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with
-    one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
-    function of ``(model, x, y)`` that returns the outputs. ``train`` are batches of the training
-    data, normalised alike: linear probes and readouts are fitted to at most 20,000 samples of it.
+    one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by
+    the targets; ``forward`` is a function of ``(model, x, y)`` that returns the outputs. ``train``
+    are batches of the training data, normalised alike: linear probes and readouts are fitted to at
+    most 20,000 samples of it.
     A line on stderr tells the progress; ``progress=False`` prints none.
     """
     if isinstance(credit, str) and credit != "own":
