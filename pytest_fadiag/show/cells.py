@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from ..judge.diagnostics import Column, OpenKind, columns
+from ..judge.diagnostics import Column, OpenKind, columns, get
 from ..judge.margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.verdict import Verdict
@@ -19,6 +19,7 @@ from .audit import Audit, Margin, Outcome, Row, reports_of
 from .words import details, margin_words, rule, score_name, tone, words
 
 NONE = "–"
+SEED_MARKS = {SeedVerdict.PASS: "", SeedVerdict.FIRE: "✗", SeedVerdict.INCONCLUSIVE: "~"}
 MARKS = "✗~?^"
 """At the end of a number: it fails, is undecided, is in doubt, or is exempted."""
 
@@ -73,7 +74,7 @@ def table_of(audit: Audit) -> Table:
             if runs[row.method, row.seed, row.partial] > 1:
                 name = row.checkpoint
             lines.append(_line(row, one_line(name), columns, limits))
-        lines += _over_seeds(one_line(group), rows, margins.get(group), columns)
+        lines += _over_seeds(one_line(group), rows, margins.get(group), columns, limits)
     letters = []
     for column in columns:
         letters.append(column.key if column.title in limits else "")
@@ -185,7 +186,11 @@ def _epochs(report: Report) -> str:
 
 
 def _over_seeds(
-    name: str, rows: list[Row], margin: Margin | None, columns: Sequence[Column]
+    name: str,
+    rows: list[Row],
+    margin: Margin | None,
+    columns: Sequence[Column],
+    limits: Collection[str],
 ) -> Iterator[Line]:
     """The mean of several seeds and their margin; two runs of one seed have no mean over seeds."""
     reports = reports_of(rows)
@@ -206,7 +211,20 @@ def _over_seeds(
         verdict = remark = Cell(margin_words(margin), look, short=short)
         if margin.margin is not None:
             count = margin.margin.seeds
+            mark = SEED_MARKS[margin.margin.verdict]
+            for place, column in enumerate(columns):
+                diagnostic = get(column.key)
+                if column.title in limits and diagnostic and diagnostic.over_seeds:
+                    numbers[place] = _marked(numbers[place], mark, look)
+                    if margin.as_expected is not False:
+                        remark = Cell("")
     yield Line(name, f"n={count}", tuple(numbers), verdict, remark)
+
+
+def _marked(cell: Cell, mark: str, look: str) -> Cell:
+    """A mean with the mark of the verdict on it."""
+    short = f"{cell.short or cell.text}{mark}"
+    return msgspec.structs.replace(cell, text=f"{cell.text}{mark}", short=short, tone=look)
 
 
 def _is_bad(margin: Margin) -> bool:

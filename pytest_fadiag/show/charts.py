@@ -202,35 +202,6 @@ def _seed(row: Row) -> str:
     return str(row.seed)
 
 
-def against_score(rows: Sequence[Row]) -> Chart:
-    """Γ at each block of a network against the network's score."""
-    colours = _colours(rows)
-    series: list[Series] = []
-    for row in rows:
-        report = row.report
-        if report is None or report.credit is None or report.headline_acc is None:
-            continue
-        pairs = zip(report.credit.sites, report.credit.gamma, strict=True)
-        gammas = [gamma for site, gamma in pairs if site != "h_0"]
-        curve = Curve(xs=[report.headline_acc] * len(gammas), ys=gammas)
-        series += _series(row, colours[row.method], curve)
-    return Chart("Γ at each block", tuple(series), x=score_name(reports_of(rows)))
-
-
-def trained_and_frozen(rows: Sequence[Row]) -> Chart:
-    """The score with frozen random blocks and with trained ones."""
-    colours = _colours(rows)
-    series: list[Series] = []
-    for row in rows:
-        report = row.report
-        if report is None or report.frozen_baseline_acc is None or report.headline_acc is None:
-            continue
-        curve = Curve(ys=(report.frozen_baseline_acc, report.headline_acc))
-        series += _series(row, colours[row.method], curve)
-    ticks = ("frozen random blocks", "trained blocks")
-    return Chart(score_name(reports_of(rows)), tuple(series), x="", ticks=ticks)
-
-
 def training(rows: Sequence[Row]) -> list[Chart]:
     """‖h_L‖, ‖g‖ of the deepest logged layer and accuracy over epochs.
 

@@ -268,11 +268,9 @@ def _laid_out(content: Table, layout: _Layout) -> list[Text]:
 def _mark_alone(line: Line, column: int) -> Cell:
     """The mark of a number, also of a plain pass; a mean has none."""
     cell = line.numbers[column]
-    if line.row is None:
-        return Cell("")
     if cell.text[-1:] in (*MARKS, NONE):
         return Cell(cell.text[-1:], cell.tone)
-    return Cell("✓")
+    return Cell("✓" if line.row else "")
 
 
 def _texts(column: Sequence[Cell], is_short: bool) -> Text:

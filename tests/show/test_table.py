@@ -123,9 +123,9 @@ def test_the_setting_says_what_was_measured_and_where_from() -> None:
 
 
 def test_advice_names_what_not_to_claim(audit: Audit) -> None:
-    assert table(audit, 300).endswith("Do not claim dfa or dfa-lam as they stand.\n")
+    assert "Do not claim dfa or dfa-lam as they stand.\n" in table(audit, 300)
     alone = of(*(builders.row(builders.exploded(seed=seed)) for seed in (1, 2)))
-    assert table(alone, 300).endswith("Do not claim dfa as it stands.\n")
+    assert "Do not claim dfa as it stands.\nNext: " in table(alone, 300)
     fine = of(*(builders.row(builders.healthy(seed=seed)) for seed in (1, 2)))
     assert table(fine, 300).endswith("2 checkpoints: 2 trustworthy.\n")
 
@@ -175,7 +175,7 @@ def test_a_terminal_gets_colours(audit: Audit) -> None:
     file.seek(0)
     text = file.read()
     assert "\x1b[31m✗ WALK BACK\x1b[0m" in text and "\x1b[32m✓ TRUSTWORTHY\x1b[0m" in text
-    assert "! one more" in text and "margin ≥ 2 pp" in text
+    assert "! one more" in text
     assert "667✗" in text and "✗ fails " in text
     assert "Next: -k dfa_s1.pt -v for one report; --fa-report=html for charts" in text
 
