@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from ..judge.diagnostics import Column, OpenKind, columns, get
+from ..judge.diagnostics import Column, Diagnostic, Finding, OpenKind, available, columns, get
 from ..judge.margins import SeedVerdict
 from ..judge.report import Report
 from ..judge.verdict import Verdict
-from ..judge.words import fraction, grouped, limit, one_line
+from ..judge.words import fraction, grouped, interval, limit, one_line
 from .audit import Audit, Margin, Outcome, Row, reports_of
-from .words import details, margin_words, rule, score_name, tone, words
+from .charts import Gauge, gauge
+from .words import GROUPS, details, margin_words, rule, score_name, tone, words
 
 NONE = "–"
 SEED_MARKS = {SeedVerdict.PASS: "", SeedVerdict.FIRE: "✗", SeedVerdict.INCONCLUSIVE: "~"}
@@ -46,6 +47,8 @@ class Line(msgspec.Struct, frozen=True):
     details: Cell = Cell("")
     """The verdict's own remarks, where the table is grouped by verdict."""
     row: Row | None = None
+    anchor: str = ""
+    """What a link to the network ends with: «dfa-s42»."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -67,7 +70,9 @@ def table_of(audit: Audit) -> Table:
     groups = grouped((row.group or _name(row), row) for row in audit.rows)
     margins = {margin.name: margin for margin in audit.margins}
     lines: list[Line] = []
-    for group in dict.fromkeys([*groups, *margins]):
+    for group in sorted(
+        dict.fromkeys([*groups, *margins]), key=lambda name: _worst(groups.get(name))
+    ):
         rows = groups.get(group, [])
         for row in rows:
             name = _name(row)
@@ -80,6 +85,60 @@ def table_of(audit: Audit) -> Table:
         letters.append(column.key if column.title in limits else "")
     above = tuple(limits.get(column.title, "") for column in columns)
     return Table(tuple(columns), tuple(letters), above, tuple(lines))
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One diagnostic of one network."""
+
+    mark: str
+    look: str
+    key: str
+    name: str
+    number: str = NONE
+    fails_if: str = ""
+    remark: str = ""
+    gauge: Gauge | None = None
+
+
+def entries_of(row: Row, content: Table) -> Iterator[Entry]:
+    """Each diagnostic that was asked for, and one that needs more than was given."""
+    report = row.report
+    for diagnostic in available():
+        key = "" if diagnostic.key == diagnostic.name else diagnostic.key
+        if report is not None and diagnostic.name in report.diagnostics:
+            if not row.outcomes or diagnostic.key in row.outcomes:
+                yield _entry(diagnostic, report.finding(diagnostic.key), row.status, content)
+        elif diagnostic.needs_credit and report is not None and not report.partial:
+            remark = "add --step package.module:function"
+            yield Entry(NONE, "", key, diagnostic.name, remark=remark)
+
+
+def _entry(diagnostic: Diagnostic, finding: Finding, status: Verdict, content: Table) -> Entry:
+    key = diagnostic.key
+    number = NONE
+    condition = ""
+    if key in content.letters:
+        column = content.letters.index(key)
+        number = content.lines[0].numbers[column].text.rstrip(MARKS)
+        condition = re.sub("([<>≤])", r"\1 ", content.limits[column])
+    mark, look = mark_of(key, status)
+    if not mark:
+        mark = "✓" if key in status.passed else NONE
+    remarks = [finding.claim]
+    if not finding.measured:
+        remarks = [finding.error or finding.headline]
+    elif finding.interval:
+        remarks.insert(0, interval(*finding.interval))
+    return Entry(
+        mark,
+        look,
+        "" if key == diagnostic.name else key,
+        diagnostic.name,
+        number,
+        condition,
+        one_line(": ".join(filter(None, remarks))),
+        gauge(finding, diagnostic),
+    )
 
 
 def _columns(audit: Audit) -> list[Column]:
@@ -98,6 +157,11 @@ def _columns(audit: Audit) -> list[Column]:
         if any(column.value(report) is not None for report in audit.reports):
             chosen.append(column)
     return chosen
+
+
+def _worst(rows: list[Row] | None) -> int:
+    """The place of the worst verdict of some rows, the worst first."""
+    return min((GROUPS.index(row.status.word) for row in rows or ()), default=len(GROUPS))
 
 
 def _limits(audit: Audit) -> dict[str, str]:
@@ -131,7 +195,10 @@ def _line(row: Row, name: str, columns: Sequence[Column], limits: Collection[str
     if row.seed is not None:
         seed = str(row.seed)
     look = tone(row)
-    return Line(name, seed, tuple(numbers), Cell(words(row), look), Cell(details(row), look), row)
+    anchor = re.sub(r"[^A-Za-z0-9]+", "-", f"{name}-s{seed}" if seed else name)
+    return Line(
+        name, seed, tuple(numbers), Cell(words(row), look), Cell(details(row), look), row, anchor
+    )
 
 
 def _number(report: Report, status: Verdict, column: Column, limits: Collection[str]) -> Cell:
@@ -224,7 +291,7 @@ def _over_seeds(
 def _marked(cell: Cell, mark: str, look: str) -> Cell:
     """A mean with the mark of the verdict on it."""
     short = f"{cell.short or cell.text}{mark}"
-    return msgspec.structs.replace(cell, text=f"{cell.text}{mark}", short=short, tone=look)
+    return msgspec.structs.replace(cell, text=cell.text.replace(" ±", f"{mark} ±"), short=short, tone=look)
 
 
 def _is_bad(margin: Margin) -> bool:
@@ -247,7 +314,8 @@ def _mean(column: Column, reports: Sequence[Report]) -> Cell:
     show = column.show
     if column.text is not None:
         show = "{:.1f}".format
-    spread = "0"
-    if sd:
-        spread = show(sd).lstrip("+")
+    spread = show(sd).lstrip("+")
+    _, point, digits = show(mean).partition(".")
+    if point and digits.isdecimal():  # as many digits as the mean has
+        spread = f"{sd:.{len(digits)}f}"
     return Cell(f"{show(mean)} ± {spread}", short=show(mean), sort=mean)

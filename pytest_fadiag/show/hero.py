@@ -88,7 +88,7 @@ def hero(rows: Sequence[Row], width: float, *, dark: bool = False) -> Figure | N
     axes.set_xlabel(_scale(rows), loc="left", size=8, color=INK[dark])
     top: dict[str, Any] = {"va": "top", "color": INK[dark]}
     drawing.text(LEFT / width, 1 - 0.1 / height, _title(methods), size=10, weight="bold", **top)
-    key = "○ same network, blocks frozen at random   ● trained blocks   right: margin and verdict"
+    key = "○ blocks frozen at random   ● trained blocks   right: margin, verdict"
     top["color"] = QUIET[dark]
     drawing.text(LEFT / width, 1 - 0.32 / height, key, size=8, **top)
     return drawing

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..judge.diagnostics import Diagnostic, available
-from ..judge.words import fold, interval, one_line, printable
+from ..judge.words import fold, one_line, printable
 from .audit import Audit, Row
-from .cells import MARKS, NONE, Cell, Line, Table, mark_of, table_of
+from .cells import MARKS, NONE, Cell, Entry, Line, Table, entries_of, table_of
 from .words import (
     FAILED,
     GROUPS,
@@ -32,7 +30,7 @@ LONGEST_NAME, SHORTEST_NAME = 28, 10
 LONGEST_DETAILS = 14
 """Characters of details that no column takes away."""
 
-HEADER = ("", "", "value", "fails if")
+HEADER = Entry(" ", "bold", "", "", "value", "fails if")
 Text = list[tuple[str, str]]
 """One line in pieces: each with its colour, or bold."""
 
@@ -100,16 +98,6 @@ def _wrapped(line: str, width: int, look: str = "") -> list[Text]:
 # --- one network ---
 
 
-class _Entry(NamedTuple):
-    """One diagnostic of a network."""
-
-    mark: str
-    look: str
-    cells: tuple[str, str, str, str]
-    """Key, name, number, and when it fails."""
-    remark: str
-
-
 def _card(row: Row, content: Table, width: int) -> list[Text]:
     """The verdict, what to write, and a line for each diagnostic: number, threshold, claim."""
     assert row.report is not None
@@ -124,11 +112,12 @@ def _card(row: Row, content: Table, width: int) -> list[Text]:
     text: list[Text] = [[(title, look), (f"{name}, {score} {line.numbers[0].text}", "bold")]]
     if row.status.next:
         text += _wrapped(f"  Next: {one_line(row.status.next)}", width)
-    entries = [_Entry(" ", "bold", HEADER, ""), *_entries(row, content)]
-    widths = [max(map(len, column)) for column in zip(*(e.cells for e in entries), strict=True)]
+    entries = [HEADER, *entries_of(row, content)]
+    columns = zip(*((e.key, e.name, e.number, e.fails_if) for e in entries), strict=True)
+    widths = [max(map(len, column)) for column in columns]
     margin = sum(widths) + 11
     for entry in entries:
-        key, name, number, condition = entry.cells
+        key, name, number, condition = entry.key, entry.name, entry.number, entry.fails_if
         cells = f"{key:{widths[0]}} {name:{widths[1]}}  {number:>{widths[2]}}"
         cells += f"  {condition:{widths[3]}}"
         first, *rest = fold("", [entry.remark], max(width - margin, 24)) or [""]
@@ -136,40 +125,6 @@ def _card(row: Row, content: Table, width: int) -> list[Text]:
         text += [[(" " * (margin - 1) + part, "")] for part in rest]
     text.append([])
     return text
-
-
-def _entries(row: Row, content: Table) -> Iterator[_Entry]:
-    """A line for each diagnostic that was asked for, and for one that needs more than was given."""
-    report = row.report
-    assert report is not None
-    for diagnostic in available():
-        names = ("" if diagnostic.key == diagnostic.name else diagnostic.key, diagnostic.name)
-        if diagnostic.name in report.diagnostics:
-            if not row.outcomes or diagnostic.key in row.outcomes:
-                yield _entry(diagnostic, names, row, content)
-        elif diagnostic.needs_credit and not report.partial:
-            yield _Entry(NONE, "", (*names, NONE, ""), "add --step package.module:function")
-
-
-def _entry(diagnostic: Diagnostic, names: tuple[str, str], row: Row, content: Table) -> _Entry:
-    assert row.report is not None
-    finding = row.report.finding(diagnostic.key)
-    number = NONE
-    condition = ""
-    if diagnostic.key in content.letters:
-        column = content.letters.index(diagnostic.key)
-        number = content.lines[0].numbers[column].text.rstrip(MARKS)
-        condition = re.sub("([<>≤])", r"\1 ", content.limits[column])
-    sign, look = mark_of(diagnostic.key, row.status)
-    if not sign:
-        sign = "✓" if diagnostic.key in row.status.passed else NONE
-    remarks = [finding.claim]
-    if not finding.measured:
-        remarks = [finding.error or finding.headline]
-    elif finding.interval:
-        remarks.insert(0, interval(*finding.interval))
-    remark = one_line(": ".join(filter(None, remarks)))
-    return _Entry(sign, look, (*names, number, condition), remark)
 
 
 # --- several networks ---

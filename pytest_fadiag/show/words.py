@@ -161,7 +161,7 @@ def headline(audit: Audit) -> str:
     """The audit in one sentence: how many results stand, and margins over seeds."""
     parts = []
     if len(audit.rows) == 1:
-        parts.append(f"{_title(audit.rows[0])}: {words(audit.rows[0])}")
+        parts.append(f"{title_of(audit.rows[0])}: {words(audit.rows[0])}")
     elif audit.rows:
         parts.append(f"{audited(audit)}: {_counted(audit)}")
     if audit.margins:
@@ -174,7 +174,8 @@ def headline(audit: Audit) -> str:
     return text
 
 
-def _title(row: Row) -> str:
+def title_of(row: Row) -> str:
+    """«dfa, seed 42»."""
     if row.seed is None:
         return one_line(row.method)
     return f"{one_line(row.method)}, seed {row.seed}"

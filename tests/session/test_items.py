@@ -39,12 +39,12 @@ def test_a_network_that_stands_passes_and_one_that_does_not_fails(repo: Repo) ->
 def test_a_failure_shows_its_own_diagnostic_and_no_traceback(repo: Repo) -> None:
     result = repo.run(DFA, CONTROLS, "--fa-diagnostics=ab")
     lines = result.outlines
-    start = next(i for i, line in enumerate(lines) if line.startswith("(a) fire: "))
+    start = next(i for i, line in enumerate(lines) if line.startswith("(a) fails: "))
     shown = lines[start - 1 : next(i for i, line in enumerate(lines) if "FA audit" in line)]
     assert shown[0].strip("_ ") == "runs/dfa_s42.pt residual-growth"
-    assert sum(" fire: " in line for line in shown) == 2, "one of each failing test"
+    assert sum(" fails: " in line for line in shown) == 2, "one of each failing test"
     assert sum("h_0" in line for line in shown) == 1, "numbers by state with the first alone"
-    assert "(b): fire" in shown, "how the others came out, once"
+    assert "(b): fails" in shown, "how the others came out, once"
     assert not [
         line for line in shown if "Error" in line or ".py" in line or line.startswith((">", "E  "))
     ]

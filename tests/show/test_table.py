@@ -177,7 +177,7 @@ def test_a_terminal_gets_colours(audit: Audit) -> None:
     assert "\x1b[31m✗ WALK BACK\x1b[0m" in text and "\x1b[32m✓ TRUSTWORTHY\x1b[0m" in text
     assert "! one more" in text
     assert "667✗" in text and "✗ fails " in text
-    assert "Next: -k dfa_s1.pt -v for one report; --fa-report=html for charts" in text
+    assert "More: -k dfa_s1.pt -v for one report · --fa-report=html for charts" in text
 
 
 def test_an_audit_in_which_nothing_was_measured_has_a_table() -> None:
