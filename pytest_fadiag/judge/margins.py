@@ -165,18 +165,16 @@ def balanced_interval(classes: Iterable[Moments]) -> tuple[float, float]:
     return around(100 * mean, 100 * Z95 * math.sqrt(noise))
 
 
-def images_needed(margin: Margin, minimum: float, images: int) -> str:
-    """How many test images would decide at this margin: «about 24,000»."""
-    assert margin.interval is not None
-    half = (margin.interval.high - margin.interval.low) / 2
-    away = minimum - margin.pp
-    if margin.pp >= minimum:
-        away = margin.pp - min(minimum, 0.0)
-    if half > math.sqrt(MOST_IMAGES / images) * away:
-        return f"more than {MOST_IMAGES:,}"
+def images_needed(images: int, half: float, away: float) -> int:
+    """How many test images narrow half of an interval to its distance from what it leaves.
+
+    To two digits; 0 for more than a million.
+    """
+    if not half <= math.sqrt(MOST_IMAGES / images) * away:
+        return 0
     number = images * (half / away) ** 2
     unit = 10 ** max(len(f"{number:.0f}") - 2, 0)
-    return f"about {math.ceil(number / unit) * unit:,}"
+    return int(math.ceil(round(number / unit, 6)) * unit)
 
 
 def _interval_of_parts(

@@ -62,7 +62,7 @@ class Expectations(msgspec.Struct, frozen=True):
                 keys[name] = tuple(diagnostic.key for diagnostic in select(value))
             else:
                 raise AuditError(
-                    f'{name!r}: expected the keys that fire, such as "abd", or "" for none, not '
+                    f'{name!r}: expected the keys that fail, such as "abd", or "" for none, not '
                     f"{value!r}"
                 )
         return cls(keys, margins)

@@ -215,7 +215,7 @@ def test_a_diagnostic_of_another_package_is_judged_like_the_others() -> None:
     collapsed = report(extra={"rank": {"last": 1.5}}, diagnostics=names)
     assert collapsed.verdict == "needs walk-back: the stream has collapsed"
     assert (
-        "effective-rank: fire\n    effective rank: 1.5\n    fails: the stream has collapsed: rank"
+        "effective-rank: fail\n    effective rank: 1.5\n    fails: the stream has collapsed: rank"
         in str(collapsed)
     )
     lower = DiagnosticThresholds().replace(effective_rank_minimum=1)

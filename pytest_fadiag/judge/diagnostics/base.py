@@ -20,9 +20,9 @@ class Status(str, enum.Enum):
     """The outcome of one diagnostic."""
 
     PASS = "pass"
-    FIRE = "fire"
+    FIRE = "fail"
     LIKELY_PASS = "likely pass"
-    LIKELY_FIRE = "likely fire"
+    LIKELY_FIRE = "likely fail"
     NOT_MEASURED = "not measured"
     NOT_RESOLVED = "not resolved"
 
@@ -43,6 +43,7 @@ class OpenKind(str, enum.Enum):
     """It passes, but no verdict may rest on this pass without a reliable control."""
     CONTRADICTED = "contradicted"
     """It passes, but another number of the network says the opposite."""
+    REFERENCE_QUESTIONED = "measured against a questioned reference"
 
     @property
     def replaceable(self) -> bool:
@@ -61,6 +62,7 @@ class OpenKind(str, enum.Enum):
             OpenKind.CONTROL_QUESTIONED,
             OpenKind.NOT_ENOUGH_ALONE,
             OpenKind.CONTRADICTED,
+            OpenKind.REFERENCE_QUESTIONED,
         )
 
 

@@ -68,7 +68,7 @@ class FrozenMargin(Diagnostic):
                 margin.pp,
                 why,
                 interval=_bounds(margin),
-                remedy=_what_decides(report, margin, self.limit(report)),
+                remedy=_narrower(report, margin, self.limit(report)),
             )
         return self._decided(report, report.control, margin)
 
@@ -229,15 +229,21 @@ def _undecided(report: Report, margin: Margin, minimum: float) -> str:
     return f"{number}: whether it reaches {limit(minimum)} pp is undecided"
 
 
-def _what_decides(report: Report, margin: Margin, minimum: float) -> str:
-    """What to give where the interval decides nothing."""
-    if margin.skewed:
-        return "supply the control itself, not a number"
-    images = report.score.images if report.score else None
-    other_way = "several seeds"
+def _narrower(report: Report, margin: Margin, minimum: float) -> str:
+    """What may bring the interval of a margin to one side of the minimum."""
+    remedies = ["audit several seeds"]
     if report.control and report.control.score.outcomes is None:
-        other_way = "the control itself, not a number"
-    return f"use {images_needed(margin, minimum, images or 1)} test {report.unit}s, or {other_way}"
+        remedies = ["give the control itself in place of a number"]
+    bounds = margin.interval
+    if margin.skewed or bounds is None or not report.score or not report.score.images:
+        return remedies[0]
+    away = minimum - margin.pp
+    if margin.pp >= minimum:
+        away = margin.pp - min(minimum, 0.0)
+    images = images_needed(report.score.images, (bounds.high - bounds.low) / 2, away)
+    if images:
+        remedies.append(f"test on about {plural(images, report.unit)}")
+    return " or ".join(remedies)
 
 
 def _bounds(margin: Margin) -> tuple[float, float] | None:
