@@ -109,9 +109,8 @@ def coverage_of_utility(
             probes.SEEDS = (2 * run, 2 * run + 1)
         depth = measure(NetworkSource(network, test_set(mix, size, run)), ["depth"]).depth
         assert depth is not None and depth.utility_pp is not None and depth.interval is not None
-        low, high = depth.interval
         utilities.append(depth.utility_pp)
-        intervals.append((low + depth.allowance_pp, high))  # what is taken off can only help
+        intervals.append(depth.interval)
     truth = statistics.fmean(utilities)
     covered = [low <= truth <= high for low, high in intervals]
     return statistics.fmean(covered), statistics.fmean((h - low) / 2 for low, h in intervals)
