@@ -92,8 +92,8 @@ def diagnose(
     one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by
     the targets; ``forward`` is a function of ``(model, x, y)`` that returns the outputs. ``train``
     are batches of the training data, normalised alike: linear probes and readouts are fitted to at
-    most 20,000 samples of it.
-    A line on stderr tells the progress after five seconds; ``progress=False`` prints none.
+    most 20,000 samples of it. A line on stderr tells the progress after five seconds;
+    ``progress=False`` prints none.
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .judge.errors import AuditError
 from .judge.words import printable
-from .options import OPTIONS, declare
+from .options import OPTIONS, declare, meant
 
 if TYPE_CHECKING:
     import pytest
@@ -40,6 +40,9 @@ class _Parser(argparse.ArgumentParser):
     """Ends with the exit code of a usage error."""
 
     def error(self, message: str) -> NoReturn:
+        option_meant = meant(message.split(), "--")
+        if option_meant:
+            message += f"; did you mean {option_meant}?"
         self.exit(USAGE_ERROR, f"{self.format_usage()}{self.prog}: {message}\n")
 
     def add(self, names: Sequence[str]) -> None:

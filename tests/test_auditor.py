@@ -123,6 +123,10 @@ LOSSES = """
 def huber(outputs, y):
     return outputs.gather(1, y[:, None]).squeeze(1).square()
 
+def decay(model, x, y):
+    for parameter in model.parameters():
+        parameter.data *= 0.9
+
 def second(model, x, y):
     return model(x)[:, [2, 0, 1]]
 """
@@ -161,16 +165,22 @@ def test_the_loss_is_what_was_given_else_what_the_config_names(
     assert "; ".join(made.caveats).count(caveat or "loss") == bool(caveat)
 
 
-@pytest.mark.parametrize("changed", [{"loss": "mse"}, {"loss": "losses:huber"}, "forward", "task"])
-def test_loss_task_and_forward_are_part_of_what_is_kept(
+@pytest.mark.parametrize(
+    "changed", [{"loss": "mse"}, {"loss": "losses:huber"}, "forward", "task", "step"]
+)
+def test_loss_task_forward_and_step_are_part_of_what_is_kept(
     repo: Path, passes: list[list[str]], changed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(repo)
     (repo / "losses.py").write_text(LOSSES, "utf-8")
-    named = {"forward": {"forward": "losses:second"}, "task": {"task": "classes"}}
+    named = {
+        "forward": {"forward": "losses:second"},
+        "task": {"task": "classes"},
+        "step": {"step": "losses:decay"},
+    }
     setup = changed if isinstance(changed, dict) else named[changed]
     plain, other = report(repo, "b"), report(repo, "b", by=auditor(repo, **setup))
-    assert (plain.bp_grad_norms == other.bp_grad_norms) is (changed == "task")
+    assert (plain.bp_grad_norms == other.bp_grad_norms) is (changed in ("task", "step"))
     report(repo, "b", by=auditor(repo, **setup))
     assert len(passes) == 2
     (repo / "losses.py").write_text(LOSSES + "# changed", "utf-8")

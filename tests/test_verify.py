@@ -231,6 +231,7 @@ def test_what_was_changed_is_told(
     [
         ({"model": ("evil:build",)}, {"model": "evil:build"}),
         ({"credit": ("evil:build",)}, {"credit": "evil:build"}),
+        ({"step": ("evil:build",)}, {"step": "evil:build"}),
         ({"loss": ("evil:build",)}, {"loss": "evil:build"}),
         ({"forward": ("cifar10:build",)}, {"forward": "cifar10:build"}),
         ({"data": ("evil:build",)}, {"data": "evil:build"}),

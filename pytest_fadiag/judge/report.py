@@ -503,4 +503,6 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if self.credit is not None:
             derived = {"state": self.credit.state, "z": self.credit.z}
             values["credit"] = plain(self.credit) | derived
+        if self.step is not None:
+            values["step"] = plain(self.step) | {"state": self.step.state}
         return dict(plain(values))

@@ -245,7 +245,9 @@ def test_markers_fixtures_and_help_tell_the_truth_whatever_the_ini_file_says(rep
     shown = {word: repo.run(word).stdout.str() for word in ("--markers", "--fixtures", "--help")}
     assert "@pytest.mark.fa_protocol(margin_pp=2.0" in shown["--markers"]
     fixtures = re.findall(r"^(fa_\w+) ", shown["--fixtures"], re.MULTILINE)
-    assert len(fixtures) == 10 and {"fa_report", "fa_diagnostic", "fa_credit"} < set(fixtures)
+    assert len(fixtures) == 11 and {"fa_report", "fa_diagnostic", "fa_credit", "fa_step"} < set(
+        fixtures
+    )
     assert (
         "--fa-checkpoint=PATH|GLOB|DIR" in shown["--help"]
         and "  fa_checkpoint (linelist)" in shown["--help"]

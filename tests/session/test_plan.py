@@ -119,6 +119,7 @@ def test_a_pasted_id_is_that_one_test_from_any_folder() -> None:
         ("", [*ABCD, "depth-utility", G], ""),
         ("--fa-frozen=0.3", [*ABCD, "depth-utility", G], ""),
         ("--fa-credit=m:f", [*ABCD, "depth-utility", "credit-alignment", G], ""),
+        ("--fa-step=m:f", [*ABCD, "depth-utility", "credit-alignment", G], ""),
         ("--fa-diagnostics=ad", ["residual-growth", "frozen-margin"], "a"),
         ("--fa-diagnostics=ae --fa-credit=m:f", ["residual-growth", "depth-utility"], "ae"),
         ("--fa-diagnostics=all", [*ABCD, "depth-utility", "credit-alignment", G], ""),

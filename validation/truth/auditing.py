@@ -129,10 +129,11 @@ class Kept(Auditor):
 def numbers(report: Report, *, of_control: bool = False) -> dict[str, Any]:
     """What the thresholds are compared with, and what explains it."""
     if of_control:
+        bounds = report.margin_interval
         return {
             "margin": report.margin_pp,
             "control": report.frozen_baseline_acc,
-            "margin interval": report.margin_interval,
+            "margin interval": None if bounds is None else [bounds.low, bounds.high],
         }
     norms = report.residual_norms
     growth = [after / before for before, after in pairwise(norms) if before and after is not None]
