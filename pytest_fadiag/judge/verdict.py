@@ -180,7 +180,7 @@ def _remedies(findings: Iterable[Finding], lacking: Mapping[str, Open]) -> list[
         if finding is None or state.kind is OpenKind.NOT_RUN:
             not_run.append(diagnostic.name)
         elif state.kind is OpenKind.ERROR:
-            errors.append(finding.error or finding.headline)
+            errors.append(finding.error or finding.remedy or finding.headline)
         elif state.kind.replaceable and diagnostic.needs_control:
             alternatives.append(finding.remedy)
         elif diagnostic.role is Role.FALLBACK:

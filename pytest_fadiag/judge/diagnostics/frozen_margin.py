@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from ..control import Control, void
 from ..margins import Interval, Margin, images_needed
 from ..words import distinct, fraction, interval, limit, one_line, plural, pp
-from .base import Column, Diagnostic, Finding, Open, OpenKind, Report, Role, Status
+from .base import (
+    Column,
+    Diagnostic,
+    Finding,
+    Open,
+    OpenKind,
+    Report,
+    Role,
+    Status,
+    more_samples,
+)
 
 if TYPE_CHECKING:
     from ..twin import Twin
@@ -243,7 +253,7 @@ def _narrower(report: Report, margin: Margin, minimum: float) -> str:
         away = margin.pp - min(minimum, 0.0)
     images = images_needed(report.score.images, (bounds.high - bounds.low) / 2, away)
     if images:
-        remedies.append(f"test on about {plural(images, report.unit)}")
+        remedies.append(more_samples(report, images, report.unit))
     if not is_number:
         remedies.append("audit several seeds")
     return " or ".join(remedies)
