@@ -211,8 +211,8 @@ OPTIONS = (
         "measures",
         "VALUE",
         "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or "
-        "glob, matched by method and seed, or a log (repeatable). Without a sound one, depth-utility "
-        "is measured",
+        "glob, matched by method and seed, or a log (repeatable). Without a sound one, "
+        "depth-utility is measured",
         many=True,
     ),
     Option(
