@@ -53,6 +53,22 @@ class _Collecting:
         return [torch.cat(parts) for parts in zip(*self.collected, strict=True)]
 
 
+class SumsByBatch:
+    """Sums over the samples of each evaluation batch, which may come in slices."""
+
+    def __init__(self) -> None:
+        self.sums: dict[int, Tensor] = {}
+
+    def add(self, batch: Batch, vector: Tensor) -> None:
+        """Add the sum over a slice."""
+        number = batch.start // BATCH
+        self.sums[number] = vector + self.sums.get(number, 0.0)
+
+    def rows(self) -> Tensor:
+        """One row a batch."""
+        return torch.stack([*self.sums.values()])
+
+
 class States(_Collecting):
     """The median ‖h_l‖ of every layer over samples and tokens."""
 
@@ -186,11 +202,15 @@ class Directions(_Collecting):
     sums: Any = 0
     directionless = 0
 
+    def __init__(self, source: NetworkSource) -> None:
+        super().__init__(source)
+        self.batch_sums = SumsByBatch()
+
     def update(self, batch: Batch) -> None:
         """Add the gradients of the batch, and by class their unit vectors."""
         self.layer = max((len(batch.gradients) - 1) // 2, 1)
         gradients = batch.gradients[self.layer].flatten(1)
-        batch_sum = batch.error.norms @ gradients.double()
+        self.batch_sums.add(batch, batch.error.norms @ gradients.double())
         self.directionless += int((~directed(row_norms(gradients))).sum())
         gradients, groups, predicted = self.by_group(batch)
         number = self.group_count(batch)
@@ -205,7 +225,7 @@ class Directions(_Collecting):
         self.sums = self.sums + sums.index_add_(0, groups[counted], units)
         members = (groups[groups >= 0], groups[counted], predicted[predicted >= 0])
         counts = torch.stack([values.bincount(minlength=number) for values in members])
-        self.collected.append([batch_sum.unsqueeze(0), counts.unsqueeze(0)])
+        self.collected.append([counts.unsqueeze(0)])
 
     def by_group(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """One gradient in each row with its group, and the groups that are predicted."""
@@ -231,7 +251,7 @@ class Directions(_Collecting):
 
     def compute(self) -> dict[str, Any]:
         """Both cosines; the group that is predicted most often is left out of the second."""
-        batch_sums, counts = self.columns()
+        (counts,) = self.columns()
         samples, gradients, predicted = counts.sum(0)
         included = gradients > 0
         if self.task.kind == "regression" and int(included.sum()) < 3:
@@ -245,7 +265,7 @@ class Directions(_Collecting):
             invariance = float(means.sum(0).square().sum() - means.square().sum()) / pairs
         return {
             "stability_layer": self.layer,
-            "cross_batch_stability": pairwise_cosine(batch_sums),
+            "cross_batch_stability": pairwise_cosine(self.batch_sums.rows()),
             "sample_invariance": invariance,
             "zero_gradient_samples": self.directionless,
             "eval_classes": int((samples > 0).sum()),
@@ -267,28 +287,28 @@ class OutputErrors(_Collecting):
         """This task by the losses that it may have had instead, by the names of these."""
         if self.task.assumed and self.task.kind == "classes":
             self.unnamed = {loss: replace(self.task, loss=loss) for loss in ("mse", "bce")}
+        self.sums = [SumsByBatch() for _ in range(1 + len(self.unnamed))]
+        """By loss: the errors of each batch together."""
 
     def update(self, batch: Batch) -> None:
         """Take the sizes of the errors, and their sum."""
         errors = [batch.error]
         for task in self.unnamed.values():
             errors.append(task.error(batch.outputs, batch.y))
-        sums = []
-        for error in errors:
-            norms = error.norms.unsqueeze(0)
-            sums += [norms, norms @ error.units.flatten(1)]
-        self.collected.append(sums)
+        for error, sums in zip(errors, self.sums, strict=True):
+            sums.add(batch, error.norms @ error.units.flatten(1))
+        self.collected.append([error.norms for error in errors])
 
     def compute(self) -> dict[str, Any]:
         """Size, drift and bias."""
-        norms, sums, *of_unnamed = self.columns()
+        norms, *of_unnamed = self.columns()
+        sums, *sums_of_unnamed = self.sums
         bias = {}
-        for index, loss in enumerate(self.unnamed):
-            sizes, vectors = of_unnamed[2 * index : 2 * index + 2]
-            bias[LOSSES[loss]] = float(vectors.sum(0).norm() / sizes.sum())
+        for loss, sizes, vectors in zip(self.unnamed, of_unnamed, sums_of_unnamed, strict=True):
+            bias[LOSSES[loss]] = float(vectors.rows().sum(0).norm() / sizes.sum())
         return {
             "output_error_norm": median(norms),
-            "output_error_drift": pairwise_cosine(sums),
+            "output_error_drift": pairwise_cosine(sums.rows()),
             "loss_bias": bias,
         }
 
