@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 
 from ..judge.errors import AuditError
-from ..judge.records import BATCH, Precision, Resolution, Score
+from ..judge.records import BATCH, BATCHES, Precision, Resolution, Score
 from .copies import copy_of
 from .folds import clustered
 from .inputs import like, rows
@@ -32,8 +32,12 @@ from .vectors import (
 if TYPE_CHECKING:
     from .run import NetworkSource
 
-SAMPLES = 64
-"""How many samples the dtypes are compared on."""
+SAMPLES, TOKENS = 64, 512
+"""How many samples the dtypes are compared on at most, and how many tokens of these."""
+PASSES = 9
+"""What one sample costs in all dtypes, in forward passes of float32: 6 to 12 on a CPU."""
+SHARE = 20
+"""The comparison takes at most one in so many of the forward passes of (a) to (d)."""
 WIDE = 4_096
 """Gradients of more numbers are not asked for their rank."""
 MOST_ENTRIES = 1 << 23
@@ -384,11 +388,16 @@ class GradientPrecision(_Collecting):
     result: Precision | None = None
 
     def update(self, batch: Batch) -> None:
-        """Compare on the first 64 samples, as for the mean loss of 128."""
+        """Compare on the first samples, as for the mean loss of 128."""
         if batch.start or self.source.proof.dtype != "float64":
             return
-        x = rows(batch.x, slice(SAMPLES))
-        y = batch.y[:SAMPLES]
+        number = self.affordable(batch)
+        if not number:
+            problem = f"skipped: one sample has more than {TOKENS} tokens"
+            self.result = Precision(samples=0, dtypes=(), problem=problem)
+            return
+        x = rows(batch.x, slice(number))
+        y = batch.y[:number]
         wide = self.gradient(x, y, torch.float64)
         resolutions = [
             self.resolution(x, y, wide, dtype)
@@ -396,6 +405,16 @@ class GradientPrecision(_Collecting):
         ]
         samples = int(directed(row_norms(wide)).sum())
         self.result = Precision(samples=samples, dtypes=tuple(resolutions))
+
+    def affordable(self, batch: Batch) -> int:
+        """How many samples may be compared; a backward pass counts as two forward passes."""
+        samples = len(self.source.labels)
+        evaluated = BATCH * min(BATCHES, samples // BATCH)
+        passes = samples + 2 * evaluated
+        number = min(SAMPLES, passes // (SHARE * PASSES))
+        if self.task.kind == "tokens":
+            return min(number, TOKENS // batch.y.shape[1])
+        return number
 
     def gradient(self, x: ModelInput, y: Tensor, dtype: torch.dtype) -> Tensor:
         """The gradient of each sample at h_L by a copy of the network in this dtype."""
