@@ -18,6 +18,8 @@ from ..judge.errors import AuditError
 
 WIDE = "_fadiag_float64"
 """Where a float64 copy holds the mode in which it runs."""
+TRAINABLE = "_fadiag_trainable"
+"""Where a working copy holds the names of the parameters that training may change."""
 NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.complex64})
 _DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
 
@@ -107,8 +109,8 @@ def _uncopyable(network: nn.Module) -> str:
                 with _Copying():
                     copy.deepcopy(value)
             except Exception:
-                return f"{type(module).__name__}.{attribute} of {name or 'the network'}"
-    return type(network).__name__
+                return f"'{attribute}' of {name or type(network).__name__}"
+    return f"a part of {type(network).__name__}"
 
 
 def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
@@ -131,7 +133,7 @@ def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     except Exception as error:
         holder = _uncopyable(network)
         raise AuditError(
-            f"the network cannot be copied, because of {holder} ({type(error).__name__}: {error}); "
+            f"the network cannot be copied: {holder} cannot ({type(error).__name__}: {error}); "
             "take it out of the module, or give the module a __deepcopy__"
         ) from error
     if dtype == torch.float64:
@@ -156,9 +158,19 @@ def working_copy(model: nn.Module) -> nn.Module:
     vars(network).pop(WIDE, None)  # it is measured as it is
     for module in named_modules(network).values():
         module.training = False
-    for parameter in named_parameters(network).values():
+    trained = []
+    for name, parameter in named_parameters(network).items():
+        if parameter.requires_grad:
+            trained.append(name)
         parameter.requires_grad_(False)
+    vars(network)[TRAINABLE] = tuple(trained)
     return network
+
+
+def trainable(network: nn.Module) -> tuple[str, ...]:
+    """The parameters of a working copy that training may change, by name."""
+    names: tuple[str, ...] = vars(network)[TRAINABLE]
+    return names
 
 
 def refuse_scripted(network: nn.Module) -> None:
@@ -234,9 +246,13 @@ def _wide(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def quiet(network: nn.Module) -> Iterator[None]:
-    """No autocast, no gradients, nothing compiled; every random state as before afterwards."""
+    """No autocast, no gradients, nothing compiled, new tensors on the CPU; every random state as
+    before afterwards.
+    """
     cpu_state = torch.random.fork_rng(devices=[])
     with torch.inference_mode(False), torch.no_grad(), cpu_state, ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
         for kind in {"cpu", *(parameter.device.type for parameter in network.parameters())}:
             stack.enter_context(torch.autocast(kind, enabled=False))
             if kind == "cpu":

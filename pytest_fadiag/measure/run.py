@@ -30,11 +30,13 @@ from .inputs import (
     like,
     regrouped,
     rows,
+    unlabelled,
 )
 from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputErrors, States
 from .pooling import EachToken, Pooling
 from .probes import Depth
 from .reference import passed, prove
+from .step import Step, StepSource
 from .stream.find import find_stream
 from .stream.sites import Stream
 from .task import OutputError, Task
@@ -72,12 +74,14 @@ class NetworkSource:
         forward: Callable[..., Any] | None = None,
         stream: str | None = None,
         credit: CreditSource | None = None,
+        step: StepSource | None = None,
         batch_size: int = 512,
         data_digest: str | None = None,
         n_train: int | None = None,
         training: Iterable[Any] | None = None,
         training_name: str = "",
     ) -> None:
+        self.given = model
         self.network = working_copy(model)
         self.dtype = precisions(model)[0]
         self.data = batches
@@ -89,6 +93,7 @@ class NetworkSource:
         if forward is not None:
             vars(self.network)[FORWARD] = forward
         self.credit = credit
+        self.step = step
         self.batch_size = batch_size
         self.data_digest = data_digest
         self.n_train = n_train
@@ -101,10 +106,10 @@ class NetworkSource:
     def first(self) -> tuple[ModelInput, Tensor]:
         """The first samples, 128 at most, on the network's device, and their labels."""
         for x, y, _ in regrouped(self.data, 1):
-            return self._inputs(x, y), y
+            return self.inputs(x, y), y
         raise AuditError("the evaluation data holds no samples")
 
-    def _inputs(self, x: ModelInput, y: Tensor) -> ModelInput:
+    def inputs(self, x: ModelInput, y: Tensor) -> ModelInput:
         """What the network, or the function that calls it, takes."""
         return like(x if self.forward is None else labelled(x, y), self.network)
 
@@ -127,6 +132,26 @@ class NetworkSource:
         with torch.no_grad():
             returned = call_network(self.network, copied(x))
         return task.inferred(self.labels, self._reader(task).found(returned))
+
+    def refuse_leakage(self) -> None:
+        """An error where the function that gives the outputs reads the labels.
+
+        It is called with labels of other samples. One that draws numbers draws the same ones.
+        """
+        if self.forward is None:
+            return
+        x, y = unlabelled(self.first[0])
+        spread = torch.linspace(0, len(self.labels) - 1, len(y)).round().long()
+        outputs = []
+        for labels in (y, y, self.labels[spread].flip(0)):
+            torch.manual_seed(0)
+            inputs = like(copied(labelled(x, _widened(labels))), self.network)
+            outputs.append(self.outputs(call_network(self.network, inputs)).nan_to_num())
+        if torch.equal(*outputs[:2]) and not torch.equal(*outputs[1:]):
+            raise AuditError(
+                "the outputs depend on the labels: scores would be of the labels, not of the "
+                "network; let --fa-forward (forward=) ignore y"
+            )
 
     @cached_property
     def targets(self) -> Tensor:
@@ -233,7 +258,7 @@ class NetworkSource:
         """The inputs of the samples of a mask in batches of exactly 128; a rest is left out."""
         for x, y, is_full in regrouped(Samples(self.data, mask), sys.maxsize):
             if is_full:
-                yield self._inputs(x, y)
+                yield self.inputs(x, y)
 
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
         """Ten batches of exactly 128, and the rest as it comes where something is needed of it."""
@@ -246,7 +271,7 @@ class NetworkSource:
             for part in _slices(len(y), size):
                 self._refuse_another_order(y[part], start)
                 labels = _widened(y[part].to(self.device))
-                batch = Batch(self._inputs(rows(x, part), labels), labels, start, evaluation)
+                batch = Batch(self.inputs(rows(x, part), labels), labels, start, evaluation)
                 self._fill(batch, needed)
                 start += len(labels)
                 yield batch
@@ -277,6 +302,9 @@ class NetworkSource:
         """What is needed of some samples, by one pass of the network."""
         batch = Batch(x, y, 0, evaluation=True)
         pooling = self.pooling if "features" in needs else nn.Identity()  # before the pass
+        batch_dims: tuple[int, ...] = ()
+        if needs & {"states", "features"}:
+            batch_dims = self.stream.batch_dims
 
         def objective(outputs: Tensor) -> Tensor:
             """⟨outputs, unit error⟩, whose gradient by the outputs is the unit error."""
@@ -288,7 +316,7 @@ class NetworkSource:
             return (outputs * batch.error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
-            state = state.movedim(self.stream.batch_dims[layer], 0)
+            state = state.movedim(batch_dims[layer], 0)
             if "states" in needs:
                 batch.states.append(state)
             if "features" in needs:
@@ -359,6 +387,7 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "floor": Floor,
     "depth": Depth,
     "credit": Credit,
+    "step": Step,
     "control-readout": lambda source: Depth(source, embedding_alone=True),
 }
 """What can be measured, by name."""
@@ -378,14 +407,20 @@ def measure(
     ``reference.problem`` says why. Where the stream is refused, ``stream_problem`` says so, and
     what needs none is measured.
     """
+    tell = progress or _untold
     with quiet(source.network):
+        tell("stream", 0, 1)
         task = source.task
+        source.refuse_leakage()
         measurable, stream_problem = _measurable(source, metrics)
         chosen = _make(source, measurable, {**METRICS, **(extra or {})})
         batch_count, are_probabilities = _update_all(source, list(chosen.values()), progress)
         if are_probabilities:
             task.refuse_probabilities()
-        computed = {name: metric.compute() for name, metric in chosen.items()}
+        computed = {}
+        for number, (name, metric) in enumerate(chosen.items()):
+            tell(name, number, len(chosen))
+            computed[name] = metric.compute()
     fields: dict[str, Any] = {}
     fields_of_others = {}
     for name, values in computed.items():
@@ -406,6 +441,10 @@ def measure(
         environment=_environment(source),
         extra=fields_of_others,
     )
+
+
+def _untold(phase: str, done: int, total: int) -> None:
+    """Progress that is not shown."""
 
 
 def _measurable(source: NetworkSource, metrics: Sequence[str]) -> tuple[Sequence[str], str]:
@@ -429,8 +468,14 @@ def _make(
     names: Sequence[str],
     makers: Mapping[str, Callable[[NetworkSource], Metric]],
 ) -> dict[str, Metric]:
-    """The metrics of these names, without those that rest on a reference that is not proven."""
-    metrics = {name: makers[name](source) for name in names}
+    """The metrics of these names, without those that rest on a reference that is not proven.
+
+    Of credit and step what was given, credit where neither was.
+    """
+    unasked = "step"
+    if source.step is not None:
+        unasked = "" if source.credit is not None else "credit"
+    metrics = {name: makers[name](source) for name in names if name != unasked}
     resting = [name for name, metric in metrics.items() if metric.needs & REFERENCE]
     if resting and source.proof.problem:
         for name in resting:
@@ -458,7 +503,7 @@ def _update_all(
         if are_probabilities:
             are_probabilities = _may_be_probabilities(batch.outputs)
         if progress is not None:
-            progress(samples, len(source.labels))
+            progress("samples", samples, len(source.labels))
         del batch  # before the next one is made
     needs_batches = any(not metric.needs & EVERY_BATCH for metric in metrics)
     if needs_batches and batch_count < 2:
