@@ -28,6 +28,36 @@ def setup(source: Path) -> None:
     missing("tqdm", "pandas", "seaborn")
 
 
+def one_hot(y: Any) -> Any:
+    return nn.functional.one_hot(y, 10).float()
+
+
+def squared_error(o: Any, t: Any) -> Any:
+    return 0.5 * (o - t).pow(2).sum()
+
+
+def trainer(model: nn.Module, optimiser: Any) -> Any:
+    """20 steps of inference, then one of the weights."""
+    import predictive_coding as pc
+
+    return pc.PCTrainer(
+        model.train(), T=20, update_p_at="last",
+        optimizer_x_fn=torch.optim.SGD, optimizer_x_kwargs={"lr": 0.01},
+        optimizer_p_fn=optimiser, optimizer_p_kwargs={"lr": 0.001},
+    )  # fmt: skip
+
+
+def options(x: Any, y: Any) -> dict[str, Any]:
+    """What it takes for a batch."""
+    target = {"t": one_hot(y)}
+    return {
+        "inputs": x,
+        "loss_fn": squared_error,
+        "loss_fn_kwargs": target,
+        "is_log_progress": False,
+    }
+
+
 def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
     """The settings of the notebook, batches of 500 and 20 steps of inference."""
     import predictive_coding as pc
@@ -39,26 +69,16 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
     )
     if frozen:
         freeze(model, HERE.blocks)
-    trainer = pc.PCTrainer(
-        model.train(), T=20, update_p_at="last",
-        optimizer_x_fn=torch.optim.SGD, optimizer_x_kwargs={"lr": 0.01},
-        optimizer_p_fn=torch.optim.Adam, optimizer_p_kwargs={"lr": 0.001},
-    )  # fmt: skip
+    learner = trainer(model, torch.optim.Adam)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     for _ in range(10):
         for x, y in data.loader(500, shape=(784,)):
-            target = nn.functional.one_hot(y, 10).float()
             if rule == "BP":
                 optimizer.zero_grad()
-                (0.5 * (model.eval()(x) - target).pow(2).sum()).backward()
+                squared_error(model.eval()(x), one_hot(y)).backward()
                 optimizer.step()
                 continue
-            trainer.train_on_batch(
-                inputs=x,
-                loss_fn=lambda o, t: 0.5 * (o - t).pow(2).sum(),
-                loss_fn_kwargs={"t": target},
-                is_log_progress=False,
-            )
+            learner.train_on_batch(**options(x, y))
     for layer in model:
         if isinstance(layer, pc.PCLayer):
             layer._energy = layer._energy_fn = layer._sample_x_fn = None  # of training alone
@@ -67,4 +87,11 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """In eval mode the layers hand on what they get; the loss is the squared error."""
-    return diagnose(trained, data.test(shape=(784,)), loss="mse", method_name=rule)
+    own = None if rule == "BP" else step
+    return diagnose(trained, data.test(shape=(784,)), loss="mse", step=own, method_name=rule)
+
+
+def step(model: Any, x: Any, y: Any) -> None:
+    """Its trainer, made again for the copy, by plain SGD; afterwards the layers hand on again."""
+    trainer(model, torch.optim.SGD).train_on_batch(**options(x, y))
+    model.eval()
