@@ -93,5 +93,7 @@ def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
 
 def step(model: Any, x: Any, y: Any) -> None:
     """Its trainer, made again for the copy, by plain SGD; afterwards the layers hand on again."""
+    for number in (1, 4):
+        model[number] = type(model[1])()  # what was saved has no energy function
     trainer(model, torch.optim.SGD).train_on_batch(**options(x, y))
     model.eval()
