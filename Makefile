@@ -4,7 +4,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: test audit lint format test-integrations fuzz bench zoo truth tasks fixtures hero options docs dist clean
+.PHONY: test audit lint format test-integrations fuzz bench zoo truth coverage tasks fixtures hero options docs dist clean
 
 test: $(VENV)/.ready    ## the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 900
@@ -36,6 +36,7 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/credit.py cost random
 	$(BIN)/python benchmarks/recorder.py
 	$(BIN)/python benchmarks/xdist.py
+	$(BIN)/python benchmarks/checkpoints.py
 	$(BIN)/python benchmarks/scale.py
 
 zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute on one core
@@ -43,6 +44,9 @@ zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute
 
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
 	$(BIN)/python -m validation.truth
+
+coverage: $(VENV)/.ready ## how often the intervals of (d) and (e) hold the truth, ten minutes
+	$(BIN)/python validation/intervals.py
 
 tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen blocks, seven minutes; needs dataset-fashion-mnist
 	$(BIN)/python validation/tasks.py

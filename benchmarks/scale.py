@@ -1,220 +1,282 @@
-"""Three hundred small checkpoints in one run against thirty: seconds a checkpoint, and the memory of each process.
+"""`diagnose` beside bare passes, for networks and data of real size: CPU time as a ratio, and peak memory.
 
-Memory is the resident size of every process of a run, sampled while it runs; how far the run is, is told by the measurements in
-its cache. «at 10 %» is the median from a tenth to a fifth of the checkpoints, «at the end» that of the last tenth: when a
-tenth is done, torch and the data are loaded and each process has measured. pytest itself keeps the reports of all tests to the
-end; «pytest alone» is what as many empty tests cost it, by the peaks of two runs, and so is «kB a checkpoint» of the audit.
+The bare passes are forward over all samples, then forward and backward over the first 1,280. Each round is a fresh process on
+one thread that does both and counts its CPU time, which what else the machine does changes least. «peak» is the largest
+resident size beyond that once network and data are there; «process» is the largest size of all.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
 import psutil
 import torch
+from measure import Peak, SmallViT
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from pytest_fadiag import ResidualMLP
+from pytest_fadiag import ResidualMLP, diagnose
 
-SEEDS = 10
-CLASSES, INPUTS, SAMPLES = 5, 20, 400
-FLAT = 0.05
-"""Growth of the resident size, relative, up to which it is called flat."""
-
-
-@dataclass
-class Process:
-    """One process of a run: its resident size in MB by the share of the checkpoints that were measured."""
-
-    name: str
-    samples: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def peak(self) -> float:
-        """The largest size seen."""
-        return max(size for _, size in self.samples)
-
-    def size(self, low: float, high: float) -> float:
-        """The median size while the run was between these shares; where none was taken, the nearest before."""
-        there = [size for share, size in self.samples if low <= share <= high]
-        return statistics.median(
-            there
-            or [size for share, size in self.samples if share <= high][-1:]
-            or [self.samples[0][1]]
-        )
+BATCH, EVALUATION = 128, 1280
 
 
-@dataclass
-class Run:
-    """One audit: how long it took, and its processes."""
+class Gpt2(nn.Module):
+    """GPT-2's shape: learned positions, pre-LN blocks, a head that shares the embedding's weights."""
 
-    checkpoints: int
-    workers: int
-    seconds: float
-    processes: list[Process]
+    def __init__(self, words: int, length: int, d: int, blocks: int, heads: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(words, d)
+        self.places = nn.Embedding(length, d)
+        self.blocks = nn.ModuleList([Gpt2Block(d, heads) for _ in range(blocks)])
+        self.norm = nn.LayerNorm(d)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.places.weight, std=0.02)
 
-
-def write(root: Path, checkpoints: int) -> None:
-    """Small networks of random weights, ten seeds a method, and test data for them."""
-    random = np.random.default_rng(0)
-    x, y = (
-        random.standard_normal((SAMPLES, INPUTS), np.float32),
-        random.integers(0, CLASSES, SAMPLES),
-    )
-    np.savez(root / "data.npz", x=x, y=y)
-    (root / "pytest.ini").write_text(
-        "[pytest]\nfa_data = data.npz\nfa_checkpoint = runs\nfa_frozen = 0.5\n"
-    )
-    (root / "runs").mkdir()
-    for number in range(checkpoints):
-        torch.manual_seed(number)
-        method, seed = f"method{number // SEEDS}", number % SEEDS
-        state = ResidualMLP(INPUTS, 16, 4, CLASSES).state_dict()
-        torch.save(
-            {"state_dict": state, "config": {"method": method, "seed": seed}},
-            root / "runs" / f"{method}_s{seed}.pt",
-        )
+    def forward(self, ids: Tensor) -> Tensor:
+        h = self.tokens(ids) + self.places.weight[: ids.shape[1]]
+        for block in self.blocks:
+            h = block(h)
+        return F.linear(self.norm(h), self.tokens.weight)
 
 
-def write_empty(root: Path, checkpoints: int) -> None:
-    """As many tests as an audit of these checkpoints has, and nothing in them."""
-    tests = f"@pytest.mark.parametrize('number', range({4 * checkpoints}))\ndef test_empty(number):\n    pass\n"
-    (root / "pytest.ini").write_text("[pytest]\n")
-    (root / "test_empty.py").write_text(f"import pytest\n{tests}")
+class Gpt2Block(nn.Module):
+    """Attention and a feed-forward layer, each after a LayerNorm."""
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1 = nn.LayerNorm(d)
+        self.attention = nn.Linear(d, 3 * d)
+        self.projection = nn.Linear(d, d)
+        self.norm_2 = nn.LayerNorm(d)
+        self.widen = nn.Linear(d, 4 * d)
+        self.narrow = nn.Linear(4 * d, d)
+
+    def forward(self, h: Tensor) -> Tensor:
+        batch, length, d = h.shape
+        parts = self.attention(self.norm_1(h)).view(batch, length, 3, self.heads, -1)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        h = h + self.projection(mixed.transpose(1, 2).reshape(batch, length, d))
+        return h + self.narrow(F.gelu(self.widen(self.norm_2(h)), approximate="tanh"))
 
 
-def audit(checkpoints: int, workers: int, prepare: Callable[[Path, int], None] = write) -> Run:
-    """One audit from nothing, watched."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        prepare(root, checkpoints)
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        env["OMP_NUM_THREADS"] = "1"
-        allowed = [
-            f"--fa-threshold={name}"
-            for name in ("margin_pp=-100", "stability_drift_ceiling=1", "g_norm_floor=0")
-        ]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:hypothesispytest",
-            "-n",
-            str(workers),
-            *allowed,
-        ]
-        began = time.perf_counter()
-        with (root / "output.txt").open("w") as output:
-            running = subprocess.Popen(
-                command, cwd=root, env=env, stdout=output, stderr=subprocess.STDOUT
-            )
-            processes = watch(running, root / ".pytest_cache" / "d" / "fadiag", checkpoints)
-        seconds = time.perf_counter() - began
-        if running.returncode:
-            sys.exit(f"exit code {running.returncode}\n{(root / 'output.txt').read_text()}")
-    return Run(checkpoints, workers, seconds, processes)
+class BasicBlock(nn.Module):
+    """Two convolutions with batch norm beside a shortcut."""
+
+    def __init__(self, inner: int, outer: int, stride: int) -> None:
+        super().__init__()
+        self.conv_1 = nn.Conv2d(inner, outer, 3, stride, 1, bias=False)
+        self.bn_1 = nn.BatchNorm2d(outer)
+        self.conv_2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False)
+        self.bn_2 = nn.BatchNorm2d(outer)
+        self.shortcut = nn.Identity()
+        if stride > 1:
+            self.shortcut = nn.Conv2d(inner, outer, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn_2(self.conv_2(F.relu(self.bn_1(self.conv_1(x)))))
+        return F.relu(y + self.shortcut(x))
 
 
-def watch(running: subprocess.Popen[bytes], cache: Path, checkpoints: int) -> list[Process]:
-    """Sample every process until the run ends."""
-    controller = psutil.Process(running.pid)
-    seen: dict[int, Process] = {}
-    while running.poll() is None:
-        share = len(list(cache.glob("*.json"))) / checkpoints
-        try:
-            alive = [controller, *controller.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            break
-        for process in alive:
-            name = "controller" if process is controller else f"worker {len(seen)}"
-            try:
-                size = process.memory_info().rss / 1e6
-            except psutil.NoSuchProcess:
-                continue
-            if size:  # a process that is ending has none
-                seen.setdefault(process.pid, Process(name)).samples.append((share, size))
-        time.sleep(0.05)
-    running.wait()
-    return list(seen.values())
+def resnet20() -> nn.Module:
+    """ResNet-20 for images of 32 x 32."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    inner = 16
+    for outer in (16, 32, 64):
+        for number in range(3):
+            layers.append(BasicBlock(inner, outer, 2 if outer > 16 and number == 0 else 1))
+            inner = outer
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+class Tower(nn.Module):
+    """Many small residual blocks."""
+
+    def __init__(self, blocks: int, d: int = 32) -> None:
+        super().__init__()
+        self.embed = nn.Linear(20, d)
+        self.blocks = nn.ModuleList([nn.Linear(d, d) for _ in range(blocks)])
+        self.head = nn.Linear(d, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x)
+        for block in self.blocks:
+            h = h + 0.1 * torch.tanh(block(h))
+        logits: Tensor = self.head(h)
+        return logits
+
+
+class ManyParameters(nn.Module):
+    """Blocks beside very many parameters of one number, of which the forward reads the first."""
+
+    def __init__(self, parameters: int, blocks: int = 4, d: int = 32) -> None:
+        super().__init__()
+        self.embed = nn.Linear(20, d)
+        self.blocks = nn.ModuleList([nn.Linear(d, d) for _ in range(blocks)])
+        numbers = [nn.Parameter(torch.randn(())) for _ in range(parameters)]
+        self.numbers = nn.ParameterList(numbers)
+        self.head = nn.Linear(d, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x)
+        for block in self.blocks:
+            h = h + torch.tanh(block(h))
+        logits: Tensor = self.head(h * self.numbers[0])
+        return logits
+
+
+class Case(NamedTuple):
+    """A network and its data."""
+
+    network: Callable[[], nn.Module]
+    data: Callable[[], Iterator[tuple[Tensor, Tensor]]]
+    batch_size: int = BATCH
+    generated: bool = False
+    """Whether the data is a generator, which can be read once."""
+
+
+def vectors(number: int, *shape: int, classes: int = 10) -> Callable[[], Any]:
+    """Random inputs and classes."""
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        generator = torch.Generator().manual_seed(0)
+        for start in range(0, number, BATCH):
+            size = min(BATCH, number - start)
+            x = torch.randn(size, *shape, generator=generator)
+            yield x, torch.randint(0, classes, (size,), generator=generator)
+
+    return batches
+
+
+def tokens(number: int, length: int, words: int) -> Callable[[], Any]:
+    """Random tokens, each after the one before it; frequent ones more often, as in a text."""
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        generator = torch.Generator().manual_seed(0)
+        for start in range(0, number, BATCH):
+            size = min(BATCH, number - start)
+            shares = torch.rand(size, length + 1, generator=generator)
+            ids = (words**shares).long() - 1
+            yield ids[:, :-1], ids[:, 1:].clone()
+
+    return batches
+
+
+CASES = {
+    "mlp": Case(lambda: ResidualMLP(3072, 256, 4), vectors(10_000, 3072)),
+    "mlp-784": Case(lambda: ResidualMLP(784, 256, 4), vectors(10_000, 784)),
+    "resnet20": Case(resnet20, vectors(10_000, 3, 32, 32)),
+    "vit": Case(SmallViT, vectors(2_560, 1, 28, 28)),
+    "lm-7m": Case(lambda: Gpt2(8_192, 64, 256, 6, 8), tokens(256, 64, 8_192)),
+    "lm-124m": Case(lambda: Gpt2(50_257, 128, 768, 12, 12), tokens(256, 128, 50_257)),
+    "100,000": Case(lambda: ResidualMLP(784, 256, 4), vectors(100_000, 784)),
+    "generator": Case(lambda: ResidualMLP(784, 256, 4), vectors(127_500, 784), generated=True),
+    "blocks-100": Case(lambda: Tower(100), vectors(2_560, 20)),
+    "blocks-400": Case(lambda: Tower(400), vectors(2_560, 20)),
+    "parameters": Case(lambda: ManyParameters(10_000), vectors(2_560, 20)),
+    "classes": Case(lambda: ResidualMLP(20, 64, 4, 50_000), vectors(2_560, 20, classes=50_000)),
+}
+"""By the name of each row."""
+
+
+def cpu_seconds() -> float:
+    """The CPU time of this process so far."""
+    return time.process_time()
+
+
+def bare(network: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> None:
+    """Forward over all samples, forward and backward over the first 1,280."""
+    network.eval()
+    with torch.no_grad():
+        for x, _ in batches:
+            network(x)
+    done = 0
+    for x, y in batches:
+        outputs = network(x)
+        F.cross_entropy(outputs.flatten(0, -2), y.flatten()).backward()
+        done += len(y)
+        if done >= EVALUATION:
+            return
+
+
+def one(name: str, way: str) -> None:
+    """One round in this process: the ratio and the memory of one case, as JSON."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    case = CASES[name]
+    network = case.network()
+    batches: Any = list(case.data())
+    seconds = {"bare": float("nan"), "audit": float("nan")}
+    if way != "memory":
+        bare(network, batches[:1])
+        start = cpu_seconds()
+        bare(network, batches)
+        seconds["bare"] = cpu_seconds() - start
+        network.zero_grad(set_to_none=True)
+    if case.generated:
+        batches = case.data()
+    before = psutil.Process().memory_info().rss
+    peak = Peak(psutil.Process())
+    with peak:
+        start = cpu_seconds()
+        report = diagnose(network, batches, progress=False)
+        seconds["audit"] = cpu_seconds() - start
+    highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory = {"peak": max(peak.value, before) - before, "process": highest}
+    verdict = str(report.verdict)
+    print(json.dumps({**seconds, **memory, "verdict": verdict}))
 
 
 def main() -> None:
-    """Print one row a process, and the seconds a checkpoint."""
+    """Print one row a case."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--few", type=int, default=30)
-    parser.add_argument("--many", type=int, default=300)
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=3,
-        help="rounds of the seconds; memory is that of the last one",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="one round of 10 and 40 checkpoints, to see that it runs",
-    )
+    parser.add_argument("names", nargs="*", default=[*CASES], help=f"of {', '.join(CASES)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--way", default="both", choices=("both", "memory"))
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.quick:
-        options.few, options.many, options.rounds = 10, 40, 1
-    rows: list[str] = []
-    growth: list[str] = []
-    print(f"{'':6}{'checkpoints':>12}{'seconds':>10}{'ms a checkpoint':>17}")
-    for workers in (0, 2):
-        runs: dict[int, list[Run]] = {options.few: [], options.many: []}
-        for turn in range(options.rounds):
-            for count in list(runs)[:: 1 if turn % 2 else -1]:
-                runs[count].append(audit(count, workers))
-        seconds = {
-            count: statistics.median(run.seconds for run in there) for count, there in runs.items()
+    if options.one:
+        return one(options.names[0], options.way)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    print(f"{'':12}{'bare s':>9}{'audit s':>9}{'ratio':>8}{'peak MB':>9}{'process MB':>12}")
+    for name in options.names:
+        rounds = []
+        for _ in range(options.rounds):
+            command = [sys.executable, __file__, "--one", "--way", options.way, name]
+            done = subprocess.run(
+                command,
+                cwd=Path(__file__).parent,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                sys.exit(f"{name}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+            rounds.append(json.loads(done.stdout.splitlines()[-1]))
+        median = {
+            key: statistics.median(seen[key] for seen in rounds)
+            for key in ("bare", "audit", "peak", "process")
         }
-        for count, taken in seconds.items():
-            print(f"-n {workers:<3}{count:12}{taken:10.2f}{1000 * taken / count:17.0f}")
-        each = (seconds[options.many] - seconds[options.few]) / (options.many - options.few)
-        print(f"-n {workers:<3}{'each more':>12}{'':10}{1000 * each:17.0f}", flush=True)
-        rows += [
-            _row(run, process)
-            for there in runs.values()
-            for run in there[-1:]
-            for process in run.processes
-        ]
-        empty = [audit(count, workers, write_empty) for count in runs]
-        for name, (few, many) in {
-            "audit": [there[-1] for there in runs.values()],
-            "pytest alone": empty,
-        }.items():
-            for one, other in zip(few.processes, many.processes, strict=True):
-                more = 1000 * (other.peak - one.peak) / (options.many - options.few)
-                growth.append(
-                    f"-n {workers:<3}  {name:14}{one.name:12}{one.peak:8.0f}{other.peak:8.0f}{more:17.0f}"
-                )
-    print(
-        f"\n{'MB':6}{'checkpoints':>12}  {'process':12}{'at 10 %':>9}{'at the end':>12}{'peak':>8}{'growth':>9}"
-    )
-    print("\n".join(rows))
-    print(f"\n{'peak MB with':34}{options.few:8}{options.many:8}{'kB a checkpoint':>17}")
-    print("\n".join(growth))
-
-
-def _row(run: Run, process: Process) -> str:
-    early, late = process.size(0.1, 0.2), process.size(0.9, 1.0)
-    growth = late / early - 1
-    verdict = "flat" if growth <= FLAT else f"grows by {late - early:.0f} MB"
-    sizes = f"{early:9.0f}{late:12.0f}{process.peak:8.0f}{100 * growth:+8.1f}%"
-    return f"-n {run.workers:<3}{run.checkpoints:12}  {process.name:12}{sizes}  {verdict}"
+        ratio = statistics.median(seen["audit"] / seen["bare"] for seen in rounds)
+        print(
+            f"{name:12}{median['bare']:9.2f}{median['audit']:9.2f}{ratio:8.2f}"
+            f"{median['peak'] / 1e6:9.0f}{median['process'] / 1e6:12.0f}  {rounds[-1]['verdict']}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def diagnose(
 
     ``eval_batches`` are pairs (x, y) of any sizes, such as a ``DataLoader``, or x alone with ``y``.
     ``control`` is the frozen-random control: the network, its checkpoint, or its accuracy as a
-    fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With
+    fraction, which ``frozen_baseline_acc`` gives too. Without a sound one (e) is measured. With
     ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
     output, or ``"own"`` for the network's own backward, (f) is measured too; or by ``step``, one
     update of the rule: a function of ``(model, x, y)`` that changes the copy it gets. ``loss`` is
@@ -131,9 +131,7 @@ def diagnose(
         options=options,
         progress=_progress_of(progress),
     )
-    diagnostics = default_diagnostics(
-        control=subject.has_control, credit=credit is not None or step is not None
-    )
+    diagnostics = default_diagnostics(credit is not None or step is not None)
     with using_threads(threads):
         report = judged(subject, Question(diagnostics, _thresholds_of(thresholds)))
     _refuse_problems(report)
@@ -234,13 +232,10 @@ def audit(
     show_progress = _progress_of(progress)
     auditor = Auditor(Setup(data=data, **setup), progress=lambda name: show_progress)
     fields = fields_of(Path(path)) if is_trace(Path(path)) else {}
-    diagnostics = default_diagnostics(
-        control=control is not None or "control_outputs" in fields,
-        credit=(auditor.setup.credit, auditor.setup.step) != (None, None) or "a_1" in fields,
-    )
+    credit = (auditor.setup.credit, auditor.setup.step) != (None, None) or "a_1" in fields
     report = auditor.report(
         Path(path),
-        diagnostics=diagnostics,
+        diagnostics=default_diagnostics(credit),
         control=control,
         thresholds=_thresholds_of(thresholds),
     )

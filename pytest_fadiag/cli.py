@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .judge.errors import AuditError
 from .judge.words import printable
-from .options import OPTIONS, declare
+from .options import OPTIONS, declare, meant
 
 if TYPE_CHECKING:
     import pytest
@@ -32,7 +32,7 @@ CONTROL = ("model", "stream", "data", "forward", "unsafe-load")
 
 WITH_VALUE = {
     f"--{prefix}{option.name}" for option in OPTIONS if not option.flag for prefix in ("", "fa-")
-}
+} | {"--slurm"}
 """The options of the audit that take a value."""
 
 
@@ -40,6 +40,9 @@ class _Parser(argparse.ArgumentParser):
     """Ends with the exit code of a usage error."""
 
     def error(self, message: str) -> NoReturn:
+        option_meant = meant(message.split(), "--")
+        if option_meant:
+            message += f"; did you mean {option_meant}?"
         self.exit(USAGE_ERROR, f"{self.format_usage()}{self.prog}: {message}\n")
 
     def add(self, names: Sequence[str]) -> None:
@@ -78,6 +81,12 @@ def make_parser() -> _Parser:
         help="A checkpoint, a log, a trace (.npz), a glob or a folder",
     )
     auditing.add([option.name for option in OPTIONS])
+    auditing.add_argument(
+        "--slurm",
+        metavar="KEY=VALUE,…",
+        help="Measure in parts as one Slurm array, with these options of sbatch and parts=N "
+        "(default: 1), then print the one table: partition=gpu,gpus=1,parts=16",
+    )
     showing = command(
         show,
         "part-*.json --report html:audit.html",
@@ -134,13 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # unencodable characters are escaped
         sys.stdout.reconfigure(errors="backslashreplace")
-    if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
-        return audit(words[1:])
-    options = make_parser().parse_args(words or ["--help"])
     try:
+        if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
+            return audit(words[1:])
+        options = make_parser().parse_args(words or ["--help"])
         return int(options.run(options))
     except AuditError as error:
-        print(f"fadiag {options.command}: {printable(str(error))}", file=sys.stderr)
+        print(f"fadiag {words[0]}: {printable(str(error))}", file=sys.stderr)
         return USAGE_ERROR
 
 
@@ -154,8 +163,19 @@ def audit(words: Sequence[str]) -> int:
 
     Words that are not options are the files.
     """
-    start = [sys.executable, "-m", "pytest", "-p", __name__, "--fa-only"]
-    command = [*start, *words_for_pytest(words)]
+    command = [sys.executable, "-m", "pytest", "-p", __name__, "--fa-only"]
+    request = ""
+    for word in words_for_pytest(words):
+        if word.startswith("--slurm="):
+            request = word.removeprefix("--slurm=")
+        else:
+            command.append(word)
+    if request:
+        from .slurm import measure
+
+        code = measure(command, request)
+        if code:
+            return code
     if os.name != "posix":
         return subprocess.call(command)
     sys.stdout.flush()

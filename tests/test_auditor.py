@@ -251,8 +251,12 @@ def test_a_control_is_evaluated_only_where_its_margin_is_asked_for(
 
 def test_without_a_usable_control_depth_utility_stands_in(repo: Path) -> None:
     at_chance = Control(Score(1 / 3, 1400))
-    assert "depth-utility" in report(repo, "abcd", control=at_chance).diagnostics
-    assert "depth-utility" not in report(repo, "abcd", control=0.61).diagnostics
+    assert report(repo, "abcde", control=at_chance).depth is not None
+    beside_a_sound_one = report(repo, "abcde", control=0.61)
+    assert beside_a_sound_one.depth is None
+    finding = beside_a_sound_one.finding("e")
+    assert finding.headline == "not needed: a sound control decides"
+    assert report(repo, "abcde", control=0.61, literal=True).depth is not None
 
 
 def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Path) -> None:
@@ -262,7 +266,7 @@ def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Pa
 
 def test_audit_gives_what_the_auditor_gives(repo: Path) -> None:
     public = audit(repo / "bp_s1.pt", data="data.npz", frozen=0.4, base=repo)
-    assert public.to_dict() == report(repo, "abcdg", control=0.4).to_dict()
+    assert public.to_dict() == report(repo, "abcdeg", control=0.4).to_dict()
     with pytest.raises(AuditError, match="percentage"):
         audit(repo / "bp_s1.pt", data="data.npz", frozen=34.9, base=repo)
 

@@ -184,7 +184,7 @@ def change_image(shared: Shared) -> None:
         ),
         (
             lambda s: s.edit(lambda c: c["rows"][1]["outcomes"].update(a="passed")),
-            [f"✗ {IDS[1]}: (a) is recorded as passed, and fires"],
+            [f"✗ {IDS[1]}: (a) is recorded as passed, and fails"],
         ),
         (
             lambda s: s.edit(lambda c: c["rows"][0].update(checkpoint="runs/other_s1.pt")),

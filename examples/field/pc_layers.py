@@ -10,7 +10,7 @@ from torch import nn
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, freeze, missing
+from .common import Data, Repository, by_backward, freeze, missing
 
 HERE = Repository(
     "Bogacz-Group/PredictiveCoding",
@@ -28,34 +28,15 @@ def setup(source: Path) -> None:
     missing("tqdm", "pandas", "seaborn")
 
 
-def one_hot(y: Any) -> Any:
-    return nn.functional.one_hot(y, 10).float()
-
-
-def squared_error(o: Any, t: Any) -> Any:
-    return 0.5 * (o - t).pow(2).sum()
-
-
-def trainer(model: nn.Module, optimiser: Any) -> Any:
-    """20 steps of inference, then one of the weights."""
+def predictive(model: nn.Module, optimizer: Any, rate: float) -> Any:
+    """Their trainer with 20 steps of inference."""
     import predictive_coding as pc
 
     return pc.PCTrainer(
         model.train(), T=20, update_p_at="last",
         optimizer_x_fn=torch.optim.SGD, optimizer_x_kwargs={"lr": 0.01},
-        optimizer_p_fn=optimiser, optimizer_p_kwargs={"lr": 0.001},
+        optimizer_p_fn=optimizer, optimizer_p_kwargs={"lr": rate},
     )  # fmt: skip
-
-
-def options(x: Any, y: Any) -> dict[str, Any]:
-    """What it takes for a batch."""
-    target = {"t": one_hot(y)}
-    return {
-        "inputs": x,
-        "loss_fn": squared_error,
-        "loss_fn_kwargs": target,
-        "is_log_progress": False,
-    }
 
 
 def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
@@ -69,31 +50,42 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
     )
     if frozen:
         freeze(model, HERE.blocks)
-    learner = trainer(model, torch.optim.Adam)
+    trainer = predictive(model, torch.optim.Adam, 0.001)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     for _ in range(10):
         for x, y in data.loader(500, shape=(784,)):
             if rule == "BP":
                 optimizer.zero_grad()
-                squared_error(model.eval()(x), one_hot(y)).backward()
+                squared(model.eval()(x), y).backward()
                 optimizer.step()
                 continue
-            learner.train_on_batch(**options(x, y))
+            trainer.train_on_batch(
+                inputs=x,
+                loss_fn=squared,
+                loss_fn_kwargs={"y": y},
+                is_log_progress=False,
+            )
     for layer in model:
         if isinstance(layer, pc.PCLayer):
             layer._energy = layer._energy_fn = layer._sample_x_fn = None  # of training alone
     return model
 
 
-def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
-    """In eval mode the layers hand on what they get; the loss is the squared error."""
-    own = None if rule == "BP" else step
-    return diagnose(trained, data.test(shape=(784,)), loss="mse", step=own, method_name=rule)
+def squared(outputs: Any, y: Any) -> Any:
+    """The loss of the notebook, with labels in place of targets."""
+    return 0.5 * (outputs - nn.functional.one_hot(y, 10)).pow(2).sum()
 
 
 def step(model: Any, x: Any, y: Any) -> None:
-    """Its trainer, made again for the copy, by plain SGD; afterwards the layers hand on again."""
-    for number in (1, 4):
-        model[number] = type(model[1])()  # what was saved has no energy function
-    trainer(model, torch.optim.SGD).train_on_batch(**options(x, y))
-    model.eval()
+    """Inference and one step of plain SGD by their trainer."""
+    trainer = predictive(model, torch.optim.SGD, 1e-4)
+    trainer.train_on_batch(
+        inputs=x, loss_fn=squared, loss_fn_kwargs={"y": y}, is_log_progress=False
+    )
+
+
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
+    """In eval mode the layers hand on what they get; the loss is the squared error."""
+    test, train = data.test(shape=(784,)), data.training(shape=(784,))
+    chosen = by_backward(squared) if rule == "BP" else step
+    return diagnose(trained, test, train=train, loss="mse", step=chosen, method_name=rule)

@@ -27,6 +27,7 @@ SETTINGS = {
     "data": ("data", "dataset", "data_set", "dataset_name"),
 }
 """What a control must have in common with the network, and what configs call it."""
+LONGER = "train the control longer"
 
 
 class Severity(str, enum.Enum):
@@ -46,6 +47,8 @@ class Doubt(msgspec.Struct, frozen=True):
     text: str
     mismatched: bool = False
     """Whether it is not this network with random blocks, trained by the same rule."""
+    remedy: str = ""
+    """What mends it, where that takes no new control."""
 
 
 class ControlKind(str, enum.Enum):
@@ -190,6 +193,7 @@ def _on_validity(report: Report, control: Control) -> Iterator[Doubt]:
         yield Doubt(
             Severity.INVALID,
             f"control rejected: measured on other test data ({data[:12]}…, here {expected[:12]}…)",
+            remedy="measure the control on the same test data",
         )
     accuracy = control.score.value
     chance, how = max(guesses(report), default=(-1.0, ""))
@@ -197,6 +201,7 @@ def _on_validity(report: Report, control: Control) -> Iterator[Doubt]:
         yield Doubt(
             Severity.INVALID,
             f"control rejected: {report.score_name} at chance ({fraction(accuracy)}, {how})",
+            remedy=LONGER,
         )
 
 
@@ -214,12 +219,14 @@ def _on_training(report: Report, control: Control) -> Iterator[Doubt]:
                 Severity.WARNING,
                 "the control looks undertrained, so the margin may be too large: "
                 f"{report.score_name} below a {name} ({fraction(score)})",
+                remedy=LONGER,
             )
             break  # the best of them says it
     settings = "; ".join(differing_settings(report.config, control.config))
     if settings:
         text = f"the control was trained otherwise: {settings}"
-        yield Doubt(Severity.WARNING, text, mismatched=True)
+        remedy = "train the control with the settings of the network"
+        yield Doubt(Severity.WARNING, text, mismatched=True, remedy=remedy)
 
 
 def _readouts(report: Report, control: Control) -> Iterator[_Readout]:
@@ -249,6 +256,7 @@ def _on_provenance(report: Report, control: Control) -> Iterator[Doubt]:
             f"control {control.source}: cannot confirm that its blocks were frozen (set "
             "`frozen: true` in its config)",
             mismatched=True,
+            remedy="set `frozen: true` in the config of the control",
         )
     if control.method not in (None, report.method_name):
         yield Doubt(
@@ -256,11 +264,13 @@ def _on_provenance(report: Report, control: Control) -> Iterator[Doubt]:
             f"compared with the control of {control.method}; {report.method_name} has none of "
             "its own",
             mismatched=True,
+            remedy=f"train a control by {report.method_name}",
         )
     if None not in (control.seed, report.seed) and control.seed != report.seed:
         yield Doubt(
             Severity.WARNING,
             f"compared with the control of seed {control.seed}, not seed {report.seed}",
+            remedy="train a control of each seed",
         )
 
 

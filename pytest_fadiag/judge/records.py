@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -23,6 +24,8 @@ BATCHES = 10
 LEAST_IMAGES = 1_000
 """With fewer test images a linear probe cannot resolve a few percentage points."""
 
+SKEW = 1.5
+"""Where one class has so many times more images than another, accuracies are compared by class."""
 BP_COSINE = 0.999
 """A step with this cosine or more to the BP gradient is BP's own."""
 LABEL_FREE = 1e-6
@@ -34,34 +37,58 @@ ENDS = ("embedding", "head")
 BITS = bytes.maketrans(b"01", bytes([0, 1]))
 
 Bounds = tuple[float, float]
+MOST_LAYERS = msgspec.Meta(max_length=10_000)
+Norms = Annotated[tuple[float | None, ...], MOST_LAYERS]
+Floats = Annotated[tuple[float, ...], MOST_LAYERS]
+"""Numbers by layer, as many as a file may hold."""
 
 
 class Score(msgspec.Struct, frozen=True):
     """An accuracy in [0, 1] and, where known, which test images were classified correctly."""
 
     value: float
-    images: int | None = None
-    correct: str | None = None
-    """One bit an image, packed big-endian into hexadecimal digits."""
+    images: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    correct: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]+$")] | None = None
+    """One bit an image, class by class, packed big-endian into hexadecimal digits."""
     order: str | None = None
     """SHA-256 of the labels in their order: outcomes are paired only on the same images."""
     data: str | None = None
     """SHA-256 of the test data, where known."""
     parts: tuple[float, ...] = ()
     """What each sample or sequence contributes, where that is no bit; their mean is the value."""
+    class_counts: tuple[int, ...] = ()
+    """How many images each class has; which class each of ``correct`` is of follows from them."""
 
     def __post_init__(self) -> None:
         value = check_accuracy(self.value, "accuracy", "regression")
         msgspec.structs.force_setattr(self, "value", value)
+        if self.class_counts and (not self.correct or sum(self.class_counts) != self.images):
+            raise AuditError("class_counts of a score must count the images of correct")
 
     @classmethod
-    def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Score:
-        """The score of these per-image outcomes."""
+    def of(
+        cls,
+        hits: Sequence[bool],
+        order: str | None = None,
+        data: str | None = None,
+        labels: Sequence[int] = (),
+    ) -> Score:
+        """The score of these per-image outcomes, by class where the labels are given.
+
+        >>> Score.of([True, False, True], labels=[1, 0, 1]).class_counts
+        (1, 2)
+        """
         if not hits:
             raise AuditError("no test image was classified; check the evaluation data")
+        if labels:
+            by_class = sorted(range(len(hits)), key=labels.__getitem__)
+            hits = [hits[image] for image in by_class]
         digits = -(-len(hits) // 4)
         bits = "".join("1" if hit else "0" for hit in hits).ljust(4 * digits, "0")
-        return cls(sum(hits) / len(hits), len(hits), f"{int(bits, 2):0{digits}x}", order, data)
+        correct = f"{int(bits, 2):0{digits}x}"
+        counts = tuple(count for _, count in sorted(Counter(labels).items()))
+        accuracy = sum(hits) / len(hits)
+        return cls(accuracy, len(hits), correct, order, data, class_counts=counts)
 
     @classmethod
     def of_parts(
@@ -81,11 +108,27 @@ class Score(msgspec.Struct, frozen=True):
         bits = f"{int(self.correct, 16):0{4 * len(self.correct)}b}"[: self.images]
         return bits.encode().translate(BITS)
 
+    @property
+    def by_class(self) -> list[Sequence[float]]:
+        """The outcomes of each class, or those of all images; empty where none are known."""
+        outcomes = self.outcomes
+        if outcomes is None:
+            return []
+        counts = self.class_counts or (len(outcomes),)
+        ends = zip(counts, accumulate(counts), strict=True)
+        return [outcomes[end - count : end] for count, end in ends]
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether classes differ so much in size that a plain accuracy is not the balanced one."""
+        counts = self.class_counts
+        return bool(counts) and max(counts) > SKEW * min(counts)
+
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Which modules are the blocks between h_0 and h_L, as a report names them."""
 
-    blocks: tuple[str, ...]
+    blocks: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=10_000)]
     residual: bool | None = None
     """Unknown of a trace."""
     head: str = ""
@@ -289,8 +332,8 @@ def _can_normalise(mean: Sequence[float], std: Sequence[float]) -> bool:
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """(e): linear probes of h_0 … h_L, as fractions; intervals are 95 %, paired, in pp."""
 
-    probes: tuple[float, ...] = ()
-    null: tuple[tuple[float, ...], ...] = ()
+    probes: Floats = ()
+    null: Annotated[tuple[Floats, ...], MOST_LAYERS] = ()
     """The same with re-initialised blocks, one tuple a seed; empty where there is no null."""
     interval: Bounds | None = None
     """Of the depth utility, without a null of the gain; ``allowance_pp`` is off its lower bound."""
@@ -428,7 +471,7 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     sites: tuple[str, ...] = ()
     """h_0 first where the method has credit there, then the block outputs h_1 … h_L."""
-    gamma: tuple[float, ...] = ()
+    gamma: Floats = ()
     null_mean: tuple[float, ...] = ()
     null_sd: tuple[float, ...] = ()
     null_low: tuple[float, ...] = ()
@@ -588,8 +631,8 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
 class Decisive(msgspec.Struct, frozen=True, kw_only=True):
     """What decides (a), (b), (c) and (f): of a network, or of one epoch of its training."""
 
-    residual_norms: tuple[float | None, ...] = ()
-    bp_grad_norms: tuple[float | None, ...] = ()
+    residual_norms: Norms = ()
+    bp_grad_norms: Norms = ()
     cross_batch_stability: float | None = None
     gradient_per_unit_error: float | None = None
     sample_invariance: float | None = None
@@ -651,11 +694,13 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     loss_assumed: bool = False
     """Whether neither options nor the checkpoint name the loss."""
     loss_bias: dict[str, float] = {}
-    """‖mean e‖/mean‖e‖ under squared error and binary cross-entropy, where the loss is assumed."""
+    """‖mean e‖/mean‖e‖ under the loss that is assumed, squared error and binary cross-entropy."""
     effective_rank: float | None = None
     """Of the gradients at the states, the smallest, divided by that of the output errors."""
     trace: bool = False
     """Whether states and gradients were given as arrays: the reference is not proven."""
+    secants: float | None = None
+    """Of a trace: the smallest rank correlation of secants by states and by outputs."""
     environment: dict[str, str | int | bool] = {}
     extra: dict[str, dict[str, Any]] = {}
     """What metrics of other packages computed, by their names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional
 
 from ..judge import records
 from ..judge.errors import AuditError
-from .folds import Folds, Units, stratified
+from .folds import Folds, Units, chunked, stratified
 from .probes import WIDEST, projection
 from .types import Batch
 from .vectors import sketch
@@ -22,12 +23,17 @@ LAST = 8
 """How many tokens before a target the readout sees."""
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """λ/n, of which leave-one-out squared error chooses."""
+KEPT_BYTES = 256 * 2**20
+"""Inputs that take more are read again for each pass."""
+COLUMNS = 512
+"""So many columns of a product are computed at once, and those left of them not again."""
+INPUTS = frozenset({"inputs"})
 
 
 class Prediction(NamedTuple):
-    """What readouts predict of all units that are read."""
+    """What the predictions of readouts are worth, of all units that are read."""
 
-    values: Tensor
+    outcomes: Tensor
     ridges: tuple[float, ...]
     fitted: int
 
@@ -63,7 +69,7 @@ class Floor:
             return
         digest = self.source.data_digest
         if batch.start == 0 and digest is not None:
-            first = self.inputs.rows[0]
+            first = self.inputs.first
             self.key = (
                 digest,
                 self.source.task.kind,
@@ -83,16 +89,15 @@ class Floor:
             _KNOWN[self.key] = self._prediction()
         prediction = _KNOWN[self.key]
         folds = self.folds
-        outcomes = folds.outcomes(prediction.values, folds.targets)
         scores = folds.scores()
         record = records.LinearReadout(
-            readout=folds.mean(outcomes),
+            readout=folds.mean(prediction.outcomes),
             network=folds.mean(scores),
-            interval=folds.interval(scores - outcomes),
+            interval=folds.interval(scores - prediction.outcomes),
             fitted=prediction.fitted,
             read=len(folds.targets),
             training=self.source.training_name,
-            features=self.inputs.rows[0].shape[1],
+            features=self.inputs.first.shape[1],
             reduced=self.inputs.reduced,
             ridges=prediction.ridges,
             left_out=folds.left_out,
@@ -100,27 +105,55 @@ class Floor:
         return {"floor": record}
 
     def _prediction(self) -> Prediction:
-        """Fit to each fold and read the other one, or fit to the training split and read all."""
+        """Fit to each fold and read the other one, or fit to the training split and read all.
+
+        Sums, then what leaving samples out costs, then predictions: each takes one pass.
+        """
         folds = self.folds
         inputs = self.inputs
         training = self.source.training
         if training is not None:
             inputs = SmallInputs(training, folds.fit)
-            for batch in training.batches(frozenset({"inputs"})):
+            for batch in training.batches(INPUTS):
                 inputs.take(batch)
-        columns = folds.goals(folds.targets[:1]).shape[1]
-        values = torch.zeros(len(folds.chosen), columns, dtype=torch.float64)
-        ridges = []
-        fitted = 0
-        for fold in folds.numbers:
-            fit = self._units_to_fit(fold)
-            read = folds.read.fold(1 - fold).nonzero().flatten()
-            goals = folds.goals(folds.fit.targets[fit])
-            readout = Readout(inputs.of(fit), goals, folds.fit.weights[fit])
-            values[read] = readout(self.inputs.of(read))
-            ridges.append(readout.ridge)
-            fitted = max(fitted, len(fit))
-        return Prediction(values[folds.chosen], tuple(ridges), fitted)
+        readouts = [Readout(self._weights(fold)) for fold in folds.numbers]
+        for readout, samples in self._to_fit(inputs, readouts):
+            readout.take(*samples)
+        for readout in readouts:
+            readout.decompose()
+        for readout, samples in self._to_fit(inputs, readouts):
+            readout.leave_out(*samples)
+        outcomes = torch.zeros(len(folds.chosen), dtype=torch.float64)
+        for readout in readouts:
+            readout.solve()
+        for indices, rows in self.inputs.chunks():
+            for fold, readout in zip(folds.numbers, readouts, strict=True):
+                other = folds.read.parts[indices] // 2 != fold
+                read = indices[other]
+                predicted = readout(rows[other])
+                outcomes[read] = folds.outcomes(predicted, folds.read.targets[read])
+        ridges = tuple(readout.ridge for readout in readouts)
+        fitted = max(int((readout.weights > 0).sum()) for readout in readouts)
+        return Prediction(outcomes[folds.chosen], ridges, fitted)
+
+    def _to_fit(
+        self, inputs: SmallInputs, readouts: list[Readout]
+    ) -> Iterator[tuple[Readout, tuple[Tensor, Tensor, Tensor]]]:
+        """What each readout is fitted to: rows, goals and weights, chunk by chunk."""
+        folds = self.folds
+        for indices, rows in inputs.chunks():
+            for readout in readouts:
+                chosen = readout.weights[indices] > 0
+                units = indices[chosen]
+                goals = folds.goals(folds.fit.targets[units])
+                yield readout, (rows[chosen], goals, readout.weights[units])
+
+    def _weights(self, fold: int) -> Tensor:
+        """The weights of the units of a fold, on average 1; 0 for all others."""
+        units = self._units_to_fit(fold)
+        weights = self.folds.fit.weights[units]
+        weights = weights * (len(units) / weights.sum())  # n_train may have cut the fold short
+        return torch.zeros_like(self.folds.fit.weights).index_copy_(0, units, weights)
 
     def _units_to_fit(self, fold: int) -> Tensor:
         """The units of a fold; no more samples than the network was trained on."""
@@ -136,18 +169,41 @@ class Floor:
 
 
 class SmallInputs:
-    """The inputs of units as at most 2,048 numbers each."""
+    """The inputs of units as at most 2,048 numbers each; those of more than 256 MB are read again.
+
+    They come in chunks of units: their indices, and their rows.
+    """
 
     def __init__(self, source: NetworkSource, units: Units) -> None:
         self.source = source
         self.units = units
         self.reduced = ""
         """How they were made smaller, in words."""
-        self.rows: list[Tensor] = []
-        self.indices: list[Tensor] = []
+        self.first = torch.empty(0)
+        """The rows of the first batch."""
+        self.keeps = True
+        self.kept: list[tuple[Tensor, Tensor]] = []
 
     def take(self, batch: Batch) -> None:
         """Keep those of a batch; an error where a unit has no input of its own."""
+        if not self.keeps:
+            return
+        indices, rows = self._of(batch)
+        if not self.kept:
+            self.first = rows
+            self.keeps = 4 * rows.shape[1] * len(self.units) <= KEPT_BYTES
+        if self.keeps:
+            self.kept.append((indices, rows))
+
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All units, many at once."""
+        parts: Iterable[tuple[Tensor, Tensor]] = self.kept
+        if not self.keeps:
+            parts = map(self._of, self.source.batches(INPUTS))
+        return chunked(parts)
+
+    def _of(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The units of a batch and their rows."""
         x = batch.x
         if isinstance(x, dict):
             x = x.get("input_ids", next(iter(x.values())))
@@ -167,15 +223,7 @@ class SmallInputs:
                 rows = self.small(x.flatten(0, 1)[places])
             else:
                 rows = self._last_tokens(x, places)
-        self.rows.append(rows.cpu())
-        self.indices.append(indices)
-
-    def of(self, indices: Tensor) -> Tensor:
-        """The rows of these units, all of them taken before."""
-        known = torch.cat(self.indices)
-        place = torch.zeros(len(self.units.parts), dtype=torch.long)
-        place[known] = torch.arange(len(known))
-        return torch.cat(self.rows)[place[indices]]
+        return indices, rows.cpu()
 
     def _last_tokens(self, ids: Tensor, places: Tensor) -> Tensor:
         """One-hot rows of the last 8 token ids at each place; larger vocabularies are sketched."""
@@ -224,46 +272,113 @@ class Readout:
     """A weighted ridge regression; λ is chosen by the leave-one-out squared error.
 
     With Z = U S Vᵀ of the centred, weighted inputs all λ cost one decomposition, of the smaller
-    side. Columns that do not vary are left out.
+    side. Columns that do not vary are left out. ``weights`` are those of all units; of those that
+    are not 0 the mean is 1. The same samples are taken, then left out one by one.
     """
 
-    def __init__(self, x: Tensor, targets: Tensor, weights: Tensor) -> None:
-        self.columns = x.amin(0) != x.amax(0)
+    def __init__(self, weights: Tensor) -> None:
+        self.weights = weights
+        self.number = int((weights > 0).sum())
+        self.parts: list[tuple[Tensor, Tensor]] = []
+        """Inputs and weights, where there are fewer samples than features."""
+        self.losses = torch.zeros(len(RIDGES), dtype=torch.float64)
+        self.ridge = 0.0
+
+    def take(self, x: Tensor, goals: Tensor, weights: Tensor) -> None:
+        """Add samples to the sums."""
+        if not hasattr(self, "shift"):
+            self._begin(x, goals.shape[1])
+        torch.minimum(self.low, x.amin(0), out=self.low)
+        torch.maximum(self.high, x.amax(0), out=self.high)
+        z = x.double() - self.shift
+        self.sums += z.sum(0)
+        self.squares += z.square().sum(0)
+        self.mean += weights @ z / self.number
+        self.bias += weights @ goals / self.number
+        roots = weights.sqrt().unsqueeze(1)
+        z *= roots
+        self.products.addmm_(z.T, roots * goals)
+        if self.number < x.shape[1]:
+            self.parts.append((x, weights))
+        else:
+            add_gram(self.gram, z)
+
+    def _begin(self, x: Tensor, columns: int) -> None:
+        """Empty sums, around a point near the mean of the inputs: then they do not cancel."""
+        features = x.shape[1]
+        self.shift = x.double().mean(0)
+        self.low = x[0].clone()
+        self.high = x[0].clone()
+        self.sums = torch.zeros_like(self.shift)
+        self.squares = torch.zeros_like(self.shift)
+        self.mean = torch.zeros_like(self.shift)
+        self.bias = self.shift.new_zeros(columns)
+        self.products = self.shift.new_zeros(features, columns)
+        sides = (0, 0) if self.number < features else (features, features)
+        self.gram = self.shift.new_zeros(sides)
+
+    def decompose(self) -> None:
+        """Centre and scale the sums, and find the principal directions."""
+        self.columns = self.low != self.high
         """Of the inputs, those that vary."""
-        weights = weights * (len(weights) / weights.sum())  # n_train may have cut the fold short
-        share = weights.unsqueeze(1) / weights.sum()
-        z = x[:, self.columns].double()
-        self.mean = (share * z).sum(0)
-        self.bias = (share * targets).sum(0)
-        z -= self.mean
-        self.scale = z.square().mean().sqrt().clamp_min(torch.finfo(z.dtype).tiny)
-        root = weights.sqrt().unsqueeze(1)
-        z *= root / self.scale
-        targets = root * (targets - self.bias)
-        values, vectors = _principal(z)
-        turned = z @ vectors
-        products = turned.T @ targets
-        squares = turned.square()
-        best = torch.inf
+        mean = self.mean[self.columns]
+        squares = self.squares[self.columns] - 2 * mean * self.sums[self.columns]
+        spread = squares.mean() / self.number + mean.square().mean()
+        self.scale = spread.sqrt().clamp_min(torch.finfo(spread.dtype).tiny)
+        products = self.products[self.columns] - self.number * torch.outer(mean, self.bias)
+        self.mean = mean + self.shift[self.columns]
+        if self.parts:
+            x, weights = map(torch.cat, zip(*self.parts, strict=True))
+            self.values, self.vectors = _principal(self._scaled(x, weights))
+            self.parts = []
+        else:
+            gram = self.gram[self.columns][:, self.columns].addr_(mean, mean, alpha=-self.number)
+            self.values, self.vectors = torch.linalg.eigh(gram / self.scale**2, UPLO="U")
+            self.values.clamp_min_(0)
+        self.inverses = []
+        """By λ, of the eigenvalues with it."""
         for ridge in RIDGES:
-            inverse = 1 / (values + ridge * len(z))
-            coefficients = inverse.unsqueeze(1) * products
-            leverage = squares @ inverse + share.squeeze(1)  # the second part is the bias's
-            errors = (targets - turned @ coefficients) / (1 - leverage).unsqueeze(1)
-            loss = float(errors.square().sum())
-            if loss < best:
-                best = loss
-                self.ridge = ridge
-                self.slope = vectors @ coefficients
+            self.inverses.append(1 / (self.values + ridge * self.number))
+        self.turned = self.vectors.T @ products / self.scale
+
+    def _scaled(self, x: Tensor, weights: Tensor) -> Tensor:
+        """The inputs that vary, centred, scaled and weighted."""
+        z = x[:, self.columns].double() - self.mean
+        return z.mul_(weights.sqrt().unsqueeze(1) / self.scale)
+
+    def leave_out(self, x: Tensor, goals: Tensor, weights: Tensor) -> None:
+        """Add what the prediction of each sample costs, by λ, by all samples but itself."""
+        turned = self._scaled(x, weights) @ self.vectors
+        squares = turned.square()
+        targets = weights.sqrt().unsqueeze(1) * (goals - self.bias)
+        for number, inverse in enumerate(self.inverses):
+            # The second part of the leverage is the bias's.
+            leverage = squares @ inverse + weights / self.number
+            predicted = turned @ (inverse.unsqueeze(1) * self.turned)
+            errors = (targets - predicted) / (1 - leverage).unsqueeze(1)
+            self.losses[number] += errors.square().sum()
+
+    def solve(self) -> None:
+        """Choose λ."""
+        best = int(self.losses.nan_to_num(torch.inf).argmin())
+        self.ridge = RIDGES[best]
+        slope = self.vectors @ (self.inverses[best].unsqueeze(1) * self.turned)
+        self.slope = slope / self.scale
 
     def __call__(self, x: Tensor) -> Tensor:
         """What is predicted for other samples."""
-        z = (x[:, self.columns].double() - self.mean) / self.scale
-        return z @ self.slope + self.bias
+        return (x[:, self.columns].double() - self.mean) @ self.slope + self.bias
+
+
+def add_gram(gram: Tensor, z: Tensor) -> None:
+    """Add ZᵀZ to what is above the diagonal, and to blocks on it."""
+    for start in range(0, z.shape[1], COLUMNS):
+        end = start + COLUMNS
+        gram[start:end, start:].addmm_(z[:, start:end].T, z[:, start:])
 
 
 def _principal(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared singular values, and the right singular vectors as columns."""
+    """Squared singular values, and the right singular vectors as columns, by the smaller side."""
     samples, features = z.shape
     if features <= samples:
         values, vectors = torch.linalg.eigh(z.T @ z)

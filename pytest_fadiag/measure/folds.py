@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..judge.margins import Z95, mean_interval
+from ..judge.margins import Moments, balanced_interval, mean_interval
 from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
 from .task import Task
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 LEAST_OF_A_CLASS = 5
 TOKENS = 5_000
 """How many tokens of each fold are used at most."""
+CHUNK = 2_048
+"""So many rows at least are taken at once."""
 UNUSED = -1
 """The part of what no readout is fitted to and none is read on."""
 
@@ -57,23 +60,15 @@ def balanced(outcomes: Tensor, labels: Tensor) -> float:
     return float(means.nanmean())
 
 
-def balanced_interval(differences: Tensor, labels: Tensor) -> tuple[float, float]:
-    """The 95 % interval of the mean over classes of mean differences, in pp, stratified by class.
-
-    As for a margin two images are added, a part of them to each class.
-    """
+def by_class(differences: Tensor, labels: Tensor) -> list[Moments]:
+    """What the differences of each class add up to."""
     _, present = torch.unique(labels, return_inverse=True)
     values = differences.double()
-    counts = torch.bincount(present).double()
+    counts = torch.bincount(present)
     sums = torch.bincount(present, values)
     squares = torch.bincount(present, values.square())
-    means = sums / counts
-    added = 2 / len(counts)
-    number = counts + added
-    variance = (((squares + added) / number - means.square()) / number).sum() / len(counts) ** 2
-    mean = 100 * float(means.mean())
-    half = 100 * Z95 * float(variance.clamp_min(0).sqrt())
-    return max(mean - half, -100.0), min(mean + half, 100.0)
+    columns = (counts.tolist(), sums.tolist(), squares.tolist())
+    return list(map(Moments, *columns))
 
 
 def clustered(values: Tensor, clusters: Tensor) -> Tensor:
@@ -82,6 +77,26 @@ def clustered(values: Tensor, clusters: Tensor) -> Tensor:
     mean = values.double().mean()
     sums = torch.zeros(int(present.max()) + 1, dtype=torch.float64)
     return mean + sums.index_add_(0, present, values - mean) * len(sums) / len(values)
+
+
+def chunked(parts: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Indices and rows in order, 2,048 or more at once but for the last."""
+    pending: list[tuple[Tensor, Tensor]] = []
+    number = 0
+    for part in parts:
+        pending.append(part)
+        number += len(part[0])
+        if number >= CHUNK:
+            yield _joined(pending)
+            pending = []
+            number = 0
+    if pending:
+        yield _joined(pending)
+
+
+def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    indices, rows = zip(*parts, strict=True)
+    return torch.cat(indices), torch.cat(rows)
 
 
 class Units:
@@ -240,7 +255,7 @@ class Folds:
     def interval(self, outcomes: Tensor) -> tuple[float, float]:
         """Of the mean, in pp: stratified by class, clustered by sequence, or plain."""
         if self.task.kind == "classes":
-            return balanced_interval(outcomes, self.targets)
+            return balanced_interval(by_class(outcomes, self.targets))
         return mean_interval(clustered(outcomes, self.clusters).tolist())
 
 

@@ -283,14 +283,20 @@ class OutputErrors(_Collecting):
         """Size, drift and bias."""
         norms, sums, *of_unnamed = self.columns()
         bias = {}
+        if self.unnamed:
+            bias[self.task.name] = _bias(norms, sums)
         for index, loss in enumerate(self.unnamed):
-            sizes, vectors = of_unnamed[2 * index : 2 * index + 2]
-            bias[LOSSES[loss]] = float(vectors.sum(0).norm() / sizes.sum())
+            bias[LOSSES[loss]] = _bias(*of_unnamed[2 * index : 2 * index + 2])
         return {
             "output_error_norm": median(norms),
             "output_error_drift": pairwise_cosine(sums),
             "loss_bias": bias,
         }
+
+
+def _bias(norms: Tensor, sums: Tensor) -> float:
+    """‖mean e‖/mean‖e‖, by the sizes of the errors and their sums over batches."""
+    return float(sums.sum(0).norm() / norms.sum())
 
 
 class Accuracy(_Collecting):
@@ -332,7 +338,7 @@ class Accuracy(_Collecting):
         order = hashlib.sha256(targets.numpy().tobytes()).hexdigest()
         data = self.source.data_digest
         if self.task.kind == "classes":
-            return Score.of(scores.bool().tolist(), order, data)
+            return Score.of(scores.bool().tolist(), order, data, targets.tolist())
         clusters = self.source.clusters[: len(scores)]
         if scores.ndim == 2:
             clusters = clusters[:, None].expand_as(scores)

@@ -30,6 +30,7 @@ from .inputs import (
     like,
     regrouped,
     rows,
+    unlabelled,
 )
 from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputErrors, States
 from .pooling import EachToken, Pooling
@@ -131,6 +132,26 @@ class NetworkSource:
         with torch.no_grad():
             returned = call_network(self.network, copied(x))
         return task.inferred(self.labels, self._reader(task).found(returned))
+
+    def refuse_leakage(self) -> None:
+        """An error where the function that gives the outputs reads the labels.
+
+        It is called with labels of other samples. One that draws numbers draws the same ones.
+        """
+        if self.forward is None:
+            return
+        x, y = unlabelled(self.first[0])
+        spread = torch.linspace(0, len(self.labels) - 1, len(y)).round().long()
+        outputs = []
+        for labels in (y, y, self.labels[spread].flip(0)):
+            torch.manual_seed(0)
+            inputs = like(copied(labelled(x, _widened(labels))), self.network)
+            outputs.append(self.outputs(call_network(self.network, inputs)).nan_to_num())
+        if torch.equal(*outputs[:2]) and not torch.equal(*outputs[1:]):
+            raise AuditError(
+                "the outputs depend on the labels: scores would be of the labels, not of the "
+                "network; let --fa-forward (forward=) ignore y"
+            )
 
     @cached_property
     def targets(self) -> Tensor:
@@ -281,6 +302,9 @@ class NetworkSource:
         """What is needed of some samples, by one pass of the network."""
         batch = Batch(x, y, 0, evaluation=True)
         pooling = self.pooling if "features" in needs else nn.Identity()  # before the pass
+        batch_dims: tuple[int, ...] = ()
+        if needs & {"states", "features"}:
+            batch_dims = self.stream.batch_dims
 
         def objective(outputs: Tensor) -> Tensor:
             """⟨outputs, unit error⟩, whose gradient by the outputs is the unit error."""
@@ -292,7 +316,7 @@ class NetworkSource:
             return (outputs * batch.error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
-            state = state.movedim(self.stream.batch_dims[layer], 0)
+            state = state.movedim(batch_dims[layer], 0)
             if "states" in needs:
                 batch.states.append(state)
             if "features" in needs:
@@ -385,6 +409,7 @@ def measure(
     """
     with quiet(source.network):
         task = source.task
+        source.refuse_leakage()
         measurable, stream_problem = _measurable(source, metrics)
         chosen = _make(source, measurable, {**METRICS, **(extra or {})})
         batch_count, are_probabilities = _update_all(source, list(chosen.values()), progress)

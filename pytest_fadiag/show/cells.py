@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from ..judge.diagnostics import Column, columns
-from ..judge.margins import SeedVerdict
 from ..judge.report import Report
+from ..judge.seed_margins import SeedVerdict
 from ..judge.verdict import Verdict
 from ..judge.words import fraction, grouped, limit, one_line
 from .audit import Audit, Margin, Outcome, Row, reports_of

@@ -16,7 +16,7 @@ from .cells import table_of
 from .charts import Chart, charts_for, training
 from .json import document
 from .svg import sample, svg
-from .words import headline, legend, notes, rule, setting
+from .words import headline, legend, next_steps, notes, rule, setting
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -64,6 +64,7 @@ def rendered(template: Template, audit: Audit, **values: Any) -> str:
         headline=headline(audit),
         setting=setting(audit),
         legend=legend(audit),
+        next_steps=next_steps(audit),
         notes=notes(audit),
         table=table_of(audit),
         version=__version__,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..judge.words import fold, printable
 from .audit import Audit
 from .cells import EXEMPTED, FIRED, NONE, Cell, Table, table_of
-from .words import about, cache_summary, headline, legend, notes
+from .words import about, cache_summary, headline, legend, next_steps, notes
 
 LONGEST_NAME, SHORTEST_NAME = 24, 8
 VERDICT_WIDTHS = {"red": 23, "green": 28, "yellow": 28}
@@ -20,7 +20,7 @@ Text = list[tuple[str, str]]
 
 
 def lines(audit: Audit, width: int = 120, more: Sequence[str] = ()) -> list[Text]:
-    """What was measured, the table as wide as the terminal, legend, notes, the audit in short."""
+    """What was measured, the table as wide as the terminal, notes, the verdicts, what to do."""
     setting = [f"{topic}: {text}" for topic, text in about(audit).items()]
     summary = f"FA audit: {headline(audit)}"
     from_cache = cache_summary(audit)
@@ -34,6 +34,8 @@ def lines(audit: Audit, width: int = 120, more: Sequence[str] = ()) -> list[Text
     for note in (*notes(audit), *more):
         text += _wrapped(f"note: {note}", width)
     text += _wrapped(summary, width, "bold")
+    for step in next_steps(audit):
+        text += _wrapped(f"next: {step}", width)
     return [[(printable(piece), look) for piece, look in line] for line in text]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..judge.diagnostics import Diagnostic
-from ..judge.margins import SeedVerdict
 from ..judge.report import Report
+from ..judge.seed_margins import SeedVerdict
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.verdict import Verdict, Word
 from ..judge.words import and_more, limit, one_line, plural
@@ -24,7 +25,11 @@ COUNTED: dict[Word | None, str] = {
 }
 RESULTS = {SeedVerdict.PASS: "pass", SeedVerdict.FIRE: "fail"}
 """How the headline counts margins; any other is inconclusive."""
-DECIMAL = re.compile(r"(?<![\w.])[+−]?\d+\.\d+(?:e-?\d+)?(?!\w)")
+NUMBER = re.compile(r"(?<![\w.,])[+−]?(?:\d+\.\d+(?:e-?\d+)?|\d{1,3}(?:,\d{3})+)(?![\w,])")
+"""A decimal, or thousands: what may differ between sentences that are shown as one."""
+COMMAND = "fadiag control"
+OF_CONTROL = ("model", "stream", "data", "forward")
+"""The options that it shares with an audit."""
 FAILED = "✗ fails its threshold"
 EXEMPTED = "^ exceeds its threshold; exempted (reason in the report)"
 LIKELY = "? likely, as far as a log tells"
@@ -231,21 +236,61 @@ def notes(audit: Audit) -> list[str]:
 
 
 def _remarks(audit: Audit) -> Iterator[str]:
-    """The remarks of all reports; those that differ in numbers alone as one, with their ranges."""
-    alike: dict[str, list[tuple[Row, str]]] = {}
+    """The remarks of all reports."""
+    remarks = []
     for row in audit.rows:
         for remark in row.report.remarks if row.report else ():
-            alike.setdefault(DECIMAL.sub("\0", remark), []).append((row, remark))
+            remarks.append((row, remark))
+    for rows, text in _alike(remarks):
+        yield f"{_named(rows)}: {text}"
+
+
+def next_steps(audit: Audit) -> list[str]:
+    """What to do about each result that is not trustworthy, or to write about it.
+
+    >>> next_steps(Audit(()))
+    []
+    """
+    options = ""
+    if audit.origin is not None:
+        for name in OF_CONTROL:
+            for value in audit.origin.options.get(name, ()):
+                options += f" --{name}={shlex.quote(value)}"
+    steps = []
+    for row in audit.rows:
+        step = row.status.next
+        if row.report is not None and row.report.checkpoint:
+            of_report = f"{COMMAND} {shlex.quote(one_line(row.report.checkpoint))}"
+            step = step.replace(of_report, f"{COMMAND} FILE{options}")
+        if step:
+            steps.append((row, step))
+    lines = []
+    for rows, text in _alike(steps):
+        subject = f"{_named(rows)}: " if len(audit.rows) > 1 else ""
+        path = shlex.quote(rows[0].checkpoint) if len(rows) == 1 else "FILE"
+        lines.append(one_line(subject + text.replace(f"{COMMAND} FILE", f"{COMMAND} {path}")))
+    return lines
+
+
+def _alike(sentences: Iterable[tuple[Row, str]]) -> Iterator[tuple[list[Row], str]]:
+    """Sentences about rows; those that differ in numbers alone as one, with their ranges."""
+    alike: dict[str, list[tuple[Row, str]]] = {}
+    for row, sentence in sentences:
+        alike.setdefault(NUMBER.sub("\0", sentence), []).append((row, sentence))
     for pattern, occurrences in alike.items():
-        subject = occurrences[0][0].checkpoint
-        if len(occurrences) > 1:
-            methods = dict.fromkeys(row.method for row, _ in occurrences)
-            subject = f"{and_more(list(methods), 9)} ({len(occurrences)} networks)"
-        numbers = [DECIMAL.findall(remark) for _, remark in occurrences]
+        numbers = [NUMBER.findall(sentence) for _, sentence in occurrences]
         text = pattern
         for values in zip(*numbers, strict=True):
             text = text.replace("\0", _range(values), 1)
-        yield f"{subject}: {text}"
+        yield [row for row, _ in occurrences], text
+
+
+def _named(rows: Sequence[Row]) -> str:
+    """One row by its id, several by their methods."""
+    if len(rows) == 1:
+        return rows[0].checkpoint
+    methods = dict.fromkeys(row.method for row in rows)
+    return f"{and_more(list(methods), 9)} ({len(rows)} networks)"
 
 
 def _mixtures(audit: Audit) -> Iterator[str]:
@@ -351,7 +396,7 @@ def _value(value: float | str) -> str:
 
 def _range(numbers: Sequence[str]) -> str:
     """Equal numbers once, others from the least to the largest."""
-    ends = sorted(set(numbers), key=lambda text: float(text.replace("−", "-")))
+    ends = sorted(set(numbers), key=lambda text: float(text.replace("−", "-").replace(",", "")))
     if len(ends) == 1:
         return ends[0]
     return f"{ends[0]} to {ends[-1]}"

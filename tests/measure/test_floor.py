@@ -68,7 +68,15 @@ def test_the_readout_is_weighted_ridge_regression_with_lambda_by_leave_one_out(
     fit = torch.arange(260) < 130
     y_fit = y[fit]
     weights = 130 / (3 * torch.bincount(y_fit)[y_fit]).double()
-    readout = Readout(x[fit], torch.nn.functional.one_hot(y_fit, 3).double(), weights)
+    goals = torch.nn.functional.one_hot(y_fit, 3).double()
+    parts = list(zip(x[fit].split(50), goals.split(50), weights.split(50), strict=True))
+    readout = Readout(weights)
+    for part in parts:
+        readout.take(*part)
+    readout.decompose()
+    for part in parts:
+        readout.leave_out(*part)
+    readout.solve()
     right = readout(x[~fit]).argmax(1) == y[~fit]
     varying = x[:, :features]
     indices = torch.arange(260)

@@ -39,12 +39,12 @@ def test_a_network_that_stands_passes_and_one_that_does_not_fails(repo: Repo) ->
 def test_a_failure_shows_its_own_diagnostic_and_no_traceback(repo: Repo) -> None:
     result = repo.run(DFA, CONTROLS, "--fa-diagnostics=ab")
     lines = result.outlines
-    start = next(i for i, line in enumerate(lines) if line.startswith("(a) fire: "))
+    start = next(i for i, line in enumerate(lines) if line.startswith("(a) fail: "))
     shown = lines[start - 1 : next(i for i, line in enumerate(lines) if "FA audit" in line)]
     assert shown[0].strip("_ ") == "runs/dfa_s42.pt residual-growth"
-    assert sum(" fire: " in line for line in shown) == 2, "one of each failing test"
+    assert sum(" fail: " in line for line in shown) == 2, "one of each failing test"
     assert sum("h_0" in line for line in shown) == 1, "numbers by state with the first alone"
-    assert "(b): fire" in shown, "how the others came out, once"
+    assert "(b): fail" in shown, "how the others came out, once"
     assert not [
         line for line in shown if "Error" in line or ".py" in line or line.startswith((">", "E  "))
     ]
@@ -60,9 +60,9 @@ def test_a_failure_shows_its_own_diagnostic_and_no_traceback(repo: Repo) -> None
 @pytest.mark.parametrize(
     ("options", "found", "absent"),
     [
-        (("--tb=line",), "runs/dfa_s42.pt:0: residual stream exploded*", "*FLAG:*"),
+        (("--tb=line",), "runs/dfa_s42.pt:0: residual stream exploded*", "*fails:*"),
         (("-q",), "dfa *walk back (a)*", "*Traceback*"),
-        (("-v",), "VERDICT: needs walk-back: residual stream exploded*", "*Traceback*"),
+        (("-v",), "dfa, seed 42: walk back: residual stream exploded*", "*Traceback*"),
         (("--color=yes",), "*\x1b[[]31m*walk back*", "*Traceback*"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
@@ -78,8 +78,8 @@ def test_what_the_terminal_shows(
 def test_verbose_shows_every_report_once(repo: Repo) -> None:
     text = repo.run(BP, DFA, CONTROLS, "-v").stdout.str()
     assert (
-        text.count("FA diagnostic report: bp, seed 42")
-        == text.count("FA diagnostic report: dfa, seed 42")
+        text.count("\nbp, seed 42: trustworthy\n")
+        == text.count("\ndfa, seed 42: walk back: residual stream exploded; ")
         == 1
     )
 
@@ -89,7 +89,10 @@ def test_without_a_control_the_margin_is_skipped_and_the_reason_names_the_option
 ) -> None:
     assert repo.outcomes(BP, "-rs") == {"bp_s42": "a. b. c. ds"}
     repo.result.stdout.fnmatch_lines(
-        ["SKIPPED * runs/bp_s42.pt: no frozen-random control*--fa-frozen=*"]
+        [
+            "SKIPPED * runs/bp_s42.pt: no frozen-random control was supplied; train a control "
+            "(fadiag control bp_s42.pt, then --fa-frozen)"
+        ]
     )
     repo.result.stdout.fnmatch_lines(["bp *incomplete (d not measured)"])
 

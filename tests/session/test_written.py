@@ -231,7 +231,7 @@ STEP = """fa_step():
 def test_a_credit_or_step_of_a_conftest_starts_its_diagnostic(repo: Repo, fixture: str) -> None:
     repo.ini(fa_data="data.npz")
     repo.write("conftest.py", f"@pytest.fixture\ndef {fixture}")
-    assert repo.outcomes(BP, "--fa-frozen=0.3")["bp_s42"] == "a. b. c. d. fF gs"
+    assert repo.outcomes(BP, "--fa-frozen=0.3")["bp_s42"] == "a. b. c. d. es fF gs"
 
 
 def test_a_step_is_an_option_and_its_mistake_a_skip(repo: Repo) -> None:

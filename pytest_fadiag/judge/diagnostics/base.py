@@ -20,9 +20,9 @@ class Status(str, enum.Enum):
     """The outcome of one diagnostic."""
 
     PASS = "pass"
-    FIRE = "fire"
+    FIRE = "fail"
     LIKELY_PASS = "likely pass"
-    LIKELY_FIRE = "likely fire"
+    LIKELY_FIRE = "likely fail"
     NOT_MEASURED = "not measured"
     NOT_RESOLVED = "not resolved"
 
@@ -36,11 +36,14 @@ class OpenKind(str, enum.Enum):
     """A bound or a proxy was measured, not the number."""
     ERROR = "error"
     NOT_RUN = "not run"
+    NOT_NEEDED = "not needed"
+    """Another diagnostic decides."""
     CONTROL_QUESTIONED = "measured against a questioned control"
     NOT_ENOUGH_ALONE = "not enough alone"
     """It passes, but no verdict may rest on this pass without a reliable control."""
     CONTRADICTED = "contradicted"
     """It passes, but another number of the network says the opposite."""
+    REFERENCE_QUESTIONED = "measured against a questioned reference"
 
     @property
     def replaceable(self) -> bool:
@@ -59,6 +62,7 @@ class OpenKind(str, enum.Enum):
             OpenKind.CONTROL_QUESTIONED,
             OpenKind.NOT_ENOUGH_ALONE,
             OpenKind.CONTRADICTED,
+            OpenKind.REFERENCE_QUESTIONED,
         )
 
 
@@ -73,6 +77,8 @@ class Open(msgspec.Struct, frozen=True):
         return self.why or self.kind.value
 
 
+RECORD = "audit a checkpoint of this run, or log the next one by pytest_fadiag.Recorder"
+"""What decides where a log does not."""
 OPEN_KINDS = {
     Status.NOT_MEASURED: OpenKind.NOT_MEASURED,
     Status.NOT_RESOLVED: OpenKind.NOT_RESOLVED,
@@ -120,7 +126,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     open: Open | None = None
     """What keeps it from deciding, where it did not fire; ``None`` where it decides."""
     remedy: str = ""
-    """What to give so that it can be measured."""
+    """What to do so that it decides, or what to write where it fires."""
     error: str = ""
     """Why its test is an error: the reference is not proven, the control cannot be read."""
 
@@ -211,6 +217,8 @@ class Diagnostic(ABC):
     """What the published verdict says when it fired."""
     meaning: ClassVar[str] = ""
     """What its number says about a network, in a sentence or two for the page."""
+    instead: ClassVar[str] = ""
+    """What to write, or to leave out of a paper, where it fired."""
 
     role: ClassVar[Role] = Role.WHERE_ASKED
     needs: ClassVar[tuple[str, ...]]
@@ -262,6 +270,10 @@ class Diagnostic(ABC):
     def judge(self, report: Report) -> Finding:
         """Pass, fire, or not measured, with the number and its reason."""
 
+    def by_point(self, report: Report) -> Finding:
+        """The finding by the published rule, which knows no interval."""
+        return report.finding(self.key)
+
     @abstractmethod
     def lines(self, report: Report) -> Iterable[str]:
         """The other measured numbers, as lines of the report."""
@@ -296,10 +308,10 @@ class Diagnostic(ABC):
 
     def unmeasured(self, report: Report, why: str, error: str = "", remedy: str = "") -> Finding:
         """A finding that there is no number, and why."""
-        finding = self.finding(report, Status.NOT_MEASURED, headline=why)
+        finding = self.finding(report, Status.NOT_MEASURED, headline=why, remedy=remedy)
         if error:
             return msgspec.structs.replace(finding, error=error, open=Open(OpenKind.ERROR))
-        return msgspec.structs.replace(finding, remedy=remedy)
+        return finding
 
     def finding(
         self,
@@ -317,11 +329,12 @@ class Diagnostic(ABC):
         exempted: bool = False,
         certain: bool = False,
         pass_open: Open | None = None,
+        remedy: str = "",
     ) -> Finding:
         """A finding against the report's own threshold.
 
-        With doubts a pass or a fire is only likely. Without a claim, what fired is the walk-back.
-        ``pass_open`` is what keeps a pass from deciding.
+        With doubts a pass or a fire is only likely. Without a claim, what fired is the walk-back;
+        without a remedy, ``instead`` is written. ``pass_open`` is what keeps a pass from deciding.
         """
         doubts = tuple(doubts)
         if doubts:
@@ -329,10 +342,13 @@ class Diagnostic(ABC):
         if status in (Status.FIRE, Status.LIKELY_FIRE):
             claim = claim or self.walk_back
             walk_back = walk_back or self.walk_back
+            remedy = remedy or self.instead
             headline = f"{claim}: {headline}" if headline else claim
         open_ = pass_open if status is Status.PASS else None
         if status in OPEN_KINDS:
             open_ = Open(OPEN_KINDS[status])
+            if report.log is not None:
+                remedy = remedy or RECORD
         return Finding(
             key=self.key,
             name=self.name,
@@ -348,4 +364,5 @@ class Diagnostic(ABC):
             exempted=exempted,
             certain=certain,
             open=open_,
+            remedy=remedy,
         )
