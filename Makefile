@@ -55,8 +55,8 @@ fixtures: $(VENV)/.ready ## train the shipped checkpoints again, about an hour
 	$(BIN)/python fixtures/build.py
 
 hero: $(VENV)/.ready     ## the picture of the README, docs/hero.png, from the shipped checkpoints; about a minute
-	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-credit=examples.methods:credit --fa-diagnostics=all --fa-report=figures:../build/figures
-	cp build/figures/hero.png docs/hero.png
+	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-report=figures:../build/figures
+	cp build/figures/hero.png build/figures/hero-dark.png docs/
 
 options: $(VENV)/.ready ## write the page of options from the option table
 	$(BIN)/python .ci/options.py

@@ -407,7 +407,9 @@ def measure(
     ``reference.problem`` says why. Where the stream is refused, ``stream_problem`` says so, and
     what needs none is measured.
     """
+    tell = progress or _untold
     with quiet(source.network):
+        tell("stream", 0, 1)
         task = source.task
         source.refuse_leakage()
         measurable, stream_problem = _measurable(source, metrics)
@@ -415,7 +417,10 @@ def measure(
         batch_count, are_probabilities = _update_all(source, list(chosen.values()), progress)
         if are_probabilities:
             task.refuse_probabilities()
-        computed = {name: metric.compute() for name, metric in chosen.items()}
+        computed = {}
+        for number, (name, metric) in enumerate(chosen.items()):
+            tell(name, number, len(chosen))
+            computed[name] = metric.compute()
     fields: dict[str, Any] = {}
     fields_of_others = {}
     for name, values in computed.items():
@@ -436,6 +441,10 @@ def measure(
         environment=_environment(source),
         extra=fields_of_others,
     )
+
+
+def _untold(phase: str, done: int, total: int) -> None:
+    """Progress that is not shown."""
 
 
 def _measurable(source: NetworkSource, metrics: Sequence[str]) -> tuple[Sequence[str], str]:
@@ -494,7 +503,7 @@ def _update_all(
         if are_probabilities:
             are_probabilities = _may_be_probabilities(batch.outputs)
         if progress is not None:
-            progress(samples, len(source.labels))
+            progress("samples", samples, len(source.labels))
         del batch  # before the next one is made
     needs_batches = any(not metric.needs & EVERY_BATCH for metric in metrics)
     if needs_batches and batch_count < 2:

@@ -122,6 +122,9 @@ class DiagnosticUnderTest:
         if case.expected is not None:
             recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fail"
         headline = self.finding.headline
+        if self.finding.claim:  # the number first: the short summary of pytest is cut
+            number = headline.removeprefix(self.finding.claim).lstrip(": ")
+            headline = f"{number}: {self.finding.claim}".removeprefix(": ")
         if self.outcome is Outcome.SKIPPED and self.finding.remedy:
             headline += f"; {self.finding.remedy}"
         is_repeat = False

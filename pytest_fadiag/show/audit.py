@@ -100,6 +100,13 @@ class Row(msgspec.Struct, frozen=True, dict=True):
     """The name of the margin over seeds that the row belongs to."""
     cached: bool = False
 
+    @classmethod
+    def of(cls, report: Report) -> Row:
+        """The row of a report that no test made."""
+        outcomes = {finding.key: decide(found(finding), None) for finding in report.findings}
+        name = report.checkpoint or report.method_name
+        return cls(name, report.method_name, report.seed, report, outcomes)
+
     @property
     def partial(self) -> bool:
         """Whether the row comes from a training log."""

@@ -88,9 +88,7 @@ def test_the_json_says_where_it_comes_from_and_that_numbers_were_kept(repo: Repo
     assert origin["files"]["runs/dfa_s42.pt"] == row["report"]["environment"]["checkpoint_sha256"]
     assert origin["options"]["frozen"] == ["controls/*.pt"] and "report" not in origin["options"]
     assert "--fa-threshold=margin_pp=3" in origin["command"] and row["cached"] is True
-    repo.result.stdout.fnmatch_lines(
-        ["note: non-default thresholds: *", "FA audit: * from the cache"]
-    )
+    repo.result.stdout.fnmatch_lines(["  ! non-default thresholds: *", "*1 of 1 from the cache"])
     assert repo.audit(DFA, CONTROLS, "--fa-no-cache")["rows"][0]["cached"] is False
 
 
@@ -126,7 +124,7 @@ def test_a_report_that_cannot_be_written_costs_the_exit_code_and_not_the_results
     result.assert_outcomes(passed=4)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.fnmatch_lines(
-        ["bp *trustworthy", "ERROR: FA audit: json:a.json is not written: *No space left*"]
+        ["✓ TRUSTWORTHY  bp, *", "ERROR: FA audit: json:a.json is not written: *No space left*"]
     )
 
 

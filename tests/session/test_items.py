@@ -32,7 +32,7 @@ def test_a_network_that_stands_passes_and_one_that_does_not_fails(repo: Repo) ->
     assert repo.outcomes(BP, DFA, CONTROLS) == {"bp_s42": "a. b. c. d.", "dfa_s42": "aF bF c. dF"}
     assert repo.result.ret == pytest.ExitCode.TESTS_FAILED
     repo.result.stdout.fnmatch_lines(
-        ["method *seed *verdict", "bp *trustworthy", "dfa *walk back (a b d)"]
+        ["✓ TRUSTWORTHY", "  bp 42 *", "✗ WALK BACK", "  dfa 42 *✗*✗*✗*"]
     )
 
 
@@ -60,10 +60,14 @@ def test_a_failure_shows_its_own_diagnostic_and_no_traceback(repo: Repo) -> None
 @pytest.mark.parametrize(
     ("options", "found", "absent"),
     [
-        (("--tb=line",), "runs/dfa_s42.pt:0: residual stream exploded*", "*fails:*"),
-        (("-q",), "dfa *walk back (a)*", "*Traceback*"),
+        (
+            ("--tb=line",),
+            "runs/dfa_s42.pt:0: per-block growth * residual stream exploded",
+            "*fails:*",
+        ),
+        (("-q",), "✗ WALK BACK  dfa, seed 42, *", "*Traceback*"),
         (("-v",), "dfa, seed 42: walk back: residual stream exploded*", "*Traceback*"),
-        (("--color=yes",), "*\x1b[[]31m*walk back*", "*Traceback*"),
+        (("--color=yes",), "*\x1b[[]31m*WALK BACK*", "*Traceback*"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -94,7 +98,7 @@ def test_without_a_control_the_margin_is_skipped_and_the_reason_names_the_option
             "(fadiag control bp_s42.pt, then --fa-frozen)"
         ]
     )
-    repo.result.stdout.fnmatch_lines(["bp *incomplete (d not measured)"])
+    repo.result.stdout.fnmatch_lines(["~ INCOMPLETE  bp, *"])
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,7 @@ def test_selection(repo: Repo, options: str, left: list[str]) -> None:
 
 def test_x_stops_and_the_rest_is_shown_as_not_run(repo: Repo) -> None:
     assert repo.outcomes(DFA, "-x") == {"dfa_s42": "aF b- c- d-"}
-    repo.result.stdout.fnmatch_lines(["dfa *walk back (a; b c d not run)"])
+    repo.result.stdout.fnmatch_lines(["✗ WALK BACK  dfa, *", "  – b gradient-floor *"])
 
 
 def test_lf_reruns_what_failed_from_any_folder(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:

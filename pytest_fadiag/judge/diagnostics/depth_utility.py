@@ -48,7 +48,7 @@ class DepthUtility(Diagnostic):
     role = Role.FALLBACK
     needs = ("depth", "accuracy")
     asks_for_depth = True
-    columns = (Column("depth", lambda report: report.depth_utility_pp, pp, 1),)
+    columns = (Column("utility", lambda report: report.depth_utility_pp, pp, 1),)
     axis_title = "depth utility, pp"
     curve_title = "linear probe {score}"
     figure = "depth"
