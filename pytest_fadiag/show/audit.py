@@ -13,8 +13,8 @@ from typing import Annotated
 import msgspec
 
 from ..judge.diagnostics import Diagnostic, Finding, Status, available
-from ..judge.margins import SeedMargin
 from ..judge.report import Report
+from ..judge.seed_margins import SeedMargin
 from ..judge.verdict import Verdict
 
 Keys = tuple[str, ...]
@@ -99,6 +99,13 @@ class Row(msgspec.Struct, frozen=True, dict=True):
     group: str | None = None
     """The name of the margin over seeds that the row belongs to."""
     cached: bool = False
+
+    @classmethod
+    def of(cls, report: Report) -> Row:
+        """The row of a report that no test made."""
+        outcomes = {finding.key: decide(found(finding), None) for finding in report.findings}
+        name = report.checkpoint or report.method_name
+        return cls(name, report.method_name, report.seed, report, outcomes)
 
     @property
     def partial(self) -> bool:
