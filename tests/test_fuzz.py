@@ -132,7 +132,7 @@ def read(path: Path) -> None:
     elif path.name == "test_batch":
         read_cifar10(path.read_bytes(), path)
     elif path.name == "image.png":
-        read_images([path], Path.read_bytes)
+        read_images({path: path.read_bytes()})
     elif path.name.startswith("log"):
         read_log(path).report(0.5)
     elif path.name.startswith("data"):
