@@ -10,7 +10,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples" / "field"
 FILES = sorted(
-    path for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "__main__", "common")
+    path for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "__main__", "certificates", "common")
 )
 
 
