@@ -91,7 +91,7 @@ def step(model: Any, x: Any, y: Any) -> None:
         layer.weights, layer.bias = own.weights.detach().clone(), own.bias.detach().clone()
     with torch.no_grad():
         pc.train_batch_supervised(x, one_hot(y, 10).float(), 50, fixed_preds=True)
-        SGD(pc.params, lr=1e-3).step(batch_size=len(x))
+        SGD(pc.params, lr=1e-2, batch_scale=False).step(batch_size=len(x))
     for layer, own in zip(pc.layers, model, strict=True):
         own.weights.data, own.bias.data = layer.weights, layer.bias
 
