@@ -4,7 +4,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: test audit lint format test-integrations fuzz bench zoo truth tasks fixtures hero options docs dist clean
+.PHONY: test audit lint format test-integrations fuzz bench zoo truth coverage tasks fixtures hero options docs dist clean
 
 test: $(VENV)/.ready    ## the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 900
@@ -45,6 +45,9 @@ zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
 	$(BIN)/python -m validation.truth
 
+coverage: $(VENV)/.ready ## how often the intervals of (d) and (e) hold the truth, ten minutes
+	$(BIN)/python validation/intervals.py
+
 tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen blocks, seven minutes; needs dataset-fashion-mnist
 	$(BIN)/python validation/tasks.py
 
@@ -52,8 +55,8 @@ fixtures: $(VENV)/.ready ## train the shipped checkpoints again, about an hour
 	$(BIN)/python fixtures/build.py
 
 hero: $(VENV)/.ready     ## the picture of the README, docs/hero.png, from the shipped checkpoints; about a minute
-	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-credit=examples.methods:credit --fa-diagnostics=all --fa-report=figures:../build/figures
-	cp build/figures/hero.png docs/hero.png
+	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-report=figures:../build/figures
+	cp build/figures/hero.png build/figures/hero-dark.png docs/
 
 options: $(VENV)/.ready ## write the page of options from the option table
 	$(BIN)/python .ci/options.py

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +38,7 @@ from .orchestration import (
     judged,
     questioned_control,
 )
-from .progress import patient
+from .progress import shown
 from .show.report import DiagnosticReport
 
 if TYPE_CHECKING:
@@ -84,16 +83,15 @@ def diagnose(
 
     ``eval_batches`` are pairs (x, y) of any sizes, such as a ``DataLoader``, or x alone with ``y``.
     ``control`` is the frozen-random control: the network, its checkpoint, or its accuracy as a
-    fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With
+    fraction, which ``frozen_baseline_acc`` gives too. Without a sound one (e) is measured. With
     ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
     output, or ``"own"`` for the network's own backward, (f) is measured too; or by ``step``, one
     update of the rule: a function of ``(model, x, y)`` that changes the copy it gets. ``loss`` is
-    ``"ce"``, ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with one value
-    per sample; ``task`` is
-    ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
-    function of ``(model, x, y)`` that returns the outputs. ``train`` are batches of the training
-    data, normalised alike: linear probes and readouts are fitted to at most 20,000 samples of it.
-    A line on stderr tells the progress after five seconds; ``progress=False`` prints none.
+    ``"ce"``, ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with
+    one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by
+    the targets; ``forward`` is a function of ``(model, x, y)`` that returns the outputs. ``train``
+    are batches of the training data, normalised alike: linear probes and readouts are fitted to at
+    most 20,000 samples of it. A line on stderr tells the progress; ``progress=False`` prints none.
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
@@ -129,12 +127,10 @@ def diagnose(
         provenance,
         control=frozen_baseline_acc if control is None else control,
         options=options,
-        progress=_progress_of(progress),
     )
-    diagnostics = default_diagnostics(
-        control=subject.has_control, credit=credit is not None or step is not None
-    )
-    with using_threads(threads):
+    diagnostics = default_diagnostics(credit is not None or step is not None)
+    with using_threads(threads), shown(progress) as progress_of:
+        subject.progress = progress_of(method_name)
         report = judged(subject, Question(diagnostics, _thresholds_of(thresholds)))
     _refuse_problems(report)
     return DiagnosticReport.of(report)
@@ -151,7 +147,6 @@ class NetworkSubject:
         *,
         control: Any,
         options: Mapping[str, Any],
-        progress: Progress | None,
     ) -> None:
         is_network = hasattr(control, "state_dict")
         if control is not None and not is_network and not isinstance(control, Control):
@@ -161,7 +156,7 @@ class NetworkSubject:
         self.provenance = provenance
         self.supplied = control
         self.options = options
-        self.progress = progress
+        self.progress: Progress | None = None
         self._record: Record | None = None
 
     @property
@@ -231,19 +226,16 @@ def audit(
         control = parse_controls([f"{method}={acc}" for method, acc in frozen.items()])
     elif frozen is not None and not isinstance(frozen, Control):
         control = parse_controls([str(frozen)])
-    show_progress = _progress_of(progress)
-    auditor = Auditor(Setup(data=data, **setup), progress=lambda name: show_progress)
+    auditor = Auditor(Setup(data=data, **setup))
     fields = fields_of(Path(path)) if is_trace(Path(path)) else {}
-    diagnostics = default_diagnostics(
-        control=control is not None or "control_outputs" in fields,
-        credit=(auditor.setup.credit, auditor.setup.step) != (None, None) or "a_1" in fields,
-    )
-    report = auditor.report(
-        Path(path),
-        diagnostics=diagnostics,
-        control=control,
-        thresholds=_thresholds_of(thresholds),
-    )
+    credit = (auditor.setup.credit, auditor.setup.step) != (None, None) or "a_1" in fields
+    with shown(progress) as auditor.progress:
+        report = auditor.report(
+            Path(path),
+            diagnostics=default_diagnostics(credit),
+            control=control,
+            thresholds=_thresholds_of(thresholds),
+        )
     _refuse_problems(report, f"{path}: ")
     return DiagnosticReport.of(report)
 
@@ -318,13 +310,6 @@ def _measured(
     if measurement.reference is not None and measurement.reference.problem:
         raise AuditError(f"the reference is not proven: {measurement.reference.problem}")
     return measurement
-
-
-def _progress_of(progress: Progress | bool | None) -> Progress | None:
-    """What tells how far a measurement is: the caller's own, or lines on stderr, ever fewer."""
-    if progress is None or progress is True:
-        return patient(lambda text: print(f"fadiag: {text}", file=sys.stderr))
-    return progress or None
 
 
 def _thresholds_of(thresholds: Thresholds) -> DiagnosticThresholds:

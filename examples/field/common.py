@@ -290,7 +290,7 @@ class Data:
 # ---------------------------------------------------------------------------------------------
 # The tables.
 
-MARKS = {"pass": "✓", "fire": "✗", "not resolved": "?", "not measured": "–"}
+MARKS = {"pass": "✓", "fail": "✗", "not resolved": "?", "not measured": "–"}
 WORDS = {"BP's own": "BP", "label-free": "label-free", "frozen": "frozen"}
 """What a part is without a number."""
 REFUSALS = ("no stream: ", "the reference is not proven: ")

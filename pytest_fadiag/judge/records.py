@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -31,17 +31,24 @@ BP_COSINE = 0.999
 LABEL_FREE = 1e-6
 """A step of which labels change no more than this share ignores them."""
 
+ENDS = ("embedding", "head")
+"""The parts of a network that are no blocks."""
+
 BITS = bytes.maketrans(b"01", bytes([0, 1]))
 
 Bounds = tuple[float, float]
+MOST_LAYERS = msgspec.Meta(max_length=10_000)
+Norms = Annotated[tuple[float | None, ...], MOST_LAYERS]
+Floats = Annotated[tuple[float, ...], MOST_LAYERS]
+"""Numbers by layer, as many as a file may hold."""
 
 
 class Score(msgspec.Struct, frozen=True):
     """An accuracy in [0, 1] and, where known, which test images were classified correctly."""
 
     value: float
-    images: int | None = None
-    correct: str | None = None
+    images: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    correct: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]+$")] | None = None
     """One bit an image, class by class, packed big-endian into hexadecimal digits."""
     order: str | None = None
     """SHA-256 of the labels in their order: outcomes are paired only on the same images."""
@@ -121,7 +128,7 @@ class Score(msgspec.Struct, frozen=True):
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Which modules are the blocks between h_0 and h_L, as a report names them."""
 
-    blocks: tuple[str, ...]
+    blocks: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=10_000)]
     residual: bool | None = None
     """Unknown of a trace."""
     head: str = ""
@@ -325,8 +332,8 @@ def _can_normalise(mean: Sequence[float], std: Sequence[float]) -> bool:
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """(e): linear probes of h_0 … h_L, as fractions; intervals are 95 %, paired, in pp."""
 
-    probes: tuple[float, ...] = ()
-    null: tuple[tuple[float, ...], ...] = ()
+    probes: Floats = ()
+    null: Annotated[tuple[Floats, ...], MOST_LAYERS] = ()
     """The same with re-initialised blocks, one tuple a seed; empty where there is no null."""
     interval: Bounds | None = None
     """Of the depth utility, without a null of the gain; ``allowance_pp`` is off its lower bound."""
@@ -464,7 +471,7 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     sites: tuple[str, ...] = ()
     """h_0 first where the method has credit there, then the block outputs h_1 … h_L."""
-    gamma: tuple[float, ...] = ()
+    gamma: Floats = ()
     null_mean: tuple[float, ...] = ()
     null_sd: tuple[float, ...] = ()
     null_low: tuple[float, ...] = ()
@@ -535,7 +542,10 @@ class PartState(str, enum.Enum):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """(f) by one step Δ of the rule, one entry a part; g is the BP gradient, ỹ reordered labels."""
+    """(f) by one step Δ of the rule, one entry a part; g is the BP gradient, ỹ reordered labels.
+
+    Of a log the means over the updates since the last record, which have no contrast.
+    """
 
     source: str = ""
     parts: tuple[str, ...] = ()
@@ -581,8 +591,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     def blocks(self) -> tuple[tuple[str, PartState], ...]:
         """The parts that count, with their states: embedding, head and frozen blocks do not."""
         blocks = []
-        for part, state in zip(self.parts, self.state, strict=True):
-            if part not in ("embedding", "head") and state is not PartState.FROZEN:
+        for part, state in zip(self.parts, self.state, strict=False):  # logs hold no contrast
+            if part not in ENDS and state is not PartState.FROZEN:
                 blocks.append((part, state))
         return tuple(blocks)
 
@@ -593,8 +603,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_bp(self) -> bool:
-        """Whether the step of every block that counts is BP's own."""
-        return bool(self.blocks) and all(state is PartState.BP for _, state in self.blocks)
+        """Whether the step of every block that is not frozen is BP's own."""
+        cosines = []
+        for part, cosine, change in zip(self.parts, self.least_plain, self.change, strict=True):
+            if part not in ENDS and change:
+                cosines.append(cosine)
+        return bool(cosines) and all(cosine >= BP_COSINE for cosine in cosines)
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
@@ -617,8 +631,8 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
 class Decisive(msgspec.Struct, frozen=True, kw_only=True):
     """What decides (a), (b), (c) and (f): of a network, or of one epoch of its training."""
 
-    residual_norms: tuple[float | None, ...] = ()
-    bp_grad_norms: tuple[float | None, ...] = ()
+    residual_norms: Norms = ()
+    bp_grad_norms: Norms = ()
     cross_batch_stability: float | None = None
     gradient_per_unit_error: float | None = None
     sample_invariance: float | None = None
@@ -685,6 +699,8 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     """Of the gradients at the states, the smallest, divided by that of the output errors."""
     trace: bool = False
     """Whether states and gradients were given as arrays: the reference is not proven."""
+    secants: float | None = None
+    """Of a trace: the smallest rank correlation of secants by states and by outputs."""
     environment: dict[str, str | int | bool] = {}
     extra: dict[str, dict[str, Any]] = {}
     """What metrics of other packages computed, by their names."""

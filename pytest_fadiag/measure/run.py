@@ -106,10 +106,10 @@ class NetworkSource:
     def first(self) -> tuple[ModelInput, Tensor]:
         """The first samples, 128 at most, on the network's device, and their labels."""
         for x, y, _ in regrouped(self.data, 1):
-            return self._inputs(x, y), y
+            return self.inputs(x, y), y
         raise AuditError("the evaluation data holds no samples")
 
-    def _inputs(self, x: ModelInput, y: Tensor) -> ModelInput:
+    def inputs(self, x: ModelInput, y: Tensor) -> ModelInput:
         """What the network, or the function that calls it, takes."""
         return like(x if self.forward is None else labelled(x, y), self.network)
 
@@ -258,7 +258,7 @@ class NetworkSource:
         """The inputs of the samples of a mask in batches of exactly 128; a rest is left out."""
         for x, y, is_full in regrouped(Samples(self.data, mask), sys.maxsize):
             if is_full:
-                yield self._inputs(x, y)
+                yield self.inputs(x, y)
 
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
         """Ten batches of exactly 128, and the rest as it comes where something is needed of it."""
@@ -271,7 +271,7 @@ class NetworkSource:
             for part in _slices(len(y), size):
                 self._refuse_another_order(y[part], start)
                 labels = _widened(y[part].to(self.device))
-                batch = Batch(self._inputs(rows(x, part), labels), labels, start, evaluation)
+                batch = Batch(self.inputs(rows(x, part), labels), labels, start, evaluation)
                 self._fill(batch, needed)
                 start += len(labels)
                 yield batch
@@ -302,6 +302,9 @@ class NetworkSource:
         """What is needed of some samples, by one pass of the network."""
         batch = Batch(x, y, 0, evaluation=True)
         pooling = self.pooling if "features" in needs else nn.Identity()  # before the pass
+        batch_dims: tuple[int, ...] = ()
+        if needs & {"states", "features"}:
+            batch_dims = self.stream.batch_dims
 
         def objective(outputs: Tensor) -> Tensor:
             """⟨outputs, unit error⟩, whose gradient by the outputs is the unit error."""
@@ -313,7 +316,7 @@ class NetworkSource:
             return (outputs * batch.error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
-            state = state.movedim(self.stream.batch_dims[layer], 0)
+            state = state.movedim(batch_dims[layer], 0)
             if "states" in needs:
                 batch.states.append(state)
             if "features" in needs:
@@ -404,7 +407,9 @@ def measure(
     ``reference.problem`` says why. Where the stream is refused, ``stream_problem`` says so, and
     what needs none is measured.
     """
+    tell = progress or _untold
     with quiet(source.network):
+        tell("stream", 0, 1)
         task = source.task
         source.refuse_leakage()
         measurable, stream_problem = _measurable(source, metrics)
@@ -412,7 +417,10 @@ def measure(
         batch_count, are_probabilities = _update_all(source, list(chosen.values()), progress)
         if are_probabilities:
             task.refuse_probabilities()
-        computed = {name: metric.compute() for name, metric in chosen.items()}
+        computed = {}
+        for number, (name, metric) in enumerate(chosen.items()):
+            tell(name, number, len(chosen))
+            computed[name] = metric.compute()
     fields: dict[str, Any] = {}
     fields_of_others = {}
     for name, values in computed.items():
@@ -433,6 +441,10 @@ def measure(
         environment=_environment(source),
         extra=fields_of_others,
     )
+
+
+def _untold(phase: str, done: int, total: int) -> None:
+    """Progress that is not shown."""
 
 
 def _measurable(source: NetworkSource, metrics: Sequence[str]) -> tuple[Sequence[str], str]:
@@ -491,7 +503,7 @@ def _update_all(
         if are_probabilities:
             are_probabilities = _may_be_probabilities(batch.outputs)
         if progress is not None:
-            progress(samples, len(source.labels))
+            progress("samples", samples, len(source.labels))
         del batch  # before the next one is made
     needs_batches = any(not metric.needs & EVERY_BATCH for metric in metrics)
     if needs_batches and batch_count < 2:

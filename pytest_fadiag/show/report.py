@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..judge.errors import AuditError
 from ..judge.report import Report
-from .audit import Audit, Row, decide, found
+from .audit import Audit, Row
 from .figures import figures
 from .outputs import OUTPUTS
 from .page import cell
@@ -51,6 +51,4 @@ class DiagnosticReport(Report, frozen=True, kw_only=True, dict=True):
 
     @property
     def _audit(self) -> Audit:
-        outcomes = {finding.key: decide(found(finding), None) for finding in self.findings}
-        name = self.checkpoint or self.method_name
-        return Audit((Row(name, self.method_name, self.seed, self, outcomes),))
+        return Audit((Row.of(self),))

@@ -344,11 +344,15 @@ def test_a_network_that_writes_to_its_input_leaves_data_and_metrics_theirs() -> 
 # --- metrics by name and of other packages --------------------------------------------------------
 
 
-def test_progress_counts_samples() -> None:
-    told: list[tuple[int, int]] = []
-    measure(NetworkSource(network(), in_batches(X, Y)), ["accuracy"], lambda *own: told.append(own))
-    assert told[0] == (128, 1500) and told[-1] == (1500, 1500)
-    assert told == sorted(told)
+def test_progress_tells_every_phase_and_counts_samples() -> None:
+    steps: list[tuple[str, int, int]] = []
+    source = NetworkSource(network(), in_batches(X, Y))
+    measure(source, ["accuracy", "states"], lambda *step: steps.append(step))
+    assert steps[0] == ("stream", 0, 1)
+    samples = [step for step in steps if step[0] == "samples"]
+    assert samples[0] == ("samples", 128, 1500) and samples[-1] == ("samples", 1500, 1500)
+    assert samples == sorted(samples)
+    assert steps[-2:] == [("accuracy", 0, 2), ("states", 1, 2)]
 
 
 def test_a_failing_metric_is_not_told_as_the_network() -> None:

@@ -13,6 +13,7 @@ from show.samples import of
 from pytest_fadiag.judge.verdict import Word
 from pytest_fadiag.show.audit import Audit, Outcome, Row, decide, united
 from pytest_fadiag.show.words import (
+    details,
     headline,
     legend,
     margin_words,
@@ -104,7 +105,7 @@ def test_only_what_ran_counts() -> None:
 def test_a_likely_fire_has_a_question_mark() -> None:
     fired = builders.row(builders.PENALISED.replace(bp_grad_norms=(None, None, 1e-9, None, None)))
     assert words(fired) == "walk back (b? d; c not measured)"
-    assert "? likely, as far as a log tells" in legend(of(fired))
+    assert details(fired) == "b likely"
 
 
 def test_a_control_in_doubt_leaves_a_row_incomplete() -> None:
@@ -199,7 +200,7 @@ def test_margins_are_called_by_their_interval() -> None:
 
 def test_the_headline_counts(audit: Audit) -> None:
     assert headline(audit) == (
-        "7 checkpoints and 1 log: 3 to walk back, 2 trustworthy, 1 incomplete, "
+        "7 checkpoints and 1 log: 3 walk back, 2 trustworthy, 1 incomplete, "
         "2 without a verdict; seed margins: 1 pass, 1 fail, 1 skipped"
     )
     assert headline(of(builders.row(builders.exploded()))) == "dfa, seed 42: walk back (a b d)"
@@ -213,11 +214,13 @@ def test_a_record_that_is_met_is_one_line(audit: Audit) -> None:
         builders.row(builders.exploded(), expected=("a", "b", "d")),
         builders.row(builders.healthy(), expected=()),
     )
-    assert legend(met) == ["✗ fails its threshold", "all 2 verdicts match the record"]
-    assert (
-        "differs from expected.json: 2 of 2 verdicts (runs/bp_s2.pt and dfa::seed-margin)"
-        in legend(audit)
-    )
+    assert legend(met) == ["✗ fails", "2 verdicts match the record"]
+    alone = builders.row(builders.healthy(), expected=())
+    with_margin = builders.margin("bp", outcome=PASSED, expected="PASS")
+    assert legend(of(alone)) == ["1 verdict matches the record"]
+    both = "1 verdict and 1 seed margin match the record"
+    assert legend(of(alone, margins=(with_margin,))) == [both]
+    assert "differs from expected.json: runs/bp_s2.pt and dfa::seed-margin" in legend(audit)
 
 
 def test_notes_name_rows_once_and_what_differs() -> None:

@@ -102,7 +102,7 @@ def test_figures_are_drawn_without_a_warning(audit: Audit, evil: Audit, tmp_path
             write_figures(evil, tmp_path / name)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
-    assert list(drawn) == ["hero", "audit", "rescue", "depth", "credit"]
+    assert list(drawn) == ["hero", "hero-dark", "audit", "rescue", "depth", "credit"]
     titles = {
         n: [axes.get_title(loc="left") for axes in f.axes if axes.axison] for n, f in drawn.items()
     }
@@ -122,25 +122,44 @@ def test_figures_have_the_width_of_a_paper_and_text_of_8_pt(audit: Audit, width:
     for name, drawn in figures(audit, width).items():
         assert drawn.get_figwidth() == width
         drawn.draw_without_rendering()
-        assert {text.get_fontsize() for text in drawn.findobj(Text) if text.get_text()} == {8.0}
-        legend = drawn.legends[0]
-        for text, line in zip(legend.get_texts(), legend.legend_handles, strict=True):
-            if isinstance(line, Line2D):
-                looks.setdefault(text.get_text(), set()).add((line.get_color(), line.get_marker()))
+        sizes = {text.get_fontsize() for text in drawn.findobj(Text) if text.get_text()}
+        assert sizes == ({8.0, 10.0} if name.startswith("hero") else {8.0})
+        for legend in drawn.legends:
+            for text, line in zip(legend.get_texts(), legend.legend_handles, strict=True):
+                if isinstance(line, Line2D):
+                    look = (line.get_color(), line.get_marker())
+                    looks.setdefault(text.get_text(), set()).add(look)
         box = drawn.get_tightbbox()
         assert box is not None and box.x0 > -0.02 and box.x1 < width + 0.02, name
     own = [looks[name] for name in ("bp", "dfa", "fa", "dfa-lam")]
     assert [len(look) for look in own] == [1] * 4 and len(set.union(*own)) == 4
 
 
-def test_the_hero_has_gamma_of_every_block_and_both_scores() -> None:
-    row = builders.row(builders.credited(builders.healthy(), 0.9, 0.5, 0.2, 0.1))
-    assert row.report is not None
-    (left,) = charts.against_score([row]).series
-    assert left.xs == (0.9,) * 4 and left.ys == (0.9, 0.5, 0.2, 0.1)
-    (right,) = charts.trained_and_frozen([row]).series
-    assert right.ys == (0.76, 0.9)
-    assert "hero" not in figures(of(builders.row(builders.healthy())))  # no credit, no hero
+def test_the_hero_has_a_row_for_each_method_and_its_title_says_the_finding() -> None:
+    rows = [builders.row(builders.healthy(seed=seed)) for seed in (1, 2)]
+    rows += [
+        builders.row(builders.exploded()),
+        builders.row(builders.healthy("fa", frozen_baseline_acc=0.895)),
+    ]
+    drawn = figures(of(*rows))["hero"]
+    title, _ = drawn.texts
+    assert title.get_text() == "Training the blocks pays off in one of three methods"
+    (axes,) = drawn.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["bp", "fa", "dfa"]
+    assert [text.get_text() for text in axes.texts] == [
+        *("+14.0 pp", "trustworthy", "+0.5 pp", "walk back", "−10.7 pp", "walk back"),
+    ]
+    points = [[*line.get_xdata()] for line in axes.lines if line.get_marker() == "o"]
+    assert points[:2] == [[0.9, 0.9], [0.76]]  # trained blocks of two seeds, frozen ones
+    alone = builders.healthy(control=None, frozen_baseline_acc=None)
+    assert "hero" not in figures(of(builders.row(alone)))
+
+
+def test_fonts_of_a_pdf_can_be_edited(audit: Audit, tmp_path: Path) -> None:
+    write_figures(audit, tmp_path)
+    for file in tmp_path.glob("*.pdf"):
+        content = file.read_bytes()
+        assert b"/Type3" not in content and b"/CIDFontType2" in content, file.name
 
 
 def test_rescue_has_the_controls_and_bp() -> None:
