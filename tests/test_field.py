@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples" / "field"
-FILES = sorted(
-    path for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "__main__", "certificates", "common")
-)
+OTHERS = ("__init__", "__main__", "certificates", "common")
+FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
