@@ -97,7 +97,8 @@ def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
     twin: Twin | None = None
     rows = []
     for rule in here.rules:
-        facts = here.name, here.commit, rule, seed, here.network, here.data, here.changes
+        budget = here.data.replace("10,000 images", f"{options.images:,} images")
+        facts = here.name, here.commit, rule, seed, here.network, budget, here.changes
         row = Row(name, *facts, bp=rule == here.bp, glue=glue_lines(module))
         rows.append(row)
         place = options.folder / f"{name}-{rule}-s{seed}"
