@@ -4,7 +4,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: test audit lint format test-integrations fuzz bench zoo truth tasks fixtures hero options docs dist clean
+.PHONY: test audit lint format test-integrations fuzz bench zoo truth coverage tasks fixtures hero options docs dist clean
 
 test: $(VENV)/.ready    ## the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 900
@@ -44,6 +44,9 @@ zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute
 
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
 	$(BIN)/python -m validation.truth
+
+coverage: $(VENV)/.ready ## how often the intervals of (d) and (e) hold the truth, ten minutes
+	$(BIN)/python validation/intervals.py
 
 tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen blocks, seven minutes; needs dataset-fashion-mnist
 	$(BIN)/python validation/tasks.py

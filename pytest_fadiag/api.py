@@ -83,7 +83,7 @@ def diagnose(
 
     ``eval_batches`` are pairs (x, y) of any sizes, such as a ``DataLoader``, or x alone with ``y``.
     ``control`` is the frozen-random control: the network, its checkpoint, or its accuracy as a
-    fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With
+    fraction, which ``frozen_baseline_acc`` gives too. Without a sound one (e) is measured. With
     ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
     output, or ``"own"`` for the network's own backward, (f) is measured too; or by ``step``, one
     update of the rule: a function of ``(model, x, y)`` that changes the copy it gets. ``loss`` is
@@ -91,8 +91,7 @@ def diagnose(
     one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by
     the targets; ``forward`` is a function of ``(model, x, y)`` that returns the outputs. ``train``
     are batches of the training data, normalised alike: linear probes and readouts are fitted to at
-    most 20,000 samples of it.
-    A line on stderr tells the progress; ``progress=False`` prints none.
+    most 20,000 samples of it. A line on stderr tells the progress; ``progress=False`` prints none.
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
@@ -129,9 +128,7 @@ def diagnose(
         control=frozen_baseline_acc if control is None else control,
         options=options,
     )
-    diagnostics = default_diagnostics(
-        control=subject.has_control, credit=credit is not None or step is not None
-    )
+    diagnostics = default_diagnostics(credit is not None or step is not None)
     with using_threads(threads), shown(progress) as progress_of:
         subject.progress = progress_of(method_name)
         report = judged(subject, Question(diagnostics, _thresholds_of(thresholds)))
@@ -231,14 +228,11 @@ def audit(
         control = parse_controls([str(frozen)])
     auditor = Auditor(Setup(data=data, **setup))
     fields = fields_of(Path(path)) if is_trace(Path(path)) else {}
-    diagnostics = default_diagnostics(
-        control=control is not None or "control_outputs" in fields,
-        credit=(auditor.setup.credit, auditor.setup.step) != (None, None) or "a_1" in fields,
-    )
+    credit = (auditor.setup.credit, auditor.setup.step) != (None, None) or "a_1" in fields
     with shown(progress) as auditor.progress:
         report = auditor.report(
             Path(path),
-            diagnostics=diagnostics,
+            diagnostics=default_diagnostics(credit),
             control=control,
             thresholds=_thresholds_of(thresholds),
         )

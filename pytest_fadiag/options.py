@@ -208,8 +208,8 @@ OPTIONS = (
         "measures",
         "VALUE",
         "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or "
-        "glob, matched by method and seed, or a log (repeatable). Without it, depth-utility runs "
-        "instead of frozen-margin",
+        "glob, matched by method and seed, or a log (repeatable). Without a sound one, depth-utility "
+        "is measured",
         many=True,
     ),
     Option(
@@ -287,7 +287,7 @@ OPTIONS = (
         "judges",
         "KEYS",
         "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all that can "
-        "be measured (default: abcdg; e without --fa-frozen; f with --fa-credit or --fa-step). a "
+        "be measured (default: abcdeg; f with --fa-credit or --fa-step). a "
         "residual-growth, b gradient-floor, c direction-drift, d frozen-margin, e depth-utility, f "
         "credit-alignment, g linear-floor",
     ),
@@ -318,7 +318,7 @@ OPTIONS = (
         "FILE",
         'Recorded findings, a JSON object such as {"dfa": "abd", "dfa::seed-margin": "FIRE"}: '
         "what is listed is "
-        "expected to fire, what is not listed is expected to pass, and any change fails",
+        "expected to fail, what is not listed is expected to pass, and any change fails",
     ),
     Option(
         "update-expect",

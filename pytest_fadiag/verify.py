@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .auditor import Auditor
-from .judge.diagnostics import Role, select
+from .judge.diagnostics import select
 from .judge.errors import AuditError
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
@@ -273,7 +273,7 @@ def _problems(
     problems = compare(recorded, measured).problems
     for key, outcome in row.outcomes.items():
         if outcome is Outcome.PASSED and key in measured.fired:
-            problems.append(f"({key}) is recorded as passed, and fires")
+            problems.append(f"({key}) is recorded as passed, and fails")
     return problems
 
 
@@ -291,23 +291,18 @@ def _measured(
             "name its folder with --root"
         )
     twins = _twins(recorded)
-    diagnostics = select(recorded.diagnostics)
-    fallback_was_added = (
-        recorded.questions_control
-        and recorded.twin is not None
-        and recorded.twin.utility_pp is None  # else it was asked for, and BP's was measured too
-    )
-    if fallback_was_added:
-        diagnostics = tuple(d for d in diagnostics if d.role is not Role.FALLBACK)
+    twin = recorded.twin
+    # (e) that was asked for was measured of the network and of its BP twins.
+    literal = recorded.depth is not None and (twin is None or twin.utility_pp is not None)
     place = files.places[path]
     return auditor.report(
         place,
         twins=[place for path, place in files.places.items() if Path(path).name in twins],
-        diagnostics=diagnostics,
+        diagnostics=select(recorded.diagnostics),
         control=control,
         thresholds=recorded.thresholds,
         seed=row.seed,
         protocol=recorded.protocol,
-        literal=not fallback_was_added,
+        literal=literal,
         log=is_log(place),
     )

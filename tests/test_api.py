@@ -85,11 +85,13 @@ def test_what_runs_follows_from_what_is_given(network: ResidualMLP) -> None:
     def credit(model: nn.Module, x: Tensor, y: Tensor) -> list[Tensor]:
         return [torch.ones(len(x), 10)] * 3
 
-    names = {"control": diagnose(network, data(), frozen_baseline_acc=0.9).diagnostics}
-    names["none"] = diagnose(network, data()).diagnostics
-    names["credit"] = diagnose(network, data(), frozen_baseline_acc=0.9, credit=credit).diagnostics
-    assert "depth-utility" not in names["control"] and "depth-utility" in names["none"]
-    assert "credit-alignment" in names["credit"] and "credit-alignment" not in names["none"]
+    beside_a_control = diagnose(network, data(), frozen_baseline_acc=0.9)
+    alone = diagnose(network, data())
+    credited = diagnose(network, data(), frozen_baseline_acc=0.9, credit=credit)
+    assert beside_a_control.finding("e").headline.startswith("not needed")
+    assert not alone.finding("e").headline.startswith("not needed")
+    assert "credit-alignment" in credited.diagnostics
+    assert "credit-alignment" not in alone.diagnostics
 
 
 def test_a_given_accuracy_replaces_the_measured_one_and_a_contradiction_is_noted(

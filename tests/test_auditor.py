@@ -123,6 +123,10 @@ LOSSES = """
 def huber(outputs, y):
     return outputs.gather(1, y[:, None]).squeeze(1).square()
 
+def decay(model, x, y):
+    for parameter in model.parameters():
+        parameter.data *= 0.9
+
 def second(model, x, y):
     return model(x)[:, [2, 0, 1]]
 """
@@ -161,16 +165,22 @@ def test_the_loss_is_what_was_given_else_what_the_config_names(
     assert "; ".join(made.caveats).count(caveat or "loss") == bool(caveat)
 
 
-@pytest.mark.parametrize("changed", [{"loss": "mse"}, {"loss": "losses:huber"}, "forward", "task"])
-def test_loss_task_and_forward_are_part_of_what_is_kept(
+@pytest.mark.parametrize(
+    "changed", [{"loss": "mse"}, {"loss": "losses:huber"}, "forward", "task", "step"]
+)
+def test_loss_task_forward_and_step_are_part_of_what_is_kept(
     repo: Path, passes: list[list[str]], changed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(repo)
     (repo / "losses.py").write_text(LOSSES, "utf-8")
-    named = {"forward": {"forward": "losses:second"}, "task": {"task": "classes"}}
+    named = {
+        "forward": {"forward": "losses:second"},
+        "task": {"task": "classes"},
+        "step": {"step": "losses:decay"},
+    }
     setup = changed if isinstance(changed, dict) else named[changed]
     plain, other = report(repo, "b"), report(repo, "b", by=auditor(repo, **setup))
-    assert (plain.bp_grad_norms == other.bp_grad_norms) is (changed == "task")
+    assert (plain.bp_grad_norms == other.bp_grad_norms) is (changed in ("task", "step"))
     report(repo, "b", by=auditor(repo, **setup))
     assert len(passes) == 2
     (repo / "losses.py").write_text(LOSSES + "# changed", "utf-8")
@@ -241,8 +251,12 @@ def test_a_control_is_evaluated_only_where_its_margin_is_asked_for(
 
 def test_without_a_usable_control_depth_utility_stands_in(repo: Path) -> None:
     at_chance = Control(Score(1 / 3, 1400))
-    assert "depth-utility" in report(repo, "abcd", control=at_chance).diagnostics
-    assert "depth-utility" not in report(repo, "abcd", control=0.61).diagnostics
+    assert report(repo, "abcde", control=at_chance).depth is not None
+    beside_a_sound_one = report(repo, "abcde", control=0.61)
+    assert beside_a_sound_one.depth is None
+    finding = beside_a_sound_one.finding("e")
+    assert finding.headline == "not needed: a sound control decides"
+    assert report(repo, "abcde", control=0.61, literal=True).depth is not None
 
 
 def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Path) -> None:
@@ -252,7 +266,7 @@ def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Pa
 
 def test_audit_gives_what_the_auditor_gives(repo: Path) -> None:
     public = audit(repo / "bp_s1.pt", data="data.npz", frozen=0.4, base=repo)
-    assert public.to_dict() == report(repo, "abcdg", control=0.4).to_dict()
+    assert public.to_dict() == report(repo, "abcdeg", control=0.4).to_dict()
     with pytest.raises(AuditError, match="percentage"):
         audit(repo / "bp_s1.pt", data="data.npz", frozen=34.9, base=repo)
 

@@ -123,6 +123,7 @@ def main() -> None:
         "--images", type=int, default=10_000, help="training images (default: 10,000)"
     )
     parser.add_argument("--tested", type=int, default=10_000, help="test images (default: 10,000)")
+    parser.add_argument("--seeds", type=int, default=9, help="at most so many of each network")
     parser.add_argument("--page", type=Path, help="write the tables into this Markdown page too")
     parser.add_argument("--again", action="store_true", help="train again what the folder holds")
     parser.add_argument("--only", help=argparse.SUPPRESS)
@@ -140,7 +141,7 @@ def main() -> None:
     for name in chosen:
         if len(chosen) == 1:
             here: Repository = importlib.import_module(f"{__package__}.{name}").HERE
-            for seed in range(1, here.seeds + 1):
+            for seed in range(1, min(here.seeds, options.seeds) + 1):
                 own = [asdict(row) for row in run(name, seed, options)]
                 text = json.dumps(own, indent=1, ensure_ascii=False)
                 (rows_file / f"{name}-s{seed}.json").write_text(text, encoding="utf-8")

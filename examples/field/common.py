@@ -154,6 +154,31 @@ def inside(source: Path) -> Iterator[None]:
         os.chdir(before)
 
 
+def by_backward(
+    loss: Callable[..., torch.Tensor] = torch.nn.functional.cross_entropy, rate: float = 0.01
+) -> Callable[..., None]:
+    """``step=`` for a rule that is the network's own backward: one step of plain SGD.
+
+    ``loss`` takes outputs and labels, or ``(model, x, y)`` where its first argument is so called.
+    """
+    first = next(iter(inspect.signature(loss).parameters))
+
+    def step(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+        model.zero_grad()
+        value = loss(model, x, y) if first == "model" else loss(model(x), y)
+        value.backward()
+        descend(model, rate)
+
+    return step
+
+
+def descend(model: torch.nn.Module, rate: float = 0.01) -> None:
+    """One step of plain SGD by the gradients that are there."""
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.data.sub_(rate * parameter.grad)
+
+
 # ---------------------------------------------------------------------------------------------
 # The data: Fashion-MNIST, in place of MNIST and CIFAR-10 too.
 
@@ -205,6 +230,11 @@ class Data:
         x, y = self.arrays(train=False, **arrays).tensors
         return list(zip(x.split(500), y.split(500), strict=True))
 
+    def training(self, **arrays: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The training set in its order as batches, for ``train=``."""
+        x, y = self.arrays(train=True, **arrays).tensors
+        return list(zip(x.split(500), y.split(500), strict=True))
+
     @cached_property
     def torchvision(self) -> ModuleType:
         """torchvision, whose MNIST and FashionMNIST are these images."""
@@ -244,7 +274,7 @@ class Data:
 # ---------------------------------------------------------------------------------------------
 # The tables.
 
-MARKS = {"pass": "✓", "fire": "✗", "not resolved": "?", "not measured": "–"}
+MARKS = {"pass": "✓", "fail": "✗", "not resolved": "?", "not measured": "–"}
 REFUSALS = ("no stream: ", "the reference is not proven: ")
 
 

@@ -31,6 +31,9 @@ BP_COSINE = 0.999
 LABEL_FREE = 1e-6
 """A step of which labels change no more than this share ignores them."""
 
+ENDS = ("embedding", "head")
+"""The parts of a network that are no blocks."""
+
 BITS = bytes.maketrans(b"01", bytes([0, 1]))
 
 Bounds = tuple[float, float]
@@ -535,7 +538,10 @@ class PartState(str, enum.Enum):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """(f) by one step Δ of the rule, one entry a part; g is the BP gradient, ỹ reordered labels."""
+    """(f) by one step Δ of the rule, one entry a part; g is the BP gradient, ỹ reordered labels.
+
+    Of a log the means over the updates since the last record, which have no contrast.
+    """
 
     source: str = ""
     parts: tuple[str, ...] = ()
@@ -581,8 +587,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     def blocks(self) -> tuple[tuple[str, PartState], ...]:
         """The parts that count, with their states: embedding, head and frozen blocks do not."""
         blocks = []
-        for part, state in zip(self.parts, self.state, strict=True):
-            if part not in ("embedding", "head") and state is not PartState.FROZEN:
+        for part, state in zip(self.parts, self.state, strict=False):  # logs hold no contrast
+            if part not in ENDS and state is not PartState.FROZEN:
                 blocks.append((part, state))
         return tuple(blocks)
 
@@ -593,8 +599,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_bp(self) -> bool:
-        """Whether the step of every block that counts is BP's own."""
-        return bool(self.blocks) and all(state is PartState.BP for _, state in self.blocks)
+        """Whether the step of every block that is not frozen is BP's own."""
+        cosines = []
+        for part, cosine, change in zip(self.parts, self.least_plain, self.change, strict=True):
+            if part not in ENDS and change:
+                cosines.append(cosine)
+        return bool(cosines) and all(cosine >= BP_COSINE for cosine in cosines)
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
@@ -685,6 +695,8 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     """Of the gradients at the states, the smallest, divided by that of the output errors."""
     trace: bool = False
     """Whether states and gradients were given as arrays: the reference is not proven."""
+    secants: float | None = None
+    """Of a trace: the smallest rank correlation of secants by states and by outputs."""
     environment: dict[str, str | int | bool] = {}
     extra: dict[str, dict[str, Any]] = {}
     """What metrics of other packages computed, by their names."""

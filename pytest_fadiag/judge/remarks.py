@@ -17,14 +17,31 @@ UNBIASED = 0.10
 BIASED = 0.3
 """Unless it is below this under the assumed one too: a confident network has little of either."""
 
+LOOSE = 0.5
+"""Below this rank correlation of secants, gradients of a trace fit its states loosely."""
+AUDIT_ITSELF = "audit the network itself: a checkpoint, or pytest_fadiag.jax.module(layers)"
+
+
+def is_loose(report: Report) -> bool:
+    """Whether the gradients of a trace fit its states no more than loosely."""
+    return report.secants is not None and report.secants < LOOSE
+
 
 def remarks_on(report: Report) -> Iterator[str]:
-    """Sentences on log, accuracy, loss, weights and inputs, then those of the diagnostics."""
+    """Sentences on log, accuracy, loss, weights, inputs and twin, then those of the diagnostics."""
     yield from report.caveats
     yield from _on_accuracy(report)
     yield from _on_loss(report)
+    if is_loose(report):
+        yield (
+            f"gradients fit their states loosely (rank correlation of secants "
+            f"{report.secants:.2f} < {limit(LOOSE)}): the network is saturated, or states and "
+            "gradients are not of the same place"
+        )
     yield from _on_weights(report)
     yield from _on_inputs(report)
+    if report.twin and report.twin.is_itself:
+        yield "its own BP twin: its config or --fa-bp says that BP trained it"
     for diagnostic in report.asked:
         yield from diagnostic.remarks(report)
 

@@ -13,6 +13,8 @@ from .control import Control, Doubt, Severity, doubts_about, void
 from .diagnostics import (
     Diagnostic,
     Finding,
+    Open,
+    OpenKind,
     Status,
     parse_keys,
     published_names,
@@ -26,7 +28,7 @@ from .errors import AuditError, AuditFailure
 from .margins import Interval, Margin, margin_over
 from .protocol import published
 from .records import Epoch, Log, Measurement, Score, check_accuracy, check_norms, plain
-from .remarks import remarks_on
+from .remarks import AUDIT_ITSELF, is_loose, remarks_on
 from .text import diagnostic_text, report_text
 from .thresholds import DiagnosticThresholds
 from .twin import Twin, in_view_of_twin, share_of
@@ -199,7 +201,12 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if self.unproven and diagnostic.needs_reference:
             why = f"the reference is not proven: {self.unproven}"
             return diagnostic.unmeasured(self, why, error=why)
-        return in_view_of_twin(diagnostic.judge(self), diagnostic, self)
+        finding = in_view_of_twin(diagnostic.judge(self), diagnostic, self)
+        if diagnostic.needs_reference and finding.passed and is_loose(self):
+            return msgspec.structs.replace(
+                finding, open=Open(OpenKind.REFERENCE_QUESTIONED), remedy=AUDIT_ITSELF
+            )
+        return finding
 
     def finding(self, key: str) -> Finding:
         """The finding of a diagnostic, by key or name; not measured if it was not asked for."""
@@ -265,7 +272,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
                 changes.append(finding.headline)
             if not finding.fired and finding.key in expected_keys:
                 outcome = f"{finding.outcome}, {finding.headline}"
-                changes.append(f"{finding.name} was expected to fire: {outcome}")
+                changes.append(f"{finding.name} was expected to fail: {outcome}")
         if changes:
             raise AuditFailure("\n".join([str(self), *changes]), "; ".join(changes))
 
@@ -330,6 +337,11 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
     def questions_control(self) -> bool:
         """Whether a control was supplied on which no pass rests alone: (e) must pass too."""
         return any(doubt.severity is not Severity.REMARK for doubt in self.doubts)
+
+    @property
+    def has_sound_control(self) -> bool:
+        """Whether there is a control that nothing questions: then (d) decides, and not (e)."""
+        return self.control is not None and not self.questions_control
 
     @property
     def margin_share(self) -> float | None:
@@ -491,4 +503,6 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if self.credit is not None:
             derived = {"state": self.credit.state, "z": self.credit.z}
             values["credit"] = plain(self.credit) | derived
+        if self.step is not None:
+            values["step"] = plain(self.step) | {"state": self.step.state}
         return dict(plain(values))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from .control import Control, Doubt
 from .diagnostics.frozen_margin import FrozenMargin, margin_in_words
 from .errors import AuditError
-from .margins import SeedMargin, SeedVerdict, seed_margin
 from .records import Score
 from .report import Report
+from .seed_margins import SeedMargin, SeedVerdict, seed_margin
 from .words import fraction, interval, join_and, limit, one_line, plural, pp, printable, table
 
 _WHERE = {

@@ -26,12 +26,14 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
     utility_pp: float | None = None
     healthy: bool = False
     """Whether each passes what is judged of a network alone."""
+    is_itself: bool = False
+    """Whether a network is its own twin, or one of them."""
     needs_depth: bool = True
     """Whether some measured margin or depth utility of theirs passes: else the task asks for no
     depth."""
 
     @classmethod
-    def of(cls, reports: Sequence[Report]) -> Twin:
+    def of(cls, reports: Sequence[Report], *, is_itself: bool = False) -> Twin:
         """What the reports of BP networks say together; none of them has a twin.
 
         Without a measured diagnostic of depth nothing says that the task asks for no depth.
@@ -41,6 +43,7 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
             margin_pp=_mean(report.margin_pp for report in reports),
             utility_pp=_mean(report.depth_utility_pp for report in reports),
             healthy=all(map(_is_healthy, reports)),
+            is_itself=is_itself,
             needs_depth=_need_depth(reports),
         )
 
@@ -54,7 +57,8 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
 
 def twin_diagnostics(*, fallback: bool) -> tuple[Diagnostic, ...]:
     """What is asked of BP networks that others are compared with."""
-    return tuple(d for d in DIAGNOSTICS if d.by_default or (fallback and d.role is Role.FALLBACK))
+    chosen = [d for d in DIAGNOSTICS if d.by_default]
+    return tuple(d for d in chosen if fallback or d.role is not Role.FALLBACK)
 
 
 def in_view_of_twin(finding: Finding, diagnostic: Diagnostic, report: Report) -> Finding:

@@ -101,8 +101,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def undecided(self) -> dict[str, Open]:
-        """Everything that did not come out, by key, whether or not the verdict needs it."""
-        undecided = self.unmeasured | self.lacking
+        """Everything that did not come out, by key, unless it was not needed."""
+        undecided = {}
+        for key, state in (self.unmeasured | self.lacking).items():
+            if state.kind is not OpenKind.NOT_NEEDED:
+                undecided[key] = state
         undecided |= dict.fromkeys(self.not_run, Open(OpenKind.NOT_RUN))
         return undecided | dict.fromkeys(self.errors, Open(OpenKind.ERROR))
 
@@ -127,7 +130,7 @@ def what_lacks(states: Mapping[str, Open | None]) -> dict[str, Open]:
             margin_lacks = not (fallback_decides and state.kind.replaceable)
             is_lacking = margin_lacks and (is_asked or not fallbacks)
         if diagnostic.role is Role.FALLBACK:
-            is_lacking = is_asked and margin_lacks
+            is_lacking = margin_lacks and is_asked and state.kind is not OpenKind.NOT_NEEDED
         if diagnostic.role is Role.WHERE_ASKED:
             is_lacking = is_asked
         if is_lacking or state.kind.untested:

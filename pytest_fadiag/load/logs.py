@@ -38,6 +38,7 @@ ALIASES = {
     "stability_layer": "stability_layer",
     "stream": "stream",
     "credit": "credit",
+    "step": "rule_step",
     "companions": "companions",
     "images": "images test_images n_test",
 }
@@ -103,7 +104,7 @@ class TrainingLog:
         >>> read_log("results/dfa_s42.json").report(0.349).verdict
         """
         chosen = diagnostics or default_diagnostics(
-            control=control is not None, credit=self.base.credit is not None, partial=True
+            credit=self.base.credit is not None, partial=True
         )
         name = "control" if isinstance(control, Control) else "frozen_baseline_acc"
         report = self.base.replace(

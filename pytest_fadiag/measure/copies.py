@@ -149,6 +149,11 @@ def working_copy(model: nn.Module) -> nn.Module:
     """The network that is measured: a copy in eval mode, frozen, in float32 or the widest dtype."""
     if not isinstance(model, nn.Module):
         raise AuditError(f"the model is {type(model).__name__}; expected a torch.nn.Module")
+    if any(hasattr(parameter, "full_tensor") for parameter in named_parameters(model).values()):
+        raise AuditError(
+            "the parameters are sharded over processes (DTensor, as by FSDP2); load the full "
+            "state_dict into the plain module and audit that"
+        )
     network = copy_of(model, torch.promote_types(torch.float32, precisions(model)[-1]))
     vars(network).pop(WIDE, None)  # it is measured as it is
     for module in named_modules(network).values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ..judge import records
 from ..judge.errors import AuditError
-from .folds import Folds, Units, stratified
+from .folds import Folds, Units, chunked, stratified
 from .probes import WIDEST, projection
 from .types import Batch
 from .vectors import sketch
@@ -25,8 +25,6 @@ RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """λ/n, of which leave-one-out squared error chooses."""
 KEPT_BYTES = 256 * 2**20
 """Inputs that take more are read again for each pass."""
-CHUNK = 2_048
-"""So many units at least are added to sums at once."""
 COLUMNS = 512
 """So many columns of a product are computed at once, and those left of them not again."""
 INPUTS = frozenset({"inputs"})
@@ -198,21 +196,11 @@ class SmallInputs:
             self.kept.append((indices, rows))
 
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All units, at least 2,048 at once but for the last."""
-        parts = iter(self.kept)
+        """All units, many at once."""
+        parts: Iterable[tuple[Tensor, Tensor]] = self.kept
         if not self.keeps:
             parts = map(self._of, self.source.batches(INPUTS))
-        pending: list[tuple[Tensor, Tensor]] = []
-        number = 0
-        for part in parts:
-            pending.append(part)
-            number += len(part[0])
-            if number >= CHUNK:
-                yield _joined(pending)
-                pending = []
-                number = 0
-        if number:
-            yield _joined(pending)
+        return chunked(parts)
 
     def _of(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The units of a batch and their rows."""
@@ -278,11 +266,6 @@ class SmallInputs:
             self.reduced = f"projected to {WIDEST:,}"
             x = x @ projection(x.shape[1], x.dtype, x.device)
         return x
-
-
-def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    indices, rows = zip(*parts, strict=True)
-    return torch.cat(indices), torch.cat(rows)
 
 
 class Readout:

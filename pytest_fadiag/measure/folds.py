@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 LEAST_OF_A_CLASS = 5
 TOKENS = 5_000
 """How many tokens of each fold are used at most."""
+CHUNK = 2_048
+"""So many rows at least are taken at once."""
 UNUSED = -1
 """The part of what no readout is fitted to and none is read on."""
 
@@ -74,6 +77,26 @@ def clustered(values: Tensor, clusters: Tensor) -> Tensor:
     mean = values.double().mean()
     sums = torch.zeros(int(present.max()) + 1, dtype=torch.float64)
     return mean + sums.index_add_(0, present, values - mean) * len(sums) / len(values)
+
+
+def chunked(parts: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Indices and rows in order, 2,048 or more at once but for the last."""
+    pending: list[tuple[Tensor, Tensor]] = []
+    number = 0
+    for part in parts:
+        pending.append(part)
+        number += len(part[0])
+        if number >= CHUNK:
+            yield _joined(pending)
+            pending = []
+            number = 0
+    if pending:
+        yield _joined(pending)
+
+
+def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    indices, rows = zip(*parts, strict=True)
+    return torch.cat(indices), torch.cat(rows)
 
 
 class Units:

@@ -17,7 +17,7 @@ from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.margins import Z95
 from ..judge.words import plural
-from .folds import Folds
+from .folds import Folds, chunked
 from .redraw import retake_statistics, with_reinitialised_blocks
 from .trained import BlockWeights
 from .types import Batch
@@ -143,7 +143,7 @@ class Probe:
             if self.halves:
                 self.ridges[fold].append(Ridge.of(moments[0], features))
         self.moments = {}
-        for units, z in self.kept:
+        for units, z in chunked(self.kept):
             self.read(z, units)
         self.kept = []
 

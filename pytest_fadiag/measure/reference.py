@@ -127,10 +127,11 @@ def shifted(
     on_state: OnState | None = None,
 ) -> Tensor:
     """The outputs with something added to one state in place: sums outside blocks read it."""
+    batch_dim = stream.batch_dims[layer]
 
     def shift_state(number: int, state: Tensor) -> None:
         if number == layer:
-            state.movedim(stream.batch_dims[number], 0).add_(shift)
+            state.movedim(batch_dim, 0).add_(shift)
         if on_state is not None:
             on_state(number, state)
 
@@ -311,10 +312,11 @@ class _Trial:
         """How ⟨u, outputs⟩, h_l and later states differ between a shift and its opposite."""
         h = self.autograd.states[layer]
         moves: list[Tensor] = []
+        batch_dims = self.stream.batch_dims
 
         def watch(number: int, state: Tensor) -> None:
             if number >= layer:
-                state = state.movedim(self.stream.batch_dims[number], 0)
+                state = state.movedim(batch_dims[number], 0)
                 forth, back = state.reshape(DIRECTIONS, 2, len(h), -1).unbind(1)
                 moves.append(forth - back)
 

@@ -106,10 +106,10 @@ class NetworkSource:
     def first(self) -> tuple[ModelInput, Tensor]:
         """The first samples, 128 at most, on the network's device, and their labels."""
         for x, y, _ in regrouped(self.data, 1):
-            return self._inputs(x, y), y
+            return self.inputs(x, y), y
         raise AuditError("the evaluation data holds no samples")
 
-    def _inputs(self, x: ModelInput, y: Tensor) -> ModelInput:
+    def inputs(self, x: ModelInput, y: Tensor) -> ModelInput:
         """What the network, or the function that calls it, takes."""
         return like(x if self.forward is None else labelled(x, y), self.network)
 
@@ -258,7 +258,7 @@ class NetworkSource:
         """The inputs of the samples of a mask in batches of exactly 128; a rest is left out."""
         for x, y, is_full in regrouped(Samples(self.data, mask), sys.maxsize):
             if is_full:
-                yield self._inputs(x, y)
+                yield self.inputs(x, y)
 
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
         """Ten batches of exactly 128, and the rest as it comes where something is needed of it."""
@@ -271,7 +271,7 @@ class NetworkSource:
             for part in _slices(len(y), size):
                 self._refuse_another_order(y[part], start)
                 labels = _widened(y[part].to(self.device))
-                batch = Batch(self._inputs(rows(x, part), labels), labels, start, evaluation)
+                batch = Batch(self.inputs(rows(x, part), labels), labels, start, evaluation)
                 self._fill(batch, needed)
                 start += len(labels)
                 yield batch
@@ -302,6 +302,9 @@ class NetworkSource:
         """What is needed of some samples, by one pass of the network."""
         batch = Batch(x, y, 0, evaluation=True)
         pooling = self.pooling if "features" in needs else nn.Identity()  # before the pass
+        batch_dims: tuple[int, ...] = ()
+        if needs & {"states", "features"}:
+            batch_dims = self.stream.batch_dims
 
         def objective(outputs: Tensor) -> Tensor:
             """⟨outputs, unit error⟩, whose gradient by the outputs is the unit error."""
@@ -313,7 +316,7 @@ class NetworkSource:
             return (outputs * batch.error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
-            state = state.movedim(self.stream.batch_dims[layer], 0)
+            state = state.movedim(batch_dims[layer], 0)
             if "states" in needs:
                 batch.states.append(state)
             if "features" in needs:

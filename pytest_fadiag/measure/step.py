@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -16,7 +17,15 @@ from torch import Tensor, nn
 from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.margins import t95
-from .copies import copy_of, named_modules, named_parameters, trainable
+from .copies import (
+    copy_of,
+    named_modules,
+    named_parameters,
+    quiet,
+    trainable,
+    unwrapped,
+    working_copy,
+)
 from .inputs import call_network, copied, labelled, unlabelled
 from .stream.sites import Stream
 from .task import name_of
@@ -99,18 +108,20 @@ class Step:
     def _compared(self, batch: Batch) -> list[Compared]:
         """The numbers of each part: with the labels as they are, and in another order."""
         y = batch.y
-        generator = torch.Generator().manual_seed(batch.start)
+        start = batch.start
+        generator = torch.Generator().manual_seed(start)
         other_y = y[torch.randperm(len(y), generator=generator).to(y.device)]
         if torch.equal(y, other_y):
             raise AuditError("a batch has one label alone, so no contrast; shuffle the data")
-        steps = [self._moved(batch.x, y, state) for state in range(2)]
+        steps = [self._moved(batch.x, y, state) for state in (start, start + 1)]
         names = list(steps[0].change)
         states = 1
         if not _cosine(steps[0].change, steps[1].change, names) >= SAME:
             states = STATES
         self.states = max(self.states, states)
-        steps += [self._moved(batch.x, y, state) for state in range(2, states)]
-        others = [self._moved(batch.x, other_y, state) for state in range(states)]
+        for state in range(start + 2, start + states):
+            steps.append(self._moved(batch.x, y, state))
+        others = [self._moved(batch.x, other_y, start + state) for state in range(states)]
         true = _mean(steps[:states])
         contrast = _difference(true, _mean(others))
         return [self._numbers(part, true, contrast) for part in self.parts]
@@ -163,9 +174,7 @@ class Step:
                 raise AuditError(f"the step function {self.name} raised {failure}") from error
             change = self._change(named_parameters(network))
             fresh = copy_of(self.source.network)
-            stepped = named_modules(network)
-            for name, module in named_modules(fresh).items():
-                module.training = stepped.get(name, module).training
+            _set_modes(fresh, network)
             torch.manual_seed(state)
             return Moved(change, bp_gradient(self.source, fresh, x, y))
 
@@ -199,19 +208,74 @@ class Step:
         record = records.Step(
             source=self.name,
             problem=self.problem,
-            parts=tuple(self.parts),
             batches=len(self.batches),
             states=self.states,
             training=self.source.training_name,
         )
         if self.problem:
             return {"step": record}
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, tuple[Any, ...]] = {"parts": tuple(self.parts)}
         for part in zip(*self.batches, strict=True):
             for name, value in _summary(part).items():
-                columns.setdefault(name, []).append(value)
-        fields = {name: tuple(values) for name, values in columns.items()}
-        return {"step": replace(record, **fields)}
+                columns[name] = (*columns.get(name, ()), value)
+        return {"step": replace(record, **columns)}
+
+
+class Updates:
+    """The plain cosines of updates while a network is trained, part by part."""
+
+    def __init__(self, source: NetworkSource) -> None:
+        self.source = source
+        self.parts = parts_of(source)
+        self.plain: list[list[float]] = []
+        self.change: list[list[float]] = []
+
+    @contextmanager
+    def watched(self, model: nn.Module, x: ModelInput, y: Tensor) -> Iterator[None]:
+        """Compare the update that is made within with the BP gradient before it."""
+        model = unwrapped(model)
+        copy = working_copy(model)
+        _set_modes(copy, model)
+        y = y.to(self.source.device)
+        with quiet(copy):
+            gradient = bp_gradient(self.source, copy, self.source.inputs(x, y), y)
+        yield
+        before = {name: weight.detach() for name, weight in named_parameters(copy).items()}
+        after = named_parameters(model)
+        change = {name: weight - after[name].detach() for name, weight in before.items()}
+        plain = []
+        sizes = []
+        for part in self.parts.values():
+            names = [name for name in part if after[name].requires_grad or change[name].any()]
+            size = _norm(change, names)
+            weight = _norm(before, part)
+            is_lost = size < RESOLVED * torch.finfo(self.source.dtype).eps * weight
+            plain.append(math.nan if is_lost else _cosine(change, gradient, names))
+            sizes.append(size / weight if weight else size)
+        self.plain.append(plain)
+        self.change.append(sizes)
+
+    def taken(self) -> records.Step | None:
+        """What was compared since the last call."""
+        if not self.plain:
+            return None
+        step = records.Step(
+            parts=tuple(self.parts),
+            plain=tuple(map(fmean, zip(*self.plain, strict=True))),
+            least_plain=tuple(map(_least, zip(*self.plain, strict=True))),
+            change=tuple(map(fmean, zip(*self.change, strict=True))),
+            batches=len(self.plain),
+        )
+        self.plain = []
+        self.change = []
+        return step
+
+
+def _set_modes(network: nn.Module, like: nn.Module) -> None:
+    """Training or evaluation for each module as in another network."""
+    modules = named_modules(like)
+    for name, module in named_modules(network).items():
+        module.training = modules.get(name, module).training
 
 
 def _summary(batches: Sequence[Compared]) -> dict[str, float]:
@@ -219,16 +283,21 @@ def _summary(batches: Sequence[Compared]) -> dict[str, float]:
     plain = [batch.plain for batch in batches]
     contrast = [batch.contrast for batch in batches]
     mean = fmean(contrast)
-    margin = t95(len(batches) - 1) * stdev(contrast) / math.sqrt(len(batches))
+    deviation = float(torch.tensor(contrast, dtype=torch.float64).std())
+    margin = t95(len(batches) - 1) * deviation / math.sqrt(len(batches))
     return {
         "plain": fmean(plain),
-        "least_plain": math.nan if any(map(math.isnan, plain)) else min(plain),
+        "least_plain": _least(plain),
         "contrast": mean,
         "low": mean - margin,
         "high": mean + margin,
         "change": fmean(batch.change for batch in batches),
         "label_share": max(batch.label_share for batch in batches),
     }
+
+
+def _least(values: Sequence[float]) -> float:
+    return math.nan if any(map(math.isnan, values)) else min(values)
 
 
 @torch.enable_grad()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ..auditor import Overrides
-from ..judge.diagnostics import Diagnostic, Finding, Role, get, select
+from ..judge.diagnostics import Diagnostic, Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
@@ -19,7 +19,7 @@ from ..show.audit import Keys, Margin, Outcome, decide, judge
 from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
 from .items import AuditItem, gives_credit, overridden
-from .outcome import Case, case_of, settle, text_of
+from .outcome import case_of, settle, text_of
 from .plan import Job, make_jobs, names_of, required
 from .run import Run
 from .settings import MARKER, MARKER_KEYS, marked
@@ -120,7 +120,7 @@ class DiagnosticUnderTest:
         case = case_of(self._node)
         recorded = ""
         if case.expected is not None:
-            recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fire"
+            recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fail"
         headline = self.finding.headline
         if self.finding.claim:  # the number first: the short summary of pytest is cut
             number = headline.removeprefix(self.finding.claim).lstrip(": ")
@@ -273,6 +273,7 @@ def report(
         control = request.getfixturevalue("fa_frozen_baseline")
     keywords = marked(node)
     listed = keywords.get("diagnostics") or run.settings.diagnostics or run.settings.protocol
+    listed = listed or job.required
     params.pop("fa_checkpoint", None)
     names = names_of(diagnostics)
     key = (job.id, node.parent.nodeid, node.function, repr(params), str(limits), names)
@@ -292,20 +293,11 @@ def report(
 
 
 def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> DiagnosticUnderTest:
-    """One diagnostic of a report.
-
-    The fallback speaks in the test of one that needs a control, where the supplied control is
-    unusable or in doubt.
-    """
+    """One diagnostic of a report."""
     node = request.node
     case = case_of(node)
     finding = report.finding(getattr(request, "param", None) or node.name)
     case.keys = (finding.key,)
-    if _diagnostic_of(finding).needs_control:
-        for fallback in _added_fallbacks(report, case):
-            case.keys += (fallback.key,)
-            if not finding.fired:
-                finding = _speaking_for(report.finding(fallback.key), finding)
     _record_properties(
         node,
         method=report.method_name,
@@ -324,17 +316,6 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
 def _diagnostic_of(finding: Finding) -> Diagnostic:
     (diagnostic,) = select([finding.name])
     return diagnostic
-
-
-def _added_fallbacks(report: Report, case: Case) -> list[Diagnostic]:
-    """The fallbacks that were judged although the test did not ask for them."""
-    names = () if case.job is None else case.job.diagnostics
-    return [d for d in report.asked if d.role is Role.FALLBACK and d.name not in names]
-
-
-def _speaking_for(fallback: Finding, finding: Finding) -> Finding:
-    headline = f"({fallback.key}) {fallback.name} with ({finding.key}): {fallback.headline}"
-    return msgspec.structs.replace(fallback, headline=f"{headline}; {finding.headline}")
 
 
 def _record_properties(node: pytest.Item, **values: object) -> None:

@@ -98,14 +98,14 @@ def text_of(report: Report, keys: Collection[str], *, is_repeat: bool = False) -
     sentences: list[str] = []
     keys_by_status: dict[str, list[str]] = {}
     for finding in sorted(report.findings, key=lambda finding: not finding.fired):
-        sentence = one_line(f"({finding.key}) {_in_words(finding.outcome)}: {finding.headline}")
+        sentence = one_line(f"({finding.key}) {finding.outcome}: {finding.headline}")
         if finding.key in keys:
             lines.append(f"{sentence}. {finding.explanation}".strip())
             diagnostic = get(finding.key)
             if diagnostic is not None and not is_repeat and not finding.error:
                 lines += [f"    {line}" for line in diagnostic.table(report)]
         elif finding.exact and (finding.fired or not finding.causes):
-            keys_by_status.setdefault(_in_words(finding.status.value), []).append(f"({finding.key})")
+            keys_by_status.setdefault(finding.status.value, []).append(f"({finding.key})")
         else:
             sentences.append(sentence)
     if is_repeat:
@@ -114,10 +114,6 @@ def text_of(report: Report, keys: Collection[str], *, is_repeat: bool = False) -
     if summary:
         sentences.append(summary)
     return "\n".join([*lines, *sentences])
-
-
-def _in_words(outcome: str) -> str:
-    return outcome.replace("fire", "fails")
 
 
 def annotate(

@@ -101,7 +101,9 @@ class Run:
     ) -> Report:
         """The report of a checkpoint or log; ``literal`` where the diagnostics were listed."""
         twins = [twin for twin in self.twins if twin.kind == job.kind]
-        of_seed = [twin for twin in twins if twin.seed == job.seed]
+        twins = [twin for twin in twins if twin.seed == job.seed] or twins
+        if "bp" not in self.settings.texts:  # the name of a file says nothing of itself
+            twins = [twin for twin in twins if twin.path != Path(job.path)]
         return self.auditor.report(
             Path(job.path),
             diagnostics=diagnostics,
@@ -112,7 +114,7 @@ class Run:
             protocol=self.settings.protocol,
             literal=literal,
             log=job.kind == "log",
-            twins=[twin.path for twin in of_seed or twins],
+            twins=[twin.path for twin in twins],
         )
 
     def margin_report(self, job: Job) -> Report:

@@ -12,8 +12,8 @@ from functools import cached_property
 import msgspec
 
 from ..judge.diagnostics import Diagnostic, Finding, Status, available
-from ..judge.margins import SeedMargin
 from ..judge.report import Report
+from ..judge.seed_margins import SeedMargin
 from ..judge.verdict import Verdict
 
 Keys = tuple[str, ...]

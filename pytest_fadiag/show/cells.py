@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from ..judge.diagnostics import Column, Diagnostic, Finding, OpenKind, available, columns, get
-from ..judge.margins import SeedVerdict
 from ..judge.report import Report
+from ..judge.seed_margins import SeedVerdict
 from ..judge.verdict import Verdict
 from ..judge.words import fraction, grouped, interval, limit, one_line
 from .audit import Audit, Margin, Outcome, Row, reports_of
@@ -291,7 +291,9 @@ def _over_seeds(
 def _marked(cell: Cell, mark: str, look: str) -> Cell:
     """A mean with the mark of the verdict on it."""
     short = f"{cell.short or cell.text}{mark}"
-    return msgspec.structs.replace(cell, text=cell.text.replace(" ±", f"{mark} ±"), short=short, tone=look)
+    return msgspec.structs.replace(
+        cell, text=cell.text.replace(" ±", f"{mark} ±"), short=short, tone=look
+    )
 
 
 def _is_bad(margin: Margin) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from ..judge.diagnostics import Curve, Diagnostic, Finding
-from ..judge.records import Epoch
+from ..judge.records import ENDS, Epoch
 from ..judge.report import Report
 from ..judge.words import grouped, limit, one_line
 from .audit import Row, reports_of
@@ -243,7 +243,7 @@ def _seed(row: Row) -> str:
 
 
 def training(rows: Sequence[Row]) -> list[Chart]:
-    """‖h_L‖, ‖g‖ of the deepest logged layer and accuracy over epochs.
+    """‖h_L‖, ‖g‖ of the deepest logged layer, accuracy and steps over epochs.
 
     With the score: the mean control of each method, and that of BP where no log has it.
     """
@@ -263,6 +263,7 @@ def training(rows: Sequence[Row]) -> list[Chart]:
             lambda epoch: epoch.headline_acc,
             _levels(_mean_scores(rows), "control"),
         ),
+        _over_epochs(rows, "cos(step, BP's), lowest block", _lowest_step),
     ]
     return drawable(charts)
 
@@ -357,6 +358,18 @@ def _levels(names: Mapping[float, str], role: Role = "limit") -> tuple[Series, .
         Series(name=f"{name} {limit(value)}", ys=(value,), role=role)
         for value, name in names.items()
     )
+
+
+def _lowest_step(epoch: Epoch) -> float | None:
+    """The cosine of the logged updates with BP's, at the block where it is lowest."""
+    step = epoch.step
+    if step is None:
+        return None
+    cosines = []
+    for part, cosine in zip(step.parts, step.plain, strict=True):
+        if part not in ENDS and not math.isnan(cosine):
+            cosines.append(cosine)
+    return min(cosines, default=None)
 
 
 def _deepest(norms: Sequence[float | None]) -> float | None:

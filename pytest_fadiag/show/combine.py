@@ -200,9 +200,9 @@ def over_seeds(method: str, reports: Mapping[str, Report]) -> SeedReport | str:
         if finding.error or report.nonfinite_outputs:
             problem = finding.error or "its outputs are not finite, so it has no margin"
             raise AuditError(f"{name}: {problem}")
-        if not finding.measured and report.control:
+        if report.margin is None and report.control:
             return f"{name}: {finding.headline}"
-        if not finding.measured:
+        if report.margin is None:
             return finding.headline
     minimum = next(iter(reports.values())).thresholds.frozen_acc_margin_pp
     return SeedReport.of(method, list(reports.values()), minimum)

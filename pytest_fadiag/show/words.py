@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..judge.diagnostics import Diagnostic, OpenKind
-from ..judge.margins import SeedVerdict
 from ..judge.report import Report
+from ..judge.seed_margins import SeedVerdict
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.verdict import Verdict, Word
 from ..judge.words import and_more, join_and, limit, one_line, plural

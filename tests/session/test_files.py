@@ -148,7 +148,7 @@ def test_junit_has_numbers_as_properties_and_the_text_as_the_failure(repo: Repo)
     assert found == {
         "fa_method": "dfa",
         "fa_seed": "42",
-        "fa_status": "fire",
+        "fa_status": "fail",
         "fa_threshold": "50.0",
     }
     failure, skipped = (
@@ -157,7 +157,7 @@ def test_junit_has_numbers_as_properties_and_the_text_as_the_failure(repo: Repo)
     )
     assert failure is not None and failure.text is not None and skipped is not None
     assert failure.attrib["message"].startswith("residual stream exploded")
-    assert failure.text.startswith("(a) fails: residual stream exploded: per-block growth ")
+    assert failure.text.startswith("(a) fail: residual stream exploded: per-block growth ")
     assert "--fa-frozen" in skipped.attrib["message"]
 
 

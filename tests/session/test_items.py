@@ -39,12 +39,12 @@ def test_a_network_that_stands_passes_and_one_that_does_not_fails(repo: Repo) ->
 def test_a_failure_shows_its_own_diagnostic_and_no_traceback(repo: Repo) -> None:
     result = repo.run(DFA, CONTROLS, "--fa-diagnostics=ab")
     lines = result.outlines
-    start = next(i for i, line in enumerate(lines) if line.startswith("(a) fails: "))
+    start = next(i for i, line in enumerate(lines) if line.startswith("(a) fail: "))
     shown = lines[start - 1 : next(i for i, line in enumerate(lines) if "FA audit" in line)]
     assert shown[0].strip("_ ") == "runs/dfa_s42.pt residual-growth"
-    assert sum(" fails: " in line for line in shown) == 2, "one of each failing test"
+    assert sum(" fail: " in line for line in shown) == 2, "one of each failing test"
     assert sum("h_0" in line for line in shown) == 1, "numbers by state with the first alone"
-    assert "(b): fails" in shown, "how the others came out, once"
+    assert "(b): fail" in shown, "how the others came out, once"
     assert not [
         line for line in shown if "Error" in line or ".py" in line or line.startswith((">", "E  "))
     ]
@@ -249,7 +249,9 @@ def test_markers_fixtures_and_help_tell_the_truth_whatever_the_ini_file_says(rep
     shown = {word: repo.run(word).stdout.str() for word in ("--markers", "--fixtures", "--help")}
     assert "@pytest.mark.fa_protocol(margin_pp=2.0" in shown["--markers"]
     fixtures = re.findall(r"^(fa_\w+) ", shown["--fixtures"], re.MULTILINE)
-    assert len(fixtures) == 10 and {"fa_report", "fa_diagnostic", "fa_credit"} < set(fixtures)
+    assert len(fixtures) == 11 and {"fa_report", "fa_diagnostic", "fa_credit", "fa_step"} < set(
+        fixtures
+    )
     assert (
         "--fa-checkpoint=PATH|GLOB|DIR" in shown["--help"]
         and "  fa_checkpoint (linelist)" in shown["--help"]

@@ -20,9 +20,9 @@ class Status(str, enum.Enum):
     """The outcome of one diagnostic."""
 
     PASS = "pass"
-    FIRE = "fire"
+    FIRE = "fail"
     LIKELY_PASS = "likely pass"
-    LIKELY_FIRE = "likely fire"
+    LIKELY_FIRE = "likely fail"
     NOT_MEASURED = "not measured"
     NOT_RESOLVED = "not resolved"
 
@@ -36,11 +36,14 @@ class OpenKind(str, enum.Enum):
     """A bound or a proxy was measured, not the number."""
     ERROR = "error"
     NOT_RUN = "not run"
+    NOT_NEEDED = "not needed"
+    """Another diagnostic decides."""
     CONTROL_QUESTIONED = "measured against a questioned control"
     NOT_ENOUGH_ALONE = "not enough alone"
     """It passes, but no verdict may rest on this pass without a reliable control."""
     CONTRADICTED = "contradicted"
     """It passes, but another number of the network says the opposite."""
+    REFERENCE_QUESTIONED = "measured against a questioned reference"
 
     @property
     def replaceable(self) -> bool:
@@ -59,6 +62,7 @@ class OpenKind(str, enum.Enum):
             OpenKind.CONTROL_QUESTIONED,
             OpenKind.NOT_ENOUGH_ALONE,
             OpenKind.CONTRADICTED,
+            OpenKind.REFERENCE_QUESTIONED,
         )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..records import BATCH, Credit, PartState, SiteState, Step
-from ..words import join_and, limit, plural, sig, signed_cosine, table
+from ..words import and_more, join_and, limit, plural, sig, signed_cosine, table
 from .base import Column, Curve, Diagnostic, Finding, Report, Role, Status
 from .gradient_floor import is_at_floor
 
@@ -136,7 +137,7 @@ class CreditAlignment(Diagnostic):
         if report.step is not None and not report.step.problem:
             yield from self._step_lines(report, report.step)
         if is_at_floor(report):
-            yield "caution: (b) fires, so the gradient compared with is below the floor"
+            yield "caution: (b) fails, so the gradient compared with is below the floor"
 
     def _step_lines(self, report: Report, step: Step) -> Iterator[str]:
         split = step.training or "the evaluation data"
@@ -145,7 +146,7 @@ class CreditAlignment(Diagnostic):
             yield f"the step is random: each is the mean over {step.states} random states"
         yield "contrast: what reordered labels change of the step, against the same of BP's"
         if report.credit is not None:
-            yield "the credit decides; the step is shown beside it"
+            yield "the credit decides; the step is shown too"
 
     def _credit_lines(self, report: Report, credit: Credit) -> Iterator[str]:
         yield f"source of the credit: {credit.source}; {plural(credit.samples, 'sample')}"
@@ -158,6 +159,7 @@ class CreditAlignment(Diagnostic):
         if undefined:
             sites = ", ".join(undefined)
             yield f"samples whose credit or gradient is zero or not finite: {sites}"
+        yield from _on_the_mean(credit)
         if "h_0" in credit.sites:
             yield "h_0 (embedding) shown for reference, not judged"
         if any(map(math.isnan, credit.nudge)):
@@ -233,6 +235,26 @@ def _site_cells(credit: Credit, index: int) -> list[str]:
         _largest_draw(credit.random_nudge[index]),
         sig(credit.magnitude[index]),
     ]
+
+
+def _on_the_mean(credit: Credit) -> Iterator[str]:
+    """Warn of a mean over layers that is above the null where most blocks are not."""
+    aligned = []
+    others = []
+    for site, gamma, state in zip(credit.sites, credit.gamma, credit.state, strict=True):
+        if state is SiteState.ALIGNED:
+            aligned.append(f"{site} {signed_cosine(gamma, 2)}")
+        else:
+            others.append(gamma)
+    mean = statistics.fmean(credit.gamma)
+    by_chance = max(credit.null_high) / math.sqrt(len(credit.gamma))
+    if aligned and mean > by_chance and 2 * credit.aligned <= len(credit.blocks):
+        low = signed_cosine(min(others), 2)
+        high = signed_cosine(max(others), 2)
+        yield (
+            f"the mean over layers is {signed_cosine(mean, 2)}: {and_more(aligned)}, the others "
+            f"{low} to {high}"
+        )
 
 
 def _part_cells(step: Step, index: int) -> list[str]:

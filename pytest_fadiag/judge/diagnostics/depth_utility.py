@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..margins import Z95, reads_less
+import msgspec
+
+from ..margins import Z95, images_needed, reads_less
 from ..records import Depth
 from ..words import (
     by_state,
@@ -44,7 +47,6 @@ class DepthUtility(Diagnostic):
     instead = "claim no gain from the blocks"
     role = Role.FALLBACK
     needs = ("depth", "accuracy")
-    by_default = False
     asks_for_depth = True
     columns = (Column("utility", lambda report: report.depth_utility_pp, pp, 1),)
     axis_title = "depth utility, pp"
@@ -54,6 +56,9 @@ class DepthUtility(Diagnostic):
     def judge(self, report: Report) -> Finding:
         """Decide in this order: broken states, untrained blocks, unresolved, fire, pass."""
         depth = report.depth
+        if depth is None and report.has_sound_control:
+            finding = self.unmeasured(report, "not needed: a sound control decides")
+            return msgspec.structs.replace(finding, open=Open(OpenKind.NOT_NEEDED))
         if depth is None:
             return self.unmeasured(report, "no probe was fitted")
         if depth.problem:
@@ -245,9 +250,9 @@ def _remedy(report: Report, depth: Depth, minimum: float) -> str:
 
 
 def _images_needed(depth: Depth, minimum: float) -> int:
-    """How many images narrow the interval to one side of the minimum, to two digits.
+    """How many images narrow the interval to one side of the minimum; 0 where none do.
 
-    0 where more than 100 times as many are needed: the noise of the null's draws stays.
+    The noise of the null's draws stays however many there are.
     """
     value = _value(depth)
     low, high = depth.interval or (value, value)
@@ -257,10 +262,10 @@ def _images_needed(depth: Depth, minimum: float) -> int:
     distance = minimum - value
     if value >= minimum:
         distance = max(value - depth.allowance_pp - minimum, 0.0)
-    share = distance**2 - of_draws
-    if not 0 < of_images <= 100 * share:
+    left = distance**2 - of_draws
+    if min(of_images, left) <= 0:
         return 0
-    return round(float(f"{depth.read * of_images / share:.1e}"))
+    return images_needed(depth.read, math.sqrt(of_images), math.sqrt(left))
 
 
 def _shows_training(depth: Depth) -> bool:

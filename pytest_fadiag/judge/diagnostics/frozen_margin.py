@@ -62,8 +62,14 @@ class FrozenMargin(Diagnostic):
         if margin is None or report.control is None:
             return self._without_margin(report)
         if why := _undecided(report, margin, self.limit(report)):
-            bounds = _bounds(margin)
-            return self.finding(report, Status.NOT_RESOLVED, margin.pp, why, interval=bounds)
+            return self.finding(
+                report,
+                Status.NOT_RESOLVED,
+                margin.pp,
+                why,
+                interval=_bounds(margin),
+                remedy=_narrower(report, margin, self.limit(report)),
+            )
         return self._decided(report, report.control, margin)
 
     def by_point(self, report: Report) -> Finding:
@@ -215,23 +221,29 @@ def _undecided(report: Report, margin: Margin, minimum: float) -> str:
         return ""
     number = f"margin {pp(margin.pp)} pp, {interval(bounds.low, bounds.high)}"
     if margin.skewed:
-        return (
-            f"{number}, of plain accuracies: classes differ in size, so supply the control itself "
-            "and not a number"
-        )
+        return f"{number}, is of plain accuracies, and classes differ in size"
     fires = bounds.high < minimum
     passes = margin.pp >= minimum and bounds.low > min(minimum, 0.0)
     if fires or passes:
         return ""
-    assert report.score is not None and report.score.images
-    needed = images_needed(margin, minimum, report.score.images)
-    other_way = "several seeds"
+    return f"{number}: whether it reaches {limit(minimum)} pp is undecided"
+
+
+def _narrower(report: Report, margin: Margin, minimum: float) -> str:
+    """What may bring the interval of a margin to one side of the minimum."""
+    remedies = ["audit several seeds"]
     if report.control and report.control.score.outcomes is None:
-        other_way = "the control itself"
-    return (
-        f"{number}: whether it reaches {limit(minimum)} pp is undecided; {needed} test "
-        f"{report.unit}s, or {other_way}, may decide"
-    )
+        remedies = ["give the control itself in place of a number"]
+    bounds = margin.interval
+    if margin.skewed or bounds is None or not report.score or not report.score.images:
+        return remedies[0]
+    away = minimum - margin.pp
+    if margin.pp >= minimum:
+        away = margin.pp - min(minimum, 0.0)
+    images = images_needed(report.score.images, (bounds.high - bounds.low) / 2, away)
+    if images:
+        remedies.append(f"test on about {plural(images, report.unit)}")
+    return " or ".join(remedies)
 
 
 def _bounds(margin: Margin) -> tuple[float, float] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +17,11 @@ from ..copies import (
     copy_of,
     named_modules,
     named_parameters,
-    precisions,
     quiet,
     refuse_scripted,
     reinitialised,
 )
 from ..inputs import (
-    LABEL_NAMES,
     NetworkError,
     Outputs,
     call_network,
@@ -36,10 +35,12 @@ from ..inputs import (
 from ..pooling import Layout
 from ..types import ModelInput
 from .blocks import LEAST_COVERED, covered, find_blocks
+from .flow import hidden_sums
 from .graph import Block, Graph
-from .sites import Stream
+from .samples import draw_samples
+from .sites import Site, Stream
 from .spec import named_blocks, spec_of
-from .states import AmbiguousSamples, State, find_states
+from .states import AmbiguousSamples, State, find_states, site_of
 from .tape import Tape
 
 SIZES = (3, 5, 7, 11, 13)
@@ -48,6 +49,9 @@ ATTEMPTS = ((1.0, False), (1.0, True), (2.0, True), (4.0, True))
 """How large weights are drawn, and whether token ids are, until logits tell samples apart."""
 APART = 1e-4
 """How far two samples' logits must lie apart, relative to their size; else by rounding alone."""
+LOUD = 1e4
+"""What an inner sum is multiplied by; it shows where its block grows by more than ``SHOWN``."""
+SHOWN = 50
 TINY = 1e-3
 """A gain at which early exits are not sure of themselves."""
 PARTLY_NARROW = 1e-6
@@ -69,8 +73,8 @@ def find_stream(
     refuse_scripted(network)
     if not named_parameters(network):
         raise AuditError(
-            "the network has no parameters: its stream is found by weights, and plain tensors and "
-            "buffers count as none; make its weights torch.nn.Parameter"
+            "the network has no parameters: its stream is found by them, and plain tensors, "
+            "buffers and quantised weights are none; make its weights torch.nn.Parameter"
         )
     with quiet(network):
         try:
@@ -140,9 +144,16 @@ class _Trial:
         """The stream, every state of it tested."""
         graph = self._graph()
         blocks = find_blocks(graph)
-        last = None
-        if spec is not None:
-            blocks, last = named_blocks(graph, spec, blocks)
+        if spec is None:
+            return self._whole(graph, blocks)
+        try:
+            chosen, last = named_blocks(graph, spec, blocks)
+        except AuditError as error:
+            raise AuditError(f"{error}{self._hint(graph, blocks)}") from None
+        return self._tested(graph, chosen, last, spec)
+
+    def _whole(self, graph: Graph, blocks: list[Block]) -> Stream:
+        """The stream of the blocks found, if they are all of it."""
         if not blocks:
             calls = graph.tape.calls[1:]
             modules = [f"{call.name} ({type(call.module).__name__})" for call in calls]
@@ -152,21 +163,37 @@ class _Trial:
                 f"{and_more(modules, 12)}"
             )
         share = covered(graph, blocks)
-        if share < LEAST_COVERED and spec is None:
+        if share < LEAST_COVERED:
+            names = and_more(list(dict.fromkeys(block.name for block in blocks)), 6)
             raise AuditError(
-                f"the blocks found hold {100 * share:.2g} % of the weights between embedding and "
-                "head, so they are not the whole stream. If the network has no others, name them: "
-                f"--fa-stream='{spec_of(graph, blocks)}'"
+                f"the blocks found, {names}, hold {100 * share:.2g} % of the weights between "
+                "embedding and head, so they are not the whole stream; if the network has no "
+                "others, name them by --fa-stream"
             )
-        stream = self._described(graph, blocks, find_states(graph, blocks, last), spec or "", share)
+        return self._tested(graph, blocks, None, "")
+
+    def _hint(self, graph: Graph, blocks: list[Block]) -> str:
+        """The SPEC of the whole stream, where that is found and so named."""
+        spec = spec_of(graph, blocks)
+        try:
+            self._whole(graph, blocks)
+            named_blocks(graph, spec, blocks)
+        except AuditError:
+            return ""
+        return f"; the blocks of this network: --fa-stream='{spec}'"
+
+    def _tested(self, graph: Graph, blocks: list[Block], last: int | None, spec: str) -> Stream:
+        stream = self._described(graph, blocks, find_states(graph, blocks, last), spec)
         self._check(stream)
+        self._refuse_inner_updates(graph, blocks, stream)
         self._refuse_other_modules(graph, blocks)
         return stream
 
     def _described(
-        self, graph: Graph, blocks: list[Block], states: list[State], spec: str, share: float
+        self, graph: Graph, blocks: list[Block], states: list[State], spec: str
     ) -> Stream:
         """The stream of some blocks and states, in the words of a report."""
+        share = covered(graph, blocks)
         outside = graph.parameters_outside(*blocks)
         parameters = tuple(_parameters(graph, block, outside) for block in blocks)
         inside = frozenset[str]().union(*parameters)
@@ -200,10 +227,7 @@ class _Trial:
         returned = tape.record(lambda: call_network(self.network, samples), tensors_of(samples))
         distance = self._distance(self.outputs(returned), self.logits)
         if not distance <= max(self.tolerance, PARTLY_NARROW):
-            raise AuditError(
-                "the forward is random: two passes of the same samples give different logits in "
-                "eval mode; take out what draws random numbers, such as dropout with training=True"
-            )
+            self._refuse_changing()
         self.tolerance = max(self.tolerance, 10 * distance)
         for part in (slice(2), slice(-2, None)):
             fewer = self._run(rows(self.samples, part))
@@ -220,6 +244,57 @@ class _Trial:
             )
         return Graph(tape, node.index)
 
+    def _refuse_changing(self) -> None:
+        """Refuse a network whose logits differ between two passes of the same samples."""
+        before = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        self._run(self.samples)
+        changing = []
+        for name, buffer in self.network.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                changing.append(name)
+        if changing:
+            raise AuditError(
+                f"every pass changes {and_more(changing, 3)}, and the logits with it, in eval mode "
+                "too; freeze these buffers (observers by torch.ao.quantization.disable_observer)"
+            )
+        raise AuditError(
+            "the forward is random: two passes of the same samples give different logits in eval "
+            "mode; take out what draws random numbers, such as dropout with training=True"
+        )
+
+    def _refuse_inner_updates(self, graph: Graph, blocks: list[Block], stream: Stream) -> None:
+        """Refuse blocks in which a sum may explode and not show where they end, as before a norm.
+
+        One block of each kind is tried.
+        """
+        for block in {block.kind: block for block in blocks}.values():
+            ends = [site_of(graph.nodes[index]) for index in (block.start, block.end)]
+            for segment in filter(block.holds, graph.segments):
+                for index in hidden_sums(graph, segment):
+                    site = site_of(graph.nodes[index])
+                    if index < segment.end and self._is_lost(stream, ends[0], site, ends[1]):
+                        raise AuditError(
+                            f"{block.name!r} has updates of its own that no state shows: "
+                            f"{graph.maker(index)} times {LOUD:g} is lost before the block ends, "
+                            "as by a norm. No --fa-stream passes; audit a variant without that path"
+                        )
+
+    def _is_lost(self, stream: Stream, *sites: Site | None) -> bool:
+        """Whether a loud second value hardly shows in the third, compared with the first."""
+        sizes = []
+
+        def take(layer: int, state: Tensor) -> None:
+            if layer == 1:
+                state.mul_(LOUD)
+            sizes.append(float(state.square().mean().sqrt()))
+
+        seen = tuple(site for site in sites if site is not None)
+        if len(seen) < len(sites):
+            return True
+        stream = replace(stream, sites=seen)
+        stream.run(self.network, copied(self.samples), take)
+        return sizes[2] < SHOWN * sizes[0]
+
     def _refuse_other_modules(self, graph: Graph, blocks: list[Block]) -> None:
         """Refuse a network that runs other modules with its own weights, or with tiny ones.
 
@@ -227,17 +302,18 @@ class _Trial:
         """
         prefixes: list[str] = []
         for block in blocks:
-            prefixes += (
-                f"{name}." for name in (block.name, *(call.name for call in graph.parts(block)))
-            )
-        before = _outside([call.name for call in graph.tape.calls], prefixes)
-        for gain in (None, TINY):
-            network = copy_of(self.original, precisions(self.network)[-1]).eval()
-            if gain is not None:
-                reinitialised(network, gain=gain)
-            names = _outside(_modules_run(network, self.samples), prefixes)
-            if names != before:
-                differing = sorted(set(names).symmetric_difference(before)) or names
+            prefixes.append(f"{block.name}.")
+            prefixes += (f"{call.name}." for call in graph.parts(block))
+        network = copy_of(self.original).eval()
+        samples = like(self.samples, network)
+        runs = [[call.name for call in graph.tape.calls], _modules_run(network, samples)]
+        runs.append(_modules_run(reinitialised(network, TINY), samples))
+        sequences = []
+        for run in runs:
+            sequences.append([name for name in run if not name.startswith(tuple(prefixes))])
+        for sequence in sequences[1:]:
+            if sequence != sequences[0]:
+                differing = sorted(set(sequence) ^ set(sequences[0])) or sequence
                 raise AuditError(
                     "which modules run depends on the weights, as with gates and early exits: "
                     f"{and_more(differing, 4)} do not always run; audit a variant that runs all"
@@ -285,10 +361,6 @@ class _Trial:
         return self._distance(logits, self.logits.roll(sum(shifts), 0)) <= self.tolerance
 
 
-def _outside(names: list[str], prefixes: list[str]) -> list[str]:
-    return [name for name in names if not name.startswith(tuple(prefixes))]
-
-
 def _modules_run(network: nn.Module, samples: ModelInput) -> list[str]:
     """The names of the modules that a pass runs, in their order."""
     names: list[str] = []
@@ -325,83 +397,3 @@ def _parameters(graph: Graph, block: Block, outside: frozenset[str]) -> frozense
         prefixes.add(f"{name.rpartition('.')[0]}.")
     prefixes.discard(".")
     return read.union(name for name in unread if name.startswith(tuple(prefixes)))
-
-
-def draw_samples(x: ModelInput, number: int, *, random_ids: bool) -> ModelInput:
-    """So many samples like those given.
-
-    Real numbers get noise; token ids are shuffled among the places of one sample, or drawn.
-    Masks, token types, labels and what else does not tell samples apart is one sample's, repeated
-    for all: that of the sample with the widest masks.
-    """
-    generator = torch.Generator().manual_seed(20261)
-    tensors = x if isinstance(x, dict) else {"": x}
-    differing = _telling_apart(tensors)
-    widest = _widest(tensors)
-    samples = {}
-    for name, tensor in tensors.items():
-        if name not in differing:
-            samples[name] = tensor[[widest] * number]
-        elif tensor.is_floating_point():
-            samples[name] = _noisy(tensor, number, generator)
-        else:
-            samples[name] = _token_ids(tensor, number, generator, random_ids)
-    if isinstance(x, dict):
-        return samples
-    return samples[""]
-
-
-def _telling_apart(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names of inputs that tell samples apart: real numbers, else the most varied ids."""
-    names = [name for name in tensors if name not in LABEL_NAMES and "mask" not in name]
-    real = [name for name in names if tensors[name].is_floating_point()]
-    differing = []
-    for name in real:
-        tensor = tensors[name]
-        if len(tensor) < 2 or (tensor != tensor[:1]).any():
-            differing.append(name)
-    if real:
-        return differing or real[:1]
-    return sorted(names, key=lambda name: -len(torch.unique(tensors[name])))[:1]
-
-
-def _widest(tensors: Mapping[str, Tensor]) -> int:
-    """The number of the sample whose masks leave out least."""
-    masks = [
-        tensor.flatten(1).count_nonzero(1) for name, tensor in tensors.items() if "mask" in name
-    ]
-    if not masks:
-        return 0
-    return int(torch.stack(masks).sum(0).argmax())
-
-
-def _noisy(tensor: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """So many samples of real numbers, with noise of the size of their spread."""
-    values = tensor.double()
-    spread = float(values.std(correction=0))
-    if not 0 < spread < 1e6:
-        spread = 1.0
-    samples = values[torch.arange(number) % len(values)]
-    noise = torch.randn(samples.shape, generator=generator, dtype=torch.float64)
-    return samples + noise * spread
-
-
-def _token_ids(tensor: Tensor, number: int, generator: torch.Generator, random: bool) -> Tensor:
-    """Rows with one sample's numbers in other orders, or with numbers between the extremes.
-
-    A number that comes twice stays where it is, as padding and separators do, and so do the first
-    and the last.
-    """
-    flat = tensor.flatten(1)
-    sample = max(flat, key=lambda row: len(torch.unique(row)))
-    places = torch.nonzero((sample == sample[:, None]).sum(0) == 1).flatten()[1:-1]
-    ids: Tensor = sample.repeat(number, 1)
-    for row in ids[1:]:
-        row[places] = sample[places[torch.randperm(len(places), generator=generator)]]
-    if random or len(places) < 4 or len(torch.unique(ids, dim=0)) < number:
-        low = int(flat.min())
-        high = int(flat.max())
-        ids = torch.randint(low, high + 1, ids.shape, generator=generator).to(tensor)
-    if len(torch.unique(ids, dim=0)) < number:
-        raise AuditError("the first samples are too much alike; shuffle the evaluation data")
-    return ids.reshape(number, *tensor.shape[1:])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise, permutations
+from itertools import pairwise
 
 from torch import nn
 
@@ -73,6 +72,9 @@ LINEAR = (
     )
 )
 """Operations that are linear in the samples where their other operands are weights."""
+
+MANY = 3
+"""From this many runs, the same weights are steps in time, where they are not blocks in depth."""
 
 
 @dataclass(eq=False)
@@ -214,7 +216,7 @@ class Graph:
         return any(not self.made_in(reader, call) for reader in self.readers.get(index, ()))
 
     def _head(self) -> Stretch:
-        """The last layer, or what comes after a last sum that leaves a state, as a distance does."""
+        """The last layer; or what reads the state that a last sum leaves, as a distance does."""
         if not self.items:
             return Stretch(self.cuts[0], self.cuts[0])
         last = self.items[-1]
@@ -312,9 +314,9 @@ class Graph:
 
     def calls_in(self, stretch: Stretch) -> list[Call]:
         """The calls in which something within a stretch was made."""
-        return self._calls_around(self.inside(stretch))
+        return self.calls_around(self.inside(stretch))
 
-    def _calls_around(self, indices: Iterable[int]) -> list[Call]:
+    def calls_around(self, indices: Iterable[int]) -> list[Call]:
         calls: set[int] = set()
         for index in indices:
             calls.update(self._path(index))
@@ -350,69 +352,3 @@ class Graph:
         if not module:
             return f"{node.op} in the network's forward"
         return f"{node.op} in {module!r}"
-
-    def hidden(self, segment: Segment) -> list[int]:
-        """The residual sums in a segment where they are several updates: something bypasses one.
-
-        They are where weights lie between two of them, or two modules of one class have one each.
-        """
-        flow = Flow(self, segment)
-        sums = [index for index in segment.values if flow.joins_a_bypass(index)]
-        for sooner, later in combinations(sums, 2):
-            if flow.leads_through_weights(sooner, later):
-                return sums
-        classes = Counter(type(call.module) for call in self._calls_around(sums))
-        del classes[nn.Sequential]
-        if max(classes.values(), default=0) > 1:
-            return sums
-        return []
-
-
-class Flow:
-    """What each value of a segment comes from; sets of values are bits of a number."""
-
-    def __init__(self, graph: Graph, segment: Segment) -> None:
-        self.graph = graph
-        start = 1 << segment.start
-        self.reach = {segment.start: start}
-        """What leads to a value, itself included."""
-        self.linear = {segment.start: start}
-        """What it is linear in."""
-        self.weighted = {segment.start: 0}
-        """What leads to it through weights."""
-        for index in segment.values:
-            self._add(index)
-
-    def _add(self, index: int) -> None:
-        node = self.graph.nodes[index]
-        reach = weighted = 0
-        linear = ~0
-        for parent in node.parents:
-            reach |= self.reach[parent]
-            weighted |= self.weighted[parent]
-            linear &= self.linear[parent] | ~self.reach[parent]
-        # The weights of a product may come from the samples too.
-        if self.graph.is_layer(index) or (node.op in PRODUCTS and len(node.parents) > 1):
-            weighted = reach
-        if node.op not in LINEAR or (len(node.parents) > 1 and node.op not in SUMS):
-            linear = 0
-        self.weighted[index] = weighted
-        self.reach[index] = reach | 1 << index
-        self.linear[index] = (linear & self.reach[index]) | 1 << index
-
-    def leads_through_weights(self, sooner: int, later: int) -> bool:
-        """Whether one value leads to another through weights."""
-        return bool(self.weighted[later] >> sooner & 1)
-
-    def joins_a_bypass(self, index: int) -> bool:
-        """Whether a value joins what weights made of a state and what bypasses them."""
-        node = self.graph.nodes[index]
-        if node.op not in SUMS | CONCATENATIONS:
-            return False
-        for bypass, update in permutations(node.parents, 2):
-            state = 1 << bypass
-            if node.op in SUMS:  # or a projection of what the update began with
-                state |= self.linear[bypass] & ~self.linear[update]
-            if state & self.weighted[update]:
-                return True
-        return False

@@ -57,11 +57,14 @@ def find_states(graph: Graph, blocks: list[Block], last: int | None) -> list[Sta
 
 
 def _first(graph: Graph, block: Block) -> int:
-    """What the skip of the first sum holds: after a norm that it passes through."""
-    for segment in filter(block.holds, graph.additive):
-        if _hides(graph, graph.between(block.start, segment.start)):
-            return segment.start
-        break
+    """What enters a block; or what its first sum adds to, after a norm that the skip passes."""
+    for segment in graph.segments:
+        if segment.adds and block.holds(segment):
+            cuts = graph.between(block.start, segment.start)
+            is_held = graph.size(segment.start) == graph.size(segment.end)
+            if is_held and _hides(graph, cuts) and not any(map(graph.is_layer, cuts)):
+                return segment.start
+            break
     return block.start
 
 
@@ -132,7 +135,7 @@ def _state(graph: Graph, node: Node) -> State:
     while node.op == "view" and not node.sights:  # inside a function: what it shows was seen
         node = graph.nodes[node.parents[0]]
     batch = graph.tape.batch
-    site = _site(node)
+    site = site_of(node)
     if site and node.dtype.is_floating_point and node.shape.count(batch) == 1:
         batch_dim = node.shape.index(batch)
         return node, replace(site, batch_dim=batch_dim, copied=node.overwritten)
@@ -160,7 +163,7 @@ def _why_unseen(graph: Graph, node: Node) -> str:
     return "no module and no function returns it"
 
 
-def _site(node: Node) -> Site | None:
+def site_of(node: Node) -> Site | None:
     """Where a value is first seen, at a module if one can."""
     sites = []
     for site in node.sights:
