@@ -79,7 +79,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = re.search(r"(?:choice: '|arguments: )([\w-]+)", message)
-        hint = meant(wrong[1], [*COMMANDS, *self._option_string_actions]) if wrong else ""
+        hint = suggestion(wrong[1], [*COMMANDS, *self._option_string_actions]) if wrong else ""
         self.exit(USAGE_ERROR, f"{self.prog}: {message}{hint}\n")
 
     def add(self, names: Sequence[str]) -> None:
@@ -93,7 +93,7 @@ class _Parser(argparse.ArgumentParser):
                     )
 
 
-def meant(word: str, known: Sequence[str]) -> str:
+def suggestion(word: str, known: Sequence[str]) -> str:
     """«; did you mean --frozen?», where a known word is close."""
     close = get_close_matches(word, known, 1, 0.75)
     return f"; did you mean {close[0]}?" if close else ""
@@ -275,7 +275,7 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
         return joined
     for word in unknown:
         name = word.partition("=")[0]
-        if hint := meant(name, [*WITH_VALUE, *FLAGS]):
+        if hint := suggestion(name, [*WITH_VALUE, *FLAGS]):
             raise AuditError(f"unknown option {name}{hint}")
     files = parsed.file_or_dir
     for file in files:

@@ -132,13 +132,23 @@ class Certificate(NamedTuple):
         spec = self.options.get("data")
         kind, colon, path = (spec or "").rpartition(":")
         digests = {report.environment.get("data_sha256") for _, report in self.reports}
+        if spec is None:
+            return None
+        changed = ""
         for folder in folders:
             for name in (path, Path(path).name, ""):
                 candidate = f"{kind}{colon}{folder / name}"
                 with suppress(AuditError):
-                    if data_digest(candidate) in digests:
-                        return candidate
-        return spec
+                    if _is_inside(folder / name, folder):
+                        if data_digest(candidate) in digests:
+                            return candidate
+                        changed = changed or candidate
+        if changed:
+            return changed
+        raise AuditError(
+            f"test data {one_line(spec)}: not below the working folder; name its folder with "
+            "--root, or the data with --data"
+        )
 
     def contradicted_by(self, typed: Mapping[str, str]) -> Iterator[str]:
         """Where another value was typed than the one that is recorded."""
@@ -184,6 +194,11 @@ def _in_words(margin: Margin | None) -> str | None:
     return f"{margin.margin.verdict.value} {margin.margin.margin:+.4f} pp"
 
 
+def _is_inside(place: Path, folder: Path) -> bool:
+    """Whether a path that a certificate names stays below a folder, also through links."""
+    return place.resolve().is_relative_to(folder)
+
+
 class Files:
     """The files of a certificate: recorded by path and SHA-256, found wherever they lie now."""
 
@@ -208,7 +223,8 @@ class Files:
         """The recorded paths, then all files below the folders whose names end alike."""
         for folder in folders:
             for path in self.digests:
-                yield folder / path
+                if _is_inside(folder / path, folder):
+                    yield folder / path
         suffixes = {Path(path).suffix for path in self.digests}
         for folder in folders:
             for parent, _, names in os.walk(folder):

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -37,14 +37,18 @@ ENDS = ("embedding", "head")
 BITS = bytes.maketrans(b"01", bytes([0, 1]))
 
 Bounds = tuple[float, float]
+MOST_LAYERS = msgspec.Meta(max_length=10_000)
+Norms = Annotated[tuple[float | None, ...], MOST_LAYERS]
+Floats = Annotated[tuple[float, ...], MOST_LAYERS]
+"""Numbers by layer, as many as a file may hold."""
 
 
 class Score(msgspec.Struct, frozen=True):
     """An accuracy in [0, 1] and, where known, which test images were classified correctly."""
 
     value: float
-    images: int | None = None
-    correct: str | None = None
+    images: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    correct: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]+$")] | None = None
     """One bit an image, class by class, packed big-endian into hexadecimal digits."""
     order: str | None = None
     """SHA-256 of the labels in their order: outcomes are paired only on the same images."""
@@ -124,7 +128,7 @@ class Score(msgspec.Struct, frozen=True):
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Which modules are the blocks between h_0 and h_L, as a report names them."""
 
-    blocks: tuple[str, ...]
+    blocks: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=10_000)]
     residual: bool | None = None
     """Unknown of a trace."""
     head: str = ""
@@ -328,8 +332,8 @@ def _can_normalise(mean: Sequence[float], std: Sequence[float]) -> bool:
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """(e): linear probes of h_0 … h_L, as fractions; intervals are 95 %, paired, in pp."""
 
-    probes: tuple[float, ...] = ()
-    null: tuple[tuple[float, ...], ...] = ()
+    probes: Floats = ()
+    null: Annotated[tuple[Floats, ...], MOST_LAYERS] = ()
     """The same with re-initialised blocks, one tuple a seed; empty where there is no null."""
     interval: Bounds | None = None
     """Of the depth utility, without a null of the gain; ``allowance_pp`` is off its lower bound."""
@@ -467,7 +471,7 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     sites: tuple[str, ...] = ()
     """h_0 first where the method has credit there, then the block outputs h_1 … h_L."""
-    gamma: tuple[float, ...] = ()
+    gamma: Floats = ()
     null_mean: tuple[float, ...] = ()
     null_sd: tuple[float, ...] = ()
     null_low: tuple[float, ...] = ()
@@ -627,8 +631,8 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
 class Decisive(msgspec.Struct, frozen=True, kw_only=True):
     """What decides (a), (b), (c) and (f): of a network, or of one epoch of its training."""
 
-    residual_norms: tuple[float | None, ...] = ()
-    bp_grad_norms: tuple[float | None, ...] = ()
+    residual_norms: Norms = ()
+    bp_grad_norms: Norms = ()
     cross_batch_stability: float | None = None
     gradient_per_unit_error: float | None = None
     sample_invariance: float | None = None

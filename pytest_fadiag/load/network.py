@@ -63,7 +63,7 @@ class ResidualMLP(nn.Module):
         super().__init__()
         if activation not in ACTIVATIONS:
             raise AuditError(
-                f"activation {activation!r} is unknown; known: {', '.join(ACTIVATIONS)}"
+                f"activation {activation!r:.80} is unknown; known: {', '.join(ACTIVATIONS)}"
             )
         self.embed = nn.Linear(d_in, d)
         self.blocks = nn.ModuleList()

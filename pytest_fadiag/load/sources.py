@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..judge.errors import AuditError
-from .names import digest_of_lines, file_digest, walk
+from .names import file_digest, joined, walk
 from .specs import is_factory
 
 
@@ -131,7 +131,5 @@ def data_digest(spec: str, base: Path | None = None, split: str = "test") -> str
         return None
     if kind == "file":
         return file_digest(root)
-    lines = []
-    for path, _ in data_files((kind, root), split):
-        lines.append(f"{path.relative_to(root).as_posix()} {file_digest(path)}")
-    return digest_of_lines(lines)
+    files = data_files((kind, root), split)
+    return joined({path: file_digest(path) for path, _ in files}, root)

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import write_atomically
+from ..files import check_file, write_atomically
 from ..judge.errors import AuditError
 from ..judge.words import and_more, one_line
+from .names import Reader
 
 LEAST = 256
 """Rows that states must have: two batches."""
@@ -27,12 +28,13 @@ def fields_of(path: Path) -> dict[str, str]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        check_file(path)
         if path.suffix == ".npz":
             with zipfile.ZipFile(path) as archive:
                 return {name.removesuffix(".npy"): "" for name in archive.namelist()}
         with safe_open(path, "np") as file:
             return {**dict.fromkeys(file.keys(), ""), **(file.metadata() or {})}
-    except (OSError, zipfile.BadZipFile, SafetensorError):
+    except (OSError, AuditError, zipfile.BadZipFile, SafetensorError):
         return {}
 
 
@@ -43,15 +45,19 @@ def is_trace(path: Path) -> bool:
     return set(NEEDED) <= fields_of(path).keys()
 
 
-def read_trace(path: Path) -> dict[str, Any]:
+def read_trace(path: Path, digest: str | None = None) -> dict[str, Any]:
     """The arrays of a trace by name, their shapes checked; ``method``, ``seed``, ``loss`` as texts.
+
+    A file whose bytes have another ``digest`` is refused.
 
     >>> read_trace(Path("traces/dfa_s1.npz"))["h_0"].shape
     (10000, 256)
     """
     from .readers import read_arrays
 
-    values = dict(read_arrays(path))
+    reader = Reader()
+    values = dict(read_arrays(reader.read(path), path))
+    reader.check(digest, path)
     for name, text in fields_of(path).items():
         if text and name in TEXTS:
             values[name] = text

@@ -246,9 +246,13 @@ def _wide(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def quiet(network: nn.Module) -> Iterator[None]:
-    """No autocast, no gradients, nothing compiled; every random state as before afterwards."""
+    """No autocast, no gradients, nothing compiled, new tensors on the CPU; every random state as
+    before afterwards.
+    """
     cpu_state = torch.random.fork_rng(devices=[])
     with torch.inference_mode(False), torch.no_grad(), cpu_state, ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
         for kind in {"cpu", *(parameter.device.type for parameter in network.parameters())}:
             stack.enter_context(torch.autocast(kind, enabled=False))
             if kind == "cpu":

@@ -27,6 +27,8 @@ def audit_of(config: pytest.Config) -> AuditHooks:
     if hooks is not None:
         return hooks
     try:
+        if not config.pluginmanager.has_plugin("python"):
+            raise AuditError("-p no:python: the tests of an audit are functions; leave it out")
         return AuditHooks(config)
     except AuditError as error:
         raise pytest.UsageError(printable(str(error))) from None

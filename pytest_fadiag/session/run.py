@@ -85,8 +85,12 @@ class Run:
 
     def _cache_folder(self, config: pytest.Config) -> Path | None:
         """In pytest's cache; where there is none, what workers share while a run lasts."""
-        if not self.settings.no_cache and hasattr(config, "cache"):
-            return config.cache.mkdir("fadiag") if config.cache else None
+        cache = getattr(config, "cache", None)
+        if cache and not self.settings.no_cache:
+            try:
+                return Path(cache.mkdir("fadiag"))
+            except OSError:  # the first measurement that cannot be kept says so
+                return Path(cache._cachedir, "fadiag")
         return Path(self.worker["shared"]) if "shared" in self.worker else None
 
     def report(

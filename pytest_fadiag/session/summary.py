@@ -41,13 +41,14 @@ class Summary:
         self.run = run
         self.planned_rows = _planned_rows(run.plan)
         self.planned_margins = _planned_margins(run.plan)
-        self.selected: list[str] = []
-        """The node ids of the tests that are to run."""
+        self.selected: list[str] = [*self.planned_rows, *self.planned_margins]
+        """The node ids of the tests that are to run; before the collection all that are planned."""
         self.rows: list[Row] = []
         self.margins: dict[str, Margin] = {}
         """Those that ran, by node id."""
         self.notes: list[str] = []
         self.interrupted = False
+        self.finished = False
         self.is_command = config.pluginmanager.has_plugin(COMMAND)
         """Whether `fadiag audit` runs: only the audit is printed."""
         self.line = Line(sys.stdout)
@@ -194,14 +195,25 @@ class Summary:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the record and the files, each whole.
-
-        One that cannot be written costs the exit code, not the others.
-        """
+        """Write the record and the files; one that cannot be written costs the exit code."""
+        self.finished = True
         if signal.getsignal(signal.SIGTERM) is _interrupt:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if not self._found_something(session.exitstatus):
-            return
+        is_written = not self._found_something(session.exitstatus) or self._write()
+        if not is_written and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    @pytest.hookimpl
+    def pytest_unconfigure(self) -> None:
+        """Show and write a run too that was interrupted while it began: it has no end."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if self.interrupted and not self.finished and reporter is not None:
+            self._write()
+            self.pytest_terminal_summary(reporter, pytest.ExitCode.INTERRUPTED)
+
+    def _write(self) -> bool:
+        """Write each file whole; whether all could be written."""
+        is_written = True
         settings = self.run.settings
         outputs = self.run.registry.outputs()
         base = settings.path("report", "")
@@ -216,8 +228,8 @@ class Summary:
             except (AuditError, OSError) as error:
                 reason = printable(str(error))
                 self.notes.append(f"ERROR: FA audit: {text} is not written: {reason}")
-                if session.exitstatus == pytest.ExitCode.OK:
-                    session.exitstatus = pytest.ExitCode.USAGE_ERROR
+                is_written = False
+        return is_written
 
 
 def _planned_rows(plan: Plan) -> dict[str, Row]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable
 from functools import cached_property
+from typing import Annotated
 
 import msgspec
 
@@ -17,6 +18,9 @@ from ..judge.seed_margins import SeedMargin
 from ..judge.verdict import Verdict
 
 Keys = tuple[str, ...]
+Part = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+MOST_FILES = msgspec.Meta(max_length=10_000)
+"""Bounds of what is read from a file."""
 
 
 class Outcome(str, enum.Enum):
@@ -214,16 +218,16 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
     options: dict[str, tuple[str, ...]] = {}
     """Every option that was set, by name, on the command line or in the ini file."""
-    files: dict[str, str] = {}
+    files: Annotated[dict[str, str], MOST_FILES] = {}
     """The SHA-256 of every checkpoint, log and control, by path."""
 
 
 class Audit(msgspec.Struct, frozen=True, dict=True):
     """Everything that a run found; every output is made from it."""
 
-    rows: tuple[Row, ...]
+    rows: Annotated[tuple[Row, ...], MOST_FILES]
     margins: tuple[Margin, ...] = ()
-    shard: tuple[int, int] | None = None
+    shard: tuple[Part, Part] | None = None
     """Which part of how many this is."""
     origin: Origin | None = None
     interrupted: bool = False

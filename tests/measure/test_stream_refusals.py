@@ -652,7 +652,7 @@ def test_buffers_that_every_pass_changes_are_named_instead_of_randomness() -> No
 
 def test_a_wrong_name_gets_no_hint_where_the_blocks_found_are_not_the_whole_stream() -> None:
     wide = [nn.Linear(D, 90), nn.ReLU(), nn.Linear(90, D), nn.ReLU()]
-    with pytest.raises(AuditError, match="no module matches 'blocks.*'") as caught:
+    with pytest.raises(AuditError, match=r"no module matches 'blocks\.\*'") as caught:
         find_stream(stacked(*wide, Whole(), Whole()), X, "blocks.*")
     assert "--fa-stream" not in str(caught.value)
 

@@ -125,7 +125,7 @@ class _Trial:
         samples = draw_samples(self.x, number, random_ids=self.random_ids)
         self.samples = like(samples, self.network)
         self.logits = self._run(self.samples)
-        if self.logits.shape[:1] != (number,):
+        if self.logits.shape[:1] != (number,) or not self.logits.numel():
             raise AuditError(
                 f"the network returned logits of shape {tuple(self.logits.shape)} for {number} "
                 f"samples; expected [{number}, classes]"
