@@ -267,3 +267,18 @@ def test_the_page_works_in_a_browser(browser: Any, audit: Audit, tmp_path: Path)
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     assert run("return document.documentElement.scrollWidth") <= 390
     assert browser.get_log("browser") == []
+
+
+def test_a_gauge_has_its_threshold_in_the_middle_and_fails_to_the_left() -> None:
+    report = builders.exploded()
+    growth, gradient, drift, margin = (
+        charts.gauge(report.finding(key), DIAGNOSTICS[number]) for number, key in enumerate("abcd")
+    )
+    assert growth and gradient and drift and margin
+    assert growth.place == pytest.approx(0.5 - math.log10(666.7 / 50) / 8, abs=1e-3)
+    assert gradient.place == pytest.approx(0.5 + math.log10(4e-8 / 1e-7) / 8, abs=1e-3)
+    assert drift.place > 0.5 and drift.look == "green"
+    assert margin.place == pytest.approx(0.5 - 12.7 / 40) and margin.look == "red"
+    assert margin.low < margin.place < margin.high
+    unmeasured = builders.healthy(control=None, frozen_baseline_acc=None).finding("d")
+    assert charts.gauge(unmeasured, MARGIN) is None
