@@ -627,6 +627,8 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
 
     samples: int
     dtypes: tuple[Resolution, ...]
+    problem: str = ""
+    """Why nothing was compared."""
 
 
 class Decisive(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,15 +102,20 @@ def _chance_reached(report: Report) -> str:
     return ""
 
 
-def _on_loss(report: Report) -> Iterator[str]:
-    """Name a loss under which the outputs are less biased than under the assumed one."""
+def likely_loss(report: Report) -> str:
+    """The loss under which outputs are not biased, where they are under the assumed one."""
     if not report.loss_assumed or report.loss_bias.get(report.loss, 0.0) <= BIASED:
-        return
+        return ""
     loss, bias = min(report.loss_bias.items(), key=lambda item: item[1])
-    if bias < UNBIASED:
+    return loss if bias < UNBIASED else ""
+
+
+def _on_loss(report: Report) -> Iterator[str]:
+    """Name the loss that the network was probably trained by."""
+    if loss := likely_loss(report):
         yield (
-            f"looks trained by {loss}: under it the output error has a bias of {sig(bias)} < "
-            f"{limit(UNBIASED)}; name the loss with --fa-loss"
+            f"looks trained by {loss}: under it the output error has a bias of "
+            f"{sig(report.loss_bias[loss])} < {limit(UNBIASED)}; name the loss with --fa-loss"
         )
 
 
