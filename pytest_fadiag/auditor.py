@@ -118,9 +118,9 @@ class Auditor:
         log: bool = False,
         twins: Sequence[Path] | None = (),
     ) -> Report:
-        """The report of a checkpoint or log; (e) is added where the control is questioned.
+        """The report of a checkpoint or log; (e) is left out where a sound control decides.
 
-        Not where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
+        Not so where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
         to compare with; ``None`` compares with none.
         """
         subject = FileSubject(self, path, control, overrides=overrides, seed=seed, is_log=log)
