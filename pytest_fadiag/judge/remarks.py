@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .control import guesses, slack
+from .control import guesses
 from .diagnostics.base import Report
+from .records import Score
 from .words import and_more, fraction, limit, one_line, plural, sig
 
 CLAIM_SLACK_PP = 0.5
@@ -89,16 +90,15 @@ def _on_accuracy(report: Report) -> Iterator[str]:
 
 def _chance_reached(report: Report) -> str:
     """The way of guessing that is as good as the network; empty where there is none."""
-    accuracy = report.headline_acc
-    if accuracy is None:
+    if report.headline_acc is None:
         return ""
-    images = report.score.images if report.score else None
-    for guess, how in guesses(report):
-        above = accuracy - guess
+    score = report.score or Score(report.headline_acc)
+    for guess in guesses(report, score, score.images):
+        above = guess.above
         if report.task != "regression":
             above = abs(above)
-        if above <= slack(guess, images):
-            return how
+        if above <= guess.slack:
+            return guess.how
     return ""
 
 
