@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from .load.setup import Setup
 from .load.traces import checked, fields_of, is_trace, write_trace
 from .measure.copies import threads as using_threads
 from .measure.credit import CreditSource
+from .measure.inputs import read_once
 from .measure.run import NetworkSource, measure
 from .measure.task import Task
 from .measure.traces import TraceSource
@@ -69,6 +70,7 @@ def diagnose(
     forward: Callable[..., Any] | None = None,
     train: Iterable[Any] | None = None,
     batch_size: int = 512,
+    memory: float | None = None,
     threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> DiagnosticReport:
@@ -90,6 +92,7 @@ def diagnose(
     ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
     function of ``(model, x, y)`` that returns the outputs. ``train`` are batches of the training
     data, normalised alike: linear probes and readouts are fitted to at most 20,000 samples of it.
+    Batches of a generator are kept: they may take ``memory`` GB, by default half of what is free.
     A line on stderr tells the progress after five seconds; ``progress=False`` prints none.
     """
     if isinstance(credit, str) and credit != "own":
@@ -106,9 +109,10 @@ def diagnose(
         "forward": forward,
         "stream": stream,
         "batch_size": batch_size,
+        "memory": memory,
     }
     if train is not None:
-        options["training"] = list(train) if isinstance(train, Iterator) else train
+        options["training"] = read_once(train, memory)
         options["training_name"] = getattr(train, "name", "the training data")
     if y is not None:
         eval_batches = as_data_set((eval_batches, y), "x and y")
