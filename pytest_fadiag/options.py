@@ -259,6 +259,14 @@ OPTIONS = (
         "1",
     ),
     Option(
+        "memory",
+        "measures",
+        "GB",
+        "What the evaluation data of a generator, which is kept, may take (default: half of the "
+        "free memory)",
+        r"[0-9]*\.?[0-9]+",
+    ),
+    Option(
         "log-batch",
         "measures",
         "N",
