@@ -39,7 +39,7 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/checkpoints.py
 	$(BIN)/python benchmarks/scale.py
 
-zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute on one core
+zoo: $(VENV)-zoo/.ready ## stream detection on 429 networks, about two minutes on one core
 	$(VENV)-zoo/bin/python -m validation.zoo
 
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
