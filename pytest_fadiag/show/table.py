@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..judge.words import fold, one_line, printable
-from .audit import Audit, Row
+from ..judge.words import fold, printable
+from .audit import Audit
 from .cells import MARKS, NONE, Cell, Entry, Line, Table, entries_of, table_of
 from .words import (
     FAILED,
@@ -47,7 +47,7 @@ def lines(audit: Audit, width: int = 120, remarks: Sequence[str] = ()) -> list[T
     what = _wrapped(" · ".join(setting), width)
     marked = [f"! {note}" for note in (*notes(audit), *remarks)]
     if len(audit.rows) == 1 and audit.rows[0].report is not None and not audit.margins:
-        text = _card(audit.rows[0], table_of(audit), width)
+        text = _card(audit, table_of(audit), width)
         for remark in marked:
             text += _wrapped(f"  {remark}", width)
         marks = [line for line in legend(audit) if line != FAILED]
@@ -98,9 +98,9 @@ def _wrapped(line: str, width: int, look: str = "") -> list[Text]:
 # --- one network ---
 
 
-def _card(row: Row, content: Table, width: int) -> list[Text]:
+def _card(audit: Audit, content: Table, width: int) -> list[Text]:
     """The verdict, what to write, and a line for each diagnostic: number, threshold, claim."""
-    assert row.report is not None
+    row = audit.rows[0]
     word = row.status.word
     look = tone(row)
     line = content.lines[0]
@@ -110,8 +110,8 @@ def _card(row: Row, content: Table, width: int) -> list[Text]:
     score = content.columns[0].title.replace("acc", "accuracy")
     title = f"{mark(word)} {word.value.upper() if word else words(row)}"
     text: list[Text] = [[(title, look), (f"{name}, {score} {line.numbers[0].text}", "bold")]]
-    if row.status.next:
-        text += _wrapped(f"  Next: {one_line(row.status.next)}", width)
+    for step in next_steps(audit):
+        text += _wrapped(f"  Next: {step}", width)
     entries = [HEADER, *entries_of(row, content)]
     columns = zip(*((e.key, e.name, e.number, e.fails_if) for e in entries), strict=True)
     widths = [max(map(len, column)) for column in columns]

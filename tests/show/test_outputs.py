@@ -30,7 +30,7 @@ from pytest_fadiag.show.table import table
 from pytest_fadiag.show.words import details, margin_words, words
 
 TEXTS = {"table": lambda audit: table(audit, 200), "markdown": markdown, "form": form, "html": page}
-VOID = ("meta", "link", "br")
+VOID = ("meta", "link", "br", "input")
 FIGURES = ("hero", "hero-dark", "audit", "credit", "depth", "rescue")
 Golden = Callable[[str, str], None]
 
@@ -200,12 +200,15 @@ def test_a_report_shows_plots_and_saves_itself(tmp_path: Path) -> None:
 
 def test_one_network_opens_expanded_with_its_findings_in_the_cards(audit: Audit) -> None:
     one, many = page(of(builders.row(builders.exploded()))), page(audit)
-    assert '<details id="row-1" open>' in one and 'id="open"' not in one
+    assert '<details id="dfa-s42" open>' in one and 'id="open"' not in one
     assert "<details open" not in many and many.count(" open>") == 0 and 'id="open"' in many
     assert "per-block growth 667 &gt; 50" in one and "It explodes in block 0" in one
     assert "Fails in 3 of 6</b>: dfa 2 of 2, dfa-lam 1 of 1" in many
     cards = one.partition('class="cards"')[2].partition("<h2>")[0]
-    assert cards.count("<svg") == cards.count("<section") == 4  # a chart a diagnostic
+    assert (cards.count("<svg"), cards.count("<section")) == (2, 4)  # curves of (a) and (b)
+    tests = one.partition('class="findings"')[2].partition("</table>")[0]
+    assert tests.count('class="gauge"') == 4 and "95 % CI [" in tests
+    assert "In the paper: report no Γ." in cards
 
 
 def test_importing_every_output_imports_nothing_heavy() -> None:
