@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..judge.words import fold, one_line, printable
-from .audit import Audit, Row
+from ..judge.words import fold, printable
+from .audit import Audit
 from .cells import MARKS, NONE, Cell, Entry, Line, Table, entries_of, table_of
 from .words import (
     FAILED,
