@@ -219,7 +219,8 @@ OPTIONS = (
         "bp",
         "measures",
         "PATH|GLOB",
-        "BP networks to compare with: same tensor shapes, same data (repeatable; default: the audited checkpoints of the method bp)",
+        "BP networks to compare with: same tensor shapes, same data (repeatable; default: the "
+        "audited checkpoints of the method bp)",
         many=True,
     ),
     Option(
