@@ -26,7 +26,7 @@ format: $(VENV)/.ready  ## rewrite the sources in the project's format
 test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages, and the examples of other tasks
 	$(BIN)/python -m pytest tests/integrations -m "slow or not slow"
 
-fuzz: $(VENV)/.ready    ## thousands of damaged checkpoints, about half an hour
+fuzz: $(VENV)/.ready    ## thousands of damaged checkpoints, data, logs, traces, certificates and cache entries, an hour
 	FADIAG_EXAMPLES=5000 $(BIN)/python -m pytest -m fuzz --timeout 7200
 
 bench: $(VENV)/.ready   ## ratios against bare loops, side by side

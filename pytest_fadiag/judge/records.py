@@ -62,7 +62,8 @@ class Score(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         value = check_accuracy(self.value, "accuracy", "regression")
         msgspec.structs.force_setattr(self, "value", value)
-        if self.class_counts and (not self.correct or sum(self.class_counts) != self.images):
+        counts = self.class_counts
+        if counts and (not self.correct or min(counts) < 1 or sum(counts) != self.images):
             raise AuditError("class_counts of a score must count the images of correct")
 
     @classmethod
@@ -626,6 +627,8 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
 
     samples: int
     dtypes: tuple[Resolution, ...]
+    problem: str = ""
+    """Why nothing was compared."""
 
 
 class Decisive(msgspec.Struct, frozen=True, kw_only=True):

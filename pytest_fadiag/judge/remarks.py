@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .control import guesses, slack
+from .control import guesses
 from .diagnostics.base import Report
+from .records import Score
 from .words import and_more, fraction, limit, one_line, plural, sig
 
 CLAIM_SLACK_PP = 0.5
@@ -89,28 +90,32 @@ def _on_accuracy(report: Report) -> Iterator[str]:
 
 def _chance_reached(report: Report) -> str:
     """The way of guessing that is as good as the network; empty where there is none."""
-    accuracy = report.headline_acc
-    if accuracy is None:
+    if report.headline_acc is None:
         return ""
-    images = report.score.images if report.score else None
-    for guess, how in guesses(report):
-        above = accuracy - guess
+    score = report.score or Score(report.headline_acc)
+    for guess in guesses(report, score, score.images):
+        above = guess.above
         if report.task != "regression":
             above = abs(above)
-        if above <= slack(guess, images):
-            return how
+        if above <= guess.slack:
+            return guess.how
     return ""
 
 
-def _on_loss(report: Report) -> Iterator[str]:
-    """Name a loss under which the outputs are less biased than under the assumed one."""
+def likely_loss(report: Report) -> str:
+    """The loss under which outputs are not biased, where they are under the assumed one."""
     if not report.loss_assumed or report.loss_bias.get(report.loss, 0.0) <= BIASED:
-        return
+        return ""
     loss, bias = min(report.loss_bias.items(), key=lambda item: item[1])
-    if bias < UNBIASED:
+    return loss if bias < UNBIASED else ""
+
+
+def _on_loss(report: Report) -> Iterator[str]:
+    """Name the loss that the network was probably trained by."""
+    if loss := likely_loss(report):
         yield (
-            f"looks trained by {loss}: under it the output error has a bias of {sig(bias)} < "
-            f"{limit(UNBIASED)}; name the loss with --fa-loss"
+            f"looks trained by {loss}: under it the output error has a bias of "
+            f"{sig(report.loss_bias[loss])} < {limit(UNBIASED)}; name the loss with --fa-loss"
         )
 
 

@@ -28,7 +28,7 @@ from .errors import AuditError, AuditFailure
 from .margins import Interval, Margin, margin_over
 from .protocol import published
 from .records import Epoch, Log, Measurement, Score, check_accuracy, check_norms, plain
-from .remarks import AUDIT_ITSELF, is_loose, remarks_on
+from .remarks import AUDIT_ITSELF, is_loose, likely_loss, remarks_on
 from .text import diagnostic_text, report_text
 from .thresholds import DiagnosticThresholds
 from .twin import Twin, in_view_of_twin, share_of
@@ -206,6 +206,9 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
             return msgspec.structs.replace(
                 finding, open=Open(OpenKind.REFERENCE_QUESTIONED), remedy=AUDIT_ITSELF
             )
+        if diagnostic.needs_reference and finding.fired and likely_loss(self):
+            remedy = f"name the loss (--fa-loss, loss=); {finding.remedy}"
+            return msgspec.structs.replace(finding, remedy=remedy)
         return finding
 
     def finding(self, key: str) -> Finding:

@@ -78,10 +78,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             word = Word.AS_GIVEN
         if lacking:
             word = Word.INCOMPLETE
+        names = {diagnostic.key: diagnostic.name for diagnostic in available()}
+        headline = _sentence(word.value, [f"{names[key]} {lacking[key]}" for key in lacking])
+        sentence = headline
         remedies = _remedies(findings, lacking)
         if fired:
             word = Word.WALK_BACK
             lacking = {}
+            headline = _sentence(word.value, [_doubted(f.claim, f) for f in fired])
+            sentence = _sentence("needs walk-back", [_doubted(f.walk_back, f) for f in fired])
             remedies = [finding.remedy for finding in fired]
         steps = dict.fromkeys(step for remedy in remedies for step in remedy.split("; ") if step)
         return cls(
@@ -94,8 +99,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             lacking=lacking,
             errors=tuple(errors),
             not_run=tuple(not_run),
-            sentence=_sentence(word, fired, lacking),
-            headline=_headline(word, fired, lacking),
+            sentence=sentence,
+            headline=headline,
             next="; ".join(steps),
         )
 
@@ -138,28 +143,13 @@ def what_lacks(states: Mapping[str, Open | None]) -> dict[str, Open]:
     return lacking
 
 
-def _sentence(word: Word, fired: Iterable[Finding], lacking: Mapping[str, Open]) -> str:
-    if word is Word.WALK_BACK:
-        claims = []
-        for finding in fired:
-            likely = "" if finding.exact else " (likely)"
-            claims.append(f"{finding.walk_back}{likely}")
-        return f"needs walk-back: {'; '.join(claims)}"
-    return _headline(word, fired, lacking)
+def _sentence(start: str, parts: Iterable[str]) -> str:
+    """A verdict with what it rests on."""
+    return ": ".join(filter(None, [start, "; ".join(parts)]))
 
 
-def _headline(word: Word, fired: Iterable[Finding], lacking: Mapping[str, Open]) -> str:
-    if word is Word.WALK_BACK:
-        claims = []
-        for finding in fired:
-            likely = "" if finding.exact else " (likely)"
-            claims.append(f"{finding.claim}{likely}")
-        return f"{word.value}: {'; '.join(claims)}"
-    if word is Word.INCOMPLETE:
-        names = {diagnostic.key: diagnostic.name for diagnostic in available()}
-        reasons = [f"{names[key]} {reason}" for key, reason in lacking.items()]
-        return f"{word.value}: {'; '.join(reasons)}"
-    return str(word.value)
+def _doubted(claim: str, finding: Finding) -> str:
+    return claim if finding.exact else f"{claim} (likely)"
 
 
 def _remedies(findings: Iterable[Finding], lacking: Mapping[str, Open]) -> list[str]:
@@ -180,7 +170,8 @@ def _remedies(findings: Iterable[Finding], lacking: Mapping[str, Open]) -> list[
         if finding is None or state.kind is OpenKind.NOT_RUN:
             not_run.append(diagnostic.name)
         elif state.kind is OpenKind.ERROR:
-            errors.append(finding.error or finding.headline)
+            mending = f"mend the error of {diagnostic.name}"
+            errors.append(finding.error or finding.remedy or mending)
         elif state.kind.replaceable and diagnostic.needs_control:
             alternatives.append(finding.remedy)
         elif diagnostic.role is Role.FALLBACK:

@@ -20,7 +20,7 @@ from ..files import read_json
 from ..judge.errors import AuditError
 from ..judge.records import check_accuracy
 from ..judge.words import one_line
-from .names import Reader, files_of, identify
+from .names import files_of, identify, read_files
 from .specs import add_cwd_to_path
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model", "net", "network")
@@ -80,10 +80,8 @@ def load_checkpoint(
     'dfa'
     """
     path = Path(path)
-    reader = Reader()
     content: Any = None
-    for file in files_of(path):
-        stored = reader.read(file)
+    for file, stored in read_files(files_of(path), digest).items():
         if file.name == "config.json":
             part: Any = {"config": read_json(file, stored)}
         elif file.name.endswith(".index.json"):
@@ -94,7 +92,6 @@ def load_checkpoint(
             content = part
         elif isinstance(content, Mapping) and isinstance(part, Mapping):
             content = {**part, **content}
-    reader.check(digest, path)
     return checkpoint_of(content, path, state_key)
 
 

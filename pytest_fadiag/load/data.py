@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, Inputs, Normalisation, NormalisedBy, check_constants
 from .fingerprint import bytes_of
-from .names import Reader, convert
+from .names import convert, read_files
 from .readers import read_arrays, read_cifar10, read_idx, read_images
 from .sources import data_files, parse_data
 from .specs import call_factory
@@ -234,21 +234,16 @@ def load_data(
     kind, root = parse_data(spec, base)
     if kind == "factory":
         return from_factory(spec)
-    reader = Reader()
     if kind == "file":
-        content = read_arrays(reader.read(root), root)
-        reader.check(digest, root)
+        content = read_arrays(read_files([root], digest)[root], root)
         return replace(as_data_set(content, f"data {root}"), name=root.name)
     files = data_files((kind, root), split)
+    stored = read_files([path for path, _ in files], digest, root)
     if kind == "folder":
-        data = _image_folder(root, files, reader)
-    else:
-        images, labels = DECODERS[kind]({path: reader.read(path) for path, _ in files})
-        mean, std = USUAL[kind]
-        data = DataSet(images, labels.long(), kind, mean, std, usual=True)
-    reader.digests = {path: reader.digests[path] for path, _ in files}  # in their order
-    reader.check(digest, root, root)
-    return data
+        return _image_folder(root, files, stored)
+    images, labels = DECODERS[kind](stored)
+    mean, std = USUAL[kind]
+    return DataSet(images, labels.long(), kind, mean, std, usual=True)
 
 
 Stored = Mapping[Path, bytes]
@@ -272,10 +267,10 @@ DECODERS: dict[str, Callable[[Stored], tuple[Tensor, Tensor]]] = {
 """Images and labels of the files that ``sources.SOURCES`` lists."""
 
 
-def _image_folder(root: Path, files: Sequence[tuple[Path, int]], reader: Reader) -> DataSet:
+def _image_folder(root: Path, files: Sequence[tuple[Path, int]], stored: Stored) -> DataSet:
     """The images of a folder; class by class, the first 1,280 would be of one class."""
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
-    images = read_images([files[index][0] for index in order], reader.read)
+    images = read_images({files[index][0]: stored[files[index][0]] for index in order})
     labels = torch.tensor([files[index][1] for index in order])
     note = "images of a folder are taken in a fixed shuffled order"
     data = DataSet(images, labels, f"folder {root.name}", note=note)

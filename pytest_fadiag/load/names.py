@@ -165,25 +165,21 @@ def digest_of_lines(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode(errors="backslashreplace")).hexdigest()
 
 
-class Reader:
-    """Reads files whole and digests what it read, whatever becomes of them meanwhile."""
-
-    def __init__(self) -> None:
-        self.digests: dict[Path, str] = {}
-
-    def read(self, path: Path) -> bytes:
-        """The bytes of a file."""
+def read_files(
+    paths: Sequence[Path], digest: str | None, folder: Path | None = None
+) -> dict[Path, bytes]:
+    """The bytes of files; other ones than those that a digest stands for are refused."""
+    contents = {}
+    digests = {}
+    for path in paths:
         try:
-            content = read_bytes(path)
+            contents[path] = read_bytes(path)
         except OSError as error:
             raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
-        self.digests[path] = hashlib.sha256(content).hexdigest()
-        return content
-
-    def check(self, digest: str | None, path: Path, folder: Path | None = None) -> None:
-        """Raise where other bytes were read than those that a digest stands for."""
-        if digest is not None and joined(self.digests, folder) != digest:
-            raise AuditError(f"{path}: changed while it was measured; run again when it is whole")
+        digests[path] = hashlib.sha256(contents[path]).hexdigest()
+    if digest is not None and joined(digests, folder) != digest:
+        raise AuditError(f"{paths[0]}: changed while it was measured; run again when it is whole")
+    return contents
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import io
 import math
 import pickle
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,18 +68,18 @@ def read_cifar10(stored: bytes, path: Path) -> tuple[Tensor, Tensor]:
         ) from error
 
 
-def read_images(paths: Sequence[Path], read: Callable[[Path], bytes]) -> Tensor:
+def read_images(files: Mapping[Path, bytes]) -> Tensor:
     """Images of one size ``[N, C, H, W]`` as bytes; if all are grey they keep one channel."""
     from PIL import Image
 
     images: list[np.ndarray[Any, Any]] = []
     sizes = set()
-    stored = sum(path.stat().st_size for path in paths)
-    for path in paths:
+    stored = sum(map(len, files.values()))
+    for path, content in files.items():
         try:
-            with Image.open(io.BytesIO(read(path)), formats=FORMATS) as image:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 sizes.add(image.size)
-                check_size(3 * len(paths) * math.prod(image.size), stored, "the folder")
+                check_size(3 * len(files) * math.prod(image.size), stored, "the folder")
                 if len(sizes) > 1:
                     raise AuditError(f"expected images of one size, got {sizes}; resize them")
                 pixels = image if image.mode == "L" else image.convert("RGB")

@@ -11,7 +11,7 @@ from typing import Any
 from ..files import check_file, write_atomically
 from ..judge.errors import AuditError
 from ..judge.words import and_more, one_line
-from .names import Reader
+from .names import read_files
 
 LEAST = 256
 """Rows that states must have: two batches."""
@@ -55,9 +55,7 @@ def read_trace(path: Path, digest: str | None = None) -> dict[str, Any]:
     """
     from .readers import read_arrays
 
-    reader = Reader()
-    values = dict(read_arrays(reader.read(path), path))
-    reader.check(digest, path)
+    values = dict(read_arrays(read_files([path], digest)[path], path))
     for name, text in fields_of(path).items():
         if text and name in TEXTS:
             values[name] = text

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 
 from ..judge.errors import AuditError
-from ..judge.records import BATCH, Precision, Resolution, Score
+from ..judge.records import BATCH, BATCHES, Precision, Resolution, Score
 from .copies import copy_of
 from .folds import clustered
 from .inputs import like, rows
@@ -32,8 +32,12 @@ from .vectors import (
 if TYPE_CHECKING:
     from .run import NetworkSource
 
-SAMPLES = 64
-"""How many samples the dtypes are compared on."""
+SAMPLES, TOKENS = 64, 512
+"""How many samples the dtypes are compared on at most, and how many tokens of these."""
+PASSES = 9
+"""What one sample costs in all dtypes, in forward passes of float32: 6 to 12 on a CPU."""
+SHARE = 20
+"""The comparison takes at most one in so many of the forward passes of (a) to (d)."""
 WIDE = 4_096
 """Gradients of more numbers are not asked for their rank."""
 MOST_ENTRIES = 1 << 23
@@ -51,6 +55,22 @@ class _Collecting:
     def columns(self) -> list[Tensor]:
         """What was taken, of all batches as one."""
         return [torch.cat(parts) for parts in zip(*self.collected, strict=True)]
+
+
+class SumsByBatch:
+    """Sums over the samples of each evaluation batch, which may come in slices."""
+
+    def __init__(self) -> None:
+        self.sums: dict[int, Tensor] = {}
+
+    def add(self, batch: Batch, vector: Tensor) -> None:
+        """Add the sum over a slice."""
+        number = batch.start // BATCH
+        self.sums[number] = vector + self.sums.get(number, 0.0)
+
+    def rows(self) -> Tensor:
+        """One row a batch."""
+        return torch.stack([*self.sums.values()])
 
 
 class States(_Collecting):
@@ -186,11 +206,15 @@ class Directions(_Collecting):
     sums: Any = 0
     directionless = 0
 
+    def __init__(self, source: NetworkSource) -> None:
+        super().__init__(source)
+        self.batch_sums = SumsByBatch()
+
     def update(self, batch: Batch) -> None:
         """Add the gradients of the batch, and by class their unit vectors."""
         self.layer = max((len(batch.gradients) - 1) // 2, 1)
         gradients = batch.gradients[self.layer].flatten(1)
-        batch_sum = batch.error.norms @ gradients.double()
+        self.batch_sums.add(batch, batch.error.norms @ gradients.double())
         self.directionless += int((~directed(row_norms(gradients))).sum())
         gradients, groups, predicted = self.by_group(batch)
         number = self.group_count(batch)
@@ -205,7 +229,7 @@ class Directions(_Collecting):
         self.sums = self.sums + sums.index_add_(0, groups[counted], units)
         members = (groups[groups >= 0], groups[counted], predicted[predicted >= 0])
         counts = torch.stack([values.bincount(minlength=number) for values in members])
-        self.collected.append([batch_sum.unsqueeze(0), counts.unsqueeze(0)])
+        self.collected.append([counts.unsqueeze(0)])
 
     def by_group(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """One gradient in each row with its group, and the groups that are predicted."""
@@ -231,7 +255,7 @@ class Directions(_Collecting):
 
     def compute(self) -> dict[str, Any]:
         """Both cosines; the group that is predicted most often is left out of the second."""
-        batch_sums, counts = self.columns()
+        (counts,) = self.columns()
         samples, gradients, predicted = counts.sum(0)
         included = gradients > 0
         if self.task.kind == "regression" and int(included.sum()) < 3:
@@ -245,7 +269,7 @@ class Directions(_Collecting):
             invariance = float(means.sum(0).square().sum() - means.square().sum()) / pairs
         return {
             "stability_layer": self.layer,
-            "cross_batch_stability": pairwise_cosine(batch_sums),
+            "cross_batch_stability": pairwise_cosine(self.batch_sums.rows()),
             "sample_invariance": invariance,
             "zero_gradient_samples": self.directionless,
             "eval_classes": int((samples > 0).sum()),
@@ -267,29 +291,30 @@ class OutputErrors(_Collecting):
         """This task by the losses that it may have had instead, by the names of these."""
         if self.task.assumed and self.task.kind == "classes":
             self.unnamed = {loss: replace(self.task, loss=loss) for loss in ("mse", "bce")}
+        self.sums = [SumsByBatch() for _ in range(1 + len(self.unnamed))]
+        """By loss: the errors of each batch together."""
 
     def update(self, batch: Batch) -> None:
         """Take the sizes of the errors, and their sum."""
         errors = [batch.error]
         for task in self.unnamed.values():
             errors.append(task.error(batch.outputs, batch.y))
-        sums = []
-        for error in errors:
-            norms = error.norms.unsqueeze(0)
-            sums += [norms, norms @ error.units.flatten(1)]
-        self.collected.append(sums)
+        for error, sums in zip(errors, self.sums, strict=True):
+            sums.add(batch, error.norms @ error.units.flatten(1))
+        self.collected.append([error.norms for error in errors])
 
     def compute(self) -> dict[str, Any]:
         """Size, drift and bias."""
-        norms, sums, *of_unnamed = self.columns()
+        norms, *of_unnamed = self.columns()
+        sums, *sums_of_unnamed = self.sums
         bias = {}
         if self.unnamed:
-            bias[self.task.name] = _bias(norms, sums)
-        for index, loss in enumerate(self.unnamed):
-            bias[LOSSES[loss]] = _bias(*of_unnamed[2 * index : 2 * index + 2])
+            bias[self.task.name] = _bias(norms, sums.rows())
+        for loss, sizes, vectors in zip(self.unnamed, of_unnamed, sums_of_unnamed, strict=True):
+            bias[LOSSES[loss]] = _bias(sizes, vectors.rows())
         return {
             "output_error_norm": median(norms),
-            "output_error_drift": pairwise_cosine(sums),
+            "output_error_drift": pairwise_cosine(sums.rows()),
             "loss_bias": bias,
         }
 
@@ -370,11 +395,16 @@ class GradientPrecision(_Collecting):
     result: Precision | None = None
 
     def update(self, batch: Batch) -> None:
-        """Compare on the first 64 samples, as for the mean loss of 128."""
+        """Compare on the first samples, as for the mean loss of 128."""
         if batch.start or self.source.proof.dtype != "float64":
             return
-        x = rows(batch.x, slice(SAMPLES))
-        y = batch.y[:SAMPLES]
+        number = self.affordable(batch)
+        if not number:
+            problem = f"skipped: one sample has more than {TOKENS} tokens"
+            self.result = Precision(samples=0, dtypes=(), problem=problem)
+            return
+        x = rows(batch.x, slice(number))
+        y = batch.y[:number]
         wide = self.gradient(x, y, torch.float64)
         resolutions = [
             self.resolution(x, y, wide, dtype)
@@ -382,6 +412,16 @@ class GradientPrecision(_Collecting):
         ]
         samples = int(directed(row_norms(wide)).sum())
         self.result = Precision(samples=samples, dtypes=tuple(resolutions))
+
+    def affordable(self, batch: Batch) -> int:
+        """How many samples may be compared; a backward pass counts as two forward passes."""
+        samples = len(self.source.labels)
+        evaluated = BATCH * min(BATCHES, samples // BATCH)
+        passes = samples + 2 * evaluated
+        number = min(SAMPLES, passes // (SHARE * PASSES))
+        if self.task.kind == "tokens":
+            return min(number, TOKENS // batch.y.shape[1])
+        return number
 
     def gradient(self, x: ModelInput, y: Tensor, dtype: torch.dtype) -> Tensor:
         """The gradient of each sample at h_L by a copy of the network in this dtype."""

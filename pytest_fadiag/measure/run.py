@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,17 +40,21 @@ from .reference import passed, prove
 from .step import Step, StepSource
 from .stream.find import find_stream
 from .stream.sites import Stream
-from .task import OutputError, Task
+from .task import Task
 from .types import Batch, Metric, ModelInput, Progress
 
 SAMPLES = 16
 """How many samples the stream is found by."""
 TRAINING_SAMPLES = 20_000
 """So many samples of a training split are enough for a linear readout."""
+OUTPUTS = 1 << 22
+"""How many outputs of tokens are computed at once."""
 EVERY_BATCH = frozenset({"inputs", "outputs", "features"})
 """What metrics need of all batches; the rest is taken on the evaluation batches."""
 CONSTANT = 1e-3
 """Outputs that differ by less between samples are those of a dead network."""
+REFERENCE_ALONE = frozenset({"reference"})
+"""What metrics need that take whole evaluation batches and forward them by themselves."""
 REFERENCE = frozenset({"gradients", "reference"})
 """What rests on a proven reference."""
 
@@ -129,6 +134,8 @@ class NetworkSource:
         are_indices = y.ndim == 1 and not y.is_floating_point()
         if are_indices and task.kind != "regression" and y.max() > 1:
             return replace(task, kind=task.kind or "classes")
+        if y.ndim == 2 and not y.is_floating_point():
+            x = rows(x, slice(2))  # tokens have very many outputs
         with torch.no_grad():
             returned = call_network(self.network, copied(x))
         return task.inferred(self.labels, self._reader(task).found(returned))
@@ -261,20 +268,42 @@ class NetworkSource:
                 yield self.inputs(x, y)
 
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
-        """Ten batches of exactly 128, and the rest as it comes where something is needed of it."""
+        """Ten batches of exactly 128, and the rest as it comes where something is needed of it.
+
+        They come in slices of as many samples as are forwarded at once. The first slice of an
+        evaluation batch brings the inputs and labels of all of it along.
+        """
         start = 0
+        is_forwarded = bool(needs - {"inputs", "reference"})
         for x, y, evaluation in regrouped(self.data, BATCHES):
             if not evaluation and not needs & EVERY_BATCH:
                 return
             size = BATCH if evaluation else self.batch_size
+            if is_forwarded:
+                size = self.at_once
             needed = needs if evaluation else needs & EVERY_BATCH
             for part in _slices(len(y), size):
                 self._refuse_another_order(y[part], start)
-                labels = _widened(y[part].to(self.device))
-                batch = Batch(self.inputs(rows(x, part), labels), labels, start, evaluation)
-                self._fill(batch, needed)
-                start += len(labels)
+                batch = self._batch(rows(x, part), y[part], start, evaluation=evaluation)
+                if evaluation and part.start == 0 and size < len(y):
+                    batch.whole = self._batch(x, y, start, evaluation=True)
+                if needed - {"inputs", "reference"}:
+                    self._forward(batch, needed)
+                start += len(batch.y)
                 yield batch
+
+    @cached_property
+    def at_once(self) -> int:
+        """How many samples are forwarded at once: tokens have very many outputs."""
+        if self.task.kind != "tokens":
+            return self.batch_size
+        outputs = self.first[1].shape[1] * len(self.task.ranks)
+        return max(1, min(self.batch_size, OUTPUTS // outputs))
+
+    def _batch(self, x: ModelInput, y: Tensor, start: int, *, evaluation: bool) -> Batch:
+        """Inputs and labels as the network takes them."""
+        labels = _widened(y.to(self.device))
+        return Batch(self.inputs(x, labels), labels, start, evaluation)
 
     def _refuse_another_order(self, y: Tensor, start: int) -> None:
         """An error where labels are others than those that were read before from this place on."""
@@ -283,24 +312,11 @@ class NetworkSource:
         if not torch.equal(_widened(y.cpu()), self.labels[start : start + len(y)]):
             raise AuditError("the data comes in another order when read again; do not shuffle it")
 
-    def _fill(self, batch: Batch, needs: frozenset[str]) -> None:
-        """Add what is needed of a batch, at most ``batch_size`` samples at once."""
-        if not needs - {"inputs", "reference"}:
-            return
-        passes = []
-        for samples in _slices(len(batch.y), self.batch_size):
-            passes.append(self._forward(rows(batch.x, samples), batch.y[samples], needs))
-        batch.outputs = _joined([part.outputs for part in passes])
-        batch.states = _joined_layers([part.states for part in passes])
-        batch.gradients = _joined_layers([part.gradients for part in passes])
-        batch.features = _joined_layers([part.features for part in passes])
-        units = _joined([part.error.units for part in passes])
-        batch.error = OutputError(units, _joined([part.error.norms for part in passes]))
-
     @torch.no_grad()
-    def _forward(self, x: ModelInput, y: Tensor, needs: frozenset[str]) -> Batch:
-        """What is needed of some samples, by one pass of the network."""
-        batch = Batch(x, y, 0, evaluation=True)
+    def _forward(self, batch: Batch, needs: frozenset[str]) -> None:
+        """Add what is needed of a batch, by one pass of the network."""
+        x = batch.x
+        y = batch.y
         pooling = self.pooling if "features" in needs else nn.Identity()  # before the pass
         batch_dims: tuple[int, ...] = ()
         if needs & {"states", "features"}:
@@ -332,7 +348,6 @@ class NetworkSource:
             objective(self.stream.run(self.network, copied(x), on_state))
         else:
             objective(self.outputs(call_network(self.network, copied(x))))
-        return batch
 
 
 class Samples:
@@ -352,18 +367,6 @@ class Samples:
             part = self.mask[start:end]
             yield rows(x, part), y[part]
             start = end
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    """Tensors of several passes as one; of one pass, that tensor itself."""
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat(parts)
-
-
-def _joined_layers(passes: list[list[Tensor]]) -> list[Tensor]:
-    """The tensors of each layer as one."""
-    return [_joined(list(parts)) for parts in zip(*passes, strict=True)]
 
 
 def _widened(y: Tensor) -> Tensor:
@@ -490,18 +493,24 @@ def _update_all(
     probabilities.
     """
     needs = frozenset[str]().union(*(metric.needs for metric in metrics))
-    has_outputs = bool(needs - {"reference"})
-    are_probabilities = has_outputs
     samples = 0
     batch_count = 0
+    low = torch.tensor(math.inf)
+    high = -low
+    """The smallest and the largest output of each class."""
     for batch in source.batches(needs):
+        begins = batch.evaluation and batch.start % BATCH == 0
         for metric in metrics:
-            if batch.evaluation or metric.needs & EVERY_BATCH:
+            if metric.needs <= REFERENCE_ALONE:
+                if begins:
+                    metric.update(batch.whole or batch)
+            elif batch.evaluation or metric.needs & EVERY_BATCH:
                 metric.update(batch)
         samples += len(batch.y)
-        batch_count += batch.evaluation
-        if are_probabilities:
-            are_probabilities = _may_be_probabilities(batch.outputs)
+        batch_count += begins
+        if source.task.kind != "tokens" and len(batch.outputs):
+            low = torch.minimum(low, batch.outputs.amin(0).cpu())
+            high = torch.maximum(high, batch.outputs.amax(0).cpu())
         if progress is not None:
             progress("samples", samples, len(source.labels))
         del batch  # before the next one is made
@@ -511,15 +520,10 @@ def _update_all(
             f"the evaluation data has {samples} samples in all; the protocol needs at least 2 "
             f"batches of {BATCH}"
         )
-    return batch_count, are_probabilities
-
-
-def _may_be_probabilities(outputs: Tensor) -> bool:
-    """Whether all outputs lie in [0, 1], and some differ: a dead network fires."""
-    low = outputs.amin(0)
-    high = outputs.amax(0)
+    # Those of a dead network do not vary; it fires.
     varies = float((high - low).max()) > CONSTANT
-    return varies and float(low.min()) >= 0 and float(high.max()) <= 1
+    are_probabilities = varies and float(low.min()) >= 0 and float(high.max()) <= 1
+    return batch_count, are_probabilities
 
 
 def _environment(source: NetworkSource) -> dict[str, Any]:

@@ -308,6 +308,8 @@ def bp_gradient(source: NetworkSource, network: nn.Module, x: ModelInput, y: Ten
         parameter.requires_grad_(parameter.is_floating_point())
     with undone(Undo(network)):
         outputs = source.outputs(call_network(network, copied(x)))
+    for parameter in parameters.values():
+        parameter.grad = None  # of a forward that stores its update there
     error = source.task.error(outputs, y).whole
     (outputs * error.to(outputs.dtype)).sum().backward()  # type: ignore[no-untyped-call]
     return {name: _gradient(parameter) for name, parameter in parameters.items()}

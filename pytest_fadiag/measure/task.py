@@ -241,17 +241,19 @@ class Task:
             return outputs, targets.to(outputs)
         if self.shape is not None:
             return outputs[:, 1:], targets.unsqueeze(1).to(outputs)
-        return outputs, F.one_hot(targets, outputs.shape[1]).to(outputs)
+        return outputs, torch.zeros_like(outputs).scatter_(1, targets.unsqueeze(1), 1.0)
 
     def error(self, outputs: Tensor, y: Tensor) -> OutputError:
         """The output error of each sample."""
         wide = outputs.detach().double()
         if self.key == "ce":
             return _cross_entropy_error(wide, self.targets(y))
-        if self.key == "bce":  # σ(o) − t without cancellation
+        if self.key in ("bce", "mse"):
             compared, goals = self._compared(wide, self.targets(y))
-            signs = 1 - 2 * goals
-            error = signs * torch.sigmoid(signs * compared)
+            error = 2 * (compared - goals)
+            if self.key == "bce":  # σ(o) − t without cancellation
+                signs = 1 - 2 * goals
+                error = signs * torch.sigmoid(signs * compared)
             return _split(F.pad(error, (wide.shape[1] - compared.shape[1], 0)))
         with torch.enable_grad():
             losses = self.losses(wide.requires_grad_(), y)
@@ -375,17 +377,17 @@ def _cross_entropy_error(outputs: Tensor, targets: Tensor) -> OutputError:
     """softmax − one-hot; p_y − 1 is minus the sum of the other shares, relative to the largest."""
     targets = targets.unsqueeze(-1)
     labels = targets.clamp_min(0)
-    shares = F.log_softmax(outputs, -1).scatter(-1, labels, -torch.inf)
-    shares = torch.where(targets != IGNORED, shares, -torch.inf)
+    shares = F.log_softmax(outputs, -1).scatter_(-1, labels, -torch.inf)
+    shares.masked_fill_(targets == IGNORED, -torch.inf)
     largest = column(shares.flatten(1).amax(1), outputs)
     largest = largest.clamp_min(torch.finfo(outputs.dtype).min)  # no token may count
-    relative = torch.exp(shares - largest)
-    error = relative.scatter(-1, labels, -relative.sum(-1, keepdim=True))
+    relative = shares.sub_(largest).exp_()
+    error = relative.scatter_(-1, labels, -relative.sum(-1, keepdim=True))
     return _split(error, torch.exp(largest))
 
 
 def _split(error: Tensor, size: Tensor | float = 1.0) -> OutputError:
-    """Errors, given relative to a size, as unit vectors and norms."""
+    """Errors, given relative to a size, as unit vectors, in their place, and norms."""
     norms = column(row_norms(error.flatten(1)), error)
-    units = torch.where(norms == 0, 0.0, error / norms)
+    units = error.div_(norms).masked_fill_(norms == 0, 0.0)
     return OutputError(units, (size * norms).flatten())

@@ -36,6 +36,8 @@ class Batch:
     """What the unit error gives at h_0 … h_L: ∂ℓ_i/∂h_l,i is ‖e_i‖ times it."""
     features: list[Tensor] = field(default_factory=list)
     """h_0 … h_L pooled as the head reads them, ``[N, features]``: what linear probes see."""
+    whole: Batch | None = None
+    """The inputs and labels of an evaluation batch that these samples begin and are a part of."""
 
 
 class Metric(Protocol):
@@ -46,8 +48,9 @@ class Metric(Protocol):
         """The fields that batches must hold; inputs and labels always are there.
 
         ``outputs`` and ``features`` come with all batches, ``error``, ``states`` and ``gradients``
-        with evaluation batches. ``reference`` stands for evaluation batches too; the metric is
-        left out where the reference is not proven.
+        with evaluation batches, all in slices of samples. With ``reference`` alone come the inputs
+        and labels of whole evaluation batches; the metric is left out where the reference is not
+        proven.
         """
 
     def update(self, batch: Batch) -> None:

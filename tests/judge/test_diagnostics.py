@@ -293,7 +293,7 @@ def test_an_unresolved_margin_says_what_would_decide_and_the_published_form_goes
     assert against(2.4, 400).replace(protocol="three").published == "PASS"
     outcomes = Score.of([True, False, True, True] * 30, "o")
     paired = against(0.0).replace(score=outcomes, control=Control(outcomes, "frozen.pt"))
-    assert "test samples, or several seeds" in paired.finding("d").remedy
+    assert "samples or audit several seeds" in paired.finding("d").remedy
 
 
 def test_a_plain_control_decides_nothing_where_classes_differ_in_size() -> None:

@@ -136,6 +136,7 @@ def test_the_verdict_says_no_more_than_was_measured(made: Report, verdict: str) 
     assert all(finding.claim in made.headline for finding in made.findings if finding.fired)
 
 
+SKEWED = Score.of([True] * 900 + [False] * 100, labels=[0] * 900 + [1] * 100)
 CONTROL = "train a control (fadiag control bp_s42.pt, then --fa-frozen)"
 TRAIN = "fit probes to the training data (--fa-train, train=)"
 
@@ -176,6 +177,14 @@ TRAIN = "fit probes to the training data (--fa-train, train=)"
         (PENALISED.replace(headline_acc=0.5), "audit a checkpoint of this run, or log the …"),
         (report(diagnostics=("a", "d")), "run gradient-floor and direction-drift too"),
         (exploded(), "report no Γ; claim no gain from the blocks"),
+        (
+            exploded(loss_assumed=True, loss_bias={"cross-entropy": 0.5, "squared error": 0.01}),
+            "report no Γ; name the loss (--fa-loss, loss=); claim no gain from the blocks",
+        ),
+        (
+            probed(healthy(control=None, score=SKEWED), 0.7, 0.735, null=0.7),
+            f"{TRAIN} or test on more samples of the rare classes or {CONTROL}",
+        ),
         (
             audited_beside(0.5, 0.7, 0.71),
             "claim no gain from the blocks; compare with BP networks (--fa-bp): the task may …",

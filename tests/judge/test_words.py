@@ -252,6 +252,18 @@ def test_a_score_packs_one_bit_an_image() -> None:
         Score.of([])
 
 
+def test_a_score_knows_its_classes_by_their_counts_alone() -> None:
+    score = Score.of([True, False, True, True, False], labels=[7, 3, 7, 3, 7])
+    assert score.class_counts == (2, 3) and score.value == 0.6
+    assert [list(hits) for hits in score.by_class] == [[0, 1], [1, 1, 0]]
+    assert msgspec.convert(msgspec.to_builtins(score), Score) == score
+    for counts in ((2, 2), (0, 5), (6, -1)):
+        with pytest.raises(AuditError, match="class_counts"):
+            msgspec.structs.replace(score, class_counts=counts)
+    with pytest.raises(AuditError, match="class_counts"):
+        Score(0.5, 5, class_counts=(2, 3))
+
+
 def test_judging_imports_neither_torch_nor_numpy() -> None:
     code = "import sys, pytest_fadiag.judge.seeds; print({'torch', 'numpy'} & {*sys.modules})"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -213,6 +213,18 @@ def test_what_the_caller_has_switched_on_changes_no_number(context: Any) -> None
     assert inside.bp_grad_norms == outside.bp_grad_norms
 
 
+def test_another_default_device_changes_no_number() -> None:
+    outside = measured(network(), in_batches(X, Y))
+    inputs = in_batches(X, Y)
+    model = network()
+    torch.set_default_device("meta")
+    try:
+        inside = measured(model, inputs)
+    finally:
+        torch.set_default_device(None)
+    assert inside.bp_grad_norms == outside.bp_grad_norms
+
+
 def test_threads_are_set_and_put_back() -> None:
     before = torch.get_num_threads()
     with threads(before + 1):

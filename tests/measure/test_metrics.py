@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pytest_fadiag.judge.errors import AuditError
+from pytest_fadiag.judge.records import Reference
 from pytest_fadiag.measure import metrics
 from pytest_fadiag.measure.task import OutputError, Task
 from pytest_fadiag.measure.types import Batch
@@ -88,12 +89,14 @@ def test_classes_by_the_thousand_are_compared_by_a_sketch(monkeypatch: pytest.Mo
 
 # --- precision ------------------------------------------------------------------------------------
 
+MANY_X, MANY_Y = clustered(9_000)
+
 
 def in_dtype(net: Net, dtype: torch.dtype) -> Any:
     """The gradient at h_L of the mean loss of 128 samples, for the first 64, in one dtype."""
     narrow = copy.deepcopy(net).to(dtype)
-    h = narrow.states(X[:64].to(dtype))[-1].detach().requires_grad_()
-    losses = F.cross_entropy(narrow.read(h), Y[:64], reduction="sum")
+    h = narrow.states(MANY_X[:64].to(dtype))[-1].detach().requires_grad_()
+    losses = F.cross_entropy(narrow.read(h), MANY_Y[:64], reduction="sum")
     return torch.autograd.grad(losses / 128, h)[0].double().numpy()
 
 
@@ -103,7 +106,7 @@ def test_cosines_and_lost_samples_are_those_of_gradients_in_each_dtype(
     name: str, scale: float
 ) -> None:
     net = changed(made(name), lambda net: net.head.weight.mul_(scale))
-    precision = measured(net, in_batches(X, Y), ["precision"]).precision
+    precision = measured(net, in_batches(MANY_X, MANY_Y), ["precision"]).precision
     assert precision is not None
     assert [own.dtype for own in precision.dtypes] == ["float32", "bfloat16", "float16"]
     assert precision.samples == (64 if scale else 0)
@@ -118,6 +121,28 @@ def test_cosines_and_lost_samples_are_those_of_gradients_in_each_dtype(
         assert own.cosine == pytest.approx(expected, abs=2e-3, nan_ok=True)
     assert scale == 0 or precision.dtypes[0].cosine == pytest.approx(1, abs=1e-9)
     assert scale == 0 or (precision.dtypes[2].lost == 64) == (scale < 1e-6)
+
+
+@pytest.mark.parametrize(("samples", "compared"), [(256, 4), (8_960, 64), (12_000, 64)])
+def test_samples_are_compared_that_cost_a_twentieth_and_no_more_than_64(
+    samples: int, compared: int
+) -> None:
+    x, y = torch.randn(samples, 20), torch.arange(samples) % 5
+    precision = measured(network(), in_batches(x, y), ["precision"]).precision
+    assert precision is not None and precision.samples == compared
+    assert 9 * compared <= (samples + 2 * min(samples, 1280)) / 20  # backward counts as 2
+
+
+def test_of_samples_with_more_than_512_tokens_none_is_compared() -> None:
+    source = SimpleNamespace(
+        task=Task("tokens"), labels=range(10_000), proof=Reference(dtype="float64")
+    )
+    metric = metrics.GradientPrecision(source)  # type: ignore[arg-type]
+    for tokens, compared in ((64, 8), (512, 1), (513, 0)):
+        batch = Batch(torch.zeros(128, tokens), torch.zeros(128, tokens), 0, True)
+        assert metric.affordable(batch) == compared
+    metric.update(batch)
+    assert metric.result and metric.result.problem == "skipped: one sample has more than 512 tokens"
 
 
 def test_a_dtype_that_does_not_run_is_said() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+import numpy
 import pytest
 import torch
 from own_backwards import Net, made
@@ -225,33 +226,39 @@ def test_a_batch_holds_what_the_network_computes_with_samples_first(at_once: int
         F.cross_entropy(wide.read(states[-1]), Y[:1280], reduction="sum"), states
     )
     logits = wide(X.double()).detach()
-    assert [(batch.start, len(batch.y)) for batch in seen[:10]] == [
-        (128 * i, 128) for i in range(10)
-    ]
-    assert [batch.evaluation for batch in seen] == [True] * 10 + [False] * (len(seen) - 10)
-    assert all(len(batch.y) <= at_once for batch in seen[10:])
+    evaluated = [batch for batch in seen if batch.evaluation]
+    sizes = [50, 50, 28] if at_once == 50 else [128]
+    assert [len(batch.y) for batch in evaluated] == sizes * 10
+    assert all(len(batch.y) <= at_once for batch in seen)
+    assert [batch.evaluation for batch in seen[len(evaluated) :]].count(True) == 0
+    assert [batch.start for batch in seen] == numpy.cumsum(
+        [0, *(len(batch.y) for batch in seen[:-1])]
+    ).tolist()
+    wholes = [batch.whole or batch for batch in evaluated if batch.start % 128 == 0]
+    assert torch.equal(torch.cat([batch.y for batch in wholes]), Y[:1280])
+    assert torch.equal(torch.cat([batch.x for batch in wholes]), X[:1280])
     assert torch.equal(torch.cat([batch.y for batch in seen]), Y)
     assert torch.equal(torch.cat([batch.x for batch in seen]), X)
     close = {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(
         torch.cat([batch.outputs for batch in seen]).double(), logits, **close
     )
-    error = torch.cat([batch.error.units * batch.error.norms[:, None] for batch in seen[:10]])
+    error = torch.cat([batch.error.units * batch.error.norms[:, None] for batch in evaluated])
     torch.testing.assert_close(error, (logits.softmax(1) - F.one_hot(Y, 5))[:1280], **close)
     for layer, (state, gradient) in enumerate(zip(states, gradients, strict=True)):
-        found = torch.cat([batch.states[layer] for batch in seen[:10]])
+        found = torch.cat([batch.states[layer] for batch in evaluated])
         torch.testing.assert_close(found.double(), state.detach(), **close)
         found = torch.cat(
-            [batch.gradients[layer] * batch.error.norms[:, None] for batch in seen[:10]]
+            [batch.gradients[layer] * batch.error.norms[:, None] for batch in evaluated]
         )
         torch.testing.assert_close(found, gradient, **close)
         features = torch.cat([batch.features[layer] for batch in seen])
         torch.testing.assert_close(
             features[:1280].double(), source.pooling(state.detach()).double(), **close
         )
-    assert not any(batch.states or batch.gradients for batch in seen[10:])
+    assert not any(batch.states or batch.gradients for batch in seen[len(evaluated) :])
     assert not any(
-        tensor.requires_grad for batch in seen[:10] for tensor in (*batch.states, *batch.gradients)
+        tensor.requires_grad for batch in evaluated for tensor in (*batch.states, *batch.gradients)
     )
 
 

@@ -261,6 +261,71 @@ def test_each_state_has_its_rule() -> None:
     assert states_of(dfa)[-1] == own
 
 
+def target_propagation(model: Any, x: Tensor, y: Tensor) -> None:
+    """Each block is drawn to a target, that of the next one through the block's inverse."""
+    with torch.no_grad():
+        states = [model.embed(x)]
+        for block in model.blocks:
+            states.append(block(states[-1]))
+    top = states[-1].requires_grad_()
+    F.cross_entropy(model.head(top), y, reduction="sum").backward()
+    target = (top - 0.01 * top.grad).detach()
+    for block, h in reversed(list(zip(model.blocks, states, strict=False))):
+        (block(h) - target).square().sum().backward()
+        with torch.no_grad():
+            inverse = h.clone()
+            for _ in range(50):
+                inverse = target - torch.tanh(block.fc(inverse))
+            target = inverse
+    torch.optim.SGD(model.parameters(), 0.1).step()
+
+
+def predictive_coding(model: Any, x: Tensor, y: Tensor) -> None:
+    """States relax the sum of squared prediction errors and the loss; then weights do."""
+    with torch.no_grad():
+        states = [model.embed(x)]
+        for block in model.blocks:
+            states.append(block(states[-1]))
+    free = [state.clone().requires_grad_() for state in states[1:]]
+
+    def energy() -> Tensor:
+        below = [states[0], *free]
+        errors = [z - block(h) for z, block, h in zip(free, model.blocks, below, strict=False)]
+        loss = F.cross_entropy(model.head(free[-1]), y, reduction="sum")
+        return loss + 0.5 * sum(error.square().sum() for error in errors)
+
+    for _ in range(30):
+        slopes = torch.autograd.grad(energy(), free)
+        for z, slope in zip(free, slopes, strict=True):
+            z.data -= 0.1 * slope
+    energy().backward()
+    torch.optim.SGD(model.parameters(), 0.01).step()
+
+
+def forward_forward(model: Any, x: Tensor, y: Tensor) -> None:
+    """Two passes, of the right and of a wrong label in the input; each block by its goodness."""
+    right = x.clone()
+    right[:, :CLASSES] = F.one_hot(y, CLASSES).float()
+    wrong = x.clone()
+    wrong[:, :CLASSES] = F.one_hot((y + 1) % CLASSES, CLASSES).float()
+    states = [model.embed(right), model.embed(wrong)]
+    for block in model.blocks:
+        states = [state.detach() for state in states]
+        good, bad = (torch.tanh(block.fc(state)).square().sum(1) - 2 for state in states)
+        (F.softplus(-good).mean() + F.softplus(bad).mean()).backward()
+        states = [block(state) for state in states]
+    torch.optim.SGD(model.blocks.parameters(), 0.1).step()
+
+
+def test_rules_that_have_no_credit_function() -> None:
+    own, frozen = "BP's own", "frozen"
+    assert states_of(target_propagation) == [frozen, "aligned", "aligned", own, own], (
+        "the last target is a step down the gradient"
+    )
+    assert states_of(predictive_coding) == [frozen, *["aligned"] * 4]
+    assert states_of(forward_forward) == [frozen, *["null"] * 3, frozen]
+
+
 def test_frozen_comes_before_what_labels_do() -> None:
     step = Step(
         parts=PARTS,

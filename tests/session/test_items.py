@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 
 import pytest
 from repo import Repo
@@ -196,6 +197,9 @@ def test_exit_codes(repo: Repo) -> None:
         assert unknown.ret == pytest.ExitCode.USAGE_ERROR, "before anything is measured"
         unknown.stderr.fnmatch_lines([f"ERROR: --fa-{option} *no such module*"])
     assert repo.run(BP, "--fa-loss=l1").ret == pytest.ExitCode.USAGE_ERROR
+    no_tests = repo.run(DFA, CONTROLS, "-p", "no:python")
+    assert no_tests.ret == pytest.ExitCode.USAGE_ERROR, "else nothing is tested, and all is green"
+    no_tests.stderr.fnmatch_lines(["ERROR: -p no:python: the tests of an audit are functions*"])
     repo.ini()
     no_data = repo.run(BP)
     assert no_data.ret == pytest.ExitCode.USAGE_ERROR
@@ -235,6 +239,16 @@ def test_a_pasted_id_runs_that_test_alone_and_a_file_that_may_be_missing_is_skip
 )
 def test_other_options_of_pytest_change_no_outcome(repo: Repo, options: list[str]) -> None:
     assert repo.outcomes(DFA, CONTROLS, *options) == {"dfa_s42": "aF bF c. dF"}
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["alone", "a worker"])
+def test_a_cache_that_cannot_be_written_costs_no_outcome(repo: Repo, options: list[str]) -> None:
+    shutil.rmtree(repo.path / ".pytest_cache")
+    (repo.path / ".pytest_cache").touch()
+    assert repo.outcomes(DFA, CONTROLS, *options, run=repo.spawn) == {"dfa_s42": "aF bF c. dF"}
+    text = repo.result.stdout.str()
+    assert text.count("measurements are not kept for the next run: ") == 1, text
+    assert "INTERNALERROR" not in text
 
 
 def test_without_a_terminal_exit_code_and_files_are_the_same(repo: Repo) -> None:

@@ -44,7 +44,7 @@ def test_a_change_says_what_was_recorded_and_what_to_do(repo: Repo) -> None:
     result = repo.run(BP, CONTROLS, expect(repo, {"bp": "a", "gone": "b"}))
     result.stdout.fnmatch_lines(
         [
-            "CHANGED: recorded as fail; update the record (--fa-update-expect)*",
+            "recorded as fail; update the record (--fa-update-expect)*",
             "differs from *: runs/bp_s42.pt",
             "  ! 1 of 2 recorded entries were not audited",
             "FAILED runs/bp_s42.pt::residual-growth - * (recorded as fail)",

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from repo import Repo
 
 from pytest_fadiag.progress import Line
 from pytest_fadiag.session.summary import Summary
@@ -72,3 +73,16 @@ def test_the_command_rewrites_one_line_of_a_terminal_and_clears_it(
 def test_without_a_terminal_nothing_is_told() -> None:
     tell = Summary.progress(summary(None, is_command=True), "dfa.pt")
     tell("samples", 1, 2)
+
+
+@pytest.mark.parametrize("hook", ["sessionstart(session)", "collection(session)"])
+def test_a_run_that_ends_before_its_first_test_shows_and_writes_what_was_planned(
+    repo: Repo, hook: str
+) -> None:
+    kill = "import os, signal\n    os.kill(os.getpid(), signal.SIGTERM)"
+    (repo.path / "conftest.py").write_text(f"def pytest_{hook}:\n    {kill}\n")
+    document = repo.audit("--fa-checkpoint=runs", run=repo.spawn)
+    assert repo.result.ret == pytest.ExitCode.INTERRUPTED
+    repo.result.stdout.fnmatch_lines(["FA audit: interrupted: 3 checkpoints*"])
+    outcomes = {outcome for row in document["rows"] for outcome in row["outcomes"].values()}
+    assert document["interrupted"] and outcomes == {"not run"} and len(document["rows"]) == 3

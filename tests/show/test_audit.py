@@ -11,12 +11,13 @@ import pytest
 from show.samples import of
 
 from pytest_fadiag.judge.verdict import Word
-from pytest_fadiag.show.audit import Audit, Outcome, Row, decide, united
+from pytest_fadiag.show.audit import Audit, Origin, Outcome, Row, decide, united
 from pytest_fadiag.show.words import (
     details,
     headline,
     legend,
     margin_words,
+    next_steps,
     notes,
     rule,
     setting,
@@ -234,6 +235,25 @@ def test_notes_name_rows_once_and_what_differs() -> None:
     assert "bp (2 networks): cut" in found
     assert "these rows differ in their torch versions: 2.0, 2.13.0" in found
     assert "non-default thresholds: frozen_acc_margin_pp 1 (default 2)" in found
+
+
+def test_the_next_step_is_one_line_for_all_that_need_the_same() -> None:
+    origin = Origin(created="", options={"model": ("lab:Net",), "train": ("auto",)})
+    open_ = [builders.healthy(seed=seed, control=None) for seed in (1, 2)]
+    rows = [builders.row(made) for made in (*open_, builders.exploded(), builders.healthy("fa"))]
+    command = "fadiag control {} --model=lab:Net, then --fa-frozen)"
+    assert next_steps(of(*rows, origin=origin)) == [
+        f"bp (2 networks): train a control ({command.format('FILE')}",
+        "runs/dfa_s42.pt: report no Γ; claim no gain from the blocks",
+    ]
+    assert next_steps(of(rows[0], origin=origin)) == [
+        f"train a control ({command.format('runs/bp_s1.pt')}"
+    ]
+    errors = msgspec.structs.replace(
+        rows[3], outcomes={"a": PASSED, "b": Outcome.ERROR, "d": Outcome.NOT_RUN}
+    )
+    expected = "mend the error of gradient-floor; run direction-drift and frozen-margin too"
+    assert next_steps(of(errors)) == [expected]
 
 
 def test_notes_that_differ_in_numbers_alone_are_one() -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from show.samples import of
 
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
+from pytest_fadiag.judge.records import Epoch, Log, Step
 from pytest_fadiag.show import charts
 from pytest_fadiag.show.audit import Audit
 from pytest_fadiag.show.charts import Chart, Series
@@ -47,6 +48,62 @@ def test_one_network_is_shown_with_what_it_may_not_exceed() -> None:
     assert most.ys == (3e5, 2e8, 4.5e8, 5e8)
     (floor,) = charts.curves(ROWS, GRADIENT).limits
     assert floor.ys == (1e-7,) and floor.name == "floor 1e-7"
+
+
+def by_step(method: str, parts: tuple[str, ...], contrast: tuple[float, ...]) -> Any:
+    """A row of which the head's step is BP's own."""
+    some = tuple([0.5] * (len(parts) - 1))
+    step = Step(
+        source="rule:update",
+        parts=parts,
+        plain=contrast,
+        least_plain=(*some, 1.0),
+        contrast=contrast,
+        low=tuple(value - 0.1 for value in contrast),
+        high=tuple(value + 0.1 for value in contrast),
+        change=(0.1,) * len(parts),
+        label_share=(1.0,) * len(parts),
+        batches=10,
+    )
+    asked = ("credit-alignment",)
+    return builders.row(
+        builders.healthy().replace(method_name=method, step=step, diagnostics=asked)
+    )
+
+
+def test_parts_of_a_step_have_intervals_and_what_is_bps_own_is_marked() -> None:
+    deep = by_step("deep", ("embedding", "b.0", "b.1", "b.2", "head"), (0.3, 0.4, 0.0, -0.5, 1.0))
+    flat = by_step("flat", ("embedding", "b.0", "head"), (0.2, 0.6, 1.0))
+    chart = charts.curves([flat, deep], CREDIT)
+    assert chart.ticks == ("embedding", "b.0", "b.1", "b.2", "head") and chart.x == "part"
+    (first, second) = chart.series
+    assert (first.xs, second.xs) == ((0, 1, 4), (0, 1, 2, 3, 4))
+    assert (first.bp, second.bp) == ((2,), (4,)) and (first.fired, second.fired) == ((), (2, 3))
+    assert second.low[1] == pytest.approx(0.3) and second.high[1] == pytest.approx(0.5)
+    drawn = ElementTree.fromstring(svg(chart))
+    titles = [element.text for element in drawn.iter("title")]
+    assert titles.count("BP's own") == 2 and "deep: −0.500" in titles
+    (_, axes) = figures(Audit((flat, deep)))["credit"].axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == list(chart.ticks)
+    (bars,) = axes.collections
+    assert [tuple(segment[:, 1]) for segment in bars.get_segments()][3] == pytest.approx(
+        (-0.6, -0.4)
+    )
+    marked = [
+        line for line in axes.lines if line.get_marker() == "D" and line.get_label() == "BP's own"
+    ]
+    assert [tuple(line.get_data()) for line in marked] == [([4], [1.0])]
+
+
+def test_the_step_of_logs_is_drawn_at_its_lowest_block() -> None:
+    parts = ("embedding", "b.0", "b.1", "head")
+    epochs = []
+    for epoch, plain in enumerate([(-1.0, 0.9, 0.8, 1.0), (-1.0, math.nan, 0.7, 1.0)], 1):
+        epochs.append(Epoch(epoch=epoch, step=Step(parts=parts, plain=plain)))
+    logged = builders.row(builders.PENALISED.replace(log=Log(epochs=tuple(epochs))))
+    chart = charts.training([logged])[-1]
+    assert chart.title == "cos(step, BP's), lowest block"
+    assert chart.series[0].xs == (1, 2) and chart.series[0].ys == (0.8, 0.7)
 
 
 def test_findings_have_intervals_and_thresholds() -> None:

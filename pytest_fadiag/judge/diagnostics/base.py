@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from ..words import plural
+
 if TYPE_CHECKING:
     from ..report import Report as Report  # noqa: PLC0414 (re-exported)
     from ..twin import Twin
@@ -85,6 +87,13 @@ OPEN_KINDS = {
     Status.LIKELY_PASS: OpenKind.LIKELY,
 }
 """The outcomes that decide nothing."""
+
+
+def more_samples(report: Report, number: int, unit: str) -> str:
+    """What to test on so that an interval narrows; of skewed data the rare classes widen it."""
+    if report.score is not None and report.score.is_skewed:
+        return f"test on more {unit}s of the rare classes"
+    return f"test on about {plural(number, unit)}"
 
 
 class Role(str, enum.Enum):

@@ -70,7 +70,11 @@ class CreditAlignment(Diagnostic):
     def judge(self, report: Report) -> Finding:
         measured = report.credit or report.step
         if measured is None:
-            return self.unmeasured(report, "neither credit nor a step of the rule was measured")
+            return self.unmeasured(
+                report,
+                "neither credit nor a step of the rule was measured",
+                remedy="give a step (--fa-step, step=) or the credit (--fa-credit, credit=)",
+            )
         if measured.problem:
             return self.unmeasured(report, measured.problem)
         blocks = measured.blocks

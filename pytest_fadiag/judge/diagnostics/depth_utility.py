@@ -21,7 +21,18 @@ from ..words import (
     pp,
     sig,
 )
-from .base import Column, Curve, Diagnostic, Finding, Open, OpenKind, Report, Role, Status
+from .base import (
+    Column,
+    Curve,
+    Diagnostic,
+    Finding,
+    Open,
+    OpenKind,
+    Report,
+    Role,
+    Status,
+    more_samples,
+)
 from .linear_floor import classes_left_out, fitted_to
 
 if TYPE_CHECKING:
@@ -245,7 +256,7 @@ def _remedy(report: Report, depth: Depth, minimum: float) -> str:
         remedies.append("fit probes to the training data (--fa-train, train=)")
     images = _images_needed(depth, minimum)
     if images:
-        remedies.append(f"test on about {plural(images, report.probe_unit)}")
+        remedies.append(more_samples(report, images, report.probe_unit))
     return " or ".join(remedies)
 
 

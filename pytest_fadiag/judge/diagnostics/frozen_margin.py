@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from ..control import Control, void
 from ..margins import Interval, Margin, images_needed
 from ..words import distinct, fraction, interval, limit, one_line, plural, pp
-from .base import Column, Diagnostic, Finding, Open, OpenKind, Report, Role, Status
+from .base import (
+    Column,
+    Diagnostic,
+    Finding,
+    Open,
+    OpenKind,
+    Report,
+    Role,
+    Status,
+    more_samples,
+)
 
 if TYPE_CHECKING:
     from ..twin import Twin
@@ -231,18 +241,21 @@ def _undecided(report: Report, margin: Margin, minimum: float) -> str:
 
 def _narrower(report: Report, margin: Margin, minimum: float) -> str:
     """What may bring the interval of a margin to one side of the minimum."""
-    remedies = ["audit several seeds"]
-    if report.control and report.control.score.outcomes is None:
-        remedies = ["give the control itself in place of a number"]
+    remedies = []
+    is_number = report.control is not None and report.control.score.outcomes is None
+    if is_number:
+        remedies.append("give the control itself in place of a number")
     bounds = margin.interval
     if margin.skewed or bounds is None or not report.score or not report.score.images:
-        return remedies[0]
+        return "".join(remedies)
     away = minimum - margin.pp
     if margin.pp >= minimum:
         away = margin.pp - min(minimum, 0.0)
     images = images_needed(report.score.images, (bounds.high - bounds.low) / 2, away)
     if images:
-        remedies.append(f"test on about {plural(images, report.unit)}")
+        remedies.append(more_samples(report, images, report.unit))
+    if not is_number:
+        remedies.append("audit several seeds")
     return " or ".join(remedies)
 
 

@@ -204,6 +204,8 @@ def _logged_batch(report: Report) -> int | None:
 
 def _resolved(precision: Precision) -> str:
     """The gradient at h_L in each dtype: float32 1.0000; float16 0.9975, 22 of 128 samples lost."""
+    if precision.problem:
+        return precision.problem
     return "; ".join(
         f"{resolution.dtype} {_resolution(resolution, precision.samples)}"
         for resolution in precision.dtypes

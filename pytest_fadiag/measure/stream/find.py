@@ -35,10 +35,10 @@ from ..inputs import (
 from ..pooling import Layout
 from ..types import ModelInput
 from .blocks import LEAST_COVERED, covered, find_blocks
-from .flow import hidden_sums
+from .flow import tower_sums
 from .graph import Block, Graph
 from .samples import draw_samples
-from .sites import Site, Stream
+from .sites import Stream
 from .spec import named_blocks, spec_of
 from .states import AmbiguousSamples, State, find_states, site_of
 from .tape import Tape
@@ -268,19 +268,17 @@ class _Trial:
         One block of each kind is tried.
         """
         for block in {block.kind: block for block in blocks}.values():
-            ends = [site_of(graph.nodes[index]) for index in (block.start, block.end)]
             for segment in filter(block.holds, graph.segments):
-                for index in hidden_sums(graph, segment):
-                    site = site_of(graph.nodes[index])
-                    if index < segment.end and self._is_lost(stream, ends[0], site, ends[1]):
-                        raise AuditError(
-                            f"{block.name!r} has updates of its own that no state shows: "
-                            f"{graph.maker(index)} times {LOUD:g} is lost before the block ends, "
-                            "as by a norm. No --fa-stream passes; audit a variant without that path"
-                        )
+                sums = [index for index in tower_sums(graph, segment) if index < segment.end]
+                if any(self._is_lost(graph, block, index, stream) for index in sums):
+                    raise AuditError(
+                        f"{block.name!r} has updates of its own that no state shows: "
+                        f"{graph.maker(sums[0])} times {LOUD:g} is lost before the block ends, "
+                        "as by a norm. No --fa-stream passes; audit a variant without that path"
+                    )
 
-    def _is_lost(self, stream: Stream, *sites: Site | None) -> bool:
-        """Whether a loud second value hardly shows in the third, compared with the first."""
+    def _is_lost(self, graph: Graph, block: Block, index: int, stream: Stream) -> bool:
+        """Whether a value within a block that is made loud does not show where the block ends."""
         sizes = []
 
         def take(layer: int, state: Tensor) -> None:
@@ -288,11 +286,14 @@ class _Trial:
                 state.mul_(LOUD)
             sizes.append(float(state.square().mean().sqrt()))
 
-        seen = tuple(site for site in sites if site is not None)
-        if len(seen) < len(sites):
-            return True
-        stream = replace(stream, sites=seen)
-        stream.run(self.network, copied(self.samples), take)
+        sites = []
+        for node in (block.start, index, block.end):
+            site = site_of(graph.nodes[node])
+            if site is not None:
+                sites.append(site)
+        if len(sites) < 3:
+            return False
+        replace(stream, sites=tuple(sites)).run(self.network, copied(self.samples), take)
         return sizes[2] < SHOWN * sizes[0]
 
     def _refuse_other_modules(self, graph: Graph, blocks: list[Block]) -> None:

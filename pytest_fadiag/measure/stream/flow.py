@@ -16,10 +16,16 @@ def hidden_sums(graph: Graph, segment: Segment) -> list[int]:
     They are where weights lie between two of them, or two modules of one class have one each.
     """
     flow = Flow(graph, segment)
-    sums = [index for index in segment.values if flow.joins_a_bypass(index)]
+    sums = flow.sums()
     for sooner, later in combinations(sums, 2):
         if flow.leads_through_weights(sooner, later):
             return sums
+    return tower_sums(graph, segment)
+
+
+def tower_sums(graph: Graph, segment: Segment) -> list[int]:
+    """The residual sums in a segment where two modules of one class have one each."""
+    sums = Flow(graph, segment).sums()
     classes = Counter(type(call.module) for call in graph.calls_around(sums))
     del classes[nn.Sequential]
     if max(classes.values(), default=0) > 1:
@@ -32,6 +38,7 @@ class Flow:
 
     def __init__(self, graph: Graph, segment: Segment) -> None:
         self.graph = graph
+        self.segment = segment
         start = 1 << segment.start
         self.reach = {segment.start: start}
         """What leads to a value, itself included."""
@@ -71,21 +78,28 @@ class Flow:
         self.reach[index] = reach | 1 << index
         self.linear[index] = (linear & self.reach[index]) | 1 << index
 
+    def sums(self) -> list[int]:
+        """The values that are residual sums."""
+        return [index for index in self.segment.values if self._joins_a_bypass(index)]
+
     def leads_through_weights(self, sooner: int, later: int) -> bool:
         """Whether one value leads to another through weights."""
         return bool(self.weighted[later] >> sooner & 1)
 
-    def joins_a_bypass(self, index: int) -> bool:
+    def _joins_a_bypass(self, index: int) -> bool:
         """Whether a value joins what weights made of a state and what bypasses them."""
         node = self.graph.nodes[index]
         if node.op not in SUMS | CONCATENATIONS:
             return False
         for bypass, update in permutations(node.parents, 2):
-            state = 1 << bypass
-            through = self.unstepped[update]
-            if node.op in SUMS:  # or a projection of what the update began with
-                state |= self.linear[bypass] & ~self.linear[update]
-                through = self.weighted[update]
-            if state & through:
+            if node.op not in SUMS:
+                if self.unstepped[update] >> bypass & 1:
+                    return True
+                continue
+            common = self.reach[bypass] & self.reach[update]
+            fork = common.bit_length() - 1
+            # Held, or projected: what the update begins with, and goes through weights from there.
+            skips = self.linear[bypass] & ~self.linear[update] | 1 << bypass
+            if common and (skips & self.weighted[update]) >> fork & 1:
                 return True
         return False

@@ -51,7 +51,7 @@ KEEPING = (
     )
 )
 """Operations after which a state that explodes is as large as before."""
-PRODUCTS = _ops("mm addmm bmm baddbmm mv addmv dot linear _trilinear convolution")
+PRODUCTS = _ops("mm addmm bmm baddbmm mv addmv dot linear _trilinear convolution _cdist_forward")
 LOOKUPS = _ops("embedding embedding_bag index index_select")
 WEIGHTING = (
     PRODUCTS
@@ -265,7 +265,12 @@ class Graph:
 
     def is_layer(self, index: int) -> bool:
         """Whether a value is what a layer with weights makes of another."""
-        return bool(self.nodes[index].parameters) and self.nodes[index].op in WEIGHTING
+        node = self.nodes[index]
+        if not node.parameters:
+            return False
+        # As prototypes do: each of them is taken from a state, or multiplied by it.
+        spreads = node.op in ("sub", "mul") and self.size(index) > sum(map(self.size, node.parents))
+        return spreads or node.op in WEIGHTING
 
     def between(self, after: int, last: int) -> list[int]:
         """The cuts after one up to another."""
