@@ -388,6 +388,7 @@ class Auditor:
             stream=self.setup.stream,
             **rule,
             batch_size=self.setup.batch_size,
+            memory=self.setup.memory,
             data_digest=data_digest,
             n_train=n_train if isinstance(n_train, int) and n_train > 0 else None,
             training=training,
