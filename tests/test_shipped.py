@@ -78,4 +78,4 @@ def test_the_example_paper_repo_passes() -> None:
     done = subprocess.run(
         command, cwd=ROOT / "examples" / "paper_repo", capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0 and "15 passed" in done.stdout, done.stdout[-4000:]
+    assert done.returncode == 0 and "17 passed" in done.stdout, done.stdout[-4000:]
