@@ -4,7 +4,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 
-.PHONY: test audit lint format test-integrations fuzz bench zoo truth tasks fixtures hero options docs dist clean
+.PHONY: test audit lint format test-integrations fuzz bench zoo truth coverage tasks fixtures hero options docs dist clean
 
 test: $(VENV)/.ready    ## the test suite
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 900
@@ -26,7 +26,7 @@ format: $(VENV)/.ready  ## rewrite the sources in the project's format
 test-integrations: $(VENV)/.integrations ## the callbacks in real training loops of other packages, and the examples of other tasks
 	$(BIN)/python -m pytest tests/integrations -m "slow or not slow"
 
-fuzz: $(VENV)/.ready    ## thousands of damaged checkpoints, about half an hour
+fuzz: $(VENV)/.ready    ## thousands of damaged checkpoints, data, logs, traces, certificates and cache entries, an hour
 	FADIAG_EXAMPLES=5000 $(BIN)/python -m pytest -m fuzz --timeout 7200
 
 bench: $(VENV)/.ready   ## ratios against bare loops, side by side
@@ -39,11 +39,14 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/checkpoints.py
 	$(BIN)/python benchmarks/scale.py
 
-zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute on one core
+zoo: $(VENV)-zoo/.ready ## stream detection on 429 networks, about two minutes on one core
 	$(VENV)-zoo/bin/python -m validation.zoo
 
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
 	$(BIN)/python -m validation.truth
+
+coverage: $(VENV)/.ready ## how often the intervals of (d) and (e) hold the truth, ten minutes
+	$(BIN)/python validation/intervals.py
 
 tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen blocks, seven minutes; needs dataset-fashion-mnist
 	$(BIN)/python validation/tasks.py
@@ -51,12 +54,14 @@ tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen 
 fixtures: $(VENV)/.ready ## train the shipped checkpoints again, about an hour
 	$(BIN)/python fixtures/build.py
 
-hero: $(VENV)/.ready     ## the picture of the README, docs/hero.png, from the shipped checkpoints; about a minute
-	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-credit=examples.methods:credit --fa-diagnostics=all --fa-report=figures:../build/figures
-	cp build/figures/hero.png docs/hero.png
+hero: $(VENV)/.ready     ## the pictures of README and docs, from the shipped checkpoints; about a minute
+	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-report=figures:../build/figures --fa-report=json:../build/audit.json
+	cp build/figures/hero.png build/figures/hero-dark.png docs/
+	$(BIN)/python .ci/pictures.py build/audit.json
 
-options: $(VENV)/.ready ## write the page of options from the option table
+options: $(VENV)/.ready ## write the pages of options and diagnostics, and llms.txt, from the package
 	$(BIN)/python .ci/options.py
+	$(BIN)/python .ci/pages.py
 
 docs: $(VENV)/.docs     ## the documentation as pages in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site

@@ -3,6 +3,7 @@
 cost      `pytest` in fixtures/ without and with --fa-credit and (f), uncached, one process, one
           thread, in turns; the ratio of processor seconds is taken round by round
 table     Γ, its z against the null, nudge and size at every site of every checkpoint
+steps     the contrast of one step of the rule at every part of every checkpoint
 random    fresh random feedback: how often each site is null, and how often (f) fires
 """
 
@@ -18,16 +19,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
-from examples.methods import credit
+from examples.methods import credit, step
 from pytest_fadiag.judge.records import Credit, SiteState
 from pytest_fadiag.load.checkpoint import load_checkpoint
 from pytest_fadiag.load.data import load_data
 from pytest_fadiag.load.network import ResidualMLP, build_network
 from pytest_fadiag.measure.credit import CreditSource
 from pytest_fadiag.measure.run import NetworkSource, measure
+from pytest_fadiag.measure.step import StepSource
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 CREDIT = "--fa-credit=examples.methods:credit"
@@ -75,7 +79,7 @@ def cost(rounds: int) -> None:
 
 def table(checkpoints: Sequence[str]) -> None:
     """Every number of every site, measured in this process."""
-    names = checkpoints or sorted(path.stem for path in (FIXTURES / "checkpoints").glob("*_s*.pt"))
+    names = checkpoints or shipped()
     print("| checkpoint | site | state | Γ | z | nudge | ‖a‖/‖g‖ |")
     print("| --- | --- | --- | ---: | ---: | ---: | ---: |")
     for name in names:
@@ -87,13 +91,40 @@ def table(checkpoints: Sequence[str]) -> None:
             print(f"| {name} | {site} | {state} | {numbers} |", flush=True)
 
 
-def measured(name: str, feedback_seed: int | None = None) -> Credit:
-    """The credit of a shipped checkpoint by its own rule, or by fresh random feedback."""
+def steps(checkpoints: Sequence[str]) -> None:
+    """The contrast of each part, with half the width of its interval, and its state."""
+    print("| checkpoint | embedding | blocks | head | states of the blocks |")
+    print("| --- | ---: | ---: | ---: | --- |")
+    for name in checkpoints:
+        read, model, batches = loaded(name)
+        source = StepSource(step, "examples.methods:step", read.content)
+        seen = measure(NetworkSource(model, batches, step=source), ["step"]).step
+        assert seen is not None and not seen.problem
+        cells = []
+        for contrast, high in zip(seen.contrast, seen.high, strict=True):
+            cells.append(f"{contrast:+.2f} ± {high - contrast:.2f}")
+        states = ", ".join(state.value for state in seen.state[1:-1])
+        blocks = ", ".join(cells[1:-1])
+        print(f"| {name} | {cells[0]} | {blocks} | {cells[-1]} | {states} |", flush=True)
+
+
+def shipped() -> list[str]:
+    """The names of the checkpoints and their controls."""
+    return sorted(path.stem for path in (FIXTURES / "checkpoints").glob("*_s*.pt"))
+
+
+def loaded(name: str) -> tuple[Any, nn.Module, Any]:
+    """A shipped checkpoint, its network, and the test data as it takes it."""
     torch.set_num_threads(1)
     read = load_checkpoint(FIXTURES / "checkpoints" / f"{name}.pt")
-    model = build_network(read, None)
     data = load_data(f"fashion-mnist:{FIXTURES / 'fashion-mnist'}")
     batches = replace(data.for_checkpoint(read.config, None), size=512, flat=True)
+    return read, build_network(read, None), batches
+
+
+def measured(name: str, feedback_seed: int | None = None) -> Credit:
+    """The credit of a shipped checkpoint by its own rule, or by fresh random feedback."""
+    read, model, batches = loaded(name)
     source = CreditSource(credit, "examples.methods:credit", read.content)
     if feedback_seed is not None:
         assert isinstance(model, ResidualMLP)
@@ -126,12 +157,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "parts", nargs="*", default=["cost", "table", "random"], metavar="cost|table|random"
+        "parts", nargs="*", default=["cost", "table", "random"], metavar="cost|table|steps|random"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument(
-        "--checkpoint", nargs="*", help="default of table: all, of random: bp_s42 dfa_s42"
+        "--checkpoint", nargs="*", help="default of table and steps: all, of random: bp_s42 dfa_s42"
     )
     given = parser.parse_args()
     for part in given.parts:
@@ -139,6 +170,8 @@ def main() -> None:
             cost(given.rounds)
         elif part == "table":
             table(given.checkpoint or ())
+        elif part == "steps":
+            steps(given.checkpoint or [name for name in shipped() if "frozen" not in name])
         elif part == "random":
             for name in given.checkpoint or ("bp_s42", "dfa_s42"):
                 random(given.draws, name)

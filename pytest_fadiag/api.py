@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from .measure.copies import threads as using_threads
 from .measure.credit import CreditSource
 from .measure.inputs import read_once
 from .measure.run import NetworkSource, measure
+from .measure.step import StepSource
 from .measure.task import Task
 from .measure.traces import TraceSource
 from .orchestration import (
@@ -39,7 +39,7 @@ from .orchestration import (
     judged,
     questioned_control,
 )
-from .progress import patient
+from .progress import shown
 from .show.report import DiagnosticReport
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def diagnose(
     thresholds: Thresholds = None,
     seed: int | None = None,
     credit: Callable[..., Any] | str | None = None,
+    step: Callable[..., Any] | None = None,
     stream: str | None = None,
     loss: str | Callable[..., Any] | None = None,
     task: str | None = None,
@@ -84,16 +85,17 @@ def diagnose(
 
     ``eval_batches`` are pairs (x, y) of any sizes, such as a ``DataLoader``, or x alone with ``y``.
     ``control`` is the frozen-random control: the network, its checkpoint, or its accuracy as a
-    fraction, which ``frozen_baseline_acc`` gives too. Without one (e) is measured instead. With
+    fraction, which ``frozen_baseline_acc`` gives too. Without a sound one (e) is measured. With
     ``credit``, a function of ``(model, x, y)`` that returns the method's credit at each block
-    output, or ``"own"`` for the network's own backward, (f) is measured too. ``loss`` is ``"ce"``,
-    ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with one value
-    per sample; ``task`` is
-    ``"classes"``, ``"regression"`` or ``"tokens"``, else told by the targets; ``forward`` is a
-    function of ``(model, x, y)`` that returns the outputs. ``train`` are batches of the training
-    data, normalised alike: linear probes and readouts are fitted to at most 20,000 samples of it.
-    Batches of a generator are kept: they may take ``memory`` GB, by default half of what is free.
-    A line on stderr tells the progress after five seconds; ``progress=False`` prints none.
+    output, or ``"own"`` for the network's own backward, (f) is measured too; or by ``step``, one
+    update of the rule: a function of ``(model, x, y)`` that changes the copy it gets. ``loss`` is
+    ``"ce"``, ``"mse"``, ``"bce"``, a loss of ``torch.nn``, or a function of ``(outputs, y)`` with
+    one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by
+    the targets; ``forward`` is a function of ``(model, x, y)`` that returns the outputs. ``train``
+    are batches of the training data, normalised alike: linear probes and readouts are fitted to at
+    most 20,000 samples of it. Batches of a generator are kept: they may take ``memory`` GB, by
+    default half of what is free. A line on stderr tells the progress; ``progress=False`` prints
+    none.
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
@@ -118,22 +120,22 @@ def diagnose(
         eval_batches = as_data_set((eval_batches, y), "x and y")
     if isinstance(control, (str, Path)):
         control = with_tensors_of(model, load_checkpoint(control))
-    source = NetworkSource(
-        model,
-        eval_batches,
-        credit=CreditSource(credit if callable(credit) else None),
-        **options,
-    )
+    rule: dict[str, Any] = {}
+    if step is not None:
+        rule["step"] = StepSource(step)
+    if credit is not None or step is None:
+        rule["credit"] = CreditSource(credit if callable(credit) else None)
+    source = NetworkSource(model, eval_batches, **rule, **options)
     subject = NetworkSubject(
         model,
         source,
         provenance,
         control=frozen_baseline_acc if control is None else control,
         options=options,
-        progress=_progress_of(progress),
     )
-    diagnostics = default_diagnostics(control=subject.has_control, credit=credit is not None)
-    with using_threads(threads):
+    diagnostics = default_diagnostics(credit is not None or step is not None)
+    with using_threads(threads), shown(progress) as progress_of:
+        subject.progress = progress_of(method_name)
         report = judged(subject, Question(diagnostics, _thresholds_of(thresholds)))
     _refuse_problems(report)
     return DiagnosticReport.of(report)
@@ -150,7 +152,6 @@ class NetworkSubject:
         *,
         control: Any,
         options: Mapping[str, Any],
-        progress: Progress | None,
     ) -> None:
         is_network = hasattr(control, "state_dict")
         if control is not None and not is_network and not isinstance(control, Control):
@@ -160,7 +161,7 @@ class NetworkSubject:
         self.provenance = provenance
         self.supplied = control
         self.options = options
-        self.progress = progress
+        self.progress: Progress | None = None
         self._record: Record | None = None
 
     @property
@@ -222,7 +223,7 @@ def audit(
     >>> audit("runs/dfa_s42.pt", data="cifar10:data", frozen="runs/frozen_dfa_s42.pt").verdict
 
     ``frozen`` is the control: an accuracy, a mapping by method, a control checkpoint or a JSON
-    file. What else can be given, ``Setup`` lists: model, stream, credit, loss, task, forward,
+    file. What else can be given, ``Setup`` lists: model, stream, credit, step, loss, task, forward,
     normalize, device, …
     """
     control: Any = frozen
@@ -230,19 +231,16 @@ def audit(
         control = parse_controls([f"{method}={acc}" for method, acc in frozen.items()])
     elif frozen is not None and not isinstance(frozen, Control):
         control = parse_controls([str(frozen)])
-    show_progress = _progress_of(progress)
-    auditor = Auditor(Setup(data=data, **setup), progress=lambda name: show_progress)
+    auditor = Auditor(Setup(data=data, **setup))
     fields = fields_of(Path(path)) if is_trace(Path(path)) else {}
-    diagnostics = default_diagnostics(
-        control=control is not None or "control_outputs" in fields,
-        credit=auditor.setup.credit is not None or "a_1" in fields,
-    )
-    report = auditor.report(
-        Path(path),
-        diagnostics=diagnostics,
-        control=control,
-        thresholds=_thresholds_of(thresholds),
-    )
+    credit = (auditor.setup.credit, auditor.setup.step) != (None, None) or "a_1" in fields
+    with shown(progress) as auditor.progress:
+        report = auditor.report(
+            Path(path),
+            diagnostics=default_diagnostics(credit),
+            control=control,
+            thresholds=_thresholds_of(thresholds),
+        )
     _refuse_problems(report, f"{path}: ")
     return DiagnosticReport.of(report)
 
@@ -250,8 +248,9 @@ def audit(
 def _refuse_problems(report: Report, prefix: str = "") -> None:
     """Raise where what the caller supplied cannot be used."""
     problem = report.control_problem
-    if not problem and report.credit is not None:
-        problem = report.credit.problem
+    for measured in (report.credit, report.step):
+        if not problem and measured is not None:
+            problem = measured.problem
     if problem:
         raise AuditError(f"{prefix}{problem}")
 
@@ -316,13 +315,6 @@ def _measured(
     if measurement.reference is not None and measurement.reference.problem:
         raise AuditError(f"the reference is not proven: {measurement.reference.problem}")
     return measurement
-
-
-def _progress_of(progress: Progress | bool | None) -> Progress | None:
-    """What tells how far a measurement is: the caller's own, or lines on stderr, ever fewer."""
-    if progress is None or progress is True:
-        return patient(lambda text: print(f"fadiag: {text}", file=sys.stderr))
-    return progress or None
 
 
 def _thresholds_of(thresholds: Thresholds) -> DiagnosticThresholds:

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +30,14 @@ from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
 from .load.controls import ControlFile, Controls
 from .load.logs import check_judged, parse_columns, read_log
-from .load.names import code_digest, file_digest, identify, plain_config
+from .load.names import (
+    code_digest,
+    code_files,
+    file_digest,
+    identify,
+    loaded_files,
+    plain_config,
+)
 from .load.setup import Setup, loss_of
 from .load.sources import data_digest, training_spec
 from .load.specs import import_object, is_factory
@@ -68,6 +74,7 @@ class Overrides(NamedTuple):
     data: Any = None
     device: str | None = None
     credit: Callable[..., Any] | None = None
+    step: Callable[..., Any] | None = None
 
     def __bool__(self) -> bool:
         return any(value is not None for value in self)
@@ -111,9 +118,9 @@ class Auditor:
         log: bool = False,
         twins: Sequence[Path] | None = (),
     ) -> Report:
-        """The report of a checkpoint or log; (e) is added where the control is questioned.
+        """The report of a checkpoint or log; (e) is left out where a sound control decides.
 
-        Not where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
+        Not so where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
         to compare with; ``None`` compares with none.
         """
         subject = FileSubject(self, path, control, overrides=overrides, seed=seed, is_log=log)
@@ -175,12 +182,21 @@ class Auditor:
             lacking = metrics if record is None else record.lacking(metrics)
             if lacking:
                 record = self._add(record, path, digest, lacking)
-                self.cache.put(key, plain(record))
+                self._keep(key, record)
             elif remembered is None:
                 self.from_cache.add(path)
         assert record is not None
         self._records[path, digest] = record
         return record
+
+    def _keep(self, key: str, record: Record) -> None:
+        """Keep a record for the next run, unless code took part that its key does not know."""
+        if self.cache.folder is None:
+            return
+        unknown = loaded_files() - self._code_files
+        if unknown:
+            self.cache.give_up(f"code outside the root folder was loaded, {min(unknown)}")
+        self.cache.put(key, plain(record))
 
     def _add(
         self, record: Record | None, path: Path, digest: str, metrics: Sequence[str]
@@ -215,7 +231,6 @@ class Auditor:
             "name": path.parts[-2:],
             "data": self._data_digest,
             "training": self._training_digest,
-            "torch": version("torch"),
             "code": self._code_digest,
             **(self.setup.identity or {}),
         }
@@ -225,29 +240,39 @@ class Auditor:
     def _data_digest(self) -> str | None:
         if not isinstance(self.setup.data, str):
             return None
-        try:
-            digest = data_digest(self.setup.data, self.setup.base)
-        except AuditError:  # unless another package knows it, loading it says what is wrong
-            digest = None
-        return digest or self.data.digest
+        return self._digest_of_files or self.data.digest
+
+    @cached_property
+    def _digest_of_files(self) -> str | None:
+        """That of the test data; ``None`` where only reading it tells."""
+        readers = self.registry.hook.pytest_fadiag_load_data.get_hookimpls()
+        if readers or not isinstance(self.setup.data, str):
+            return None
+        return data_digest(self.setup.data, self.setup.base)
 
     @cached_property
     def _training_digest(self) -> str | None:
         """What identifies the training split; ``None`` where there is none."""
-        train = self.setup.train
-        if not isinstance(train, str):
+        if not isinstance(self.setup.train, str):
             return None
-        spec = training_spec(train, self.setup.data)
-        digest = data_digest(spec, self.setup.base, "train")
-        if digest is None and self.training is not None:
+        if self._digest_of_training is None and self.training is not None:
             return self.training.digest
-        return digest
+        return self._digest_of_training
+
+    @cached_property
+    def _digest_of_training(self) -> str | None:
+        spec = training_spec(str(self.setup.train), self.setup.data)
+        return data_digest(spec, self.setup.base, "train")
+
+    @cached_property
+    def _code_files(self) -> set[str]:
+        """This package, the user's code below the root or named by options, and all plugins."""
+        specs = map(str, (*self.setup.factories.values(), self.setup.data, self.setup.train))
+        return code_files(self.setup.base, [__name__, *filter(is_factory, specs)]) | loaded_files()
 
     @cached_property
     def _code_digest(self) -> str:
-        """This package, and the user's code below the root or named by options."""
-        specs = map(str, (*self.setup.factories.values(), self.setup.data, self.setup.train))
-        return code_digest(self.setup.base, [__name__, *filter(is_factory, specs)])
+        return code_digest(self.setup.base, self._code_files)
 
     def _read_cache(self, key: str) -> Record | None:
         try:
@@ -263,9 +288,9 @@ class Auditor:
 
         with _named(str(path)), threads(self.setup.threads):
             if is_trace(path):
-                record = self._measure_trace(path, metrics)
+                record = self._measure_trace(path, digest, metrics)
             else:
-                record = self._measure_network(path, metrics, overrides)
+                record = self._measure_network(path, digest, metrics, overrides)
             if file_digest(path) != digest:
                 raise AuditError(
                     "the file changed while it was measured; run again when it is whole"
@@ -278,14 +303,16 @@ class Auditor:
         measurement = msgspec.structs.replace(record.measurement, environment=environment)
         return msgspec.structs.replace(record, measurement=measurement)
 
-    def _measure_network(self, path: Path, metrics: Sequence[str], overrides: Overrides) -> Record:
+    def _measure_network(
+        self, path: Path, digest: str, metrics: Sequence[str], overrides: Overrides
+    ) -> Record:
         """What a checkpoint says, and the numbers of its network on the test data."""
         from .load.fingerprint import fingerprint
         from .load.network import other_shape
         from .measure.inputs import NetworkError
         from .measure.run import measure
 
-        checkpoint = self.checkpoint(path)
+        checkpoint = self.checkpoint(path, digest)
         network = overrides.network
         if network is None:
             network = self.network(checkpoint)
@@ -294,13 +321,13 @@ class Auditor:
         if batches is None:
             batches = self.batches(checkpoint, network, overrides.data)
         loss, loss_caveat = self._loss(checkpoint)
-        credit = None
+        rule: dict[str, Any] = {}
         if "credit" in metrics:
-            credit = self._credit(checkpoint, overrides)
+            rule = self._rule(checkpoint, overrides)
         data_digest = None
         if overrides.batches is None and overrides.data is None:
             data_digest = self._data_digest
-        source = self._source(network, batches, checkpoint, loss, credit, data_digest)
+        source = self._source(network, batches, checkpoint, loss, rule, data_digest)
         try:
             measurement = measure(
                 source,
@@ -345,7 +372,7 @@ class Auditor:
         batches: Iterable[Any],
         checkpoint: Checkpoint,
         loss: Any,
-        credit: Any,
+        rule: Mapping[str, Any],
         data_digest: str | None,
     ) -> NetworkSource:
         from .measure.run import NetworkSource
@@ -359,7 +386,7 @@ class Auditor:
             task=Task(kind=self.setup.task, loss=loss),
             forward=self.function("forward"),
             stream=self.setup.stream,
-            credit=credit,
+            **rule,
             batch_size=self.setup.batch_size,
             memory=self.setup.memory,
             data_digest=data_digest,
@@ -381,12 +408,12 @@ class Auditor:
             caveats.append(activation_assumed(activation))
         return caveats
 
-    def _measure_trace(self, path: Path, metrics: Sequence[str]) -> Record:
+    def _measure_trace(self, path: Path, digest: str, metrics: Sequence[str]) -> Record:
         """Read a trace, check it, and measure what it holds."""
         from .load.traces import read_trace
         from .measure.traces import measure_trace
 
-        arrays = read_trace(path)
+        arrays = read_trace(path, digest)
         measurement, control = measure_trace(
             arrays, metrics, self.progress(path.name), self.registry.metrics()
         )
@@ -415,7 +442,9 @@ class Auditor:
             return spec
         base = self.setup.base
         foreign = self.registry.hook.pytest_fadiag_load_data(spec=spec, base=base)
-        return load_data(spec, base=base) if foreign is None else as_data_set(foreign, spec)
+        if foreign is not None:
+            return as_data_set(foreign, spec)
+        return load_data(spec, base=base, digest=self._digest_of_files)
 
     @cached_property
     def training(self) -> DataSet | None:
@@ -425,7 +454,8 @@ class Auditor:
         spec = self.setup.train
         if spec is None or isinstance(spec, DataSet):
             return spec
-        split = load_data(training_spec(spec, self.setup.data), "train", self.setup.base)
+        spec = training_spec(spec, self.setup.data)
+        split = load_data(spec, "train", self.setup.base, digest=self._digest_of_training)
         return dataclasses.replace(split, name=f"{split.name} (train)")
 
     def _training_batches(
@@ -457,19 +487,22 @@ class Auditor:
         return choose_device(self.setup.device)
 
     def function(self, name: str) -> Any:
-        """The function that the setup names as credit, loss or forward, where there is one."""
+        """The function that the setup names as credit, step, loss or forward, if any."""
         spec: Any = getattr(self.setup, name)
         return import_object(spec, f"{name} function") if isinstance(spec, str) else spec
 
-    def checkpoint(self, path: Path) -> Checkpoint:
-        """The file, read without running code from it unless that was allowed."""
+    def checkpoint(self, path: Path, digest: str | None = None) -> Checkpoint:
+        """The file, read without running code from it unless that was allowed.
+
+        Other bytes than those of ``digest`` are refused.
+        """
         from .load.checkpoint import checkpoint_of, load_checkpoint
 
         unsafe = self.setup.unsafe
         state_key = self.setup.state_key
         content = self.registry.hook.pytest_fadiag_load_checkpoint(path=path, unsafe=unsafe)
         if content is None:
-            return load_checkpoint(path, unsafe=unsafe, state_key=state_key)
+            return load_checkpoint(path, unsafe=unsafe, state_key=state_key, digest=digest)
         return checkpoint_of(content, path, state_key)
 
     def network(self, checkpoint: Checkpoint) -> nn.Module:
@@ -490,20 +523,36 @@ class Auditor:
             flat = wants_flat(network, split.x[0])
         return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
 
-    def _credit(self, checkpoint: Checkpoint, overrides: Overrides) -> Any:
+    def _rule(self, checkpoint: Checkpoint, overrides: Overrides) -> dict[str, Any]:
+        """The step of the rule and its credit, where one was named or no step was."""
         from .measure.credit import CreditSource
+        from .measure.step import StepSource
 
-        if overrides.credit is not None:
-            return CreditSource(overrides.credit, "the fixture fa_credit", checkpoint.content)
-        spec = self.setup.credit
-        name = spec if isinstance(spec, str) else ""
+        functions = {}
+        names = {}
+        for kind in ("credit", "step"):
+            spec = getattr(self.setup, kind)
+            functions[kind] = getattr(overrides, kind)
+            names[kind] = f"the fixture fa_{kind}"
+            if functions[kind] is None:
+                functions[kind] = self.function(kind)
+                names[kind] = spec if isinstance(spec, str) else ""
+        content = checkpoint.content
+        rule: dict[str, Any] = {}
+        if functions["step"] is not None:
+            rule["step"] = StepSource(functions["step"], names["step"], content)
+        if functions["credit"] is None and rule:
+            return rule
         rebuild = None
         if isinstance(self.setup.model, str) and overrides.network is None:
 
             def rebuild() -> nn.Module:
                 return self.network(checkpoint)
 
-        return CreditSource(self.function("credit"), name, checkpoint.content, rebuild=rebuild)
+        rule["credit"] = CreditSource(
+            functions["credit"], names["credit"], content, rebuild=rebuild
+        )
+        return rule
 
     def write_control(self, path: Path, out: Path, seed: int | None = None) -> str:
         """Write the network to train as the control of a checkpoint; replaces no file."""

@@ -10,12 +10,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from .files import write_atomically
+from .files import read_bytes, write_atomically
 
 
 def key_of(values: Mapping[str, Any]) -> str:
     """The key of what a result depends on."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def _checksum(key: str, text: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + text).hexdigest().encode()
 
 
 class Cache:
@@ -29,7 +33,8 @@ class Cache:
         if self.folder is None:
             return None
         try:
-            return json.loads((self.folder / f"{key}.json").read_text("utf-8"))
+            checksum, text = read_bytes(self.folder / f"{key}.json").split(b"\n", 1)
+            return json.loads(text) if checksum == _checksum(key, text) else None
         except (OSError, ValueError, RecursionError):
             return None
 
@@ -38,9 +43,11 @@ class Cache:
         if self.folder is None:
             return
         try:
-            write_atomically(self.folder / f"{key}.json", json.dumps(value, allow_nan=False))
+            text = json.dumps(value, allow_nan=False).encode()
+            entry = _checksum(key, text) + b"\n" + text
+            write_atomically(self.folder / f"{key}.json", entry)
         except OSError as error:
-            self._give_up(error)
+            self.give_up(f"{self.folder}: {error.strerror}")
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
@@ -53,9 +60,12 @@ class Cache:
                     self.folder.mkdir(parents=True, exist_ok=True)
                     lock.enter_context(FileLock(self.folder / f"{key}.lock"))
                 except (OSError, NotImplementedError) as error:  # file systems without locks
-                    self._give_up(error)
+                    self.give_up(f"{self.folder}: {getattr(error, 'strerror', error)}")
             yield
 
-    def _give_up(self, error: Exception) -> None:
+    def give_up(self, reason: str) -> None:
+        """Keep nothing from now on, and say why; a filter that makes warnings errors does not."""
         self.folder = None
-        warnings.warn(f"measurements are not kept for the next run: {error}", stacklevel=3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn(f"measurements are not kept for the next run: {reason}", stacklevel=3)

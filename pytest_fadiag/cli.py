@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from . import __version__
 from .judge.errors import AuditError
-from .judge.words import printable
+from .judge.words import ASCII, printable
 from .options import OPTIONS, declare
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 4
 VERIFIED = (
-    *("model", "stream", "data", "train", "normalize", "frozen", "credit", "loss", "task"),
+    *("model", "stream", "data", "train", "normalize", "frozen", "credit", "step", "loss", "task"),
     *("forward", "device", "threads", "batch-size", "unsafe-load"),
 )
 """The options of ``fadiag verify``: those that measure."""
@@ -30,41 +32,98 @@ CONTROL = ("model", "stream", "data", "forward", "unsafe-load")
 """Those of ``fadiag control``: what network a checkpoint holds."""
 
 
+COMMANDS = ("demo", "audit", "show", "diff", "verify", "lint", "control")
+USAGES = {
+    "audit": "PATH ...",
+    "show": "AUDIT.json ...",
+    "diff": "OLD.json NEW.json",
+    "verify": "CERTIFICATE",
+    "lint": "PATH ...",
+    "control": "CHECKPOINT",
+}
+EXAMPLES = """\
+examples:
+  fadiag demo
+  fadiag audit runs/dfa_s1.pt --model lab.models:Net --data cifar10:data --frozen 0.349
+  fadiag show audit.json --report html:audit.html
+
+fadiag COMMAND --help has the options; https://pytest-fadiag.readthedocs.io"""
+ROLES = {
+    "names": "what is audited",
+    "measures": "how it is measured",
+    "judges": "how it is judged",
+    "shows": "what is written",
+}
+"""The groups of options by their role."""
 WITH_VALUE = {
     f"--{prefix}{option.name}" for option in OPTIONS if not option.flag for prefix in ("", "fa-")
-}
+} | {"--slurm"}
 """The options of the audit that take a value."""
+FLAGS = [f"--{option.name}" for option in OPTIONS if option.flag]
+QUIET = ("-qq", "--tb=no", "-rN")
+"""What pytest prints is left out: the audit says it."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Shows one spelling of an option."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if len(action.option_strings) < 2 or action.option_strings[0] == "-h":
+            return super()._format_action_invocation(action)
+        value = "" if action.nargs == 0 else f" {action.metavar}"
+        return f"{action.option_strings[0]}{value}"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Ends with the exit code of a usage error."""
+    """Ends with the exit code of a usage error, and suggests what was meant."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE_ERROR, f"{self.format_usage()}{self.prog}: {message}\n")
+        wrong = re.search(r"(?:choice: '|arguments: )([\w-]+)", message)
+        hint = suggestion(wrong[1], [*COMMANDS, *self._option_string_actions]) if wrong else ""
+        self.exit(USAGE_ERROR, f"{self.prog}: {message}{hint}\n")
 
     def add(self, names: Sequence[str]) -> None:
-        """Declare options of the audit without their prefix."""
-        for option in OPTIONS:
-            if option.name in names:
-                self.add_argument(f"--{option.name}", f"--fa-{option.name}", **option.arguments)
+        """Declare options of the audit without their prefix, by what they do."""
+        for role, title in ROLES.items():
+            group = self.add_argument_group(title)
+            for option in OPTIONS:
+                if option.name in names and option.role == role:
+                    group.add_argument(
+                        f"--{option.name}", f"--fa-{option.name}", **option.arguments
+                    )
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """«; did you mean --frozen?», where a known word is close."""
+    close = get_close_matches(word, known, 1, 0.75)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def make_parser() -> _Parser:
     """The commands and their options; those of ``audit`` are parsed by pytest."""
-    parser = _Parser(prog="fadiag", description="Audit networks trained without backpropagation.")
+    parser = _Parser(
+        prog="fadiag",
+        description="Did the hidden layers learn? Audits networks trained without backpropagation.",
+        epilog=EXAMPLES,
+        formatter_class=_Formatter,
+    )
+    parser.add_argument("--version", action="version", version=f"pytest-fadiag {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(run: Any, example: str, description: str) -> _Parser:
         """A command by its function."""
         subparser: _Parser = commands.add_parser(
             run.__name__,
-            help=description,
+            help=description.partition(":")[0].removesuffix("."),
             description=description,
             epilog=f"example: fadiag {run.__name__} {example}",
+            formatter_class=_Formatter,
+            usage=f"fadiag {run.__name__} [options] {USAGES.get(run.__name__, '')}".rstrip(),
         )
         subparser.set_defaults(run=run)
         return subparser
 
+    command(demo, "", "Audit two small networks of this package; nothing else is needed.")
     auditing = command(
         audit,
         "runs/*.pt --data fashion-mnist:data --frozen 'runs/frozen_*.pt' --report html",
@@ -78,6 +137,12 @@ def make_parser() -> _Parser:
         help="A checkpoint, a log, a trace (.npz), a glob or a folder",
     )
     auditing.add([option.name for option in OPTIONS])
+    auditing.add_argument(
+        "--slurm",
+        metavar="KEY=VALUE,…",
+        help="Measure in parts as one Slurm array, with these options of sbatch and parts=N "
+        "(default: 1), then print the one table: partition=gpu,gpus=1,parts=16",
+    )
     showing = command(
         show,
         "part-*.json --report html:audit.html",
@@ -95,7 +160,7 @@ def make_parser() -> _Parser:
         verify,
         "certificate/ --root unpacked/",
         "Measure a certified audit again and report which rows reproduce. Code runs only if it "
-        "is typed: --model, --credit, --forward, a function as --loss.",
+        "is typed: --model, --credit, --step, --forward, a function as --loss.",
     )
     verifying.add_argument("certificate", type=Path)
     verifying.add_argument(
@@ -132,16 +197,24 @@ def make_parser() -> _Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit codes are pytest's."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # unencodable characters are escaped
-        sys.stdout.reconfigure(errors="backslashreplace")
-    if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
-        return audit(words[1:])
-    options = make_parser().parse_args(words or ["--help"])
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=ASCII)
     try:
+        if words[:1] == ["audit"] and not {"-h", "--help"} & set(words):
+            return audit(words[1:])
+        options = make_parser().parse_args(words or ["--help"])
         return int(options.run(options))
     except AuditError as error:
-        print(f"fadiag {options.command}: {printable(str(error))}", file=sys.stderr)
+        print(f"fadiag {words[0]}: {printable(str(error))}", file=sys.stderr)
         return USAGE_ERROR
+
+
+def pytest_report_teststatus(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
+    """No letter for a test: the audit is printed in the end."""
+    is_parallel = config.getoption("dist", "no") != "no"
+    if config.get_verbosity() > -2 or is_parallel:
+        return None
+    return str(report.outcome), "", ""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -154,8 +227,19 @@ def audit(words: Sequence[str]) -> int:
 
     Words that are not options are the files.
     """
-    start = [sys.executable, "-m", "pytest", "-p", __name__, "--fa-only"]
-    command = [*start, *words_for_pytest(words)]
+    command = [sys.executable, "-m", "pytest", "-p", __name__, "--fa-only", *QUIET]
+    request = ""
+    for word in words_for_pytest(words):
+        if word.startswith("--slurm="):
+            request = word.removeprefix("--slurm=")
+        else:
+            command.append(word)
+    if request:
+        from .slurm import measure
+
+        code = measure(command, request)
+        if code:
+            return code
     if os.name != "posix":
         return subprocess.call(command)
     sys.stdout.flush()
@@ -186,9 +270,14 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
     config.pluginmanager.register(sys.modules[__name__])
     config.pluginmanager.load_setuptools_entrypoints("pytest11")
     try:
-        files = config._parser.parse_known_args(joined).file_or_dir
+        parsed, unknown = config._parser.parse_known_and_unknown_args(joined)
     except pytest.UsageError:  # pytest says it
         return joined
+    for word in unknown:
+        name = word.partition("=")[0]
+        if hint := suggestion(name, [*WITH_VALUE, *FLAGS]):
+            raise AuditError(f"unknown option {name}{hint}")
+    files = parsed.file_or_dir
     for file in files:
         if "::" in file:
             continue
@@ -200,6 +289,15 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
         joined.remove(file)
         joined.append(f"--fa-{kind}={file}")
     return joined
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Audit the networks of the package."""
+    from .demo import demo as texts
+
+    for text in texts():
+        print(text)
+    return 0
 
 
 def show(options: argparse.Namespace) -> int:

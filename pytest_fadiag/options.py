@@ -168,7 +168,7 @@ OPTIONS = (
         "ce|mse|bce|package.module:function",
         "The loss of training: ce (cross-entropy), mse (squared error), bce (binary "
         "cross-entropy on logits), or a function called with (outputs, y) that returns one value "
-        "per sample (default: loss of each checkpoint's config, else assumed and said)",
+        "per sample (default: the checkpoint's config, else cross-entropy, «assumed»)",
         rf"ce|mse|bce|{FUNCTION}",
     ),
     Option(
@@ -208,16 +208,16 @@ OPTIONS = (
         "measures",
         "VALUE",
         "The frozen-random control: an accuracy (0.349), METHOD=ACCURACY, a control checkpoint or "
-        "glob, matched by method and seed, or a log (repeatable). Without it, depth-utility runs "
-        "instead of frozen-margin",
+        "glob, matched by method and seed, or a log (repeatable). Without a sound one, "
+        "depth-utility is measured",
         many=True,
     ),
     Option(
         "bp",
         "measures",
         "PATH|GLOB",
-        "BP networks of the same shapes and data, with whose margin and depth utility the others "
-        "are compared (repeatable; default: the audited checkpoints of the method bp)",
+        "BP networks to compare with: same tensor shapes, same data (repeatable; default: the "
+        "audited checkpoints of the method bp)",
         many=True,
     ),
     Option(
@@ -227,6 +227,15 @@ OPTIONS = (
         "The method's credit at each block output, for credit-alignment: a function called with "
         "(model, x, y, checkpoint) that returns a list of tensors (default: none, so "
         "credit-alignment runs only if asked for)",
+        FUNCTION,
+    ),
+    Option(
+        "step",
+        "measures",
+        "package.module:function",
+        "One update of the rule, for credit-alignment where there is no credit: a function called "
+        "with (model, x, y), and checkpoint if it has that parameter, that changes the model in "
+        "place, preferably by plain SGD (default: none)",
         FUNCTION,
     ),
     Option(
@@ -286,7 +295,7 @@ OPTIONS = (
         "judges",
         "KEYS",
         "The diagnostics to run: letters and names, such as abcd or abcd,my-name, or all that can "
-        "be measured (default: abcdg; e without --fa-frozen; f with --fa-credit). a "
+        "be measured (default: abcdeg; f with --fa-credit or --fa-step). a "
         "residual-growth, b gradient-floor, c direction-drift, d frozen-margin, e depth-utility, f "
         "credit-alignment, g linear-floor",
     ),
@@ -317,7 +326,7 @@ OPTIONS = (
         "FILE",
         'Recorded findings, a JSON object such as {"dfa": "abd", "dfa::seed-margin": "FIRE"}: '
         "what is listed is "
-        "expected to fire, what is not listed is expected to pass, and any change fails",
+        "expected to fail, what is not listed is expected to pass, and any change fails",
     ),
     Option(
         "update-expect",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from .judge.control import Control, ControlKind, Fingerprint
-from .judge.diagnostics import Diagnostic, Role, available
+from .judge.diagnostics import Diagnostic, Role
 from .judge.errors import AuditError
 from .judge.records import Log, Measurement, Score
 from .judge.report import Report
@@ -89,7 +89,7 @@ class Question(NamedTuple):
     thresholds: DiagnosticThresholds = DiagnosticThresholds()
     protocol: str | None = None
     literal: bool = False
-    """Whether the diagnostics were listed: then none is added to them."""
+    """Whether the diagnostics were listed: then the fallback does not wait for the control."""
 
 
 class Subject(Protocol):
@@ -117,9 +117,12 @@ def metrics_for(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
 def judged(subject: Subject, question: Question) -> Report:
     """Measure a subject, choose its control, and judge it.
 
-    Where no pass may rest on the supplied control alone, the fallback is measured and judged too.
+    The fallback is measured unless a sound control decides, or where the diagnostics were listed.
     """
-    metrics = metrics_for(question.diagnostics)
+    all_metrics = metrics_for(question.diagnostics)
+    metrics = all_metrics
+    if subject.has_control and not question.literal:
+        metrics = metrics_for(d for d in question.diagnostics if d.role is not Role.FALLBACK)
     record = subject.record(metrics)
     control = None
     problem = ""
@@ -134,21 +137,11 @@ def judged(subject: Subject, question: Question) -> Report:
         "thresholds": question.thresholds,
         "protocol": question.protocol,
     }
-    report = record.report(metrics, diagnostics=_names(question.diagnostics), **rules)
-    if question.literal or report.stream_problem or not report.questions_control:
+    rules["diagnostics"] = tuple(diagnostic.name for diagnostic in question.diagnostics)
+    report = record.report(metrics, **rules)
+    if metrics == all_metrics or report.stream_problem or report.has_sound_control:
         return report
-    diagnostics = _with_fallback(question.diagnostics)
-    metrics = metrics_for(diagnostics)
-    record = subject.record(metrics)
-    return record.report(metrics, diagnostics=_names(diagnostics), **rules)
-
-
-def _with_fallback(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
-    return [d for d in available() if d in diagnostics or d.role is Role.FALLBACK]
-
-
-def _names(diagnostics: Iterable[Diagnostic]) -> tuple[str, ...]:
-    return tuple(diagnostic.name for diagnostic in diagnostics)
+    return subject.record(all_metrics).report(all_metrics, **rules)
 
 
 def compared_with_bp(
@@ -156,12 +149,12 @@ def compared_with_bp(
 ) -> Report:
     """The report beside those of BP networks of the same shapes, where it asks for depth.
 
-    A BP network without any that fails for want of depth is its own twin.
+    Without any, a network that fails for want of depth is its own twin if its config says that BP
+    trained it.
     """
-    diagnostics = question.diagnostics
-    if report.method_name == "bp" and not twins and _fails_for_depth(report):
+    if not twins and report.config.get("method") == "bp" and _fails_for_depth(report):
         twins = [subject]
-        diagnostics = report.asked
+    diagnostics = question.diagnostics
     if not twins or not any(diagnostic.asks_for_depth for diagnostic in diagnostics):
         return report
     fallback_asked = any(diagnostic.role is Role.FALLBACK for diagnostic in diagnostics)
@@ -175,7 +168,11 @@ def compared_with_bp(
         with suppress(AuditError):  # its own tests say what is wrong with it
             if twin.record(metrics).fingerprint.shapes == shapes:
                 reports.append(judged(twin, twin_question))
-    return report.replace(twin=Twin.of(reports)) if reports else report
+    if not reports:
+        return report
+    digests = [twin_report.environment.get("checkpoint_sha256") for twin_report in reports]
+    is_itself = report.environment.get("checkpoint_sha256") in digests
+    return report.replace(twin=Twin.of(reports, is_itself=is_itself))
 
 
 def _fails_for_depth(report: Report) -> bool:

@@ -174,6 +174,15 @@ def fa_credit(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
+def fa_step(request: pytest.FixtureRequest) -> Any:
+    """One update of the rule, a function of (model, x, y) by --fa-step.
+
+    Override it and credit-alignment runs.
+    """
+    return _run(request).auditor.function("step")
+
+
+@pytest.fixture
 def fa_thresholds(request: pytest.FixtureRequest) -> DiagnosticThresholds:
     """The thresholds of this test: its markers over the command line over the ini file."""
     from .session.fixtures import thresholds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,11 @@ from .judge.thresholds import DiagnosticThresholds
 from .judge.words import plural
 from .load.logs import RECORDER, read_log
 from .load.names import identify
-from .measure.copies import working_copy
+from .measure.copies import quiet, working_copy
 from .measure.credit import CreditSource
-from .measure.inputs import regrouped
+from .measure.inputs import checked, regrouped
 from .measure.run import NetworkSource, measure
+from .measure.step import Updates
 from .measure.task import Task
 
 METRICS = ("states", "gradients", "directions", "output-error", "accuracy")
@@ -47,6 +49,7 @@ NAMES = {
     "cross_batch_stability": "drift",
     "stream": "stream",
     "credit": "credit",
+    "step": "rule_step",
 }
 """What a line calls the fields of a measurement that do not stand among its companions."""
 COMPANIONS = set(Measurement.__struct_fields__) - {
@@ -64,7 +67,11 @@ class Recorder:
     ``config``, ``method`` and ``seed`` say in the first line what is trained. A path with the log
     of an interrupted run goes on with it. With ``credit``, a function of ``(model, x, y)`` that
     returns the method's credit at each block output, Γ is logged too. ``loss``, ``task`` and
-    ``forward`` are those of ``diagnose``. ``digits`` rounds numbers.
+    ``forward`` are those of ``diagnose``. ``digits`` rounds numbers. Of ``model``, every
+    ``step_every``-th update is compared with the BP gradient:
+
+    >>> with recorder.step(x, y):
+    ...     my_update(x, y)
     """
 
     def __init__(
@@ -82,6 +89,8 @@ class Recorder:
         batch_size: int = BATCH,
         digits: int | None = None,
         credit: Callable[..., Any] | None = None,
+        model: nn.Module | None = None,
+        step_every: int = 10,
     ) -> None:
         sampler = getattr(getattr(eval_batches, "batch_sampler", None), "sampler", None)
         if isinstance(sampler, SHUFFLES) or getattr(sampler, "shuffle", False):
@@ -120,6 +129,10 @@ class Recorder:
             "credit": None if credit is None else CreditSource(credit),
         }
         self.sources: dict[Any, NetworkSource] = {}
+        self.model = model
+        self.step_every = step_every
+        self.steps = 0
+        self.updates: Updates | None = None
         self.warned_of: set[str] = set()
 
     def record(
@@ -151,6 +164,8 @@ class Recorder:
         task = "classes"
         if model is not None:
             measurement = self._measured(model, all_batches=acc is None)
+            if self.updates is not None:
+                measurement = structs.replace(measurement, step=self.updates.taken())
             score = measurement.score
             task = measurement.task
         if acc is not None:
@@ -166,6 +181,27 @@ class Recorder:
         self._write(epoch, self._line(entry))
         return measurement
 
+    @contextmanager
+    def step(self, x: Any, y: Any = None, model: nn.Module | None = None) -> Iterator[None]:
+        """Compare the update within with BP's, by one pass more; ``record`` logs the mean by part.
+
+        Without ``y``, ``x`` is a batch as the evaluation data has them.
+        """
+        model = self.model if model is None else model
+        if model is None:
+            raise AuditError("which network takes the step? Give Recorder(model=…)")
+        self.steps += 1
+        if (self.steps - 1) % self.step_every:
+            yield
+            return
+        ((inputs, labels),) = checked([x if y is None else (x, y)])
+        if self.updates is None:
+            source = self._source(model, all_batches=False)
+            with quiet(source.network):
+                self.updates = Updates(source)
+        with self.updates.watched(model, inputs, labels):
+            yield
+
     def _line(self, entry: Mapping[str, Any]) -> bytes:
         """A line of the log: what is unknown is left out, numbers are rounded."""
         text = json.dumps(plain({key: value for key, value in entry.items() if value is not None}))
@@ -176,14 +212,8 @@ class Recorder:
         return text.encode() + b"\n"
 
     def _measured(self, model: nn.Module, *, all_batches: bool) -> Measurement:
-        """The numbers of a copy; stream and reference are looked for once per architecture."""
-        shapes = [(name, value.shape) for name, value in model.named_parameters()]
-        key = (all_batches, *shapes)
-        if key in self.sources:
-            source = self.sources[key].redrawn(working_copy(model))
-        else:
-            batches = self.all_batches if all_batches else self.first_batches
-            source = self.sources[key] = NetworkSource(model, batches, **self.options)
+        """The numbers of a copy."""
+        source = self._source(model, all_batches=all_batches)
         metrics: tuple[str, ...] = METRICS
         if source.credit is not None:
             metrics = (*METRICS, "credit")
@@ -191,6 +221,16 @@ class Recorder:
         self._warn_once("gradients", measurement.reference)
         self._warn_once("Γ", measurement.credit)
         return measurement
+
+    def _source(self, model: nn.Module, *, all_batches: bool) -> NetworkSource:
+        """A copy with its data; stream and reference are looked for once per architecture."""
+        shapes = [(name, value.shape) for name, value in model.named_parameters()]
+        key = (all_batches, *shapes)
+        if key in self.sources:
+            return self.sources[key].redrawn(working_copy(model))
+        batches = self.all_batches if all_batches else self.first_batches
+        self.sources[key] = NetworkSource(model, batches, **self.options)
+        return self.sources[key]
 
     def _warn_once(self, what: str, measured: Reference | Credit | None) -> None:
         """Say what cannot be measured, and is not logged."""
@@ -305,6 +345,7 @@ class Guard:
         if after < 1:
             raise AuditError(f"after: expected a number of records from 1, got {after!r}")
         self.recorder = recorder
+        self.step = recorder.step
         self.after = after
         if stop is None:
             self.diagnostics = tuple(d for d in available() if d.stops_training)

@@ -1,8 +1,8 @@
 """``fadiag verify``: measure an audit again from its certificate, and say which rows reproduce.
 
 A certificate is read as data: it names files by their SHA-256 and says how they were measured.
-What runs code must be typed: ``--model``, ``--credit``, ``--forward``, a function as ``--loss``,
-data from a factory, ``--unsafe-load``.
+What runs code must be typed: ``--model``, ``--credit``, ``--step``, ``--forward``, a function as
+``--loss``, data from a factory, ``--unsafe-load``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .auditor import Auditor
-from .judge.diagnostics import Role, select
+from .judge.diagnostics import select
 from .judge.errors import AuditError
 from .judge.report import Report
 from .judge.thresholds import DiagnosticThresholds
@@ -132,13 +132,23 @@ class Certificate(NamedTuple):
         spec = self.options.get("data")
         kind, colon, path = (spec or "").rpartition(":")
         digests = {report.environment.get("data_sha256") for _, report in self.reports}
+        if spec is None:
+            return None
+        changed = ""
         for folder in folders:
             for name in (path, Path(path).name, ""):
                 candidate = f"{kind}{colon}{folder / name}"
                 with suppress(AuditError):
-                    if data_digest(candidate) in digests:
-                        return candidate
-        return spec
+                    if _is_inside(folder / name, folder):
+                        if data_digest(candidate) in digests:
+                            return candidate
+                        changed = changed or candidate
+        if changed:
+            return changed
+        raise AuditError(
+            f"test data {one_line(spec)}: not below the working folder; name its folder with "
+            "--root, or the data with --data"
+        )
 
     def contradicted_by(self, typed: Mapping[str, str]) -> Iterator[str]:
         """Where another value was typed than the one that is recorded."""
@@ -184,6 +194,11 @@ def _in_words(margin: Margin | None) -> str | None:
     return f"{margin.margin.verdict.value} {margin.margin.margin:+.4f} pp"
 
 
+def _is_inside(place: Path, folder: Path) -> bool:
+    """Whether a path that a certificate names stays below a folder, also through links."""
+    return place.resolve().is_relative_to(folder)
+
+
 class Files:
     """The files of a certificate: recorded by path and SHA-256, found wherever they lie now."""
 
@@ -208,7 +223,8 @@ class Files:
         """The recorded paths, then all files below the folders whose names end alike."""
         for folder in folders:
             for path in self.digests:
-                yield folder / path
+                if _is_inside(folder / path, folder):
+                    yield folder / path
         suffixes = {Path(path).suffix for path in self.digests}
         for folder in folders:
             for parent, _, names in os.walk(folder):
@@ -273,7 +289,7 @@ def _problems(
     problems = compare(recorded, measured).problems
     for key, outcome in row.outcomes.items():
         if outcome is Outcome.PASSED and key in measured.fired:
-            problems.append(f"({key}) is recorded as passed, and fires")
+            problems.append(f"({key}) is recorded as passed, and fails")
     return problems
 
 
@@ -291,23 +307,18 @@ def _measured(
             "name its folder with --root"
         )
     twins = _twins(recorded)
-    diagnostics = select(recorded.diagnostics)
-    fallback_was_added = (
-        recorded.questions_control
-        and recorded.twin is not None
-        and recorded.twin.utility_pp is None  # else it was asked for, and BP's was measured too
-    )
-    if fallback_was_added:
-        diagnostics = tuple(d for d in diagnostics if d.role is not Role.FALLBACK)
+    twin = recorded.twin
+    # (e) that was asked for was measured of the network and of its BP twins.
+    literal = recorded.depth is not None and (twin is None or twin.utility_pp is not None)
     place = files.places[path]
     return auditor.report(
         place,
         twins=[place for path, place in files.places.items() if Path(path).name in twins],
-        diagnostics=diagnostics,
+        diagnostics=select(recorded.diagnostics),
         control=control,
         thresholds=recorded.thresholds,
         seed=row.seed,
         protocol=recorded.protocol,
-        literal=not fallback_was_added,
+        literal=literal,
         log=is_log(place),
     )

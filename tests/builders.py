@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_fadiag.judge.control import Control
-from pytest_fadiag.judge.margins import Interval, SeedMargin
+from pytest_fadiag.judge.margins import Interval
 from pytest_fadiag.judge.records import Credit, Depth, Epoch, LinearReadout, Log, Score
 from pytest_fadiag.judge.report import Report
+from pytest_fadiag.judge.seed_margins import SeedMargin
 
 if TYPE_CHECKING:
     from pytest_fadiag.show.audit import Margin, Row

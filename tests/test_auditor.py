@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
+import os
 import shutil
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +127,10 @@ LOSSES = """
 def huber(outputs, y):
     return outputs.gather(1, y[:, None]).squeeze(1).square()
 
+def decay(model, x, y):
+    for parameter in model.parameters():
+        parameter.data *= 0.9
+
 def second(model, x, y):
     return model(x)[:, [2, 0, 1]]
 """
@@ -161,16 +169,22 @@ def test_the_loss_is_what_was_given_else_what_the_config_names(
     assert "; ".join(made.caveats).count(caveat or "loss") == bool(caveat)
 
 
-@pytest.mark.parametrize("changed", [{"loss": "mse"}, {"loss": "losses:huber"}, "forward", "task"])
-def test_loss_task_and_forward_are_part_of_what_is_kept(
+@pytest.mark.parametrize(
+    "changed", [{"loss": "mse"}, {"loss": "losses:huber"}, "forward", "task", "step"]
+)
+def test_loss_task_forward_and_step_are_part_of_what_is_kept(
     repo: Path, passes: list[list[str]], changed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(repo)
     (repo / "losses.py").write_text(LOSSES, "utf-8")
-    named = {"forward": {"forward": "losses:second"}, "task": {"task": "classes"}}
+    named = {
+        "forward": {"forward": "losses:second"},
+        "task": {"task": "classes"},
+        "step": {"step": "losses:decay"},
+    }
     setup = changed if isinstance(changed, dict) else named[changed]
     plain, other = report(repo, "b"), report(repo, "b", by=auditor(repo, **setup))
-    assert (plain.bp_grad_norms == other.bp_grad_norms) is (changed == "task")
+    assert (plain.bp_grad_norms == other.bp_grad_norms) is (changed in ("task", "step"))
     report(repo, "b", by=auditor(repo, **setup))
     assert len(passes) == 2
     (repo / "losses.py").write_text(LOSSES + "# changed", "utf-8")
@@ -201,10 +215,71 @@ def test_what_a_fixture_gives_is_measured_and_never_stored(
 def test_a_broken_or_forged_entry_is_measured_again(repo: Path, passes: list[list[str]]) -> None:
     report(repo)
     (entry,) = (repo / "cache").glob("*.json")
-    for broken in ("{", "[]", json.dumps({"report": {}, "metrics": "a"})):
-        entry.write_text(broken, "utf-8")
+    whole = entry.read_bytes()
+    forged = [b"{", b"[]", json.dumps({"report": {}, "metrics": "a"}).encode()]
+    for place in range(0, len(whole), len(whole) // 8):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        forged.append(bytes(flipped))
+    for count, content in enumerate(forged, 2):
+        entry.write_bytes(content)
         report(repo)
-    assert len(passes) == 4
+        assert len(passes) == count
+    entry.rename(entry.with_name(f"{'0' * 40}.json"))
+    assert Cache(repo / "cache").get("0" * 40) is None, "an entry under the key of another"
+
+
+WHOLE = """
+from pytest_fadiag import ResidualMLP
+
+class Net(ResidualMLP):
+    pass
+"""
+
+
+def test_a_class_outside_the_root_is_measured_and_not_kept(
+    repo: Path, passes: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, is_kept in (("elsewhere", False), ("root/pkg/build", True)):
+        name = f"whole_{folder[:4]}"
+        place = repo / folder / f"{name}.py"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(WHOLE, "utf-8")
+        monkeypatch.syspath_prepend(place.parent)
+        torch.manual_seed(1)
+        torch.save(importlib.import_module(name).Net(8, 12, 2, 3), repo / "whole.pt")
+        for _ in range(2):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+            setup = Setup(data=str(repo / "data.npz"), base=repo / "root", unsafe=True)
+            by = Auditor(setup, cache=Cache(repo / "cache"))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                by.report(repo / "whole.pt", diagnostics=select("a"))
+            texts = [str(warning.message) for warning in caught]
+            unkept = f"not kept for the next run: code outside the root folder was loaded, {place}"
+            assert [unkept in text for text in texts].count(True) == int(not is_kept)
+        assert len(passes) == (3 if is_kept else 2)
+
+
+def test_a_file_that_is_swapped_while_it_is_read_is_refused(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after, the digest is the same."""
+    other = (repo / "frozen_bp_s1.pt").read_bytes()
+    data = dict(numpy.load(repo / "data.npz"))
+    numpy.savez(repo / "other.npz", x=data["x"] + 1, y=data["y"])
+    contents = {"bp_s1.pt": other, "data.npz": (repo / "other.npz").read_bytes()}
+    for name, content in contents.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "pytest_fadiag.load.names.read_bytes",
+                lambda path, name=name, content=content: (
+                    content if path.name == name else path.read_bytes()
+                ),
+            )
+            with pytest.raises(AuditError, match=f"{name}: changed while it was measured"):
+                report(repo)
+    assert report(repo).residual_norms == report(repo, by=auditor(repo)).residual_norms
 
 
 def test_a_cache_that_cannot_be_written_is_said_once(repo: Path) -> None:
@@ -213,6 +288,22 @@ def test_a_cache_that_cannot_be_written_is_said_once(repo: Path) -> None:
     with pytest.warns(UserWarning, match="not kept") as said:
         assert report(repo, by=by).residual_norms
     assert len(said) == 1
+
+
+def test_a_full_disk_costs_the_cache_and_not_the_audit_whatever_warnings_are(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pytest_fadiag.cache.write_atomically", full)
+    by = auditor(repo)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("error")
+        assert report(repo, by=by).residual_norms and report(repo, "b", by=by).bp_grad_norms
+    assert [str(warning.message) for warning in caught] == [
+        f"measurements are not kept for the next run: {repo}/cache: No space left on device"
+    ]
 
 
 def test_an_error_names_the_file_and_is_raised_again_without_measuring(repo: Path) -> None:
@@ -241,8 +332,12 @@ def test_a_control_is_evaluated_only_where_its_margin_is_asked_for(
 
 def test_without_a_usable_control_depth_utility_stands_in(repo: Path) -> None:
     at_chance = Control(Score(1 / 3, 1400))
-    assert "depth-utility" in report(repo, "abcd", control=at_chance).diagnostics
-    assert "depth-utility" not in report(repo, "abcd", control=0.61).diagnostics
+    assert report(repo, "abcde", control=at_chance).depth is not None
+    beside_a_sound_one = report(repo, "abcde", control=0.61)
+    assert beside_a_sound_one.depth is None
+    finding = beside_a_sound_one.finding("e")
+    assert finding.headline == "not needed: a sound control decides"
+    assert report(repo, "abcde", control=0.61, literal=True).depth is not None
 
 
 def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Path) -> None:
@@ -252,7 +347,7 @@ def test_a_control_that_fits_nothing_is_an_error_of_frozen_margin_alone(repo: Pa
 
 def test_audit_gives_what_the_auditor_gives(repo: Path) -> None:
     public = audit(repo / "bp_s1.pt", data="data.npz", frozen=0.4, base=repo)
-    assert public.to_dict() == report(repo, "abcdg", control=0.4).to_dict()
+    assert public.to_dict() == report(repo, "abcdeg", control=0.4).to_dict()
     with pytest.raises(AuditError, match="percentage"):
         audit(repo / "bp_s1.pt", data="data.npz", frozen=34.9, base=repo)
 

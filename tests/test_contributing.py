@@ -67,6 +67,16 @@ def test_a_diagnostic_is_added(changed: Path) -> None:
     assert "total-growth" in page.read_text("utf-8") and any(figures.iterdir())
 
 
+@pytest.mark.parametrize("changed", ["A data source"], indirect=True)
+def test_a_data_source_is_added(changed: Path) -> None:
+    folder = changed / "data" / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    for file in (ROOT / "fixtures" / "fashion-mnist").glob("t10k-*"):
+        (folder / file.name).symlink_to(file)
+    text = audit(changed, "--fa-diagnostics=a", f"--fa-data=mnist:{changed / 'data'}")
+    assert "inputs: mnist, normalised by the checkpoint's mean and std" in text
+
+
 @pytest.mark.parametrize("changed", ["An output"], indirect=True)
 def test_an_output_is_added(changed: Path) -> None:
     audit(changed, "--fa-diagnostics=ab", f"--fa-report=counts:{changed / 'counts.txt'}")

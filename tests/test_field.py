@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples" / "field"
-FILES = sorted(
-    path for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "__main__", "common")
-)
+OTHERS = ("__init__", "__main__", "certificates", "common")
+FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in OTHERS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -26,3 +25,22 @@ def test_every_file_names_its_commit_and_trains_and_audits(path: Path) -> None:
     functions = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
     assert re.fullmatch(r"[0-9a-f]{40}", named["commit"].value)
     assert {"train", "audit"} <= functions
+
+
+def test_a_trace_of_a_network_has_its_numbers(tmp_path: Path) -> None:
+    from support import clustered, in_batches, network
+
+    from examples.field.certificates import SAMPLES, write
+    from pytest_fadiag import audit, diagnose
+
+    model, control = network(), network(seed=1)
+    batches = in_batches(*clustered(SAMPLES + 200))
+    write(tmp_path / "t.npz", [(model, batches, {}), (control, batches, {})], "dfa", 3)
+    report = audit(tmp_path / "t.npz")
+    expected = diagnose(model, batches, control=control)
+    assert report.method_name == "dfa"
+    assert report.residual_norms == pytest.approx(expected.residual_norms, rel=1e-5)
+    assert report.bp_grad_norms == pytest.approx(expected.bp_grad_norms, rel=1e-5)
+    assert report.frozen_baseline_acc == pytest.approx(
+        diagnose(control, in_batches(*clustered(SAMPLES + 200))[:10]).headline_acc
+    )

@@ -22,6 +22,7 @@ from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.load.controls import parse_controls
 from pytest_fadiag.load.names import file_digest
 from pytest_fadiag.load.setup import Setup
+from pytest_fadiag.load.sources import data_digest
 from pytest_fadiag.show.audit import Audit, Origin, Outcome, Row
 from pytest_fadiag.show.combine import margins_of
 from pytest_fadiag.show.json import json_text
@@ -184,7 +185,7 @@ def change_image(shared: Shared) -> None:
         ),
         (
             lambda s: s.edit(lambda c: c["rows"][1]["outcomes"].update(a="passed")),
-            [f"✗ {IDS[1]}: (a) is recorded as passed, and fires"],
+            [f"✗ {IDS[1]}: (a) is recorded as passed, and fails"],
         ),
         (
             lambda s: s.edit(lambda c: c["rows"][0].update(checkpoint="runs/other_s1.pt")),
@@ -231,6 +232,7 @@ def test_what_was_changed_is_told(
     [
         ({"model": ("evil:build",)}, {"model": "evil:build"}),
         ({"credit": ("evil:build",)}, {"credit": "evil:build"}),
+        ({"step": ("evil:build",)}, {"step": "evil:build"}),
         ({"loss": ("evil:build",)}, {"loss": "evil:build"}),
         ({"forward": ("cifar10:build",)}, {"forward": "cifar10:build"}),
         ({"data": ("evil:build",)}, {"data": "evil:build"}),
@@ -300,6 +302,82 @@ def test_names_are_escaped(
     shared.edit(lambda content: content["origin"]["options"].update(model=[raw]))
     assert main(["verify", str(shared.certificate)]) == 4
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_nothing_outside_the_folders_is_looked_at(
+    shared: Shared, verified: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = shared.folder.parent / "abroad"
+    outside.mkdir()
+    (shared.folder / "data.npz").rename(outside / "data.npz")
+    (shared.folder / "linked").symlink_to(outside)
+    looked: list[str] = []
+
+    def digest(spec: str) -> str | None:
+        looked.append(spec)
+        return data_digest(spec)
+
+    monkeypatch.setattr("pytest_fadiag.verify.data_digest", digest)
+    for path in (str(outside / "data.npz"), "../abroad/data.npz", "linked/data.npz"):
+        shared.edit(lambda content, path=path: content["origin"]["options"].update(data=[path]))
+        with pytest.raises(AuditError, match="not below the working folder; name its folder with"):
+            verified()
+        shared.edit(lambda content, path=path: content["origin"]["files"].update({path: "0" * 64}))
+    assert not [spec for spec in looked if "abroad" in os.path.realpath(spec)]
+    monkeypatch.undo()
+    assert verified(data=str(outside / "data.npz"))[0] == 0
+
+
+def test_a_certificate_of_a_list_is_measured_by_that_list(
+    shared: Shared, verified: Callable[..., tuple[int, str]]
+) -> None:
+    """Its control is in doubt, it was compared with BP, and (e) was not asked for."""
+    named = ("--data", "data.npz", "--frozen", "0.25", "--diagnostics", "abcd")
+    fadiag(shared.folder, "audit", *IDS, "--bp", IDS[0], *named, "--report", "certificate:made")
+    done = fadiag(shared.folder, "verify", "made")
+    assert "2 of 2 results reproduce" in done.stdout, done.stdout + done.stderr
+
+
+def first(content: dict[str, Any]) -> Any:
+    return content["rows"][0]["report"]
+
+
+@pytest.mark.parametrize(
+    ("forge", "expected"),
+    [
+        (lambda c: c["origin"]["files"].update({f"{n}.pt": "" for n in range(10_001)}), "files"),
+        (lambda c: c.update(rows=[{"checkpoint": "", "method": ""}] * 10_001), "rows"),
+        (lambda c: c.update(shard=[1, 10**9]), "shard"),
+        (lambda c: c.update(shard=[0, 2]), "shard"),
+        (lambda c: first(c).update(residual_norms=[1.0] * 10_001), "residual_norms"),
+        (lambda c: first(c)["score"].update(images=-1), "images"),
+        (lambda c: first(c)["score"].update(correct="zz"), "correct"),
+        (lambda c: first(c)["stream"].update(blocks=[]), "blocks"),
+    ],
+    ids=["names", "rows", "parts", "part 0", "layers", "images", "outcomes", "blocks"],
+)
+def test_a_certificate_that_cannot_be_is_refused_where_it_is_read(
+    forge: Callable[[dict[str, Any]], object],
+    expected: str,
+    shared: Shared,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shared.edit(forge)
+    assert main(["show", str(shared.certificate)]) == 4
+    error = capsys.readouterr().err
+    assert "not a valid audit: Expected" in error and expected in error
+
+
+def test_a_name_that_is_no_text_is_shown_and_written(
+    shared: Shared, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    shared.edit(lambda content: content["rows"][0].update(checkpoint="a\ud800", method="b\udcff"))
+    words = [
+        f"--report={kind}:{tmp_path}/x.{kind}" for kind in ("html", "json", "markdown", "table")
+    ]
+    assert main(["show", str(shared.certificate), *words]) == 1
+    capsys.readouterr()
+    assert "\\ud800" in (tmp_path / "x.json").read_text("utf-8")
 
 
 def test_an_audit_without_files_is_refused(shared: Shared) -> None:

@@ -18,13 +18,21 @@ import sys
 import time
 import traceback
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from pytest_fadiag import DiagnosticReport
+from pytest_fadiag import DiagnosticReport, diagnose
 from pytest_fadiag.judge.twin import Twin
 
+try:  # it keeps what is defined in a function too
+    import cloudpickle as pickler
+except ImportError:
+    pickler = pickle
+
+from .certificates import write
 from .common import Data, Repository, Row, glue_lines, inside, judged, tables, with_control
 
 
@@ -34,8 +42,50 @@ def names() -> list[str]:
     return sorted(
         one.name
         for one in pkgutil.iter_modules([str(here)])
-        if one.name not in ("common", "__main__")
+        if one.name not in ("common", "certificates", "__main__")
     )
+
+
+def diagnosed(
+    calls: list[Any], model: Any, batches: Any, *, control: bool, **options: Any
+) -> DiagnosticReport:
+    """The report; the rule of a control is not asked about."""
+    calls.append((model, batches, options))
+    if control:
+        options = {key: value for key, value in options.items() if key not in ("step", "credit")}
+    return diagnose(model, batches, **options)
+
+
+def trained(module: Any, source: Path, saved: Path, *given: Any, **frozen: bool) -> dict[str, Any]:
+    """The network of a rule and the minutes of its training, from the folder if it is there."""
+    if saved.exists():
+        return dict(torch.load(saved, weights_only=False))
+    rule, data = given
+    start = time.process_time()
+    torch.manual_seed(data.seed)
+    network = module.train(rule, source, data, **frozen)
+    kept = {"trained": network, "minutes": (time.process_time() - start) / 60}
+    part = saved.with_suffix(".part")
+    try:
+        torch.save(kept, part, pickle_module=pickler)
+        part.rename(saved)
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        print(f"{saved.stem} cannot be kept, so it is audited now: {error}")
+    return kept
+
+
+def audited(module: Any, row: Row, saved: Path, data: Data, source: Path, **frozen: bool) -> Any:
+    """The report of a network or of its control, and how ``diagnose`` was called."""
+    if any(frozen.values()):
+        saved = saved.with_name(re.sub(r"(?=-s\d+\.pt$)", "-frozen", saved.name))
+    kept = trained(module, source, saved, row.rule, data, **frozen)
+    row.train_minutes += kept["minutes"]
+    start = time.process_time()
+    calls: list[Any] = []
+    module.diagnose = partial(diagnosed, calls, control=any(frozen.values()))
+    report = module.audit(row.rule, kept["trained"], data)
+    row.audit_minutes += (time.process_time() - start) / 60
+    return report, calls
 
 
 def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
@@ -46,48 +96,32 @@ def run(name: str, seed: int, options: argparse.Namespace) -> list[Row]:
     _ = data.torchvision
     twin: Twin | None = None
     rows = []
-
-    def network(rule: str, row: Row, **frozen: bool) -> DiagnosticReport:
-        control = any(frozen.values())
-        saved = options.folder / f"{name}-{rule}{'-frozen' if control else ''}-s{seed}.pt"
-        start = time.process_time()
-        if options.again or not saved.exists():
-            torch.manual_seed(seed)
-            trained = module.train(rule, source, data, **frozen)
-            kept = {"trained": trained, "minutes": (time.process_time() - start) / 60}
-            try:
-                torch.save(kept, part := saved.with_suffix(".part"))
-                part.rename(saved)
-            except (AttributeError, TypeError, pickle.PicklingError) as error:
-                print(f"{saved.stem} cannot be kept, so it is audited now: {error}")
-        else:
-            kept = torch.load(saved, weights_only=False)
-        row.train_minutes += kept["minutes"]
-        start = time.process_time()
-        read = here.bp or rule if control else rule  # a control has no credit to read
-        report: DiagnosticReport = module.audit(read, kept["trained"], data)
-        row.audit_minutes += (time.process_time() - start) / 60
-        return report
-
     for rule in here.rules:
-        facts = here.name, here.commit, rule, seed, here.network, here.data, here.changes
-        row = Row(name, *facts, bp=rule == here.bp, glue=glue_lines(module.audit))
+        budget = here.data.replace("10,000 images", f"{options.images:,} images")
+        facts = here.name, here.commit, rule, seed, here.network, budget, here.changes
+        row = Row(name, *facts, bp=rule == here.bp, glue=glue_lines(module))
         rows.append(row)
+        place = options.folder / f"{name}-{rule}-s{seed}"
+        saved = place.with_name(f"{place.name}.pt")
         try:
             source = here.clone(options.folder, options.mirror)
             with inside(source):
                 if hasattr(module, "setup"):
                     module.setup(source)
-                if "frozen" in inspect.signature(module.train).parameters:
-                    report = network(rule, row, frozen=False)
-                    report = with_control(report, network(rule, row, frozen=True))
-                else:
-                    report = network(rule, row)
+                has_control = "frozen" in inspect.signature(module.train).parameters
+                frozen = {"frozen": False} if has_control else {}
+                report, calls = audited(module, row, saved, data, source, **frozen)
+                if has_control:
+                    control, more = audited(module, row, saved, data, source, frozen=True)
+                    report = with_control(report, control)
+                    calls += more
+                if options.traces and calls and report.residual_norms:
+                    write(options.traces / f"{place.name.replace(' ', '-')}.npz", calls, rule, seed)
             twin = Twin.of([report]) if row.bp else twin
             report = judged(report, twin)
             row.add(report)
-            report.save(options.folder / f"{name}-{rule}-s{seed}.json")
-            text = options.folder / f"{name}-{rule}-s{seed}.txt"
+            report.save(place.with_name(f"{place.name}.json"))
+            text = place.with_name(f"{place.name}.txt")
             text.write_text(str(report), encoding="utf-8")
         except Exception as error:
             traceback.print_exc()
@@ -123,13 +157,22 @@ def main() -> None:
         "--images", type=int, default=10_000, help="training images (default: 10,000)"
     )
     parser.add_argument("--tested", type=int, default=10_000, help="test images (default: 10,000)")
+    parser.add_argument("--seeds", type=int, default=9, help="at most so many of each network")
+    parser.add_argument(
+        "--traces", type=Path, help="write traces into this folder, for examples.field.certificates"
+    )
     parser.add_argument("--page", type=Path, help="write the tables into this Markdown page too")
     parser.add_argument("--again", action="store_true", help="train again what the folder holds")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.folder = options.folder.resolve()
+    options.traces = options.traces and options.traces.resolve()
     options.mirror = options.mirror and options.mirror.resolve()
     options.folder.mkdir(parents=True, exist_ok=True)
+    if options.again:
+        for name in options.names or names():
+            for path in options.folder.glob(f"{name}-*.pt"):
+                path.unlink()
     chosen = [options.only] if options.only else options.names or names()
     if unknown := set(chosen) - set(names()):
         parser.error(
@@ -140,12 +183,13 @@ def main() -> None:
     for name in chosen:
         if len(chosen) == 1:
             here: Repository = importlib.import_module(f"{__package__}.{name}").HERE
-            for seed in range(1, here.seeds + 1):
+            for seed in range(1, min(here.seeds, options.seeds) + 1):
                 own = [asdict(row) for row in run(name, seed, options)]
                 text = json.dumps(own, indent=1, ensure_ascii=False)
                 (rows_file / f"{name}-s{seed}.json").write_text(text, encoding="utf-8")
         else:  # one process each: their modules are all called train, utils, models
-            command = [sys.executable, "-m", "examples.field", *sys.argv[1:]]
+            given = [word for word in sys.argv[1:] if word != "--again"]
+            command = [sys.executable, "-m", "examples.field", *given]
             subprocess.run([*command, "--only", name], check=False)
     rows = [
         Row(**row)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pytest_fadiag import DiagnosticReport, save_trace
-from pytest_fadiag import audit as audit_trace
+from pytest_fadiag import DiagnosticReport, diagnose
 
 from .common import Data, Repository, missing
 
@@ -18,7 +18,7 @@ HERE = Repository(
     commit="9ab0ce39f9263ac495322b190fc06908c07cb1b9",
     rules=("bp", "fa", "kp"),
     bp="bp",
-    blocks="0|1",
+    blocks="1",
     network="Flax MLP 784-500-500-10, ReLU",
     data="Fashion-MNIST for MNIST, 10,000 images; its default of 5 epochs",
     changes="none; its layers for dfa return shapes that JAX 0.10 refuses, so dfa is not trained",
@@ -48,38 +48,62 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
         state, *_ = train_helpers.train_epoch(
             state, model, data.loader(32, shape=(1, 784)), "CE", 0, rule, False
         )
-    params = jax.tree.map(np.asarray, state.params)
-    return [{"B": None, **one.get("Dense_0", one), **one} for _, one in sorted(params.items())]
+    layers, feedback = [], []
+    for name, one in sorted(jax.tree.map(np.asarray, state.params).items()):
+        own = one.get("Dense_0", one)
+        layers.append({key: own[key] for key in ("kernel", "bias")})
+        extra = {key: value for key, value in one.items() if key not in ("Dense_0", *layers[-1])}
+        feedback.append((name, "Dense_0" in one, extra))
+    return layers, feedback
 
 
-def audit(rule: str, layers: Any, data: Data) -> DiagnosticReport:
-    """Forward and backward by hand: once with the kernels for g, once with the feedback matrices for a."""
-    kernels, biases, feedback = ([one[key] for one in layers] for key in ("kernel", "bias", "B"))
-    x, y = (one.numpy() for one in data.arrays(train=False, shape=(784,)).tensors)
-    h = [x]
-    for kernel, bias in zip(kernels[:-1], biases, strict=False):
-        h.append(np.maximum(h[-1] @ kernel + bias, 0))
-    outputs = h[-1] @ kernels[-1] + biases[-1]
-    p = np.exp(outputs - outputs.max(1, keepdims=True))
-    e = p / p.sum(1, keepdims=True) - np.eye(10, dtype=np.float32)[y]
+def hidden(layer: Any, h: Any) -> Any:
+    """One of its layers as its own forward pass computes it."""
+    import jax
 
-    def back(matrices: Any) -> list[Any]:
-        found = [e @ matrices[-1].T]
-        for matrix, after in zip(reversed(matrices[:-1]), reversed(h), strict=False):
-            found.insert(0, (found[0] * (after > 0)) @ matrix.T)
-        return found
+    return jax.nn.relu(h @ layer["kernel"] + layer["bias"])
 
-    a = [] if rule == "bp" else back(feedback)[1:]
-    save_trace(
-        "trace.npz",
-        outputs=outputs,
-        y=y,
-        e=e,
-        h=h,
-        g=back(kernels),
-        a=a,
-        x=x,
-        loss="ce",
-        method=rule,
+
+def head(layer: Any, h: Any) -> Any:
+    """The last one, without an activation."""
+    return h @ layer["kernel"] + layer["bias"]
+
+
+def step(rule: str, feedback: Any, network: Any, x: Any, y: Any) -> None:
+    """Plain SGD by the gradients of its own network, whose backward uses the feedback matrices."""
+    import jax
+    import optax
+    from bioflax.model import BatchBioNeuralNetwork
+
+    model = BatchBioNeuralNetwork(
+        hidden_layers=[500, 500], activations=["relu", "relu"], features=10, mode=rule
     )
-    return audit_trace("trace.npz")
+    layers = [layer for _, layer in network.layers]
+
+    def loss(layers: Any) -> Any:
+        params = params_of(rule, layers, feedback)
+        outputs = model.apply({"params": params}, x.numpy()[:, None])
+        return optax.softmax_cross_entropy_with_integer_labels(outputs[:, 0], y.numpy()).mean()
+
+    found = jax.grad(loss)(layers)
+    changed = jax.tree.map(lambda one, slope: one - 0.01 * slope, layers, found)
+    network.update([(f, layer) for (f, _), layer in zip(network.layers, changed, strict=True)])
+
+
+def params_of(rule: str, layers: Any, feedback: Any) -> Any:
+    """The layers under the names of its network."""
+    return {
+        name: {**({"Dense_0": layer} if nested else layer), **extra}
+        for layer, (name, nested, extra) in zip(layers, feedback, strict=True)
+    }
+
+
+def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
+    """Its layers as one module, and its own backward as the step."""
+    from pytest_fadiag.jax import module
+
+    layers, feedback = trained
+    test, training = data.test(shape=(784,)), data.training(shape=(784,))
+    network = module([(hidden, layers[0]), (hidden, layers[1]), (head, layers[2])])
+    chosen = partial(step, rule, feedback)
+    return diagnose(network, test, train=training, step=chosen, method_name=rule)

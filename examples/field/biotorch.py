@@ -9,7 +9,7 @@ import torch
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, freeze
+from .common import Data, Repository, by_backward, freeze
 
 HERE = Repository(
     "jsalbert/biotorch",
@@ -41,6 +41,6 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
 
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
-    """The network as it is; its own backward is the credit, where it has one."""
-    credit = None if rule == "backpropagation" else "own"
-    return diagnose(trained, data.test(**IMAGES), credit=credit, method_name=rule)
+    """The network as it is; the step is by its own backward."""
+    test, train = data.test(**IMAGES), data.training(**IMAGES)
+    return diagnose(trained, test, train=train, step=by_backward(), method_name=rule)

@@ -115,6 +115,21 @@ def missing(*names: str) -> None:
             importlib.import_module(name)
         except ImportError:
             sys.modules[name] = _Nothing(name)
+            if name == "tqdm":
+                vars(sys.modules[name])["tqdm"] = Silent
+
+
+class Silent:
+    """A progress bar without a bar."""
+
+    def __init__(self, items: Any = (), **_: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
 
 
 def freeze(model: torch.nn.Module, blocks: str) -> None:
@@ -152,6 +167,32 @@ def inside(source: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
+
+
+def by_backward(
+    loss: Callable[..., torch.Tensor] = torch.nn.functional.cross_entropy, rate: float = 0.01
+) -> Callable[..., None]:
+    """``step=`` for a rule that is the network's own backward: one step of plain SGD.
+
+    ``loss`` takes outputs and labels, or ``(model, x, y)`` where its first argument is so called.
+    """
+    first = next(iter(inspect.signature(loss).parameters))
+
+    def step(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+        model.zero_grad()
+        value = loss(model, x, y) if first == "model" else loss(model(x), y)
+        value.backward()
+        descend(model, rate)
+
+    step.__qualname__ = "its own backward"
+    return step
+
+
+def descend(model: torch.nn.Module, rate: float = 0.01) -> None:
+    """One step of plain SGD by the gradients that are there."""
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.data.sub_(rate * parameter.grad)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -205,6 +246,11 @@ class Data:
         x, y = self.arrays(train=False, **arrays).tensors
         return list(zip(x.split(500), y.split(500), strict=True))
 
+    def training(self, **arrays: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The training set in its order as batches, for ``train=``."""
+        x, y = self.arrays(train=True, **arrays).tensors
+        return list(zip(x.split(500), y.split(500), strict=True))
+
     @cached_property
     def torchvision(self) -> ModuleType:
         """torchvision, whose MNIST and FashionMNIST are these images."""
@@ -244,7 +290,9 @@ class Data:
 # ---------------------------------------------------------------------------------------------
 # The tables.
 
-MARKS = {"pass": "✓", "fire": "✗", "not resolved": "?", "not measured": "–"}
+MARKS = {"pass": "✓", "fail": "✗", "not resolved": "?", "not measured": "–"}
+WORDS = {"BP's own": "BP", "label-free": "label-free", "frozen": "frozen"}
+"""What a part is without a number."""
 REFUSALS = ("no stream: ", "the reference is not proven: ")
 
 
@@ -286,6 +334,8 @@ class Row:
     loss: str = ""
     marks: dict[str, str] | None = None
     headlines: dict[str, str] | None = None
+    step: dict[str, str] | None = None
+    """By part, what one step of the rule does there."""
     gamma: dict[str, float | None] | None = None
     verdict: str = ""
     why: str = ""
@@ -302,19 +352,33 @@ class Row:
         self.loss = f"{report.loss}{' (assumed)' if report.loss_assumed else ''}"
         self.marks = {one.key: MARKS[one.status.value] for one in report.findings}
         self.headlines = {one.key: one.error or one.headline for one in report.findings}
+        if report.step is not None and not report.step.problem:
+            self.step = {
+                part: state.value if state.value in WORDS else f"{contrast:+.2f}"
+                for part, state, contrast in zip(
+                    report.step.parts, report.step.state, report.step.contrast, strict=True
+                )
+            }
         if report.credit is not None and not report.credit.problem:
             pairs = zip(report.credit.sites, report.credit.gamma, strict=True)
             self.gamma = {site: own if isfinite(own) else None for site, own in pairs}
 
 
-def glue_lines(function: Callable[..., Any]) -> int:
-    """The logical lines of a function's body, without its docstring: a long one counts once."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
-    lines = [one for one in ast.walk(tree) if isinstance(one, ast.stmt)]
-    texts = [
-        one for one in lines if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
-    ]
-    return len(lines) - len(texts) - 1
+def glue_lines(module: ModuleType) -> int:
+    """The logical lines that an audit takes: ``audit``, and what of it stands in functions.
+
+    A long line counts once, docstrings and signatures do not.
+    """
+    counted = 0
+    for name in ("audit", "step", "loss", "network"):
+        function = getattr(module, name, None)
+        if function is None or function.__module__ != module.__name__:
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+        for line in ast.walk(tree):
+            text = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+            counted += isinstance(line, ast.stmt) and not text and line is not tree
+    return counted
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
@@ -323,20 +387,20 @@ def tables(rows: list[Row]) -> dict[str, str]:
     for row in rows:
         groups.setdefault((row.repository, row.rule), []).append(row)
     keys = [one.key for one in DIAGNOSTICS]
-    head = ["repository", "rule", "accuracy", *keys, "margin", "% of BP", "Γ by layer"]
-    lines, seen = [[*head, "verdict", "glue", "minutes"]], ""
+    head = ["repository", "rule", "verdict", "accuracy", *keys, "margin", "depth", "% of BP"]
+    lines, seen = [[*head, "embedding · blocks · head", "glue", "minutes"]], ""
     for (repository, rule), own in groups.items():
         short = "" if repository == seen else short_name(repository)
-        gammas = [list((row.gamma or {}).values()) for row in own]
         seen = repository
         lines.append([
             short, f"{rule} (BP)" if own[0].bp and rule.lower() != "bp" else rule,
+            agreed([verdict(row) for row in own]),
             mean([row.accuracy for row in own], ".3f"),
             *(agreed([(row.marks or {}).get(key, "") for row in own]) for key in keys),
             mean([row.margin for row in own], "+.1f"),
+            mean([row.utility for row in own], "+.1f"),
             share(own, [row for row in rows if row.bp and row.repository == repository]),
-            " ".join(mean(values, "+.2f") for values in zip(*gammas, strict=True)),
-            agreed([verdict(row) for row in own]),
+            parts(own[0]),
             str(own[0].glue or ""),
             f"{sum(row.train_minutes + row.audit_minutes for row in own):.1f}",
         ])  # fmt: skip
@@ -362,6 +426,16 @@ def tables(rows: list[Row]) -> dict[str, str]:
         "networks": grid(networks),
         "refused": grid(refused),
     }
+
+
+def parts(row: Row) -> str:
+    """What one step does to embedding, blocks and head; or the credit at each state."""
+    if row.step is None:
+        gammas = [mean([one], "+.2f") for one in (row.gamma or {}).values()]
+        return " ".join(gammas) and f"Γ {' '.join(gammas)}"
+    words = {part: WORDS.get(text, text).replace("-0", "−0") for part, text in row.step.items()}
+    ends = [words.pop(end, "") for end in ("embedding", "head")]
+    return " · ".join(text for text in (ends[0], " ".join(words.values()), ends[1]) if text)
 
 
 def sentences(row: Row) -> dict[str, list[str]]:

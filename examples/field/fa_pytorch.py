@@ -9,7 +9,7 @@ import torch
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, freeze, load
+from .common import Data, Repository, by_backward, freeze, load
 
 HERE = Repository(
     "L0SG/feedback-alignment-pytorch",
@@ -56,7 +56,6 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
 
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
-    """The network as it is; its own backward is the credit."""
-    return diagnose(
-        trained, data.test(**IMAGES), credit=None if rule == "BP" else "own", method_name=rule
-    )
+    """The network as it is; the step is by its own backward."""
+    test, train = data.test(**IMAGES), data.training(**IMAGES)
+    return diagnose(trained, test, train=train, step=by_backward(), method_name=rule)

@@ -43,4 +43,10 @@ def audit(rule: str, network: torch.nn.Module, data: Data) -> DiagnosticReport:
     network.layers = torch.nn.ModuleList(vars(network).pop("layers"))
     type(network).train = type(network.layers[0]).train = torch.nn.Module.train
     test = data.test(**NORMAL)
-    return diagnose(network, test, forward=lambda net, x, y: net.predict(x), method_name="FF")
+    training = data.training(**NORMAL)
+
+    def forward(net: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        goodness: torch.Tensor = net.predict(x)
+        return goodness
+
+    return diagnose(network, test, train=training, forward=forward, method_name="FF")

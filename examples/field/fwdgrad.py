@@ -10,7 +10,7 @@ import torch
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, freeze, load, missing
+from .common import Data, Repository, by_backward, freeze, load, missing
 
 HERE = Repository(
     name="orobix/fwdgrad",
@@ -90,6 +90,21 @@ class Batches:
         return ((self.x[one], self.y[one]) for one in torch.randperm(len(self.y)).split(64))
 
 
+def step(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+    """One direction for all parameters, as in ``mnist_fwdgrad.py``."""
+    weights = {name: one.detach() for name, one in model.named_parameters()}
+    along = {name: torch.randn_like(one) for name, one in weights.items()}
+
+    def loss(values: Any) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(torch.func.functional_call(model, values, x), y)
+
+    _, slope = torch.func.jvp(loss, (weights,), (along,))
+    for name, weight in model.named_parameters():
+        weight.data -= 1e-4 * slope * along[name]
+
+
 def audit(rule: str, model: torch.nn.Module, data: Data) -> DiagnosticReport:
-    """The network as it is; the rule has no credit at hidden states."""
-    return diagnose(model, data.test(**NORMAL), method_name=rule)
+    """The network as it is; the step is along one random direction."""
+    test, train = data.test(**NORMAL), data.training(**NORMAL)
+    chosen = by_backward() if rule == "BP" else step
+    return diagnose(model, test, train=train, step=chosen, method_name=rule)

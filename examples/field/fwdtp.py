@@ -1,18 +1,19 @@
-"""Difference target propagation, with fixed and with learned feedback: tensors, no nn.Module, so a trace."""
+"""Difference target propagation, with fixed and with learned feedback: tensors, no nn.Module."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader
 
-from pytest_fadiag import DiagnosticReport, save_trace
-from pytest_fadiag import audit as audit_trace
+from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, missing
+from .common import Data, Repository, by_backward, missing
 
 HERE = Repository(
     "TatsukichiShibuya/Fixed-Weight-Difference-Target-Propagation",
@@ -66,21 +67,28 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
     return net
 
 
+def network(layers: Any) -> nn.Sequential:
+    """Their layers as modules."""
+    modules: list[nn.Module] = []
+    for layer in layers:
+        weight = layer.forward_function_2.weight
+        modules += [nn.Linear(*weight.shape[::-1], bias=False), nn.Tanh()]
+        modules[-2].weight.data = weight.detach().clone()
+    return nn.Sequential(*modules[:-1])
+
+
+def step(theirs: Any, model: Any, x: Any, y: Any) -> None:
+    """Targets and update by their network with these weights."""
+    for own, layer in zip(model[::2], theirs.layers, strict=True):
+        layer.forward_function_2.weight = own.weight.detach().clone().requires_grad_()
+    theirs.compute_target(x, y, 0.04)
+    theirs.update_weights(x, 1.0)
+    for own, layer in zip(model[::2], theirs.layers, strict=True):
+        own.weight.data = layer.forward_function_2.weight.detach()
+
+
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
-    """States, gradients and credit as their own compute_target() leaves them in the layers."""
-    x, y = (torch.cat(part) for part in zip(*data.test(**IMAGES), strict=True))
-    trained.compute_target(x, y, 0.04)
-    *hidden, last = trained.layers
-    h, g = [one.output.detach() for one in hidden], [one.output.grad for one in hidden]
-    arrays = {
-        "outputs": last.output.detach(),
-        "e": last.output.grad,
-        "x": x,
-        "y": y,
-        "h": h,
-        "g": g,
-    }
-    credit = [state - one.target for state, one in zip(h, hidden, strict=True)]
-    credit = [] if rule == "BP" else credit[1:]
-    save_trace("trace.npz", **arrays, a=credit, loss="ce", method=rule)
-    return audit_trace("trace.npz")
+    """The layers as modules."""
+    test, training = data.test(**IMAGES), data.training(**IMAGES)
+    chosen = by_backward() if rule == "BP" else partial(step, trained)
+    return diagnose(network(trained.layers), test, train=training, step=chosen, method_name=rule)

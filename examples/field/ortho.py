@@ -7,10 +7,11 @@ import io
 from pathlib import Path
 
 import torch
+from torch.nn.functional import cross_entropy
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, freeze
+from .common import Data, Repository, by_backward, freeze
 
 HERE = Repository(
     name="codenlighten/ortho-ai",
@@ -66,4 +67,6 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
 
 def audit(rule: str, model: torch.nn.Module, data: Data) -> DiagnosticReport:
     """Token targets tell the task; the hooks that were removed changed nothing."""
-    return diagnose(model, batches(Path.cwd(), train=False), method_name="DFA by name")
+    test, training = batches(Path.cwd(), train=False), batches(Path.cwd(), train=True)
+    step = by_backward(lambda outputs, y: cross_entropy(outputs.flatten(0, 1), y.flatten()))
+    return diagnose(model, test, train=training, step=step, method_name="DFA by name")

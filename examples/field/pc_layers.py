@@ -10,7 +10,7 @@ from torch import nn
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, freeze, missing
+from .common import Data, Repository, by_backward, freeze, missing
 
 HERE = Repository(
     "Bogacz-Group/PredictiveCoding",
@@ -28,6 +28,17 @@ def setup(source: Path) -> None:
     missing("tqdm", "pandas", "seaborn")
 
 
+def predictive(model: nn.Module, optimizer: Any, rate: float) -> Any:
+    """Their trainer with 20 steps of inference."""
+    import predictive_coding as pc
+
+    return pc.PCTrainer(
+        model.train(), T=20, update_p_at="last",
+        optimizer_x_fn=torch.optim.SGD, optimizer_x_kwargs={"lr": 0.01},
+        optimizer_p_fn=optimizer, optimizer_p_kwargs={"lr": rate},
+    )  # fmt: skip
+
+
 def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
     """The settings of the notebook, batches of 500 and 20 steps of inference."""
     import predictive_coding as pc
@@ -39,24 +50,19 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
     )
     if frozen:
         freeze(model, HERE.blocks)
-    trainer = pc.PCTrainer(
-        model.train(), T=20, update_p_at="last",
-        optimizer_x_fn=torch.optim.SGD, optimizer_x_kwargs={"lr": 0.01},
-        optimizer_p_fn=torch.optim.Adam, optimizer_p_kwargs={"lr": 0.001},
-    )  # fmt: skip
+    trainer = predictive(model, torch.optim.Adam, 0.001)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
     for _ in range(10):
         for x, y in data.loader(500, shape=(784,)):
-            target = nn.functional.one_hot(y, 10).float()
             if rule == "BP":
                 optimizer.zero_grad()
-                (0.5 * (model.eval()(x) - target).pow(2).sum()).backward()
+                squared(model.eval()(x), y).backward()
                 optimizer.step()
                 continue
             trainer.train_on_batch(
                 inputs=x,
-                loss_fn=lambda o, t: 0.5 * (o - t).pow(2).sum(),
-                loss_fn_kwargs={"t": target},
+                loss_fn=squared,
+                loss_fn_kwargs={"y": y},
                 is_log_progress=False,
             )
     for layer in model:
@@ -65,6 +71,21 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> nn.Module:
     return model
 
 
+def squared(outputs: Any, y: Any) -> Any:
+    """The loss of the notebook, with labels in place of targets."""
+    return 0.5 * (outputs - nn.functional.one_hot(y, 10)).pow(2).sum()
+
+
+def step(model: Any, x: Any, y: Any) -> None:
+    """Inference and one step of plain SGD by their trainer."""
+    trainer = predictive(model, torch.optim.SGD, 1e-4)
+    trainer.train_on_batch(
+        inputs=x, loss_fn=squared, loss_fn_kwargs={"y": y}, is_log_progress=False
+    )
+
+
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
     """In eval mode the layers hand on what they get; the loss is the squared error."""
-    return diagnose(trained, data.test(shape=(784,)), loss="mse", method_name=rule)
+    test, train = data.test(shape=(784,)), data.training(shape=(784,))
+    chosen = by_backward(squared) if rule == "BP" else step
+    return diagnose(trained, test, train=train, loss="mse", step=chosen, method_name=rule)

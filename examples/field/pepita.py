@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
-from pytest_fadiag import DiagnosticReport, save_trace
-from pytest_fadiag import audit as audit_trace
+from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, load, missing
+from .common import Data, Repository, by_backward, load, missing
 
 HERE = Repository(
     name="GiorgiaD/PEPITA",
@@ -63,22 +65,31 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> Any:
     return [layer.w for layer in network.layers], getattr(network.layers[-1], "F", None)
 
 
+def network(weights: Any) -> nn.Sequential:
+    """The layers in torch, without the softmax of the outputs."""
+    layers: list[nn.Module] = []
+    for weight in weights:
+        layers += [nn.Linear(*weight.shape[::-1], bias=False), nn.ReLU()]
+        layers[-2].weight.data = torch.tensor(weight, dtype=torch.float32)
+    return nn.Sequential(*layers[:-1])
+
+
+def step(feedback: Any, model: Any, x: Any, y: Any) -> None:
+    """Two passes and plain SGD, as their ``ERIN`` takes it off the weights."""
+    with torch.no_grad():
+        e = model(x).softmax(1) - nn.functional.one_hot(y, 10)
+        second = x + e @ torch.tensor(feedback, dtype=torch.float32).T
+        before, after = x, second
+        for layer in model[:-1:2]:
+            h, moved = layer(before).relu(), layer(after).relu()
+            layer.weight -= 1e-3 * (h - moved).T @ after
+            before, after = h, moved
+        model[-1].weight -= 1e-3 * e.T @ after
+
+
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
-    """States, gradients and changes of all test images."""
-    (*hidden, last), feedback = trained
-    x, y = (one.numpy() for one in data.arrays(train=False, shape=(784,)).tensors)
-
-    def states(h: Any) -> list[Any]:
-        return [h, *(h := np.maximum(h @ w.T, 0) for w in hidden)]
-
-    h = states(x.astype(np.float64))
-    outputs = h[-1] @ last.T
-    p = np.exp(outputs - outputs.max(1, keepdims=True))
-    e = p / p.sum(1, keepdims=True) - np.eye(10)[y]
-    g = [e @ last]
-    for w, after in zip(reversed(hidden), reversed(h), strict=False):
-        g.insert(0, (g[0] * (after > 0)) @ w)
-    second = [] if feedback is None else states(h[0] + e @ feedback.T)
-    a = [before - after for before, after in zip(h, second, strict=False)][1:]
-    save_trace("trace.npz", outputs=outputs, y=y, e=e, h=h, g=g, a=a, x=x, loss="ce", method=rule)
-    return audit_trace("trace.npz")
+    """Logits of the layers in torch."""
+    weights, feedback = trained
+    test, training = data.test(shape=(784,)), data.training(shape=(784,))
+    chosen = by_backward() if feedback is None else partial(step, feedback)
+    return diagnose(network(weights), test, train=training, step=chosen, method_name=rule)

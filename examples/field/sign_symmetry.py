@@ -13,7 +13,7 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 
 from pytest_fadiag import DiagnosticReport, diagnose
 
-from .common import Data, Repository, freeze
+from .common import Data, Repository, by_backward, freeze
 
 HERE = Repository(
     "willwx/sign-symmetry",
@@ -76,7 +76,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
 
 
 def audit(rule: str, trained: Any, data: Data) -> DiagnosticReport:
-    """The network as it is; its own backward is the credit."""
+    """The network as it is; the step is by its own backward."""
     test = [(x.expand(-1, 3, -1, -1), y) for x, y in data.test(**IMAGES)]
-    credit = None if rule == "sham" else "own"
-    return diagnose(trained, test, credit=credit, method_name=rule)
+    train = [(x.expand(-1, 3, -1, -1), y) for x, y in data.training(**IMAGES)]
+    return diagnose(trained, test, train=train, step=by_backward(), method_name=rule)

@@ -83,6 +83,8 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
 
 def audit(rule: str, model: torch.nn.Module, data: Data) -> DiagnosticReport:
     """The network as it is."""
-    x, y = images(data, train=False).tensors
-    batches = list(zip(x.split(250), y.split(250), strict=True))
-    return diagnose(model, batches, method_name="SoftHebb")
+    test, training = (
+        list(zip(*(one.split(250) for one in images(data, train=part).tensors), strict=True))
+        for part in (False, True)
+    )
+    return diagnose(model, test, train=training, method_name="SoftHebb")

@@ -24,7 +24,7 @@ def credit(model: ResidualMLP, x: Tensor, y: Tensor, checkpoint: Mapping[str, An
 
     The rule is built as for training; feedback matrices and the bridge are then those of the file, never drawn again.
     """
-    rule = _restored(model, checkpoint)
+    rule = restored(model, checkpoint)
     try:
         with torch.enable_grad():
             return rule.credit(x, y)
@@ -32,7 +32,7 @@ def credit(model: ResidualMLP, x: Tensor, y: Tensor, checkpoint: Mapping[str, An
         raise AuditError(str(error)) from error
 
 
-def _restored(model: ResidualMLP, checkpoint: Mapping[str, Any]) -> LearningRule:
+def restored(model: ResidualMLP, checkpoint: Mapping[str, Any]) -> LearningRule:
     config = checkpoint["config"]
     method = str(config.get("method")).removesuffix("-lam")
     if method not in METHODS:

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Tries slurm_array.sh, as it is, on a Slurm of this one machine: an array of three tasks audits the shipped checkpoints, one
-# of them is cancelled and run again, and a last job puts the three parts together as one audit.
+# Tries both ways to audit with Slurm on a Slurm of this one machine that pretends to have two nodes:
+# - fadiag audit --slurm, of which a node dies in the middle;
+# - slurm_array.sh, as it is: an array of three tasks audits the shipped checkpoints, one of them is cancelled and run again, and
+#   a last job puts the three parts together as one audit.
 #
 #   sudo apt-get install --no-install-recommends slurm-wlm munge
 #   PATH=$PWD/.venv/bin:$PATH examples/recipes/try_slurm.sh
 #
-# It needs a `python` with pytest-fadiag on PATH. The daemons are its own: configuration, keys and state are in a folder of
+# It needs a `python` with pytest-fadiag[slurm] on PATH. The daemons are its own: configuration, keys and state are in a folder of
 # their own, they listen on the loopback address alone, and they end with the script.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/../.." && pwd)
@@ -17,7 +19,7 @@ fixtures=$repo/fixtures
 
 stop() {
   if [[ -s $here/slurmctld.pid ]]; then scancel --user="$(id -un)" && sleep 2 || true; fi
-  for daemon in slurmd slurmctld munged; do
+  for daemon in slurmd-n1 slurmd-n2 slurmctld munged; do
     if [[ -s $here/$daemon.pid ]]; then kill "$(<"$here/$daemon.pid")" 2>/dev/null || true; fi
   done
   sleep 2
@@ -34,7 +36,7 @@ until_true() { # SECONDS COMMAND…: waits until the command succeeds
 }
 
 start_slurm() {
-  mkdir -p "$here"/{state,spool}
+  mkdir -p "$here"/{state,spool-n1,spool-n2,bin}
   head -c 128 /dev/urandom >"$here/munge.key"
   chmod 400 "$here/munge.key"
   chmod 755 "$here"
@@ -44,7 +46,6 @@ start_slurm() {
 ClusterName=one
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort=${PORT:-16817}
-SlurmdPort=$((${PORT:-16817} + 1))
 SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/munge
@@ -52,11 +53,11 @@ AuthInfo=socket=$here/munge.socket
 CredType=cred/munge
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation=$here/state
-SlurmdSpoolDir=$here/spool
+SlurmdSpoolDir=$here/spool-%n
 SlurmctldPidFile=$here/slurmctld.pid
-SlurmdPidFile=$here/slurmd.pid
+SlurmdPidFile=$here/slurmd-%n.pid
 SlurmctldLogFile=$here/slurmctld.log
-SlurmdLogFile=$here/slurmd.log
+SlurmdLogFile=$here/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
@@ -64,13 +65,34 @@ SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 ReturnToService=2
-SlurmdTimeout=600
-NodeName=localhost NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
-PartitionName=all Nodes=localhost Default=YES MaxTime=INFINITE State=UP
+SlurmdTimeout=10
+MinJobAge=3600
+NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((${PORT:-16817} + 1)) CPUs=$(nproc) State=UNKNOWN
+NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((${PORT:-16817} + 2)) CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 CONF
   slurmctld
-  slurmd -N localhost
-  until_true 60 bash -c 'sinfo --noheader --format=%T | grep -q idle'
+  slurmd -N n1
+  slurmd -N n2
+  until_true 60 bash -c '[[ $(sinfo --Node --noheader --states=idle | wc -l) == 2 ]]'
+  # submitit asks sacct, which wants a database. Here squeue answers, which remembers the jobs of the last hour.
+  cat >"$here/bin/sacct" <<'SACCT'
+#!/bin/sh
+echo 'JobID|State|NodeList'
+squeue --noheader --states=all --array --format='%i|%T|%N'
+SACCT
+  chmod +x "$here/bin/sacct"
+}
+
+dies() { # NODE: its daemon and all that it runs, without a word to the controller
+  local processes=() process
+  for process in /proc/[0-9]*; do
+    if grep -qzx "SLURMD_NODENAME=$1" "$process/environ" 2>/dev/null; then
+      processes+=("$(awk '/^PPid/ { print $2 }' "$process/status")" "${process#/proc/}")
+    fi
+  done
+  kill -KILL "$(<"$here/slurmd-$1.pid")" "${processes[@]}" 2>/dev/null || true
+  rm "$here/slurmd-$1.pid"
 }
 
 finished() { [[ -z $(squeue --noheader --jobs="$1" 2>/dev/null) ]]; }
@@ -78,8 +100,25 @@ judged() { grep -qE 'PASSED|XFAIL' "$1"; }
 state() { scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|ExitCode=[0-9:]+' | paste -sd' '; }
 
 start_slurm
-echo "listening: $(ss -Hltn "( sport = :${PORT:-16817} or sport = :$((${PORT:-16817} + 1)) )" | awk '{print $4}' | paste -sd' ')"
+echo "listening: $(ss -Hltn "( sport = :${PORT:-16817} or sport = :$((${PORT:-16817} + 1)) or sport = :$((${PORT:-16817} + 2)) )" | awk '{print $4}' | paste -sd' ')"
 cd "$here"
+
+echo "== fadiag audit --slurm, and a node that dies in the middle"
+PATH=$here/bin:$PATH python -m pytest_fadiag audit "$fixtures/checkpoints" --rootdir "$fixtures" -o cache_dir="$here/cache" \
+  --data "fashion-mnist:$fixtures/fashion-mnist" --frozen "$fixtures/checkpoints/frozen_*.pt" --expect "$fixtures/expected.json" \
+  --slurm partition=all,parts=3,cpus-per-task=$(nproc) >slurm.txt 2>&1 &
+audit=$!
+until_true 600 bash -c 'squeue --noheader --states=running --nodelist=n2 | grep -q .'
+until_true 600 bash -c 'grep -l PASSED fadiag-slurm/*/*.out || ls cache/d/fadiag/*.json'
+dies n2
+code=0
+wait "$audit" || code=$?
+cat slurm.txt
+echo "exit code: $code"
+grep -q 'slurm: lost ' slurm.txt && [[ $code == 0 ]]
+slurmd -N n2
+until_true 60 bash -c '[[ $(sinfo --Node --noheader --states=idle | wc -l) == 2 ]]'
+
 export OPTIONS="-v -n 2 --rootdir='$fixtures' --fa-only --fa-checkpoint='$fixtures/checkpoints' --fa-frozen='$fixtures/checkpoints/frozen_*.pt' \
   --fa-data='fashion-mnist:$fixtures/fashion-mnist' --fa-expect='$fixtures/expected.json' \
   --fa-report=html:audit-parts/part-\$SLURM_ARRAY_TASK_ID.html"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from ..judge.errors import AuditError
 from ..recorder import Guard, GuardStopped, Recorder
 
 if TYPE_CHECKING:
@@ -18,10 +20,35 @@ class FadiagCallback(TrainerCallback):  # type: ignore[misc]
     """Records, and with a :class:`Guard` stops, a run of the Trainer.
 
     >>> Trainer(callbacks=[FadiagCallback(Guard(Recorder(path, eval_batches)))], ...)
+
+    With ``steps``, updates are compared with the BP gradient, as by ``Recorder.step``; each by the
+    first batch that the network sees, so gradients must not be accumulated.
     """
 
-    def __init__(self, recorder: Recorder | Guard) -> None:
+    def __init__(self, recorder: Recorder | Guard, *, steps: bool = False) -> None:
         self.recorder = recorder
+        self.steps = steps
+        self.update = ExitStack()
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: Any, control: Any, model: nn.Module, **_: Any
+    ) -> None:
+        """Watch the update from the next forward pass on."""
+        if not self.steps or not state.is_world_process_zero:
+            return
+        if args.gradient_accumulation_steps > 1:
+            raise AuditError("steps=True: expected gradient_accumulation_steps=1")
+
+        def begin(module: nn.Module, _: Any, inputs: dict[str, Any]) -> None:
+            hook.remove()
+            batch = {name: value for name, value in inputs.items() if getattr(value, "ndim", 0)}
+            self.update.enter_context(self.recorder.step(batch, model=model))
+
+        hook = model.register_forward_pre_hook(begin, with_kwargs=True)
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Compare what was updated."""
+        self.update.close()
 
     def on_epoch_end(
         self,

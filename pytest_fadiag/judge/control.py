@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from .margins import reads_less
+from .margins import balanced_score, reads_less
 from .records import Inputs, Score
 from .words import and_more, fraction, limit
 
@@ -27,6 +27,7 @@ SETTINGS = {
     "data": ("data", "dataset", "data_set", "dataset_name"),
 }
 """What a control must have in common with the network, and what configs call it."""
+LONGER = "train the control longer"
 
 
 class Severity(str, enum.Enum):
@@ -46,6 +47,8 @@ class Doubt(msgspec.Struct, frozen=True):
     text: str
     mismatched: bool = False
     """Whether it is not this network with random blocks, trained by the same rule."""
+    remedy: str = ""
+    """What mends it, where that takes no new control."""
 
 
 class ControlKind(str, enum.Enum):
@@ -190,14 +193,17 @@ def _on_validity(report: Report, control: Control) -> Iterator[Doubt]:
         yield Doubt(
             Severity.INVALID,
             f"control rejected: measured on other test data ({data[:12]}…, here {expected[:12]}…)",
+            remedy="measure the control on the same test data",
         )
-    accuracy = control.score.value
-    chance, how = max(guesses(report), default=(-1.0, ""))
-    if accuracy <= chance + slack(chance, _images(report, control)):
-        yield Doubt(
-            Severity.INVALID,
-            f"control rejected: {report.score_name} at chance ({fraction(accuracy)}, {how})",
-        )
+    for guess in guesses(report, control.score, _images(report, control)):
+        if guess.above <= guess.slack:
+            numbers = f"({fraction(guess.accuracy)}, {guess.how})"
+            yield Doubt(
+                Severity.INVALID,
+                f"control rejected: {report.score_name} at chance {numbers}",
+                remedy=LONGER,
+            )
+            break  # the best guess says it
 
 
 def _on_training(report: Report, control: Control) -> Iterator[Doubt]:
@@ -214,12 +220,14 @@ def _on_training(report: Report, control: Control) -> Iterator[Doubt]:
                 Severity.WARNING,
                 "the control looks undertrained, so the margin may be too large: "
                 f"{report.score_name} below a {name} ({fraction(score)})",
+                remedy=LONGER,
             )
             break  # the best of them says it
     settings = "; ".join(differing_settings(report.config, control.config))
     if settings:
         text = f"the control was trained otherwise: {settings}"
-        yield Doubt(Severity.WARNING, text, mismatched=True)
+        remedy = "train the control with the settings of the network"
+        yield Doubt(Severity.WARNING, text, mismatched=True, remedy=remedy)
 
 
 def _readouts(report: Report, control: Control) -> Iterator[_Readout]:
@@ -249,6 +257,7 @@ def _on_provenance(report: Report, control: Control) -> Iterator[Doubt]:
             f"control {control.source}: cannot confirm that its blocks were frozen (set "
             "`frozen: true` in its config)",
             mismatched=True,
+            remedy="set `frozen: true` in the config of the control",
         )
     if control.method not in (None, report.method_name):
         yield Doubt(
@@ -256,11 +265,13 @@ def _on_provenance(report: Report, control: Control) -> Iterator[Doubt]:
             f"compared with the control of {control.method}; {report.method_name} has none of "
             "its own",
             mismatched=True,
+            remedy=f"train a control by {report.method_name}",
         )
     if None not in (control.seed, report.seed) and control.seed != report.seed:
         yield Doubt(
             Severity.WARNING,
             f"compared with the control of seed {control.seed}, not seed {report.seed}",
+            remedy="train a control of each seed",
         )
 
 
@@ -308,23 +319,42 @@ def void(doubts: Iterable[Doubt]) -> str:
     return ""
 
 
-def guesses(report: Report) -> Iterator[tuple[float, str]]:
-    """What guessing gives, and how: by the classes that occur, the outputs, the largest class."""
+class Guess(NamedTuple):
+    """One way of guessing, beside an accuracy."""
+
+    accuracy: float
+    chance: float
+    slack: float
+    """Two standard errors; one point for an unknown number of images."""
+    how: str
+
+    @property
+    def above(self) -> float:
+        """How far the accuracy is above it."""
+        return self.accuracy - self.chance
+
+
+def guesses(report: Report, score: Score, images: int | None) -> list[Guess]:
+    """What guessing gives, the best first: by the outputs, the classes, or the most frequent one.
+
+    Where the classes of images are known, these count equally, and the most frequent is one of all.
+    """
+    if score.class_counts:
+        accuracy, noise = balanced_score(score)
+        classes = len(score.class_counts)
+        return [Guess(accuracy, 1 / classes, 2 * math.sqrt(noise), f"1/{classes}")]
+    ways = []
     if report.task == "regression":
-        yield 0.0, "R² ≤ 0"
-        return
-    if report.task != "tokens":
-        for classes in (report.label_classes, report.classes):
-            if classes:
-                yield 1 / classes, f"1/{classes}"
+        ways.append((0.0, "R² ≤ 0"))
+    if report.task == "classes":
+        for classes in filter(None, (report.label_classes, report.classes)):
+            ways.append((1 / classes, f"1/{classes}"))
     share = report.label_class_share
-    kind = "token" if report.task == "tokens" else "class"
-    if share:
-        yield share, f"{fraction(share)}, the share of the most frequent {kind}"
-
-
-def slack(chance: float, images: int | None) -> float:
-    """Two standard errors of an accuracy at chance; one point for an unknown number of images."""
-    if not images:
-        return 0.01
-    return 2 * math.sqrt(max(chance * (1 - chance), 0.0) / images)
+    if share and report.task != "regression":
+        kind = "token" if report.task == "tokens" else "class"
+        ways.append((share, f"{fraction(share)}, the share of the most frequent {kind}"))
+    ordered = []
+    for chance, how in sorted(ways, reverse=True):
+        noise = chance * (1 - chance) / images if images else 0.005**2
+        ordered.append(Guess(score.value, chance, 2 * math.sqrt(max(noise, 0.0)), how))
+    return ordered

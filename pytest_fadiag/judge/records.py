@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -23,37 +24,72 @@ BATCHES = 10
 LEAST_IMAGES = 1_000
 """With fewer test images a linear probe cannot resolve a few percentage points."""
 
+SKEW = 1.5
+"""Where one class has so many times more images than another, accuracies are compared by class."""
+BP_COSINE = 0.999
+"""A step with this cosine or more to the BP gradient is BP's own."""
+LABEL_FREE = 1e-6
+"""A step of which labels change no more than this share ignores them."""
+
+ENDS = ("embedding", "head")
+"""The parts of a network that are no blocks."""
+
 BITS = bytes.maketrans(b"01", bytes([0, 1]))
 
 Bounds = tuple[float, float]
+MOST_LAYERS = msgspec.Meta(max_length=10_000)
+Norms = Annotated[tuple[float | None, ...], MOST_LAYERS]
+Floats = Annotated[tuple[float, ...], MOST_LAYERS]
+"""Numbers by layer, as many as a file may hold."""
 
 
 class Score(msgspec.Struct, frozen=True):
     """An accuracy in [0, 1] and, where known, which test images were classified correctly."""
 
     value: float
-    images: int | None = None
-    correct: str | None = None
-    """One bit an image, packed big-endian into hexadecimal digits."""
+    images: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    correct: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]+$")] | None = None
+    """One bit an image, class by class, packed big-endian into hexadecimal digits."""
     order: str | None = None
     """SHA-256 of the labels in their order: outcomes are paired only on the same images."""
     data: str | None = None
     """SHA-256 of the test data, where known."""
     parts: tuple[float, ...] = ()
     """What each sample or sequence contributes, where that is no bit; their mean is the value."""
+    class_counts: tuple[int, ...] = ()
+    """How many images each class has; which class each of ``correct`` is of follows from them."""
 
     def __post_init__(self) -> None:
         value = check_accuracy(self.value, "accuracy", "regression")
         msgspec.structs.force_setattr(self, "value", value)
+        counts = self.class_counts
+        if counts and (not self.correct or min(counts) < 1 or sum(counts) != self.images):
+            raise AuditError("class_counts of a score must count the images of correct")
 
     @classmethod
-    def of(cls, hits: list[bool], order: str | None = None, data: str | None = None) -> Score:
-        """The score of these per-image outcomes."""
+    def of(
+        cls,
+        hits: Sequence[bool],
+        order: str | None = None,
+        data: str | None = None,
+        labels: Sequence[int] = (),
+    ) -> Score:
+        """The score of these per-image outcomes, by class where the labels are given.
+
+        >>> Score.of([True, False, True], labels=[1, 0, 1]).class_counts
+        (1, 2)
+        """
         if not hits:
             raise AuditError("no test image was classified; check the evaluation data")
+        if labels:
+            by_class = sorted(range(len(hits)), key=labels.__getitem__)
+            hits = [hits[image] for image in by_class]
         digits = -(-len(hits) // 4)
         bits = "".join("1" if hit else "0" for hit in hits).ljust(4 * digits, "0")
-        return cls(sum(hits) / len(hits), len(hits), f"{int(bits, 2):0{digits}x}", order, data)
+        correct = f"{int(bits, 2):0{digits}x}"
+        counts = tuple(count for _, count in sorted(Counter(labels).items()))
+        accuracy = sum(hits) / len(hits)
+        return cls(accuracy, len(hits), correct, order, data, class_counts=counts)
 
     @classmethod
     def of_parts(
@@ -73,11 +109,27 @@ class Score(msgspec.Struct, frozen=True):
         bits = f"{int(self.correct, 16):0{4 * len(self.correct)}b}"[: self.images]
         return bits.encode().translate(BITS)
 
+    @property
+    def by_class(self) -> list[Sequence[float]]:
+        """The outcomes of each class, or those of all images; empty where none are known."""
+        outcomes = self.outcomes
+        if outcomes is None:
+            return []
+        counts = self.class_counts or (len(outcomes),)
+        ends = zip(counts, accumulate(counts), strict=True)
+        return [outcomes[end - count : end] for count, end in ends]
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether classes differ so much in size that a plain accuracy is not the balanced one."""
+        counts = self.class_counts
+        return bool(counts) and max(counts) > SKEW * min(counts)
+
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Which modules are the blocks between h_0 and h_L, as a report names them."""
 
-    blocks: tuple[str, ...]
+    blocks: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=10_000)]
     residual: bool | None = None
     """Unknown of a trace."""
     head: str = ""
@@ -281,8 +333,8 @@ def _can_normalise(mean: Sequence[float], std: Sequence[float]) -> bool:
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """(e): linear probes of h_0 … h_L, as fractions; intervals are 95 %, paired, in pp."""
 
-    probes: tuple[float, ...] = ()
-    null: tuple[tuple[float, ...], ...] = ()
+    probes: Floats = ()
+    null: Annotated[tuple[Floats, ...], MOST_LAYERS] = ()
     """The same with re-initialised blocks, one tuple a seed; empty where there is no null."""
     interval: Bounds | None = None
     """Of the depth utility, without a null of the gain; ``allowance_pp`` is off its lower bound."""
@@ -420,7 +472,7 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     sites: tuple[str, ...] = ()
     """h_0 first where the method has credit there, then the block outputs h_1 … h_L."""
-    gamma: tuple[float, ...] = ()
+    gamma: Floats = ()
     null_mean: tuple[float, ...] = ()
     null_sd: tuple[float, ...] = ()
     null_low: tuple[float, ...] = ()
@@ -479,6 +531,87 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.gamma) and exact and SiteState.UNDEFINED not in self.state
 
 
+class PartState(str, enum.Enum):
+    """What one step of a rule does to one part of the network."""
+
+    FROZEN = "frozen"
+    BP = "BP's own"
+    LABEL_FREE = "label-free"
+    AGAINST = "against"
+    ALIGNED = "aligned"
+    NULL = "null"
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """(f) by one step Δ of the rule, one entry a part; g is the BP gradient, ỹ reordered labels.
+
+    Of a log the means over the updates since the last record, which have no contrast.
+    """
+
+    source: str = ""
+    parts: tuple[str, ...] = ()
+    """The embedding, each block by its name, the head."""
+    plain: tuple[float, ...] = ()
+    """cos(Δ(y), g(y)), the mean over batches, then the least one."""
+    least_plain: tuple[float, ...] = ()
+    contrast: tuple[float, ...] = ()
+    """cos(Δ(y) − Δ(ỹ), g(y) − g(ỹ)), in which what ignores labels cancels; 95 % t-interval."""
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    change: tuple[float, ...] = ()
+    """‖Δ(y)‖/‖θ‖."""
+    label_share: tuple[float, ...] = ()
+    """The largest ‖Δ(y) − Δ(ỹ)‖/‖Δ(y)‖."""
+    batches: int = 0
+    states: int = 1
+    """Over how many random states steps are averaged."""
+    training: str = ""
+    """The training split that batches are of; else they are the evaluation batches."""
+    problem: str = ""
+    """Why nothing was measured; empty where it was."""
+
+    @property
+    def state(self) -> tuple[PartState, ...]:
+        """What the step does to each part."""
+        return tuple(map(self._state_of, range(len(self.contrast))))
+
+    def _state_of(self, part: int) -> PartState:
+        if self.change[part] == 0:
+            return PartState.FROZEN
+        if self.least_plain[part] >= BP_COSINE:
+            return PartState.BP
+        if self.label_share[part] <= LABEL_FREE:
+            return PartState.LABEL_FREE
+        if self.high[part] < 0:
+            return PartState.AGAINST
+        if self.low[part] > 0:
+            return PartState.ALIGNED
+        return PartState.NULL
+
+    @property
+    def blocks(self) -> tuple[tuple[str, PartState], ...]:
+        """The parts that count, with their states: embedding, head and frozen blocks do not."""
+        blocks = []
+        for part, state in zip(self.parts, self.state, strict=False):  # logs hold no contrast
+            if part not in ENDS and state is not PartState.FROZEN:
+                blocks.append((part, state))
+        return tuple(blocks)
+
+    @property
+    def aligned(self) -> int:
+        """How many of these blocks are aligned or BP's own."""
+        return sum(state in (PartState.ALIGNED, PartState.BP) for _, state in self.blocks)
+
+    @property
+    def is_bp(self) -> bool:
+        """Whether the step of every block that is not frozen is BP's own."""
+        cosines = []
+        for part, cosine, change in zip(self.parts, self.least_plain, self.change, strict=True):
+            if part not in ENDS and change:
+                cosines.append(cosine)
+        return bool(cosines) and all(cosine >= BP_COSINE for cosine in cosines)
+
+
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """How the BP gradient at h_L comes out in one dtype."""
 
@@ -501,8 +634,8 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
 class Decisive(msgspec.Struct, frozen=True, kw_only=True):
     """What decides (a), (b), (c) and (f): of a network, or of one epoch of its training."""
 
-    residual_norms: tuple[float | None, ...] = ()
-    bp_grad_norms: tuple[float | None, ...] = ()
+    residual_norms: Norms = ()
+    bp_grad_norms: Norms = ()
     cross_batch_stability: float | None = None
     gradient_per_unit_error: float | None = None
     sample_invariance: float | None = None
@@ -514,9 +647,10 @@ class Decisive(msgspec.Struct, frozen=True, kw_only=True):
     nonfinite_gradients: tuple[int, ...] = ()
     nonfinite_outputs: int = 0
     credit: Credit | None = None
+    step: Step | None = None
 
 
-OPTIONAL_PARTS = frozenset({"credit", "depth", "floor", "precision"})
+OPTIONAL_PARTS = frozenset({"credit", "step", "depth", "floor", "precision"})
 """The parts of a measurement that one metric computes, which has their name."""
 
 
@@ -563,11 +697,13 @@ class Measurement(Decisive, frozen=True, kw_only=True, dict=True):
     loss_assumed: bool = False
     """Whether neither options nor the checkpoint name the loss."""
     loss_bias: dict[str, float] = {}
-    """‖mean e‖/mean‖e‖ under squared error and binary cross-entropy, where the loss is assumed."""
+    """‖mean e‖/mean‖e‖ under the loss that is assumed, squared error and binary cross-entropy."""
     effective_rank: float | None = None
     """Of the gradients at the states, the smallest, divided by that of the output errors."""
     trace: bool = False
     """Whether states and gradients were given as arrays: the reference is not proven."""
+    secants: float | None = None
+    """Of a trace: the smallest rank correlation of secants by states and by outputs."""
     environment: dict[str, str | int | bool] = {}
     extra: dict[str, dict[str, Any]] = {}
     """What metrics of other packages computed, by their names."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .control import guesses, slack
+from .control import guesses
 from .diagnostics.base import Report
+from .records import Score
 from .words import and_more, fraction, limit, one_line, plural, sig
 
 CLAIM_SLACK_PP = 0.5
@@ -14,15 +15,34 @@ FAR_BELOW_PP = 10.0
 """How far accuracy may lie below a linear probe of h_L before the inputs are a likely cause."""
 UNBIASED = 0.10
 """Below this ‖mean e‖/mean‖e‖ under another loss, a network was probably trained by it."""
+BIASED = 0.3
+"""Unless it is below this under the assumed one too: a confident network has little of either."""
+
+LOOSE = 0.5
+"""Below this rank correlation of secants, gradients of a trace fit its states loosely."""
+AUDIT_ITSELF = "audit the network itself: a checkpoint, or pytest_fadiag.jax.module(layers)"
+
+
+def is_loose(report: Report) -> bool:
+    """Whether the gradients of a trace fit its states no more than loosely."""
+    return report.secants is not None and report.secants < LOOSE
 
 
 def remarks_on(report: Report) -> Iterator[str]:
-    """Sentences on log, accuracy, loss, weights and inputs, then those of the diagnostics."""
+    """Sentences on log, accuracy, loss, weights, inputs and twin, then those of the diagnostics."""
     yield from report.caveats
     yield from _on_accuracy(report)
     yield from _on_loss(report)
+    if is_loose(report):
+        yield (
+            f"gradients fit their states loosely (rank correlation of secants "
+            f"{report.secants:.2f} < {limit(LOOSE)}): the network is saturated, or states and "
+            "gradients are not of the same place"
+        )
     yield from _on_weights(report)
     yield from _on_inputs(report)
+    if report.twin and report.twin.is_itself:
+        yield "its own BP twin: its config or --fa-bp says that BP trained it"
     for diagnostic in report.asked:
         yield from diagnostic.remarks(report)
 
@@ -70,28 +90,32 @@ def _on_accuracy(report: Report) -> Iterator[str]:
 
 def _chance_reached(report: Report) -> str:
     """The way of guessing that is as good as the network; empty where there is none."""
-    accuracy = report.headline_acc
-    if accuracy is None:
+    if report.headline_acc is None:
         return ""
-    images = report.score.images if report.score else None
-    for guess, how in guesses(report):
-        above = accuracy - guess
+    score = report.score or Score(report.headline_acc)
+    for guess in guesses(report, score, score.images):
+        above = guess.above
         if report.task != "regression":
             above = abs(above)
-        if above <= slack(guess, images):
-            return how
+        if above <= guess.slack:
+            return guess.how
     return ""
 
 
-def _on_loss(report: Report) -> Iterator[str]:
-    """Name a loss under which the outputs are less biased than under the assumed one."""
-    if not report.loss_assumed or not report.loss_bias:
-        return
+def likely_loss(report: Report) -> str:
+    """The loss under which outputs are not biased, where they are under the assumed one."""
+    if not report.loss_assumed or report.loss_bias.get(report.loss, 0.0) <= BIASED:
+        return ""
     loss, bias = min(report.loss_bias.items(), key=lambda item: item[1])
-    if bias < UNBIASED:
+    return loss if bias < UNBIASED else ""
+
+
+def _on_loss(report: Report) -> Iterator[str]:
+    """Name the loss that the network was probably trained by."""
+    if loss := likely_loss(report):
         yield (
-            f"looks trained by {loss}: under it the output error has a bias of {sig(bias)} < "
-            f"{limit(UNBIASED)}; name the loss with --fa-loss"
+            f"looks trained by {loss}: under it the output error has a bias of "
+            f"{sig(report.loss_bias[loss])} < {limit(UNBIASED)}; name the loss with --fa-loss"
         )
 
 

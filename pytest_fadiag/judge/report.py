@@ -13,6 +13,8 @@ from .control import Control, Doubt, Severity, doubts_about, void
 from .diagnostics import (
     Diagnostic,
     Finding,
+    Open,
+    OpenKind,
     Status,
     parse_keys,
     published_names,
@@ -23,10 +25,10 @@ from .diagnostics.frozen_margin import FrozenMargin
 from .diagnostics.gradient_floor import GradientFloor
 from .diagnostics.residual_growth import ResidualGrowth
 from .errors import AuditError, AuditFailure
-from .margins import Interval, margin_interval
+from .margins import Interval, Margin, margin_over
 from .protocol import published
 from .records import Epoch, Log, Measurement, Score, check_accuracy, check_norms, plain
-from .remarks import remarks_on
+from .remarks import AUDIT_ITSELF, is_loose, likely_loss, remarks_on
 from .text import diagnostic_text, report_text
 from .thresholds import DiagnosticThresholds
 from .twin import Twin, in_view_of_twin, share_of
@@ -39,12 +41,15 @@ if TYPE_CHECKING:
 DERIVED = (
     "findings",
     "verdict",
+    "headline",
+    "next",
     "published",
     "remarks",
     "fired",
     "first_fired",
     "partial",
     "margin_pp",
+    "plain_margin_pp",
     "margin_interval",
     "margin_share",
     "utility_share",
@@ -196,7 +201,15 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if self.unproven and diagnostic.needs_reference:
             why = f"the reference is not proven: {self.unproven}"
             return diagnostic.unmeasured(self, why, error=why)
-        return in_view_of_twin(diagnostic.judge(self), diagnostic, self)
+        finding = in_view_of_twin(diagnostic.judge(self), diagnostic, self)
+        if diagnostic.needs_reference and finding.passed and is_loose(self):
+            return msgspec.structs.replace(
+                finding, open=Open(OpenKind.REFERENCE_QUESTIONED), remedy=AUDIT_ITSELF
+            )
+        if diagnostic.needs_reference and finding.fired and likely_loss(self):
+            remedy = f"name the loss (--fa-loss, loss=); {finding.remedy}"
+            return msgspec.structs.replace(finding, remedy=remedy)
+        return finding
 
     def finding(self, key: str) -> Finding:
         """The finding of a diagnostic, by key or name; not measured if it was not asked for."""
@@ -222,10 +235,22 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return self.conclusion.sentence
 
     @property
+    def headline(self) -> str:
+        """The verdict in the words of the findings: what reports, tables and pages print."""
+        return self.conclusion.headline
+
+    @property
+    def next(self) -> str:
+        """What to do, or to write in a paper; empty where the result is trustworthy."""
+        return self.conclusion.next
+
+    @property
     def published(self) -> str:
         """What the published form says: «PASS», «FAIL(D1+D2)»; empty where none was named."""
-        decided = [finding.key for finding in self.findings if finding.open is None]
-        return published(self.protocol, self.fired, decided)
+        findings = [diagnostic.by_point(self) for diagnostic in self.asked]
+        fired = [finding.key for finding in findings if finding.fired]
+        decided = [finding.key for finding in findings if finding.open is None]
+        return published(self.protocol, fired, decided)
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -250,7 +275,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
                 changes.append(finding.headline)
             if not finding.fired and finding.key in expected_keys:
                 outcome = f"{finding.outcome}, {finding.headline}"
-                changes.append(f"{finding.name} was expected to fire: {outcome}")
+                changes.append(f"{finding.name} was expected to fail: {outcome}")
         if changes:
             raise AuditFailure("\n".join([str(self), *changes]), "; ".join(changes))
 
@@ -287,24 +312,39 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
 
     # --- the control ---
 
-    @property
-    def margin_pp(self) -> float | None:
-        """Headline accuracy minus the control's, in pp; 0.369 − 0.349 is 2, not a hair below."""
+    @cached_property
+    def margin(self) -> Margin | None:
+        """How far the network is above its control, by class where both are known by class."""
         if self.control is None or self.headline_acc is None or void(self.doubts):
             return None
-        return round(100 * (self.headline_acc - self.control.score.value), 9)
+        return margin_over(self.score or Score(self.headline_acc), self.control.score)
 
-    @cached_property
+    @property
+    def margin_pp(self) -> float | None:
+        """Accuracy minus the control's, in pp; class-balanced where both are known by class."""
+        return self.margin.pp if self.margin else None
+
+    @property
     def margin_interval(self) -> Interval | None:
         """The 95 % interval of the margin, where the number of test images is known."""
-        if self.control is None or self.score is None or void(self.doubts):
+        return self.margin.interval if self.margin else None
+
+    @property
+    def plain_margin_pp(self) -> float | None:
+        """Accuracy minus the control's, in pp, as published."""
+        if self.margin is None or self.control is None or self.headline_acc is None:
             return None
-        return margin_interval(self.score, self.control.score)
+        return round(100 * (self.headline_acc - self.control.score.value), 9)
 
     @property
     def questions_control(self) -> bool:
         """Whether a control was supplied on which no pass rests alone: (e) must pass too."""
         return any(doubt.severity is not Severity.REMARK for doubt in self.doubts)
+
+    @property
+    def has_sound_control(self) -> bool:
+        """Whether there is a control that nothing questions: then (d) decides, and not (e)."""
+        return self.control is not None and not self.questions_control
 
     @property
     def margin_share(self) -> float | None:
@@ -444,7 +484,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return f"{name}: {self.stream.states[layer]}"
 
     def lines(self, key: str, width: int = WIDTH) -> str:
-        """The text of one diagnostic alone: outcome, numbers, FLAG, what to write in the paper."""
+        """The text of one diagnostic alone: outcome, numbers, what it means where it fails."""
         return diagnostic_text(self, select([key])[0], width)
 
     def text(self, width: int = WIDTH) -> str:
@@ -455,7 +495,7 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<report: {self.title}: {one_line(self.verdict)}>"
+        return f"<report: {self.title}: {one_line(self.headline)}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, then what follows from them, as plain JSON values."""
@@ -466,4 +506,6 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         if self.credit is not None:
             derived = {"state": self.credit.state, "z": self.credit.z}
             values["credit"] = plain(self.credit) | derived
+        if self.step is not None:
+            values["step"] = plain(self.step) | {"state": self.step.state}
         return dict(plain(values))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from .control import Control, Doubt
 from .diagnostics.frozen_margin import FrozenMargin, margin_in_words
 from .errors import AuditError
-from .margins import SeedMargin, SeedVerdict, seed_margin
 from .records import Score
 from .report import Report
+from .seed_margins import SeedMargin, SeedVerdict, seed_margin
 from .words import fraction, interval, join_and, limit, one_line, plural, pp, printable, table
 
 _WHERE = {
@@ -46,6 +46,8 @@ class SeedReport:
         margin = self.margin
         bounds = interval(margin.interval.low, margin.interval.high)
         where = f"{_WHERE[margin.verdict]} {limit(margin.minimum)} pp"
+        if margin.skewed:
+            where = "of plain accuracies"
         return f"mean margin {pp(margin.margin)} pp, {bounds}, {where}"
 
     def __str__(self) -> str:
@@ -91,7 +93,7 @@ class SeedReport:
         """Doubts about the controls, and what limits the interval."""
         fires = self.margin.verdict is SeedVerdict.FIRE
         for text, doubt in self._doubts.items():
-            if not (fires and doubt.mismatched):  # the flag names those
+            if not (fires and doubt.mismatched):  # the conclusion names those
                 yield text
         controls = self._controls
         if any(controls.count(control) > 1 for control in controls):
@@ -107,7 +109,7 @@ class SeedReport:
         if margin.verdict is SeedVerdict.PASS:
             return self.headline
         if margin.verdict is SeedVerdict.INCONCLUSIVE:
-            return f"FLAG: seed-margin is inconclusive: {self.headline}. To decide: {margin.needed}"
+            return f"seed-margin is inconclusive: {self.headline}. To decide: {margin.needed}"
         mismatches = [text for text, doubt in self._doubts.items() if doubt.mismatched]
         words = margin_in_words(
             margin.margin,
@@ -116,7 +118,7 @@ class SeedReport:
             self._controls[0].blocks,
             "; ".join(mismatches),
         )
-        return f"FLAG: seed-margin fails: {self.headline}. {words.meaning}"
+        return f"seed-margin fails: {self.headline}. {words.meaning}"
 
 
 def _check(reports: Sequence[Report]) -> None:

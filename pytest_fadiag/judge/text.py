@@ -17,25 +17,25 @@ UNPROVEN = (
 
 def report_text(report: Report, width: int = WIDTH) -> str:
     """The whole report, wrapped at a width."""
+    verdict = one_line(f"{report.title}: {report.headline}")
+    if report.published:
+        verdict += f" [{report.published}]"
     lines = [
-        f"FA diagnostic report: {report.title}",
+        verdict,
+        *fold("  next: ", filter(None, [one_line(report.next)]), width),
         *fold("  ", report.notes.splitlines(), width),
-        *fold("  ", _what_was_measured(report), width),
         *fold("  note: ", report.remarks, width),
-        *fold("  first fired: ", _first_fired(report), width),
+        *fold("  ", _what_was_measured(report), width),
+        *fold("  first failed: ", _first_fired(report), width),
     ]
     for diagnostic in available():
         if diagnostic.name in report.diagnostics or diagnostic.is_shown(report):
             lines.append(diagnostic_text(report, diagnostic, width))
-    verdict = f"VERDICT: {report.verdict}"
-    if report.published:
-        verdict += f" [{report.published}]"
-    lines.append(verdict)
     return printable("\n".join(lines))
 
 
 def diagnostic_text(report: Report, diagnostic: Diagnostic, width: int = WIDTH) -> str:
-    """The text of one diagnostic alone: outcome, numbers, FLAG, what to write in the paper."""
+    """The text of one diagnostic alone: outcome, numbers, what it means where it fails."""
     finding = report.finding(diagnostic.key)
     is_asked = finding.name in report.diagnostics
     outcome = finding.outcome if is_asked else "shown, not judged"
@@ -48,7 +48,7 @@ def diagnostic_text(report: Report, diagnostic: Diagnostic, width: int = WIDTH) 
         lines += fold("    ", diagnostic.table(report), width)
         lines += fold("    ", diagnostic.lines(report), width)
     if finding.fired:  # one line, however long: grep shows number, threshold and meaning
-        lines.append(f"    FLAG: {one_line(f'{finding.headline}. {finding.explanation}')}")
+        lines.append(f"    fails: {one_line(f'{finding.headline}. {finding.explanation}')}")
     return printable("\n".join(lines))
 
 
@@ -74,7 +74,7 @@ def _what_was_measured(report: Report) -> Iterator[str]:
 
 
 def _first_fired(report: Report) -> Iterator[str]:
-    """When each diagnostic first fired, of a log with several epochs."""
+    """When each diagnostic first failed, of a log with several epochs."""
     epochs = report.log.epochs if report.log else ()
     if len(epochs) < 2:
         return

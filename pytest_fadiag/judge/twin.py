@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .report import Report
 
 
+ASK_BP = "compare with BP networks (--fa-bp): the task may ask for no depth"
+
+
 class Twin(msgspec.Struct, frozen=True, kw_only=True):
     """BP networks of the same shapes and data, as a report compares with them; means over seeds."""
 
@@ -23,12 +26,14 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
     utility_pp: float | None = None
     healthy: bool = False
     """Whether each passes what is judged of a network alone."""
+    is_itself: bool = False
+    """Whether a network is its own twin, or one of them."""
     needs_depth: bool = True
     """Whether some measured margin or depth utility of theirs passes: else the task asks for no
     depth."""
 
     @classmethod
-    def of(cls, reports: Sequence[Report]) -> Twin:
+    def of(cls, reports: Sequence[Report], *, is_itself: bool = False) -> Twin:
         """What the reports of BP networks say together; none of them has a twin.
 
         Without a measured diagnostic of depth nothing says that the task asks for no depth.
@@ -38,8 +43,14 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
             margin_pp=_mean(report.margin_pp for report in reports),
             utility_pp=_mean(report.depth_utility_pp for report in reports),
             healthy=all(map(_is_healthy, reports)),
+            is_itself=is_itself,
             needs_depth=_need_depth(reports),
         )
+
+    @property
+    def asks_no_depth(self) -> bool:
+        """Whether it shows that the task needs no depth."""
+        return self.healthy and not self.needs_depth
 
     def line(self, what: str, gain_pp: float, share: float | None) -> str:
         """Its number with the share of it that a network reaches."""
@@ -51,7 +62,8 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
 
 def twin_diagnostics(*, fallback: bool) -> tuple[Diagnostic, ...]:
     """What is asked of BP networks that others are compared with."""
-    return tuple(d for d in DIAGNOSTICS if d.by_default or (fallback and d.role is Role.FALLBACK))
+    chosen = [d for d in DIAGNOSTICS if d.by_default]
+    return tuple(d for d in chosen if fallback or d.role is not Role.FALLBACK)
 
 
 def in_view_of_twin(finding: Finding, diagnostic: Diagnostic, report: Report) -> Finding:
@@ -60,11 +72,13 @@ def in_view_of_twin(finding: Finding, diagnostic: Diagnostic, report: Report) ->
     An interval that lies below 0 stands whatever they gain, and so does what is certain.
     """
     twin = report.twin
-    if twin is None or not twin.healthy or twin.needs_depth:
-        return finding
     high = finding.interval[1] if finding.interval else finding.value or 0.0
     stands = finding.certain or high < 0
     if stands or not finding.fired or not diagnostic.asks_for_depth:
+        return finding
+    if twin is None and report.checkpoint and report.log is None:
+        return msgspec.structs.replace(finding, remedy=f"{finding.remedy}; {ASK_BP}")
+    if twin is None or not twin.asks_no_depth:
         return finding
     gain = diagnostic.gain_of(twin)
     if gain is None:
@@ -82,6 +96,7 @@ def in_view_of_twin(finding: Finding, diagnostic: Diagnostic, report: Report) ->
         claim="",
         walk_back="",
         explanation="",
+        remedy="choose a task on which BP gains from depth",
     )
 
 
@@ -95,18 +110,28 @@ def _is_healthy(report: Report) -> bool:
 
 
 def _need_depth(reports: Iterable[Report]) -> bool:
-    """Whether a diagnostic of depth passes for one of them, or none of theirs was measured."""
+    """Whether a diagnostic of depth passes for one of them, or none of theirs was measured.
+
+    A margin that is not resolved counts by its value: BP itself need not prove that it gains.
+    """
     is_measured = False
     for report in reports:
         findings = {d: report.finding(d.key) for d in DIAGNOSTICS if d.asks_for_depth}
-        measured = {d: finding for d, finding in findings.items() if finding.measured}
+        measured = {d: f for d, f in findings.items() if f.measured or _is_open_margin(d, f)}
         is_measured = is_measured or bool(measured)
         for diagnostic, finding in measured.items():
             # Beside a questioned control a margin counts only where nothing else is measured.
             is_doubted = diagnostic.needs_control and report.questions_control and len(measured) > 1
-            if finding.passed and not is_doubted:
+            passes = finding.passed
+            if finding.value is not None and _is_open_margin(diagnostic, finding):
+                passes = finding.value >= finding.threshold
+            if passes and not is_doubted:
                 return True
     return not is_measured
+
+
+def _is_open_margin(diagnostic: Diagnostic, finding: Finding) -> bool:
+    return diagnostic.needs_control and finding.status is Status.NOT_RESOLVED
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from .diagnostics import Finding, Open, OpenKind, Role, available
+from .words import join_and
 
 
 class Word(str, enum.Enum):
@@ -40,6 +41,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     not_run: tuple[str, ...] = ()
     sentence: str = ""
     """«needs walk-back: …» with what fired, «incomplete: …» with what lacks, «trustworthy»."""
+    headline: str = ""
+    """The same in the words of the findings, which claim no more than their intervals."""
+    next: str = ""
+    """What to do, or to write in a paper; empty where the result is trustworthy."""
 
     @classmethod
     def of(
@@ -55,6 +60,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         What is an error cannot pass, but what fired in its test counts.
         """
         judged = []
+        findings = tuple(findings)
         for finding in findings:
             is_halted = finding.key in errors and not finding.fired
             if finding.key not in not_run and not is_halted:
@@ -72,9 +78,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             word = Word.AS_GIVEN
         if lacking:
             word = Word.INCOMPLETE
+        names = {diagnostic.key: diagnostic.name for diagnostic in available()}
+        headline = _sentence(word.value, [f"{names[key]} {lacking[key]}" for key in lacking])
+        sentence = headline
+        remedies = _remedies(findings, lacking)
         if fired:
             word = Word.WALK_BACK
             lacking = {}
+            headline = _sentence(word.value, [_doubted(f.claim, f) for f in fired])
+            sentence = _sentence("needs walk-back", [_doubted(f.walk_back, f) for f in fired])
+            remedies = [finding.remedy for finding in fired]
+        steps = dict.fromkeys(step for remedy in remedies for step in remedy.split("; ") if step)
         return cls(
             word=word,
             fired=tuple(f.key for f in fired),
@@ -85,13 +99,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             lacking=lacking,
             errors=tuple(errors),
             not_run=tuple(not_run),
-            sentence=_sentence(word, fired, lacking),
+            sentence=sentence,
+            headline=headline,
+            next="; ".join(steps),
         )
 
     @property
     def undecided(self) -> dict[str, Open]:
-        """Everything that did not come out, by key, whether or not the verdict needs it."""
-        undecided = self.unmeasured | self.lacking
+        """Everything that did not come out, by key, unless it was not needed."""
+        undecided = {}
+        for key, state in (self.unmeasured | self.lacking).items():
+            if state.kind is not OpenKind.NOT_NEEDED:
+                undecided[key] = state
         undecided |= dict.fromkeys(self.not_run, Open(OpenKind.NOT_RUN))
         return undecided | dict.fromkeys(self.errors, Open(OpenKind.ERROR))
 
@@ -116,7 +135,7 @@ def what_lacks(states: Mapping[str, Open | None]) -> dict[str, Open]:
             margin_lacks = not (fallback_decides and state.kind.replaceable)
             is_lacking = margin_lacks and (is_asked or not fallbacks)
         if diagnostic.role is Role.FALLBACK:
-            is_lacking = is_asked and margin_lacks
+            is_lacking = margin_lacks and is_asked and state.kind is not OpenKind.NOT_NEEDED
         if diagnostic.role is Role.WHERE_ASKED:
             is_lacking = is_asked
         if is_lacking or state.kind.untested:
@@ -124,15 +143,41 @@ def what_lacks(states: Mapping[str, Open | None]) -> dict[str, Open]:
     return lacking
 
 
-def _sentence(word: Word, fired: Iterable[Finding], lacking: Mapping[str, Open]) -> str:
-    if word is Word.WALK_BACK:
-        claims = []
-        for finding in fired:
-            likely = "" if finding.exact else " (likely)"
-            claims.append(f"{finding.walk_back}{likely}")
-        return f"needs walk-back: {'; '.join(claims)}"
-    if word is Word.INCOMPLETE:
-        names = {diagnostic.key: diagnostic.name for diagnostic in available()}
-        reasons = [f"{names[key]} {reason}" for key, reason in lacking.items()]
-        return f"incomplete: {'; '.join(reasons)}"
-    return str(word.value)
+def _sentence(start: str, parts: Iterable[str]) -> str:
+    """A verdict with what it rests on."""
+    return ": ".join(filter(None, [start, "; ".join(parts)]))
+
+
+def _doubted(claim: str, finding: Finding) -> str:
+    return claim if finding.exact else f"{claim} (likely)"
+
+
+def _remedies(findings: Iterable[Finding], lacking: Mapping[str, Open]) -> list[str]:
+    """What decides each that lacks; errors come first.
+
+    Where the fallback may stand in for a control, its own remedy and a control are alternatives.
+    """
+    by_key = {finding.key: finding for finding in findings}
+    errors = []
+    not_run = []
+    others = []
+    alternatives = []
+    for diagnostic in available():
+        state = lacking.get(diagnostic.key)
+        finding = by_key.get(diagnostic.key)
+        if state is None:
+            continue
+        if finding is None or state.kind is OpenKind.NOT_RUN:
+            not_run.append(diagnostic.name)
+        elif state.kind is OpenKind.ERROR:
+            mending = f"mend the error of {diagnostic.name}"
+            errors.append(finding.error or finding.remedy or mending)
+        elif state.kind.replaceable and diagnostic.needs_control:
+            alternatives.append(finding.remedy)
+        elif diagnostic.role is Role.FALLBACK:
+            alternatives.insert(0, finding.remedy)
+        else:
+            others.append(finding.remedy)
+    if not_run:
+        errors.append(f"run {join_and(not_run)} too")
+    return [*errors, *others, " or ".join(filter(None, alternatives))]

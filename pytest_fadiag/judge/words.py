@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 import textwrap
@@ -162,3 +163,24 @@ def _typeset(text: str) -> str:
     if text.startswith("-"):
         return f"−{text[1:]}"
     return text
+
+
+SPELLINGS = {
+    **dict(zip("‖✗✓–−×·•█░", "|x+--x-*#-", strict=True)),
+    **{"≤": "<=", "≥": ">=", "→": "->", "…": "...", "±": "+/-", "Γ": "Gamma", "λ": "lambda"},
+}
+"""How a terminal without these characters shows them."""
+
+
+def in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that an encoding lacks: a handler of :mod:`codecs`."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = ""
+    for character in error.object[error.start : error.end]:
+        text += SPELLINGS.get(character, character.encode("ascii", "backslashreplace").decode())
+    return text, error.end
+
+
+ASCII = "fadiag"
+"""The name of this handler."""
+codecs.register_error(ASCII, in_ascii)

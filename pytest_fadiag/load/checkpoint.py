@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import warnings
 import zipfile
@@ -12,14 +13,14 @@ from pathlib import Path, PosixPath
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from ..files import read_json
 from ..judge.errors import AuditError
 from ..judge.records import check_accuracy
 from ..judge.words import one_line
-from .names import convert, files_of, identify, parts_of
+from .names import files_of, identify, read_files
 from .specs import add_cwd_to_path
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model", "net", "network")
@@ -31,6 +32,12 @@ SMALL = 1 << 28
 """Bytes that a file may declare however small it is."""
 RATIO = 100
 """How many times its own size a larger file may declare."""
+SAVE = "save the tensors and a few plain values"
+PICKLE = 4 << 20
+"""Bytes of the pickle in an archive; the tensors are not part of it."""
+MOST_ENTRIES = 1_000_000
+DEEPEST = 100
+"""How many entries a file may hold, and in how many levels."""
 PLAIN: list[Any] = [argparse.Namespace, PosixPath]
 """Classes of plain values, which people save as their options."""
 DTYPES = {
@@ -58,20 +65,33 @@ class Checkpoint:
 
 
 def load_checkpoint(
-    path: str | Path, *, unsafe: bool = False, state_key: str | None = None
+    path: str | Path,
+    *,
+    unsafe: bool = False,
+    state_key: str | None = None,
+    digest: str | None = None,
 ) -> Checkpoint:
     """Read a checkpoint on the CPU; only ``unsafe`` lets its pickle run code.
 
     ``state_key`` says where its tensors are, if not where they usually are: ``agents.policy``.
+    A file whose bytes have another ``digest`` is refused.
 
     >>> load_checkpoint("runs/dfa_s42.pt").method
     'dfa'
     """
     path = Path(path)
-    files = parts_of(path) or [path]
-    content = read_tensors(files[0], unsafe=unsafe)
-    for file in files[1:]:
-        content = {**content, **read_tensors(file, unsafe=unsafe)}
+    content: Any = None
+    for file, stored in read_files(files_of(path), digest).items():
+        if file.name == "config.json":
+            part: Any = {"config": read_json(file, stored)}
+        elif file.name.endswith(".index.json"):
+            continue
+        else:
+            part = tensors_of(stored, file, unsafe=unsafe)
+        if content is None:
+            content = part
+        elif isinstance(content, Mapping) and isinstance(part, Mapping):
+            content = {**part, **content}
     return checkpoint_of(content, path, state_key)
 
 
@@ -81,7 +101,7 @@ def checkpoint_of(content: Any, path: Path, state_key: str | None = None) -> Che
         content = {"model": content}
     if not isinstance(content, Mapping):
         raise AuditError(f"{path}: expected a state_dict, got {type(content).__name__}")
-    config = _config_of(content, path)
+    config = _config_of(content)
     if state_key is None:
         state, network = _state_of(content)
     else:
@@ -105,12 +125,9 @@ def checkpoint_of(content: Any, path: Path, state_key: str | None = None) -> Che
     return Checkpoint(path, tensors, method, seed, config, accuracy, network, content)
 
 
-def _config_of(content: Mapping[Any, Any], path: Path) -> dict[str, Any]:
+def _config_of(content: Mapping[Any, Any]) -> dict[str, Any]:
     """How the network was trained, as the file says, else the config.json of its folder."""
     config: dict[str, Any] = {}
-    for file in files_of(path):
-        if file.name == "config.json":
-            config = convert(read_json(file), dict[str, Any], str(file))
     for key in reversed(CONFIG_KEYS):
         options = content.get(key)
         if isinstance(options, argparse.Namespace):
@@ -184,11 +201,38 @@ def check_size(declared: int, stored: int, what: str) -> None:
         )
 
 
-def check_archive(path: Path) -> None:
-    """Refuse a zip archive that unpacks to far more than its size."""
-    with zipfile.ZipFile(path) as archive:
-        declared = sum(record.file_size for record in archive.infolist())
-    check_size(declared, path.stat().st_size, str(path))
+def check_archive(content: bytes, path: Path) -> None:
+    """Refuse a zip archive that unpacks to far more than its size, or whose checksums are wrong."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        records = archive.infolist()
+        check_size(sum(record.file_size for record in records), len(content), str(path))
+        for record in records:
+            if record.filename.endswith(".pkl") and record.file_size > PICKLE:
+                raise AuditError(f"{path}: its pickle is larger than {PICKLE >> 20} MB; {SAVE}")
+        damaged = archive.testzip()
+    if damaged:
+        raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
+
+
+def check_entries(content: Any, path: Path) -> None:
+    """Refuse lists and mappings that hold too much, a shared one counted each time it occurs."""
+    entries = 0
+    level = [content]
+    for _ in range(DEEPEST):
+        values: list[Any] = []
+        for value in level:
+            if isinstance(value, argparse.Namespace):
+                values.append(vars(value))
+            elif isinstance(value, (Mapping, list, tuple, set)):
+                entries += len(value)
+                if entries > MOST_ENTRIES:
+                    raise AuditError(f"{path}: more than {MOST_ENTRIES:,} entries; {SAVE}")
+                values.extend(value)
+                if isinstance(value, Mapping):
+                    values.extend(value.values())
+        level = values
+    if level:
+        raise AuditError(f"{path}: more than {DEEPEST} levels of lists; {SAVE}")
 
 
 def check_tensors(tensors: Mapping[str, Any], path: Path) -> None:
@@ -197,7 +241,8 @@ def check_tensors(tensors: Mapping[str, Any], path: Path) -> None:
         if not isinstance(tensor, Tensor):
             continue
         what = f"{path}: {one_line(name[:80])}"
-        if tensor.is_meta or tensor.layout is not torch.strided or tensor.dtype not in DTYPES:
+        is_dense = tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_nested)
+        if not is_dense or tensor.dtype not in DTYPES:
             kind = f"{tensor.dtype}, {tensor.layout}, device {tensor.device}"
             raise AuditError(
                 f"{what}: expected a dense tensor of numbers, got {kind.replace('torch.', '')}"
@@ -205,22 +250,35 @@ def check_tensors(tensors: Mapping[str, Any], path: Path) -> None:
         check_size(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes(), what)
 
 
-def read_tensors(path: Path, *, unsafe: bool = False) -> Any:
+class _Pickled(io.BytesIO):
+    """Bytes that are read in so many pieces at most: an old file is a pickle of any length."""
+
+    pieces = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.pieces += 1
+        if self.pieces > MOST_ENTRIES:
+            raise AuditError(f"more than {MOST_ENTRIES:,} entries; {SAVE}")
+        return super().read(size)
+
+
+def tensors_of(content: bytes, path: Path, *, unsafe: bool = False) -> Any:
     """What a torch or safetensors file holds; only ``unsafe`` lets a pickle run code."""
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
-        if zipfile.is_zipfile(path):
-            check_archive(path)
+            return load(content)
+        if zipfile.is_zipfile(io.BytesIO(content)):
+            check_archive(content, path)
         if unsafe:
             add_cwd_to_path()
         with warnings.catch_warnings(), torch.serialization.safe_globals(PLAIN):
             warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=not unsafe)
+            file = _Pickled(content)
+            values = torch.load(file, map_location="cpu", weights_only=not unsafe)
+        check_entries(values, path)
+        return values
     except AuditError:
         raise
-    except FileNotFoundError as error:
-        raise AuditError(f"{path}: no such file") from error
     except Exception as error:  # torch and safetensors report damage by many types
         raise AuditError(f"{path}: {_why_unreadable(error)}") from error
 

@@ -74,7 +74,7 @@ class ControlFile:
             doubts.append(Doubt(severity, text, mismatched=True))
         if untrained:
             text = "control rejected: its file says `untrained`, as `fadiag control` wrote it"
-            doubts.append(Doubt(Severity.INVALID, text))
+            doubts.append(Doubt(Severity.INVALID, text, remedy="train the control"))
         return Control(
             score,
             path.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from ..judge.errors import AuditError
 from ..judge.records import BATCH, Inputs, Normalisation, NormalisedBy, check_constants
 from .fingerprint import bytes_of
-from .names import convert
+from .names import convert, read_files
 from .readers import read_arrays, read_cifar10, read_idx, read_images
 from .sources import data_files, parse_data
 from .specs import call_factory
@@ -27,6 +27,8 @@ USUAL: dict[str, tuple[Statistics, Statistics]] = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "folder": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # ImageNet's
 }
+MOST_STATISTICS = 1 << 20
+"""Bytes of a mean or a std."""
 LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
 
 
@@ -210,6 +212,8 @@ def _constants(config: Mapping[str, Any]) -> tuple[Statistics | None, Statistics
 def _statistics(value: Any, what: str) -> Statistics:
     """One number, a list or an array as a tuple."""
     if hasattr(value, "tolist"):
+        if value.nbytes > MOST_STATISTICS:
+            raise AuditError(f"{what}: expected one number a channel, got {value.nbytes:,} bytes")
         value = value.tolist()
     if not isinstance(value, (list, tuple)):
         value = [value]
@@ -217,8 +221,12 @@ def _statistics(value: Any, what: str) -> Statistics:
     return statistics
 
 
-def load_data(spec: str, split: str = "test", base: Path | None = None) -> DataSet:
+def load_data(
+    spec: str, split: str = "test", base: Path | None = None, *, digest: str | None = None
+) -> DataSet:
     """The data that a SPEC names, decoded; relative paths start at ``base``.
+
+    Files whose bytes have another ``digest`` are refused.
 
     >>> load_data("cifar10:data").x.shape
     torch.Size([10000, 3, 32, 32])
@@ -227,25 +235,42 @@ def load_data(spec: str, split: str = "test", base: Path | None = None) -> DataS
     if kind == "factory":
         return from_factory(spec)
     if kind == "file":
-        return replace(as_data_set(read_arrays(root), f"data {root}"), name=root.name)
+        content = read_arrays(read_files([root], digest)[root], root)
+        return replace(as_data_set(content, f"data {root}"), name=root.name)
     files = data_files((kind, root), split)
+    stored = read_files([path for path, _ in files], digest, root)
     if kind == "folder":
-        return _image_folder(root, files)
-    if kind == "fashion-mnist":
-        images, labels = (read_idx(path) for path, _ in files)
-        images = images.unsqueeze(1)
-    else:
-        batches = [read_cifar10(path) for path, _ in files]
-        images = torch.cat([batch[0] for batch in batches])
-        labels = torch.cat([batch[1] for batch in batches])
+        return _image_folder(root, files, stored)
+    images, labels = DECODERS[kind](stored)
     mean, std = USUAL[kind]
     return DataSet(images, labels.long(), kind, mean, std, usual=True)
 
 
-def _image_folder(root: Path, files: Sequence[tuple[Path, int]]) -> DataSet:
+Stored = Mapping[Path, bytes]
+
+
+def _decode_idx(files: Stored) -> tuple[Tensor, Tensor]:
+    images, labels = (read_idx(stored, path) for path, stored in files.items())
+    return images.unsqueeze(1), labels
+
+
+def _decode_cifar10(files: Stored) -> tuple[Tensor, Tensor]:
+    batches = [read_cifar10(stored, path) for path, stored in files.items()]
+    images, labels = zip(*batches, strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+DECODERS: dict[str, Callable[[Stored], tuple[Tensor, Tensor]]] = {
+    "fashion-mnist": _decode_idx,
+    "cifar10": _decode_cifar10,
+}
+"""Images and labels of the files that ``sources.SOURCES`` lists."""
+
+
+def _image_folder(root: Path, files: Sequence[tuple[Path, int]], stored: Stored) -> DataSet:
     """The images of a folder; class by class, the first 1,280 would be of one class."""
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
-    images = read_images([files[index][0] for index in order])
+    images = read_images({files[index][0]: stored[files[index][0]] for index in order})
     labels = torch.tensor([files[index][1] for index in order])
     note = "images of a folder are taken in a fixed shuffled order"
     data = DataSet(images, labels, f"folder {root.name}", note=note)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ..files import parse_json, read_bytes
+from ..files import LARGEST_TEXT, check_file, parse_json, read_bytes, text_of
 from ..judge.control import Control
 from ..judge.diagnostics import Diagnostic, default_diagnostics
 from ..judge.errors import AuditError
@@ -28,6 +28,7 @@ RECORDER = "pytest-fadiag"
 """What the first line of a recorder's log says."""
 MOST_LAYERS = 10_000
 MOST_EPOCHS = 5_000
+MOST_LINES = 1_000_000
 ALIASES = {
     "epoch": "epoch Epoch step Step global_step _step",
     "residual_norms": "residual_norms hidden_norms",
@@ -38,6 +39,7 @@ ALIASES = {
     "stability_layer": "stability_layer",
     "stream": "stream",
     "credit": "credit",
+    "step": "rule_step",
     "companions": "companions",
     "images": "images test_images n_test",
 }
@@ -103,7 +105,7 @@ class TrainingLog:
         >>> read_log("results/dfa_s42.json").report(0.349).verdict
         """
         chosen = diagnostics or default_diagnostics(
-            control=control is not None, credit=self.base.credit is not None, partial=True
+            credit=self.base.credit is not None, partial=True
         )
         name = "control" if isinstance(control, Control) else "frozen_baseline_acc"
         report = self.base.replace(
@@ -158,8 +160,12 @@ def records_credit(path: Path) -> bool:
 def _document(path: Path) -> Values:
     """What a file holds, as ``config``, ``log``, and what stands next to them."""
     if EVENTS in path.name:
+        check_file(path)
         return {"log": list(_events(path))}
-    text = read_bytes(path).decode("utf-8-sig")
+    text = text_of(read_bytes(path, LARGEST_TEXT))
+    lines = text.count("\n")
+    if lines > MOST_LINES:
+        raise AuditError(f"{lines:,} lines; at most {MOST_LINES:,}")
     if path.suffix == ".csv":
         return {"log": _csv_rows(text)}
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ..files import read_json
+from ..files import check_file, read_bytes, read_json
 from ..judge.errors import AuditError
 from ..judge.words import one_line
 from .specs import find_package
@@ -28,10 +30,13 @@ MODELS = (
 """The network of a Hugging Face folder: the first of these that is there."""
 LONGEST_NAME = 500
 """Characters of a method's name, which stands in tables and test ids."""
-NO_CODE = {"build", "dist", "node_modules", "site-packages", "__pycache__"}
+NO_CODE = {"node_modules", "site-packages", "__pycache__"}
+BUILT = {"build", "dist"}
+"""Folders without code of the author, the latter where they are not inside a package."""
 
 _NAME = re.compile(r"(?P<method>.+?)_s(?:eed)?(?P<seed>\d+)(?:\..*)?")
 _ENDINGS = re.compile(r"(?:\.(?:pt|pth|ckpt|safetensors|npz|bin|tar|log|jsonl?|csv))+$|\.\w+$")
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 _NO_NETWORK = re.compile(r"(?:optimizer|scheduler|scaler|rng_state|training_args)(?:_\w+)?\.\w+")
 
 
@@ -134,22 +139,48 @@ def files_of(path: Path) -> list[Path]:
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a checkpoint or any other file, read once as long as it does not change."""
-    digests = {}
     try:
-        for file in files_of(path):
-            stamp = file.stat()
-            identity = (stamp.st_size, stamp.st_mtime_ns, stamp.st_ctime_ns)
-            digests[file.name] = _digest(str(file), identity)
+        return joined({file: _digest_of(file) for file in files_of(path)})
     except OSError as error:
         raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(digests) == 1:
-        return digests[path.name]
-    return digest_of_lines(f"{name} {digest}" for name, digest in digests.items())
+
+
+def joined(digests: Mapping[Path, str], folder: Path | None = None) -> str:
+    """One digest of those of files, by their names, or by their paths below a folder."""
+    if folder is None and len(digests) == 1:
+        return next(iter(digests.values()))
+    lines = []
+    for path, digest in digests.items():
+        name = path.relative_to(folder).as_posix() if folder else path.name
+        lines.append(f"{name} {digest}")
+    return digest_of_lines(lines)
 
 
 def digest_of_lines(lines: Iterable[str]) -> str:
     """One digest of many lines."""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashlib.sha256("\n".join(lines).encode(errors="backslashreplace")).hexdigest()
+
+
+def read_files(
+    paths: Sequence[Path], digest: str | None, folder: Path | None = None
+) -> dict[Path, bytes]:
+    """The bytes of files; other ones than those that a digest stands for are refused."""
+    contents = {}
+    digests = {}
+    for path in paths:
+        try:
+            contents[path] = read_bytes(path)
+        except OSError as error:
+            raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
+        digests[path] = hashlib.sha256(contents[path]).hexdigest()
+    if digest is not None and joined(digests, folder) != digest:
+        raise AuditError(f"{paths[0]}: changed while it was measured; run again when it is whole")
+    return contents
+
+
+def _digest_of(file: Path) -> str:
+    status = check_file(file)
+    return _digest(str(file), (status.st_size, status.st_mtime_ns, status.st_ctime_ns))
 
 
 @lru_cache(maxsize=4096)
@@ -164,7 +195,8 @@ def _digest(path: str, stamp: tuple[int, ...]) -> str:
 def walk(root: Path, *, code: bool = False) -> Iterator[Path]:
     """Every file below a folder in order, also through links, each folder once.
 
-    Of ``code`` neither hidden nor build folders nor virtual environments are looked at.
+    Of ``code`` neither hidden folders nor virtual environments are looked at, nor what was built at
+    the root.
     """
     visited: set[str] = set()
     for place, folders, names in os.walk(root, followlinks=True):
@@ -174,21 +206,48 @@ def walk(root: Path, *, code: bool = False) -> Iterator[Path]:
             continue
         visited.add(real_place)
         if code:
-            folders[:] = [name for name in folders if name[0] != "." and name not in NO_CODE]
+            is_root = place == str(root) and "__init__.py" not in names
+            ignored = NO_CODE | BUILT if is_root else NO_CODE
+            folders[:] = [name for name in folders if name[0] != "." and name not in ignored]
         folders.sort()
         for name in sorted(names):
             yield Path(place, name)
 
 
-def code_digest(root: Path, modules: Sequence[str]) -> str:
-    """One SHA-256 over every ``*.py`` below a folder and of the packages that some SPECs name."""
-    roots = [root]
+def code_files(root: Path, modules: Sequence[str]) -> set[str]:
+    """Every ``*.py`` below a folder and of the packages that some SPECs name."""
+    places = [root]
     for package in filter(None, map(find_package, modules)):
-        roots.extend(map(Path, package.submodule_search_locations or [package.origin or ""]))
-    digest = hashlib.sha256()
-    for place in dict.fromkeys(map(Path.absolute, roots)):
+        places.extend(map(Path, package.submodule_search_locations or [package.origin or ""]))
+    code: set[str] = set()
+    for place in places:
         files = walk(place, code=True) if place.is_dir() else [place]
         for file in files:
             if file.suffix == ".py" and file.is_file():
-                digest.update(f"\0{os.path.relpath(file, place)}\0".encode() + file.read_bytes())
-    return digest.hexdigest()
+                code.add(os.path.realpath(file))
+    return code
+
+
+def loaded_files() -> set[str]:
+    """The files of this process's modules, except those of Python and of installed packages."""
+    standard = sysconfig.get_path("stdlib")
+    files = set()
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and spec.has_location:
+            file = str(spec.origin)
+            if not file.startswith(standard) and not _INSTALLED.search(file):
+                files.add(os.path.realpath(file))
+    return files
+
+
+def code_digest(root: Path, files: Iterable[str]) -> str:
+    """What identifies the code in these files, Python, and all packages that are installed."""
+    installed: set[str] = set()
+    for place in sys.path:
+        installed.update(path.name for path in Path(place).glob("*-info"))
+    lines = [sys.version, os.environ.get("PYTHONPATH", ""), *sorted(installed)]
+    for file in sorted(files):
+        place = os.path.relpath(file, os.path.realpath(root))
+        lines.append(f"{place} {_digest_of(Path(file))}")
+    return digest_of_lines(lines)

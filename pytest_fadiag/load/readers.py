@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import pickle
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..judge.errors import AuditError
-from .checkpoint import RATIO, SMALL, check_archive, check_size, check_tensors, read_tensors
+from .checkpoint import RATIO, SMALL, check_archive, check_size, check_tensors, tensors_of
 
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
 """What images may be: not EPS, which Pillow hands to Ghostscript."""
@@ -28,11 +29,13 @@ ALLOWED: dict[str, Any] = {
 """What CIFAR-10's pickles need of numpy and _codecs."""
 
 
-def read_idx(path: Path) -> Tensor:
+def read_idx(stored: bytes, path: Path) -> Tensor:
     """The unsigned bytes in an idx file, plain or gzipped: 0, 0, type, rank, sizes, data."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(max(SMALL, RATIO * path.stat().st_size))
+        content = stored
+        if path.suffix == ".gz":
+            with gzip.open(io.BytesIO(stored)) as file:
+                content = file.read(max(SMALL, RATIO * len(stored)))
     except (OSError, EOFError, zlib.error) as error:
         raise AuditError(f"{path}: cannot be read: {error}") from error
     start = 4
@@ -53,11 +56,10 @@ class ArraysOnly(pickle.Unpickler):
         return ALLOWED[name]
 
 
-def read_cifar10(path: Path) -> tuple[Tensor, Tensor]:
+def read_cifar10(stored: bytes, path: Path) -> tuple[Tensor, Tensor]:
     """The images ``[N, 3, 32, 32]`` and labels of one batch, without running code."""
     try:
-        with path.open("rb") as file:
-            batch = ArraysOnly(file, encoding="latin1").load()
+        batch = ArraysOnly(io.BytesIO(stored), encoding="latin1").load()
         images = np.asarray(batch["data"], np.uint8).reshape(-1, 3, 32, 32)
         return torch.from_numpy(images), torch.from_numpy(np.asarray(batch["labels"], np.int64))
     except Exception as error:  # a damaged pickle makes the unpickler raise almost anything
@@ -66,18 +68,18 @@ def read_cifar10(path: Path) -> tuple[Tensor, Tensor]:
         ) from error
 
 
-def read_images(paths: Sequence[Path]) -> Tensor:
+def read_images(files: Mapping[Path, bytes]) -> Tensor:
     """Images of one size ``[N, C, H, W]`` as bytes; if all are grey they keep one channel."""
     from PIL import Image
 
     images: list[np.ndarray[Any, Any]] = []
     sizes = set()
-    stored = sum(path.stat().st_size for path in paths)
-    for path in paths:
+    stored = sum(map(len, files.values()))
+    for path, content in files.items():
         try:
-            with Image.open(path, formats=FORMATS) as image:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 sizes.add(image.size)
-                check_size(3 * len(paths) * math.prod(image.size), stored, "the folder")
+                check_size(3 * len(files) * math.prod(image.size), stored, "the folder")
                 if len(sizes) > 1:
                     raise AuditError(f"expected images of one size, got {sizes}; resize them")
                 pixels = image if image.mode == "L" else image.convert("RGB")
@@ -91,16 +93,18 @@ def read_images(paths: Sequence[Path]) -> Tensor:
     return torch.stack([tensor.expand(channels, -1, -1) for tensor in tensors])
 
 
-def read_arrays(path: Path) -> Any:
+def read_arrays(stored: bytes, path: Path) -> Any:
     """What a .npz, torch or safetensors file holds."""
     if path.suffix != ".npz":
-        content = read_tensors(path)
+        content = tensors_of(stored, path)
         if isinstance(content, dict):
             check_tensors(content, path)
+        elif isinstance(content, (list, tuple)):
+            check_tensors({f"[{number}]": value for number, value in enumerate(content)}, path)
         return content
     try:
-        check_archive(path)
-        with np.load(path, allow_pickle=False) as archive:
+        check_archive(stored, path)
+        with np.load(io.BytesIO(stored), allow_pickle=False) as archive:
             return dict(archive)
     except Exception as error:  # BadZipFile, zlib.error, ValueError of an array of objects …
         raise AuditError(f"{path}: not a readable .npz file: {error}") from error

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .data import DataSet
 
 
-FACTORIES = ("model", "credit", "loss", "forward")
+FACTORIES = ("model", "credit", "step", "loss", "forward")
 TEXTS = (*FACTORIES, "train", "stream", "task", "normalize", "device", "state_key")
 LOSSES = {
     "ce": "ce crossentropy softmaxcrossentropy xent nll",
@@ -42,6 +42,8 @@ class Setup:
     """``blocks.* -> out_ln``; else the stream is found."""
     credit: str | Callable[..., Any] | None = None
     """``package.module:function`` or the function, called with (model, x, y, checkpoint)."""
+    step: str | Callable[..., Any] | None = None
+    """The same, which makes one update of the rule in place; ``checkpoint`` where it is named."""
     loss: str | Callable[..., Any] | None = None
     """``ce``, ``mse``, ``bce``, or a function as for credit, called with (outputs, y)."""
     task: str | None = None

@@ -4,25 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ..judge.errors import AuditError
-from .names import digest_of_lines, file_digest, walk
+from .names import file_digest, joined, walk
 from .specs import is_factory
 
-KINDS = ("fashion-mnist", "cifar10", "folder")
+
+class Source(NamedTuple):
+    """A data set as it is distributed."""
+
+    places: tuple[str, ...]
+    """Where its files lie below the root."""
+    test: tuple[str, ...]
+    """The names of the files, plain or gzipped."""
+    train: tuple[str, ...]
+
+
+SOURCES = {
+    "fashion-mnist": Source(
+        places=("FashionMNIST/raw", "raw", ""),
+        test=("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+        train=("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    ),
+    "cifar10": Source(
+        places=("cifar-10-batches-py", ""),
+        test=("test_batch",),
+        train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+    ),
+}
+KINDS = (*SOURCES, "folder")
 """What may stand before the colon."""
 FILES = (".npz", ".pt", ".pth", ".safetensors")
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-PLACES = {"cifar10": ("cifar-10-batches-py", ""), "fashion-mnist": ("FashionMNIST/raw", "raw", "")}
-NAMES = {
-    ("cifar10", "test"): ["test_batch"],
-    ("cifar10", "train"): [f"data_batch_{number}" for number in range(1, 6)],
-    ("fashion-mnist", "test"): ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"],
-    ("fashion-mnist", "train"): ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"],
-}
-"""The files of a data set, as they are distributed, and where they lie below its root."""
 ACCEPTED = (
-    "fashion-mnist:ROOT, cifar10:ROOT, folder:PATH, "
+    f"{', '.join(f'{name}:ROOT' for name in SOURCES)}, folder:PATH, "
     f"a file with x and y ({', '.join(FILES)}), package.module:factory"
 )
 
@@ -50,23 +66,22 @@ def parse_data(spec: str, base: Path | None = None) -> tuple[str, Path]:
     return kind, path
 
 
-def data_files(source: tuple[str, Path], split: str = "test") -> list[tuple[Path, int]]:
+def data_files(spec: tuple[str, Path], split: str = "test") -> list[tuple[Path, int]]:
     """The files of a split in their order; images with the number of their class."""
-    kind, root = source
+    kind, root = spec
     if kind == "folder":
         subfolder = root / split
         if split != "test" and not subfolder.is_dir():
             raise AuditError(f"no training split: expected a folder {split} there\n  {root}")
         return _images(subfolder if subfolder.is_dir() else root)
-    places = PLACES[kind]
-    names = NAMES[kind, split]
+    source = SOURCES[kind]
+    names = source.test if split == "test" else source.train
     files = []
     for name in names:
-        path = _first_file(root, places, name)
+        path = _first_file(root, source.places, name)
         if path is None:
-            raise AuditError(
-                f"no {kind} there: expected {', '.join(names)}, or in {places[0]}\n  {root}"
-            )
+            expected = f"{', '.join(names)}, or in {source.places[0]}"
+            raise AuditError(f"no {kind} there: expected {expected}\n  {root}")
         files.append((path, 0))
     return files
 
@@ -116,7 +131,5 @@ def data_digest(spec: str, base: Path | None = None, split: str = "test") -> str
         return None
     if kind == "file":
         return file_digest(root)
-    lines = []
-    for path, _ in data_files((kind, root), split):
-        lines.append(f"{path.relative_to(root).as_posix()} {file_digest(path)}")
-    return digest_of_lines(lines)
+    files = data_files((kind, root), split)
+    return joined({path: file_digest(path) for path, _ in files}, root)

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..files import write_atomically
+from ..files import check_file, write_atomically
 from ..judge.errors import AuditError
 from ..judge.words import and_more, one_line
+from .names import read_files
 
 LEAST = 256
 """Rows that states must have: two batches."""
@@ -24,15 +25,16 @@ def fields_of(path: Path) -> dict[str, str]:
 
     Only the header is read: a plan asks for it.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     try:
+        check_file(path)
         if path.suffix == ".npz":
             with zipfile.ZipFile(path) as archive:
                 return {name.removesuffix(".npy"): "" for name in archive.namelist()}
         with safe_open(path, "np") as file:
             return {**dict.fromkeys(file.keys(), ""), **(file.metadata() or {})}
-    except (OSError, zipfile.BadZipFile, SafetensorError):
+    except Exception:  # reading the arrays says it
         return {}
 
 
@@ -43,15 +45,17 @@ def is_trace(path: Path) -> bool:
     return set(NEEDED) <= fields_of(path).keys()
 
 
-def read_trace(path: Path) -> dict[str, Any]:
+def read_trace(path: Path, digest: str | None = None) -> dict[str, Any]:
     """The arrays of a trace by name, their shapes checked; ``method``, ``seed``, ``loss`` as texts.
+
+    A file whose bytes have another ``digest`` is refused.
 
     >>> read_trace(Path("traces/dfa_s1.npz"))["h_0"].shape
     (10000, 256)
     """
     from .readers import read_arrays
 
-    values = dict(read_arrays(path))
+    values = dict(read_arrays(read_files([path], digest)[path], path))
     for name, text in fields_of(path).items():
         if text and name in TEXTS:
             values[name] = text

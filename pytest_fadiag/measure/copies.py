@@ -18,7 +18,9 @@ from ..judge.errors import AuditError
 
 WIDE = "_fadiag_float64"
 """Where a float64 copy holds the mode in which it runs."""
-NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+TRAINABLE = "_fadiag_trainable"
+"""Where a working copy holds the names of the parameters that training may change."""
+NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.complex64})
 _DTYPE = Tensor.dtype.__get__  # type: ignore[attr-defined]
 
 
@@ -90,6 +92,8 @@ class _Copying(TorchFunctionMode):
         if self.dtype is not None:
             if tensor.is_floating_point():
                 dtype = self.dtype
+            elif tensor.is_complex():
+                dtype = self.dtype.to_complex()
             if device.type == "mps":  # Apple's GPUs have no float64: the CPU takes the copy
                 device = torch.device("cpu")
         return tensor.to(device, dtype, copy=True)
@@ -105,8 +109,8 @@ def _uncopyable(network: nn.Module) -> str:
                 with _Copying():
                     copy.deepcopy(value)
             except Exception:
-                return f"{type(module).__name__}.{attribute} of {name or 'the network'}"
-    return type(network).__name__
+                return f"'{attribute}' of {name or type(network).__name__}"
+    return f"a part of {type(network).__name__}"
 
 
 def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
@@ -129,7 +133,7 @@ def copy_of(network: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     except Exception as error:
         holder = _uncopyable(network)
         raise AuditError(
-            f"the network cannot be copied, because of {holder} ({type(error).__name__}: {error}); "
+            f"the network cannot be copied: {holder} cannot ({type(error).__name__}: {error}); "
             "take it out of the module, or give the module a __deepcopy__"
         ) from error
     if dtype == torch.float64:
@@ -145,13 +149,28 @@ def working_copy(model: nn.Module) -> nn.Module:
     """The network that is measured: a copy in eval mode, frozen, in float32 or the widest dtype."""
     if not isinstance(model, nn.Module):
         raise AuditError(f"the model is {type(model).__name__}; expected a torch.nn.Module")
+    if any(hasattr(parameter, "full_tensor") for parameter in named_parameters(model).values()):
+        raise AuditError(
+            "the parameters are sharded over processes (DTensor, as by FSDP2); load the full "
+            "state_dict into the plain module and audit that"
+        )
     network = copy_of(model, torch.promote_types(torch.float32, precisions(model)[-1]))
     vars(network).pop(WIDE, None)  # it is measured as it is
     for module in named_modules(network).values():
         module.training = False
-    for parameter in named_parameters(network).values():
+    trained = []
+    for name, parameter in named_parameters(network).items():
+        if parameter.requires_grad:
+            trained.append(name)
         parameter.requires_grad_(False)
+    vars(network)[TRAINABLE] = tuple(trained)
     return network
+
+
+def trainable(network: nn.Module) -> tuple[str, ...]:
+    """The parameters of a working copy that training may change, by name."""
+    names: tuple[str, ...] = vars(network)[TRAINABLE]
+    return names
 
 
 def refuse_scripted(network: nn.Module) -> None:
@@ -173,10 +192,11 @@ def reinitialised(network: nn.Module, gain: float = 1.0) -> nn.Module:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, tensor in (*named_parameters(network).items(), *network.named_buffers()):
-            if not tensor.is_floating_point():
+            if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
                 continue
             fan_in = math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100
-            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+            wide = torch.promote_types(tensor.dtype, torch.float64)
+            noise = torch.randn(tensor.shape, generator=generator, dtype=wide)
             fresh = (noise * (gain / math.sqrt(fan_in))).to(tensor)
             key = name.rpartition(".")[2]
             if key == "running_mean":
@@ -207,24 +227,32 @@ class InFloat64(TorchFunctionMode):
         if func == _DTYPE and result == torch.float64:
             return self.network_dtype
         if isinstance(result, Tensor) and result.dtype in NARROW:
-            return result.double()  # what torch creates, or makes of whole numbers
+            return _wide(result)  # what torch creates, or makes of whole numbers
         return result
 
 
 def _widened(value: Any) -> Any:
     """An argument of a function, float64 in place of less precision."""
     if isinstance(value, Tensor) and _DTYPE(value) in NARROW:
-        return value.double()  # a tensor that is no parameter, such as class weights
+        return _wide(value)  # a tensor that is no parameter, such as class weights
     if isinstance(value, torch.dtype) and value in NARROW:
-        return torch.float64
+        return torch.promote_types(value, torch.float64)
     return value
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(_DTYPE(tensor), torch.float64))
 
 
 @contextmanager
 def quiet(network: nn.Module) -> Iterator[None]:
-    """No autocast, no gradients, nothing compiled; every random state as before afterwards."""
+    """No autocast, no gradients, nothing compiled, new tensors on the CPU; every random state as
+    before afterwards.
+    """
     cpu_state = torch.random.fork_rng(devices=[])
     with torch.inference_mode(False), torch.no_grad(), cpu_state, ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
         for kind in {"cpu", *(parameter.device.type for parameter in network.parameters())}:
             stack.enter_context(torch.autocast(kind, enabled=False))
             if kind == "cpu":

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..judge.margins import Z95, mean_interval
+from ..judge.margins import Moments, balanced_interval, mean_interval
 from ..judge.records import LEAST_IMAGES
 from ..judge.words import plural
 from .task import Task
@@ -60,23 +60,15 @@ def balanced(outcomes: Tensor, labels: Tensor) -> float:
     return float(means.nanmean())
 
 
-def balanced_interval(differences: Tensor, labels: Tensor) -> tuple[float, float]:
-    """The 95 % interval of the mean over classes of mean differences, in pp, stratified by class.
-
-    As for a margin two images are added, a part of them to each class.
-    """
+def by_class(differences: Tensor, labels: Tensor) -> list[Moments]:
+    """What the differences of each class add up to."""
     _, present = torch.unique(labels, return_inverse=True)
     values = differences.double()
-    counts = torch.bincount(present).double()
+    counts = torch.bincount(present)
     sums = torch.bincount(present, values)
     squares = torch.bincount(present, values.square())
-    means = sums / counts
-    added = 2 / len(counts)
-    number = counts + added
-    variance = (((squares + added) / number - means.square()) / number).sum() / len(counts) ** 2
-    mean = 100 * float(means.mean())
-    half = 100 * Z95 * float(variance.clamp_min(0).sqrt())
-    return max(mean - half, -100.0), min(mean + half, 100.0)
+    columns = (counts.tolist(), sums.tolist(), squares.tolist())
+    return list(map(Moments, *columns))
 
 
 def clustered(values: Tensor, clusters: Tensor) -> Tensor:
@@ -263,7 +255,7 @@ class Folds:
     def interval(self, outcomes: Tensor) -> tuple[float, float]:
         """Of the mean, in pp: stratified by class, clustered by sequence, or plain."""
         if self.task.kind == "classes":
-            return balanced_interval(outcomes, self.targets)
+            return balanced_interval(by_class(outcomes, self.targets))
         return mean_interval(clustered(outcomes, self.clusters).tolist())
 
 

@@ -308,13 +308,20 @@ class OutputErrors(_Collecting):
         norms, *of_unnamed = self.columns()
         sums, *sums_of_unnamed = self.sums
         bias = {}
+        if self.unnamed:
+            bias[self.task.name] = _bias(norms, sums.rows())
         for loss, sizes, vectors in zip(self.unnamed, of_unnamed, sums_of_unnamed, strict=True):
-            bias[LOSSES[loss]] = float(vectors.rows().sum(0).norm() / sizes.sum())
+            bias[LOSSES[loss]] = _bias(sizes, vectors.rows())
         return {
             "output_error_norm": median(norms),
             "output_error_drift": pairwise_cosine(sums.rows()),
             "loss_bias": bias,
         }
+
+
+def _bias(norms: Tensor, sums: Tensor) -> float:
+    """‖mean e‖/mean‖e‖, by the sizes of the errors and their sums over batches."""
+    return float(sums.sum(0).norm() / norms.sum())
 
 
 class Accuracy(_Collecting):
@@ -356,7 +363,7 @@ class Accuracy(_Collecting):
         order = hashlib.sha256(targets.numpy().tobytes()).hexdigest()
         data = self.source.data_digest
         if self.task.kind == "classes":
-            return Score.of(scores.bool().tolist(), order, data)
+            return Score.of(scores.bool().tolist(), order, data, targets.tolist())
         clusters = self.source.clusters[: len(scores)]
         if scores.ndim == 2:
             clusters = clusters[:, None].expand_as(scores)

@@ -32,11 +32,13 @@ from .inputs import (
     read_once,
     regrouped,
     rows,
+    unlabelled,
 )
 from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputErrors, States
 from .pooling import EachToken, Pooling
 from .probes import Depth
 from .reference import passed, prove
+from .step import Step, StepSource
 from .stream.find import find_stream
 from .stream.sites import Stream
 from .task import Task
@@ -79,6 +81,7 @@ class NetworkSource:
         forward: Callable[..., Any] | None = None,
         stream: str | None = None,
         credit: CreditSource | None = None,
+        step: StepSource | None = None,
         batch_size: int = 512,
         memory: float | None = None,
         data_digest: str | None = None,
@@ -86,6 +89,7 @@ class NetworkSource:
         training: Iterable[Any] | None = None,
         training_name: str = "",
     ) -> None:
+        self.given = model
         self.network = working_copy(model)
         self.dtype = precisions(model)[0]
         self.data = read_once(batches, memory)
@@ -95,6 +99,7 @@ class NetworkSource:
         if forward is not None:
             vars(self.network)[FORWARD] = forward
         self.credit = credit
+        self.step = step
         self.batch_size = batch_size
         self.data_digest = data_digest
         self.n_train = n_train
@@ -107,10 +112,10 @@ class NetworkSource:
     def first(self) -> tuple[ModelInput, Tensor]:
         """The first samples, 128 at most, on the network's device, and their labels."""
         for x, y, _ in regrouped(self.data, 1):
-            return self._inputs(x, y), y
+            return self.inputs(x, y), y
         raise AuditError("the evaluation data holds no samples")
 
-    def _inputs(self, x: ModelInput, y: Tensor) -> ModelInput:
+    def inputs(self, x: ModelInput, y: Tensor) -> ModelInput:
         """What the network, or the function that calls it, takes."""
         return like(x if self.forward is None else labelled(x, y), self.network)
 
@@ -135,6 +140,26 @@ class NetworkSource:
         with torch.no_grad():
             returned = call_network(self.network, copied(x))
         return task.inferred(self.labels, self._reader(task).found(returned))
+
+    def refuse_leakage(self) -> None:
+        """An error where the function that gives the outputs reads the labels.
+
+        It is called with labels of other samples. One that draws numbers draws the same ones.
+        """
+        if self.forward is None:
+            return
+        x, y = unlabelled(self.first[0])
+        spread = torch.linspace(0, len(self.labels) - 1, len(y)).round().long()
+        outputs = []
+        for labels in (y, y, self.labels[spread].flip(0)):
+            torch.manual_seed(0)
+            inputs = like(copied(labelled(x, _widened(labels))), self.network)
+            outputs.append(self.outputs(call_network(self.network, inputs)).nan_to_num())
+        if torch.equal(*outputs[:2]) and not torch.equal(*outputs[1:]):
+            raise AuditError(
+                "the outputs depend on the labels: scores would be of the labels, not of the "
+                "network; let --fa-forward (forward=) ignore y"
+            )
 
     @cached_property
     def targets(self) -> Tensor:
@@ -241,7 +266,7 @@ class NetworkSource:
         """The inputs of the samples of a mask in batches of exactly 128; a rest is left out."""
         for x, y, is_full in regrouped(Samples(self.data, mask), sys.maxsize):
             if is_full:
-                yield self._inputs(x, y)
+                yield self.inputs(x, y)
 
     def batches(self, needs: frozenset[str]) -> Iterator[Batch]:
         """Ten batches of exactly 128, and the rest as it comes where something is needed of it.
@@ -279,7 +304,7 @@ class NetworkSource:
     def _batch(self, x: ModelInput, y: Tensor, start: int, *, evaluation: bool) -> Batch:
         """Inputs and labels as the network takes them."""
         labels = _widened(y.to(self.device))
-        return Batch(self._inputs(x, labels), labels, start, evaluation)
+        return Batch(self.inputs(x, labels), labels, start, evaluation)
 
     def _refuse_another_order(self, y: Tensor, start: int) -> None:
         """An error where labels are others than those that were read before from this place on."""
@@ -366,6 +391,7 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "floor": Floor,
     "depth": Depth,
     "credit": Credit,
+    "step": Step,
     "control-readout": lambda source: Depth(source, embedding_alone=True),
 }
 """What can be measured, by name."""
@@ -385,14 +411,20 @@ def measure(
     ``reference.problem`` says why. Where the stream is refused, ``stream_problem`` says so, and
     what needs none is measured.
     """
+    tell = progress or _untold
     with quiet(source.network):
+        tell("stream", 0, 1)
         task = source.task
+        source.refuse_leakage()
         measurable, stream_problem = _measurable(source, metrics)
         chosen = _make(source, measurable, {**METRICS, **(extra or {})})
         batch_count, are_probabilities = _update_all(source, list(chosen.values()), progress)
         if are_probabilities:
             task.refuse_probabilities()
-        computed = {name: metric.compute() for name, metric in chosen.items()}
+        computed = {}
+        for number, (name, metric) in enumerate(chosen.items()):
+            tell(name, number, len(chosen))
+            computed[name] = metric.compute()
     fields: dict[str, Any] = {}
     fields_of_others = {}
     for name, values in computed.items():
@@ -413,6 +445,10 @@ def measure(
         environment=_environment(source),
         extra=fields_of_others,
     )
+
+
+def _untold(phase: str, done: int, total: int) -> None:
+    """Progress that is not shown."""
 
 
 def _measurable(source: NetworkSource, metrics: Sequence[str]) -> tuple[Sequence[str], str]:
@@ -436,8 +472,14 @@ def _make(
     names: Sequence[str],
     makers: Mapping[str, Callable[[NetworkSource], Metric]],
 ) -> dict[str, Metric]:
-    """The metrics of these names, without those that rest on a reference that is not proven."""
-    metrics = {name: makers[name](source) for name in names}
+    """The metrics of these names, without those that rest on a reference that is not proven.
+
+    Of credit and step what was given, credit where neither was.
+    """
+    unasked = "step"
+    if source.step is not None:
+        unasked = "" if source.credit is not None else "credit"
+    metrics = {name: makers[name](source) for name in names if name != unasked}
     resting = [name for name, metric in metrics.items() if metric.needs & REFERENCE]
     if resting and source.proof.problem:
         for name in resting:
@@ -471,7 +513,7 @@ def _update_all(
             low = torch.minimum(low, batch.outputs.amin(0).cpu())
             high = torch.maximum(high, batch.outputs.amax(0).cpu())
         if progress is not None:
-            progress(samples, len(source.labels))
+            progress("samples", samples, len(source.labels))
         del batch  # before the next one is made
     needs_batches = any(not metric.needs & EVERY_BATCH for metric in metrics)
     if needs_batches and batch_count < 2:

@@ -12,8 +12,8 @@ from torch import Tensor
 from .task import OutputError
 
 ModelInput = Tensor | dict[str, Tensor]
-Progress = Callable[[int, int], None]
-"""Takes the number of samples done and their number in all."""
+Progress = Callable[[str, int, int], None]
+"""Takes the phase, and how many of how many of its parts are done."""
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ import msgspec
 from ..files import read_json, write_atomically
 from ..judge.diagnostics import letters, select
 from ..judge.errors import AuditError
-from ..judge.margins import SeedVerdict
+from ..judge.seed_margins import SeedVerdict
 from ..judge.words import grouped, plural
 from ..show.audit import Audit, Keys, Outcome, Row
 from .plan import SEED_MARGIN
@@ -62,7 +62,7 @@ class Expectations(msgspec.Struct, frozen=True):
                 keys[name] = tuple(diagnostic.key for diagnostic in select(value))
             else:
                 raise AuditError(
-                    f'{name!r}: expected the keys that fire, such as "abd", or "" for none, not '
+                    f'{name!r}: expected the keys that fail, such as "abd", or "" for none, not '
                     f"{value!r}"
                 )
         return cls(keys, margins)

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from ..auditor import Overrides
-from ..judge.diagnostics import Diagnostic, Finding, Role, get, select
+from ..judge.diagnostics import Diagnostic, Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
 from ..show.audit import Keys, Margin, Outcome, decide, judge
 from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
-from .items import AuditItem, overridden
-from .outcome import Case, case_of, settle, text_of
+from .items import AuditItem, gives_credit, overridden
+from .outcome import case_of, settle, text_of
 from .plan import Job, make_jobs, names_of, required
 from .run import Run
 from .settings import MARKER, MARKER_KEYS, marked
@@ -38,6 +38,7 @@ MEASURED_WITH = {
     "data": "fa_test_data",
     "device": "fa_device",
     "credit": "fa_credit",
+    "step": "fa_step",
 }
 """The fixtures whose override changes what is measured."""
 FIXTURES = (
@@ -119,12 +120,13 @@ class DiagnosticUnderTest:
         case = case_of(self._node)
         recorded = ""
         if case.expected is not None:
-            recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fire"
+            recorded = "pass" if set(case.expected).isdisjoint(case.keys) else "fail"
         headline = self.finding.headline
-        if self.report.control is None and _diagnostic_of(self.finding).needs_control:
-            headline += (
-                "; supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
-            )
+        if self.finding.claim:  # the number first: the short summary of pytest is cut
+            number = headline.removeprefix(self.finding.claim).lstrip(": ")
+            headline = f"{number}: {self.finding.claim}".removeprefix(": ")
+        if self.outcome is Outcome.SKIPPED and self.finding.remedy:
+            headline += f"; {self.finding.remedy}"
         is_repeat = False
         if self.outcome is Outcome.FAILED and case.job is not None:
             nodeid = self._node.nodeid
@@ -159,7 +161,7 @@ def _with_diagnostics(job: Job, node: Any) -> Job:
         return msgspec.structs.replace(
             job, diagnostics=names_of(select(keys)), required=required(keys)
         )
-    if not isinstance(node, AuditItem) and overridden(node, "fa_credit") is not None:
+    if not isinstance(node, AuditItem) and gives_credit(node):
         return job.given_credit()
     return job
 
@@ -271,6 +273,7 @@ def report(
         control = request.getfixturevalue("fa_frozen_baseline")
     keywords = marked(node)
     listed = keywords.get("diagnostics") or run.settings.diagnostics or run.settings.protocol
+    listed = listed or job.required
     params.pop("fa_checkpoint", None)
     names = names_of(diagnostics)
     key = (job.id, node.parent.nodeid, node.function, repr(params), str(limits), names)
@@ -290,20 +293,11 @@ def report(
 
 
 def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> DiagnosticUnderTest:
-    """One diagnostic of a report.
-
-    The fallback speaks in the test of one that needs a control, where the supplied control is
-    unusable or in doubt.
-    """
+    """One diagnostic of a report."""
     node = request.node
     case = case_of(node)
     finding = report.finding(getattr(request, "param", None) or node.name)
     case.keys = (finding.key,)
-    if _diagnostic_of(finding).needs_control:
-        for fallback in _added_fallbacks(report, case):
-            case.keys += (fallback.key,)
-            if not finding.fired:
-                finding = _speaking_for(report.finding(fallback.key), finding)
     _record_properties(
         node,
         method=report.method_name,
@@ -322,17 +316,6 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
 def _diagnostic_of(finding: Finding) -> Diagnostic:
     (diagnostic,) = select([finding.name])
     return diagnostic
-
-
-def _added_fallbacks(report: Report, case: Case) -> list[Diagnostic]:
-    """The fallbacks that were judged although the test did not ask for them."""
-    names = () if case.job is None else case.job.diagnostics
-    return [d for d in report.asked if d.role is Role.FALLBACK and d.name not in names]
-
-
-def _speaking_for(fallback: Finding, finding: Finding) -> Finding:
-    headline = f"({fallback.key}) {fallback.name} with ({finding.key}): {fallback.headline}"
-    return msgspec.structs.replace(fallback, headline=f"{headline}; {finding.headline}")
 
 
 def _record_properties(node: pytest.Item, **values: object) -> None:

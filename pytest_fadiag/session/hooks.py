@@ -14,7 +14,7 @@ from ..judge.diagnostics import Diagnostic, select
 from ..judge.errors import AuditError
 from ..judge.words import printable
 from .fixtures import FIXTURES, jobs_of, margin_over_seeds
-from .items import AuditCollector, overridden
+from .items import AuditCollector, gives_credit, overridden
 from .outcome import annotate
 from .plan import SEED_MARGIN, diagnostics_for, names_of
 from .run import Run
@@ -27,6 +27,8 @@ def audit_of(config: pytest.Config) -> AuditHooks:
     if hooks is not None:
         return hooks
     try:
+        if not config.pluginmanager.has_plugin("python"):
+            raise AuditError("-p no:python: the tests of an audit are functions; leave it out")
         return AuditHooks(config)
     except AuditError as error:
         raise pytest.UsageError(printable(str(error))) from None
@@ -121,9 +123,9 @@ def over_seeds(request: pytest.FixtureRequest) -> None:
 
 def collectors(session: pytest.Session, run: Run) -> Iterator[AuditCollector]:
     """Everything that a run's options and arguments ask for; ids are those of the plan."""
-    gives_credit = overridden(session, "fa_credit") is not None
+    with_credit = gives_credit(session)
     for planned in run.plan.jobs:
-        job = planned.given_credit() if gives_credit else planned
+        job = planned.given_credit() if with_credit else planned
         # Where there is no file, another path that exists: --nf asks for its time.
         path = session.config.rootpath if job.skip else Path(job.path)
         node: AuditCollector = AuditCollector.from_parent(
@@ -146,7 +148,7 @@ def _diagnostics_of(run: Run, node: Any) -> tuple[Diagnostic, ...]:
     keys = marked(node).get("diagnostics")
     if keys is not None:
         return select(keys)
-    return diagnostics_for(run.settings, credit=overridden(node, "fa_credit") is not None)
+    return diagnostics_for(run.settings, credit=gives_credit(node))
 
 
 def _leaves_to_plugin(metafunc: pytest.Metafunc, name: str) -> bool:

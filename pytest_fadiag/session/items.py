@@ -50,3 +50,8 @@ def overridden(node: Any, name: str) -> Any:
     if not definitions or definitions[-1].func.__module__.startswith("pytest_fadiag."):
         return None
     return definitions[-1]
+
+
+def gives_credit(node: Any) -> bool:
+    """Whether a repo's fixture gives the credit or a step of the rule."""
+    return any(overridden(node, name) is not None for name in ("fa_credit", "fa_step"))

@@ -84,7 +84,7 @@ def settle(node: pytest.Item, outcome: Outcome, text: str, headline: str, record
         reason = f"expected: {one_line(headline)}"
         node.add_marker(pytest.mark.xfail(strict=True, raises=AuditFailure, reason=reason))
     elif recorded:
-        text += f"\nCHANGED: recorded as {recorded}; {ADVICE}"
+        text += f"\nrecorded as {recorded}; {ADVICE}"
         headline = f"{headline} (recorded as {recorded})"
     raise AuditFailure(text, headline)
 

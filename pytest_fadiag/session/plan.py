@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ..judge.diagnostics import Diagnostic, available, default_diagnostics, get, select
+from ..judge.diagnostics import Diagnostic, Role, available, default_diagnostics, get, select
 from ..judge.errors import AuditError
 from ..judge.protocol import PROTOCOLS
 from ..judge.words import one_line
@@ -114,7 +114,7 @@ def _networks(folder: Path, kind: Kind) -> list[Path]:
 
 
 def diagnostics_for(
-    settings: Settings, kind: Kind = "checkpoint", credit: bool = False, control: bool = False
+    settings: Settings, kind: Kind = "checkpoint", credit: bool = False
 ) -> tuple[Diagnostic, ...]:
     """Which diagnostics run: a published form or an explicit list literally, else by what was
     supplied.
@@ -123,11 +123,10 @@ def diagnostics_for(
         return select(PROTOCOLS[settings.protocol].keys)
     if settings.diagnostics is not None:
         return select(settings.diagnostics)
-    if kind == "checkpoint" and settings.setup.credit is not None:
+    setup = settings.setup
+    if kind == "checkpoint" and (setup.credit, setup.step) != (None, None):
         credit = True
-    return default_diagnostics(
-        control=control or "frozen" in settings.texts, credit=credit, partial=kind == "log"
-    )
+    return default_diagnostics(credit, partial=kind == "log")
 
 
 def required(keys: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -201,11 +200,10 @@ def _job(
     credit = "a_1" in fields
     if kind == "log" and not is_missing:
         credit = records_credit(path)
-    control = "control_outputs" in fields
-    diagnostics = diagnostics_for(settings, kind, credit, control)
+    diagnostics = diagnostics_for(settings, kind, credit)
     with_credit = diagnostics
     if kind == "checkpoint":
-        with_credit = diagnostics_for(settings, kind, True, control)
+        with_credit = diagnostics_for(settings, kind, True)
     return Job(
         id=name,
         path=str(path),
@@ -421,13 +419,19 @@ def _selected(
 
 
 def _only(job: Job, names: Collection[str]) -> Job:
-    """The job with the tests that arguments name; one that would not run by itself is asked for."""
-    added = required([name for name in names if name not in job.diagnostics])
+    """The job with the tests that arguments name; one that might not run by itself is asked for."""
+    if names == {*job.diagnostics}:
+        return job
+    diagnostics = select(names)
+    added = []
+    for diagnostic in diagnostics:
+        if diagnostic.name not in job.diagnostics or diagnostic.role is Role.FALLBACK:
+            added.append(diagnostic.name)
     return msgspec.structs.replace(
         job,
-        diagnostics=names_of(select(names)),
-        with_credit=job.with_credit if names == {*job.diagnostics} else (),
-        required=(*job.required, *added),
+        diagnostics=names_of(diagnostics),
+        with_credit=(),
+        required=(*job.required, *required(added)),
     )
 
 

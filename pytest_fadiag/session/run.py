@@ -85,8 +85,12 @@ class Run:
 
     def _cache_folder(self, config: pytest.Config) -> Path | None:
         """In pytest's cache; where there is none, what workers share while a run lasts."""
-        if not self.settings.no_cache and hasattr(config, "cache"):
-            return config.cache.mkdir("fadiag") if config.cache else None
+        cache = getattr(config, "cache", None)
+        if cache and not self.settings.no_cache:
+            try:
+                return Path(cache.mkdir("fadiag"))
+            except OSError:  # the first measurement that cannot be kept says so
+                return Path(cache._cachedir, "fadiag")
         return Path(self.worker["shared"]) if "shared" in self.worker else None
 
     def report(
@@ -101,7 +105,9 @@ class Run:
     ) -> Report:
         """The report of a checkpoint or log; ``literal`` where the diagnostics were listed."""
         twins = [twin for twin in self.twins if twin.kind == job.kind]
-        of_seed = [twin for twin in twins if twin.seed == job.seed]
+        twins = [twin for twin in twins if twin.seed == job.seed] or twins
+        if "bp" not in self.settings.texts:  # the name of a file says nothing of itself
+            twins = [twin for twin in twins if twin.path != Path(job.path)]
         return self.auditor.report(
             Path(job.path),
             diagnostics=diagnostics,
@@ -112,7 +118,7 @@ class Run:
             protocol=self.settings.protocol,
             literal=literal,
             log=job.kind == "log",
-            twins=[twin.path for twin in of_seed or twins],
+            twins=[twin.path for twin in twins],
         )
 
     def margin_report(self, job: Job) -> Report:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,8 +17,8 @@ import pytest
 
 from ..judge.diagnostics import select
 from ..judge.errors import AuditError
-from ..judge.words import and_more, fold, printable
-from ..progress import patient
+from ..judge.words import ASCII, fold, printable
+from ..progress import Line, Progress, patient
 from ..show.audit import Audit, Margin, Outcome, Row, united
 from ..show.table import write_table
 from .expect import update
@@ -25,6 +28,7 @@ from .plan import SEED_MARGIN, Plan
 from .run import Run
 
 DIED = "its worker died"
+COMMAND = "pytest_fadiag.cli"
 
 
 class Summary:
@@ -38,14 +42,20 @@ class Summary:
         self.run = run
         self.planned_rows = _planned_rows(run.plan)
         self.planned_margins = _planned_margins(run.plan)
-        self.selected: list[str] = []
-        """The node ids of the tests that are to run."""
+        self.selected: list[str] = [*self.planned_rows, *self.planned_margins]
+        """The node ids of the tests that are to run; before the collection all that are planned."""
         self.rows: list[Row] = []
         self.margins: dict[str, Margin] = {}
         """Those that ran, by node id."""
         self.notes: list[str] = []
         self.interrupted = False
-        run.auditor.progress = partial(progress, config)
+        self.finished = False
+        self.is_command = config.pluginmanager.has_plugin(COMMAND)
+        """Whether `fadiag audit` runs: only the audit is printed."""
+        self.line = Line(sys.stdout)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors=ASCII)
+        run.auditor.progress = self.progress
         _interrupt_on_sigterm(config)
 
     @pytest.hookimpl
@@ -122,14 +132,16 @@ class Summary:
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """Print the audit table; with -v every report too."""
+        self.line.clear()
         writer = self.config.get_terminal_writer()
+        least = -2 if self.is_command else 0
         if self._found_something(exitstatus):
-            for row in self.audit.rows if self.config.get_verbosity() > 0 else ():
-                if row.report is not None:
-                    terminalreporter.write_sep("-", row.checkpoint)
-                    width = writer.fullwidth - 1
-                    writer.line("\n".join(_wrapped(row.report.text(width), width)))
-            terminalreporter.write_sep("=", "FA audit")
+            for row in self.audit.measured if self.config.get_verbosity() > least else ():
+                terminalreporter.write_sep("-", row.checkpoint)
+                width = writer.fullwidth - 1
+                writer.line("\n".join(_wrapped(str(row.report and row.report.text(width)), width)))
+            if not self.is_command:
+                terminalreporter.write_sep("=", "FA audit")
             write_table(writer, self.audit, self._remarks())
         for note in self.notes:
             terminalreporter.write_line(note, red=note.startswith("ERROR"))
@@ -152,7 +164,30 @@ class Summary:
         methods |= {row.checkpoint: row.method for row in self.audit.rows}
         names = {*methods, *methods.values()}
         absent = [name for name in run.record.keys if name not in names]
-        return [f"recorded and not in this run: {and_more(absent)}"] if absent else []
+        if not absent:
+            return []
+        return [f"{len(absent)} of {len(run.record.keys)} recorded entries were not audited"]
+
+    def progress(self, name: str) -> Progress:
+        """What tells how far the measurement of a file is: on a line that is cleared, or on lines
+        that stay between pytest's own.
+        """
+        name = printable(name)
+        reporter: Any = self.config.pluginmanager.getplugin("terminalreporter")
+        capture: Any = self.config.pluginmanager.getplugin("capturemanager")
+        step = patient(lambda text: reporter.write_line(f"measuring {name}: {text}"))
+        if self.is_command and reporter is not None and reporter.isatty():
+            count = len({row.checkpoint for row in self.rows}) + 1
+            step = self.line.of(
+                f"{name}  {min(count, len(self.run.plan.jobs))}/{len(self.run.plan.jobs)}"
+            )
+
+        def tell(phase: str, done: int, total: int) -> None:
+            if reporter is not None:
+                with capture.global_and_fixture_disabled() if capture else nullcontext():
+                    step(phase, done, total)
+
+        return tell
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
@@ -160,11 +195,9 @@ class Summary:
         self.interrupted = True
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the record and the files, each whole.
-
-        One that cannot be written costs the exit code, not the others.
-        """
+    def pytest_sessionfinish(self, session: Any) -> None:
+        """Write the record and the files; one that cannot be written costs the exit code."""
+        self.finished = True
         if signal.getsignal(signal.SIGTERM) is _interrupt:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if not self._found_something(session.exitstatus):
@@ -186,6 +219,14 @@ class Summary:
                 if session.exitstatus == pytest.ExitCode.OK:
                     session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
+    @pytest.hookimpl
+    def pytest_unconfigure(self) -> None:
+        """Show and write a run too that was interrupted while it began: it has no end."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if self.interrupted and not self.finished and reporter is not None:
+            self.pytest_sessionfinish(SimpleNamespace(exitstatus=pytest.ExitCode.INTERRUPTED))
+            self.pytest_terminal_summary(reporter, pytest.ExitCode.INTERRUPTED)
+
 
 def _planned_rows(plan: Plan) -> dict[str, Row]:
     """The row of every generated test of a checkpoint before it ran, by its node id."""
@@ -204,19 +245,6 @@ def _planned_margins(plan: Plan) -> dict[str, Margin]:
         first = plan.seeds_of(group)[0]
         margins[f"{group}::{SEED_MARGIN}"] = Margin(group, first.method, first.kind == "log")
     return margins
-
-
-def progress(config: pytest.Config, name: str) -> Callable[[int, int], None]:
-    """Tell how far a measurement is, on its own line."""
-
-    def tell(text: str) -> None:
-        reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-        capture: Any = config.pluginmanager.getplugin("capturemanager")
-        if reporter is not None:
-            with capture.global_and_fixture_disabled() if capture else nullcontext():
-                reporter.write_line(f"measuring {printable(name)}: {text}")
-
-    return patient(tell)
 
 
 def _interrupt_on_sigterm(config: pytest.Config) -> None:

@@ -8,15 +8,19 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable
 from functools import cached_property
+from typing import Annotated
 
 import msgspec
 
 from ..judge.diagnostics import Diagnostic, Finding, Status, available
-from ..judge.margins import SeedMargin
 from ..judge.report import Report
+from ..judge.seed_margins import SeedMargin
 from ..judge.verdict import Verdict
 
 Keys = tuple[str, ...]
+Part = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+MOST_FILES = msgspec.Meta(max_length=10_000)
+"""Bounds of what is read from a file."""
 
 
 class Outcome(str, enum.Enum):
@@ -95,6 +99,13 @@ class Row(msgspec.Struct, frozen=True, dict=True):
     group: str | None = None
     """The name of the margin over seeds that the row belongs to."""
     cached: bool = False
+
+    @classmethod
+    def of(cls, report: Report) -> Row:
+        """The row of a report that no test made."""
+        outcomes = {finding.key: decide(found(finding), None) for finding in report.findings}
+        name = report.checkpoint or report.method_name
+        return cls(name, report.method_name, report.seed, report, outcomes)
 
     @property
     def partial(self) -> bool:
@@ -207,16 +218,16 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
     options: dict[str, tuple[str, ...]] = {}
     """Every option that was set, by name, on the command line or in the ini file."""
-    files: dict[str, str] = {}
+    files: Annotated[dict[str, str], MOST_FILES] = {}
     """The SHA-256 of every checkpoint, log and control, by path."""
 
 
 class Audit(msgspec.Struct, frozen=True, dict=True):
     """Everything that a run found; every output is made from it."""
 
-    rows: tuple[Row, ...]
+    rows: Annotated[tuple[Row, ...], MOST_FILES]
     margins: tuple[Margin, ...] = ()
-    shard: tuple[int, int] | None = None
+    shard: tuple[Part, Part] | None = None
     """Which part of how many this is."""
     origin: Origin | None = None
     interrupted: bool = False

@@ -10,19 +10,23 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from ..judge.diagnostics import Column, columns
-from ..judge.margins import SeedVerdict
+from ..judge.diagnostics import Column, Diagnostic, Finding, OpenKind, available, columns, get
 from ..judge.report import Report
+from ..judge.seed_margins import SeedVerdict
 from ..judge.verdict import Verdict
-from ..judge.words import fraction, grouped, limit, one_line
+from ..judge.words import fraction, grouped, interval, limit, one_line
 from .audit import Audit, Margin, Outcome, Row, reports_of
-from .words import margin_words, rule, score_name, tone, words
+from .charts import Gauge, gauge
+from .words import GROUPS, details, margin_words, rule, score_name, tone, words
 
-NONE, FIRED, EXEMPTED = "–", "✗", "^"
+NONE = "–"
+SEED_MARKS = {SeedVerdict.PASS: "", SeedVerdict.FIRE: "✗", SeedVerdict.INCONCLUSIVE: "~"}
+MARKS = "✗~?^"
+"""At the end of a number: it fails, is undecided, is in doubt, or is exempted."""
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A piece of text with its colour (red for what fired), and what else an output may show."""
+    """A piece of text with its colour (red for what fails), and what else an output may show."""
 
     text: str = NONE
     tone: str = ""
@@ -40,15 +44,21 @@ class Line(msgspec.Struct, frozen=True):
     seed: str
     numbers: tuple[Cell, ...]
     verdict: Cell
+    details: Cell = Cell("")
+    """The verdict's own remarks, where the table is grouped by verdict."""
     row: Row | None = None
+    anchor: str = ""
+    """What a link to the network ends with: «dfa-s42»."""
 
 
 class Table(msgspec.Struct, frozen=True):
     """The lines of an audit and the columns of their numbers."""
 
     columns: tuple[Column, ...]
+    letters: tuple[str, ...]
+    """The key of its diagnostic, for the columns that decide."""
     limits: tuple[str, ...]
-    """Above the number that decides, the letter of its diagnostic and when it fires: «a >50×»."""
+    """When that fails: «>50×»."""
     lines: tuple[Line, ...]
 
 
@@ -60,16 +70,75 @@ def table_of(audit: Audit) -> Table:
     groups = grouped((row.group or _name(row), row) for row in audit.rows)
     margins = {margin.name: margin for margin in audit.margins}
     lines: list[Line] = []
-    for group in dict.fromkeys([*groups, *margins]):
+    for group in sorted(
+        dict.fromkeys([*groups, *margins]), key=lambda name: _worst(groups.get(name))
+    ):
         rows = groups.get(group, [])
         for row in rows:
             name = _name(row)
             if runs[row.method, row.seed, row.partial] > 1:
                 name = row.checkpoint
             lines.append(_line(row, one_line(name), columns, limits))
-        lines += _over_seeds(one_line(group), rows, margins.get(group), columns)
+        lines += _over_seeds(one_line(group), rows, margins.get(group), columns, limits)
+    letters = []
+    for column in columns:
+        letters.append(column.key if column.title in limits else "")
     above = tuple(limits.get(column.title, "") for column in columns)
-    return Table(tuple(columns), above, tuple(lines))
+    return Table(tuple(columns), tuple(letters), above, tuple(lines))
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One diagnostic of one network."""
+
+    mark: str
+    look: str
+    key: str
+    name: str
+    number: str = NONE
+    fails_if: str = ""
+    remark: str = ""
+    gauge: Gauge | None = None
+
+
+def entries_of(row: Row, content: Table) -> Iterator[Entry]:
+    """Each diagnostic that was asked for, and one that needs more than was given."""
+    report = row.report
+    for diagnostic in available():
+        key = "" if diagnostic.key == diagnostic.name else diagnostic.key
+        if report is not None and diagnostic.name in report.diagnostics:
+            if not row.outcomes or diagnostic.key in row.outcomes:
+                yield _entry(diagnostic, report.finding(diagnostic.key), row.status, content)
+        elif diagnostic.needs_credit and report is not None and not report.partial:
+            remark = "add --step package.module:function"
+            yield Entry(NONE, "", key, diagnostic.name, remark=remark)
+
+
+def _entry(diagnostic: Diagnostic, finding: Finding, status: Verdict, content: Table) -> Entry:
+    key = diagnostic.key
+    number = NONE
+    condition = ""
+    if key in content.letters:
+        column = content.letters.index(key)
+        number = content.lines[0].numbers[column].text.rstrip(MARKS)
+        condition = re.sub("([<>≤])", r"\1 ", content.limits[column])
+    mark, look = mark_of(key, status)
+    if not mark:
+        mark = "✓" if key in status.passed else NONE
+    remarks = [finding.claim]
+    if not finding.measured:
+        remarks = [finding.error or finding.headline]
+    elif finding.interval:
+        remarks.insert(0, interval(*finding.interval))
+    return Entry(
+        mark,
+        look,
+        "" if key == diagnostic.name else key,
+        diagnostic.name,
+        number,
+        condition,
+        one_line(": ".join(filter(None, remarks))),
+        gauge(finding, diagnostic),
+    )
 
 
 def _columns(audit: Audit) -> list[Column]:
@@ -80,7 +149,7 @@ def _columns(audit: Audit) -> list[Column]:
     priority = 9
     if all(report.first_fired for report in audit.reports):
         priority = 1
-    first_fired = Column("first fired", _first_epoch, limit, priority, _epochs)
+    first_fired = Column("first failed", _first_epoch, limit, priority, _epochs)
     chosen = []
     for column in (score, *columns(), first_fired):
         if column.key and column.key not in keys:
@@ -90,8 +159,13 @@ def _columns(audit: Audit) -> list[Column]:
     return chosen
 
 
+def _worst(rows: list[Row] | None) -> int:
+    """The place of the worst verdict of some rows, the worst first."""
+    return min((GROUPS.index(row.status.word) for row in rows or ()), default=len(GROUPS))
+
+
 def _limits(audit: Audit) -> dict[str, str]:
-    """When each diagnostic fires, by the title of the column that decides, its last."""
+    """When each diagnostic fails, by the title of the column that decides, its last."""
     limits = {}
     for diagnostic in audit.diagnostics:
         _, *conditions = re.split(r"(?=[<>≤])|,", rule(diagnostic, audit))
@@ -99,7 +173,7 @@ def _limits(audit: Audit) -> dict[str, str]:
             continue
         text = ""
         if conditions:
-            text = f"{diagnostic.key} {conditions[0].replace(' ', '')}"
+            text = re.sub("^(.) ", r"\1", conditions[0])
         limits[diagnostic.columns[-1].title] = text
     return limits
 
@@ -120,7 +194,11 @@ def _line(row: Row, name: str, columns: Sequence[Column], limits: Collection[str
     seed = ""
     if row.seed is not None:
         seed = str(row.seed)
-    return Line(name, seed, tuple(numbers), Cell(words(row), tone(row)), row)
+    look = tone(row)
+    anchor = re.sub(r"[^A-Za-z0-9]+", "-", f"{name}-s{seed}" if seed else name)
+    return Line(
+        name, seed, tuple(numbers), Cell(words(row), look), Cell(details(row), look), row, anchor
+    )
 
 
 def _number(report: Report, status: Verdict, column: Column, limits: Collection[str]) -> Cell:
@@ -137,11 +215,24 @@ def _number(report: Report, status: Verdict, column: Column, limits: Collection[
     if column.title not in limits:
         return Cell(text, sort=sort)
     hint = report.finding(column.key).headline
-    if column.key in status.fired:
-        return Cell(text + FIRED, "red", sort=sort, hint=hint)
-    if column.key in status.exempted:
-        text += EXEMPTED
-    return Cell(text, sort=sort, hint=hint)
+    mark, look = mark_of(column.key, status)
+    return Cell(text + mark, look, sort=sort, hint=hint)
+
+
+def mark_of(key: str, status: Verdict) -> tuple[str, str]:
+    """The mark of a number and its colour; a plain pass has none."""
+    if key in status.fired:
+        return "✗", "red"
+    if key in status.exempted:
+        return "^", ""
+    state = status.undecided.get(key)
+    if state is None:
+        return "", ""
+    if state.kind is OpenKind.NOT_RESOLVED:
+        return "~", "yellow"
+    if state.kind.in_doubt or state.kind is OpenKind.LIKELY:
+        return "?", "yellow"
+    return "", ""
 
 
 def _first_epoch(report: Report) -> int | None:
@@ -162,7 +253,11 @@ def _epochs(report: Report) -> str:
 
 
 def _over_seeds(
-    name: str, rows: list[Row], margin: Margin | None, columns: Sequence[Column]
+    name: str,
+    rows: list[Row],
+    margin: Margin | None,
+    columns: Sequence[Column],
+    limits: Collection[str],
 ) -> Iterator[Line]:
     """The mean of several seeds and their margin; two runs of one seed have no mean over seeds."""
     reports = reports_of(rows)
@@ -173,16 +268,32 @@ def _over_seeds(
         numbers = [_mean(column, reports) for column in columns]
     elif margin is None:
         return
-    verdict = Cell("mean ± sd", short="mean")
+    verdict = Cell("mean ± sd")
+    remark = Cell("")
     if margin is not None:
         short = margin_words(margin, bounds=False)
         look = ""
         if _is_bad(margin):
             look = "red"
-        verdict = Cell(margin_words(margin), look, short=short)
+        verdict = remark = Cell(margin_words(margin), look, short=short)
         if margin.margin is not None:
             count = margin.margin.seeds
-    yield Line(name, f"n={count}", tuple(numbers), verdict)
+            mark = SEED_MARKS[margin.margin.verdict]
+            for place, column in enumerate(columns):
+                diagnostic = get(column.key)
+                if column.title in limits and diagnostic and diagnostic.over_seeds:
+                    numbers[place] = _marked(numbers[place], mark, look)
+                    if margin.as_expected is not False:
+                        remark = Cell("")
+    yield Line(name, f"n={count}", tuple(numbers), verdict, remark)
+
+
+def _marked(cell: Cell, mark: str, look: str) -> Cell:
+    """A mean with the mark of the verdict on it."""
+    short = f"{cell.short or cell.text}{mark}"
+    return msgspec.structs.replace(
+        cell, text=cell.text.replace(" ±", f"{mark} ±"), short=short, tone=look
+    )
 
 
 def _is_bad(margin: Margin) -> bool:
@@ -205,7 +316,8 @@ def _mean(column: Column, reports: Sequence[Report]) -> Cell:
     show = column.show
     if column.text is not None:
         show = "{:.1f}".format
-    spread = "0"
-    if sd:
-        spread = show(sd).lstrip("+")
+    spread = show(sd).lstrip("+")
+    _, point, digits = show(mean).partition(".")
+    if point and digits.isdecimal():  # as many digits as the mean has
+        spread = f"{sd:.{len(digits)}f}"
     return Cell(f"{show(mean)} ± {spread}", short=show(mean), sort=mean)

@@ -9,12 +9,12 @@ from typing import Literal
 
 import msgspec
 
-from ..judge.diagnostics import Curve, Diagnostic
-from ..judge.records import Epoch
+from ..judge.diagnostics import Curve, Diagnostic, Finding
+from ..judge.records import ENDS, Epoch
 from ..judge.report import Report
 from ..judge.words import grouped, limit, one_line
 from .audit import Row, reports_of
-from .words import score_name
+from .words import score_name, title_of
 
 COLOURS = ("#2a78c2", "#b5821d", "#1a9873", "#b864a0", "#4aa8d8", "#8a63d2", "#7d8b1f", "#a0705a")
 """Of methods, in their order; readable on light and dark."""
@@ -37,7 +37,22 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     high: tuple[float, ...] = ()
     fired: tuple[int, ...] = ()
     """The indices of points that make a diagnostic fire."""
+    bp: tuple[int, ...] = ()
+    """The indices of parts whose step is BP's own."""
     colour: int = 0
+    label: str = ""
+    """Which network it is of: «dfa, seed 42»."""
+
+
+class Gauge(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one number stands: 0.5 is its threshold, below it fails, above it passes."""
+
+    place: float
+    low: float
+    high: float
+    """The ends of its interval."""
+    look: str
+    """Red, yellow or green."""
 
 
 class Chart(msgspec.Struct, frozen=True):
@@ -91,6 +106,32 @@ def charts_for(rows: Sequence[Row], diagnostic: Diagnostic, points: bool = True)
     return drawable(charts)
 
 
+def gauge(finding: Finding, diagnostic: Diagnostic) -> Gauge | None:
+    """A number against its threshold; 20 pp, four decades, or twice the threshold fill a side."""
+    value = finding.value
+    if value is None or (not finding.measured and not finding.interval):
+        return None
+    sign = -1 if ">" in diagnostic.fails_if else 1
+
+    def place(number: float) -> float:
+        if math.isnan(number):
+            return 0.0
+        if diagnostic.curve_log:
+            ratio = max(number, 1 / LARGEST) / finding.threshold
+            side = math.log10(min(ratio, LARGEST)) / 4
+        elif "pp" in diagnostic.fails_if:
+            side = (number - finding.threshold) / 20
+        else:
+            side = (number - finding.threshold) / (2 * finding.threshold or 1.0)
+        return min(max(0.5 + sign * side / 2, 0.0), 1.0)
+
+    ends = finding.interval or (value, value)
+    look = "yellow"
+    if finding.measured:
+        look = "red" if finding.fired else "green"
+    return Gauge(place=place(value), low=place(min(ends)), high=place(max(ends)), look=look)
+
+
 def drawable(charts: Sequence[Chart]) -> list[Chart]:
     """Those in which there is a number."""
     return [chart for chart in charts if chart.series]
@@ -103,12 +144,18 @@ def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
     levels: dict[float, str] = {}
     limits: list[Series] = []
     colours = _colours(rows)
+    title = diagnostic.curve_title
+    parts = _parts(rows, diagnostic)
+    if parts:
+        title = diagnostic.parts_title
     for row in rows:
         if row.report is None:
             continue
         curve = diagnostic.curve(row.report)
-        if curve is None:
+        if curve is None or bool(curve.parts) != bool(parts):
             continue
+        if parts:
+            curve = msgspec.structs.replace(curve, xs=list(map(parts.index, curve.parts)))
         fires = diagnostic.key in row.status.fired
         colour = colours[row.method]
         series = _series(row, colour, curve, fires=fires)
@@ -125,12 +172,23 @@ def curves(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
     if len(drawn) > 1:
         limits = []
     return Chart(
-        diagnostic.curve_title.format(score=score_name(reports_of(rows))),
+        title.format(score=score_name(reports_of(rows))),
         (*drawn, *nulls),
         (*limits, *_levels(levels)),
         log=diagnostic.curve_log,
+        x="part" if parts else "layer l",
+        ticks=parts,
         key=diagnostic.key,
     )
+
+
+def _parts(rows: Sequence[Row], diagnostic: Diagnostic) -> tuple[str, ...]:
+    """The parts of the deepest network, then what others have; none where curves are of layers."""
+    curves = filter(None, map(diagnostic.curve, reports_of(rows)))
+    by_depth = sorted((curve.parts for curve in curves), key=len, reverse=True)
+    if () in by_depth:
+        return ()
+    return tuple(dict.fromkeys(part for parts in by_depth for part in parts))
 
 
 def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
@@ -161,6 +219,7 @@ def findings(rows: Sequence[Row], diagnostic: Diagnostic) -> Chart:
                 high=(high,),
                 fired=fired,
                 colour=column,
+                label=title_of(row),
             )
             series.append(point)
             thresholds[finding.threshold] = "threshold"
@@ -183,37 +242,8 @@ def _seed(row: Row) -> str:
     return str(row.seed)
 
 
-def against_score(rows: Sequence[Row]) -> Chart:
-    """Γ at each block of a network against the network's score."""
-    colours = _colours(rows)
-    series: list[Series] = []
-    for row in rows:
-        report = row.report
-        if report is None or report.credit is None or report.headline_acc is None:
-            continue
-        pairs = zip(report.credit.sites, report.credit.gamma, strict=True)
-        gammas = [gamma for site, gamma in pairs if site != "h_0"]
-        curve = Curve(xs=[report.headline_acc] * len(gammas), ys=gammas)
-        series += _series(row, colours[row.method], curve)
-    return Chart("Γ at each block", tuple(series), x=score_name(reports_of(rows)))
-
-
-def trained_and_frozen(rows: Sequence[Row]) -> Chart:
-    """The score with frozen random blocks and with trained ones."""
-    colours = _colours(rows)
-    series: list[Series] = []
-    for row in rows:
-        report = row.report
-        if report is None or report.frozen_baseline_acc is None or report.headline_acc is None:
-            continue
-        curve = Curve(ys=(report.frozen_baseline_acc, report.headline_acc))
-        series += _series(row, colours[row.method], curve)
-    ticks = ("frozen random blocks", "trained blocks")
-    return Chart(score_name(reports_of(rows)), tuple(series), x="", ticks=ticks)
-
-
 def training(rows: Sequence[Row]) -> list[Chart]:
-    """‖h_L‖, ‖g‖ of the deepest logged layer and accuracy over epochs.
+    """‖h_L‖, ‖g‖ of the deepest logged layer, accuracy and steps over epochs.
 
     With the score: the mean control of each method, and that of BP where no log has it.
     """
@@ -233,6 +263,7 @@ def training(rows: Sequence[Row]) -> list[Chart]:
             lambda epoch: epoch.headline_acc,
             _levels(_mean_scores(rows), "control"),
         ),
+        _over_epochs(rows, "cos(step, BP's), lowest block", _lowest_step),
     ]
     return drawable(charts)
 
@@ -309,7 +340,9 @@ def _series(
         low=tuple(curve.low),
         high=tuple(curve.high),
         fired=fired,
+        bp=curve.bp,
         colour=colour,
+        label=title_of(row),
     )
     return [series]
 
@@ -325,6 +358,18 @@ def _levels(names: Mapping[float, str], role: Role = "limit") -> tuple[Series, .
         Series(name=f"{name} {limit(value)}", ys=(value,), role=role)
         for value, name in names.items()
     )
+
+
+def _lowest_step(epoch: Epoch) -> float | None:
+    """The cosine of the logged updates with BP's, at the block where it is lowest."""
+    step = epoch.step
+    if step is None:
+        return None
+    cosines = []
+    for part, cosine in zip(step.parts, step.plain, strict=True):
+        if part not in ENDS and not math.isnan(cosine):
+            cosines.append(cosine)
+    return min(cosines, default=None)
 
 
 def _deepest(norms: Sequence[float | None]) -> float | None:

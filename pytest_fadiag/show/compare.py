@@ -104,7 +104,7 @@ def _facts(before: Report, now: Report) -> Iterator[tuple[str, object, object]]:
     for finding in before.findings:
         status = now.finding(finding.key).status
         yield f"({finding.key}) {finding.name}", finding.status.value, status.value
-    yield "verdict", before.verdict, now.verdict
+    yield "verdict", before.headline, now.headline
 
 
 def diff(old: Audit, new: Audit) -> list[str]:

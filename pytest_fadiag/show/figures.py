@@ -22,13 +22,12 @@ from .charts import (
     FIRED,
     Chart,
     Series,
-    against_score,
     curves,
     drawable,
     findings,
-    trained_and_frozen,
     training,
 )
+from .hero import hero
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +44,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 BAND: dict[str, Any] = {"color": "grey", "alpha": 0.2, "lw": 0, "label": "null, 95 %"}
 FAILS: dict[str, Any] = {"marker": "s", "ls": "", "ms": 6.5, "mfc": "none", "mec": FIRED}
 FAILS |= {"label": "fails", "zorder": 4, "clip_on": False}
-NOT_METHODS = {look.get("label") for look in (*LOOKS.values(), BAND, FAILS)}
+BP: dict[str, Any] = {"marker": "D", "ls": "", "ms": 6.5, "mfc": "none", "mec": "black"}
+BP |= {"label": "BP's own", "zorder": 4, "clip_on": False}
+NOT_METHODS = {look.get("label") for look in (*LOOKS.values(), BAND, FAILS, BP)}
 """What a legend names apart from methods."""
 WIDE = 40.0
 WIDE_TICKS = (-50, -15, -5, 0, 5, 15, 50)
@@ -67,11 +68,10 @@ NAME_DISTANCE = 0.13
 def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
     """The figures that there are numbers for, ``width`` inches wide, with text of 8 pt.
 
-    ``hero`` has Γ against accuracy and the score with frozen blocks, ``audit`` all diagnostics,
+    ``hero`` has what training the blocks adds to frozen ones, ``audit`` all diagnostics,
     ``rescue`` the curves over epochs; ``depth`` (e) and ``credit`` (f) have a panel per method.
     """
     rows = audit.measured
-    hero = [against_score(rows), trained_and_frozen(rows)]
     overview = []
     panelled = {}
     for diagnostic in DIAGNOSTICS:
@@ -84,8 +84,9 @@ def figures(audit: Audit, width: float = 7.0) -> dict[str, Figure]:
     overview = drawable(overview)
     epochs = training(rows)
     by_name: dict[str, Figure] = {}
-    if all(chart.series for chart in hero):
-        by_name["hero"] = figure(hero, width, 2)
+    for name, dark in (("hero", False), ("hero-dark", True)):
+        if drawing := hero(rows, width, dark=dark):
+            by_name[name] = drawing
     if overview:
         by_name["audit"] = figure(overview, width, 3)
     if epochs:
@@ -135,6 +136,8 @@ def figure(
         height = 0.4 * width
         if across > 1:
             height = down * (0.4 + 0.58 * width / across)
+        if charts[0].x == "part":  # whose names are turned
+            height += 0.08 * down * max(map(len, charts[0].ticks))
         drawing.set_size_inches(width, height + 0.17 * math.ceil(len(legend) / columns) + 0.1)
     return drawing
 
@@ -158,7 +161,7 @@ def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> 
     bold = letter
     if chart.key:
         bold = f"({chart.key})"
-    axes.set_title(rf"$\bf{{{bold}}}$ {_label(chart.title)}", loc="left")
+    title = _label(chart.title)
     axes.set_xlabel(_label(chart.x))
     if chart.log:
         axes.set_yscale("log")
@@ -166,19 +169,22 @@ def _frame(chart: Chart, axes: Axes, span: tuple[float, float], letter: str) -> 
         low *= 1.2
         high *= 1.2
         axes.set_yscale("symlog", linthresh=5.0)
+        title += ", log beyond ±5"
         ticks = {}
         for value in WIDE_TICKS:
             if low < value < high:
                 ticks[value] = f"{value}".replace("-", "−")
         axes.set_yticks(list(ticks), list(ticks.values()))
         axes.minorticks_off()
+    axes.set_title(rf"$\bf{{{bold}}}$ {title}", loc="left")
     axes.set_ylim(low, high)
     axes.grid(axis="y", lw=0.4, alpha=0.4)
     if chart.ticks:
         names = [_label(name[:20]) for name in chart.ticks]
-        if sum(map(len, chart.ticks)) > MOST_CHARACTERS:
+        turn = 90 if chart.x == "part" else 0
+        if sum(map(len, chart.ticks)) > MOST_CHARACTERS and not turn:
             names = []
-        axes.set_xticks(range(len(names)), names)
+        axes.set_xticks(range(len(names)), names, rotation=turn)
         axes.set_xlim(-0.5, len(chart.ticks) - 0.5)
     elif chart.x in ("epoch", "layer l"):
         axes.locator_params(axis="x", integer=True)
@@ -213,7 +219,9 @@ def _draw_series(series: Series, chart: Chart, axes: Axes) -> None:
             axes.plot([x], [top if y > 1 else bottom], "x", color=FIRED, clip_on=False)
         elif index in series.fired:
             axes.plot([x], [y], **FAILS)
-    if series.low and len(series.xs) > 1:
+        if index in series.bp:
+            axes.plot([x], [y], **BP)
+    if series.low and len(series.xs) > 1 and not chart.ticks:
         axes.fill_between(series.xs, series.low, series.high, **BAND)
     elif series.low:
         axes.vlines(series.xs, series.low, series.high, color=look["color"], lw=1.6, alpha=0.4)
@@ -221,13 +229,16 @@ def _draw_series(series: Series, chart: Chart, axes: Axes) -> None:
 
 def write_figures(audit: Audit, folder: Path, width: float = 7.0) -> None:
     """Every figure that there are numbers for, as PNG and PDF; the same audit, the same bytes."""
+    import matplotlib
+
     by_name = figures(audit, width)
     if not by_name:
         raise AuditError("no figures: nothing was measured")
     for name, drawing in by_name.items():
         for kind in ("png", "pdf"):
             content = io.BytesIO()
-            drawing.savefig(content, format=kind, dpi=200, metadata={"CreationDate": None})
+            with matplotlib.rc_context(STYLE):
+                drawing.savefig(content, format=kind, dpi=200, metadata={"CreationDate": None})
             drawing.set_layout_engine("none")  # it has its place now
             write_atomically(folder / f"{name}.{kind}", content.getvalue())
 

@@ -62,17 +62,24 @@ def audit_of(values: Any) -> Audit:
     except msgspec.ValidationError as error:
         raise AuditError(f"not a valid audit: {error}") from None
     for row in audit.rows:
+        name = f"not a valid audit: {row.checkpoint!r:.200}"
         if row.report is None and not JUDGED.isdisjoint(row.outcomes.values()):
-            raise AuditError(
-                f"not a valid audit: {row.checkpoint!r:.200} was judged, but has no report"
-            )
+            raise AuditError(f"{name} was judged, but has no report")
+        try:
+            _row(row)
+        except Exception as error:  # numbers that contradict each other fail in many ways
+            raise AuditError(f"{name}: {type(error).__name__}: {error}") from error
     return audit
 
 
 def _row(row: Row) -> dict[str, Any]:
-    values = plain(row) | {"status": words(row), "verdict": None, "fired": plain(row.status.fired)}
-    if row.status.word is not None:
-        values["verdict"] = row.status.word.value
+    verdict = row.status
+    values = plain(row) | {
+        "status": words(row),
+        "verdict": None if verdict.word is None else verdict.word.value,
+        "next": verdict.next,
+        "fired": plain(verdict.fired),
+    }
     if row.report is not None:
         values["report"] = row.report.to_dict()
     return dict(values)

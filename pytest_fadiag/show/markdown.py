@@ -11,7 +11,7 @@ from .audit import Audit
 from .page import rendered, templates
 from .words import margin_words, words
 
-RUNS_CODE = ("model", "credit", "forward", "loss", "unsafe-load")
+RUNS_CODE = ("model", "credit", "step", "forward", "loss", "unsafe-load")
 """Options that name code of the authors: ``fadiag verify`` wants them typed."""
 
 PLAIN = re.compile(r"(?:[\w ,.;()%/±−–‖≥≤✗×·→…=^?+-]|: |< )*")

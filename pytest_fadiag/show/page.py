@@ -5,18 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..judge.words import one_line, printable
 from .audit import Audit, Row
-from .cells import table_of
+from .cells import Entry, entries_of, table_of
 from .charts import Chart, charts_for, training
 from .json import document
-from .svg import sample, svg
-from .words import headline, legend, notes, rule, setting
+from .svg import gauge_svg, sample, svg
+from .words import headline, legend, mark, next_steps, notes, rule, setting, title_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -41,9 +41,14 @@ def page(audit: Audit) -> str:
         templates(one_line, autoescape=True).get_template("page.html"),
         audit,
         charts=_charts_of,
+        entries=_entries,
+        with_charts=True,
+        words_found=list(
+            dict.fromkeys(word_of(line.row) for line in table_of(audit).lines if line.row)
+        ),
         methods=[(name, Markup(sample(number))) for number, name in enumerate(methods)],
         rules={diagnostic.key: rule(diagnostic, audit) for diagnostic in audit.diagnostics},
-        cards={d.key: _markup(charts_for(rows, d)) for d in audit.diagnostics},
+        cards={d.key: _markup(charts_for(rows, d, len(rows) > 1)) for d in audit.diagnostics},
         policy=policy,
         style=Markup(style),
         script=Markup(script),
@@ -52,9 +57,31 @@ def page(audit: Audit) -> str:
 
 
 def cell(row: Row) -> str:
-    """One network as a notebook shows it: no style or script of its own."""
-    template = templates(one_line, autoescape=True).get_template("network.html")
-    return template.render(line=table_of(Audit((row,))).lines[0], one=None, charts=_charts_of)
+    """One network as a notebook shows it, with its style and without a script."""
+    from markupsafe import Markup
+
+    audit = Audit((row,))
+    style = files(__package__).joinpath("templates", "notebook.css").read_text("utf-8")
+    return rendered(
+        templates(one_line, autoescape=True).get_template("notebook.html"),
+        audit,
+        line=table_of(audit).lines[0],
+        title=f"{mark(row.status.word)} {title_of(row)}",
+        style=Markup(style),
+        one=None,
+        charts=_charts_of,
+        entries=_entries,
+        with_charts=False,
+    )
+
+
+def word_of(row: Row) -> str:
+    """What a filter calls the verdict of a row."""
+    return row.status.word.value if row.status.word else "no verdict"
+
+
+def _entries(row: Row) -> Iterator[Entry]:
+    return entries_of(row, table_of(Audit((row,))))
 
 
 def rendered(template: Template, audit: Audit, **values: Any) -> str:
@@ -64,6 +91,7 @@ def rendered(template: Template, audit: Audit, **values: Any) -> str:
         headline=headline(audit),
         setting=setting(audit),
         legend=legend(audit),
+        next_steps=next_steps(audit),
         notes=notes(audit),
         table=table_of(audit),
         version=__version__,
@@ -86,6 +114,8 @@ def templates(spell: Callable[[str], str], *, autoescape: bool) -> Environment:
     )
     environment.filters |= {
         "block": lambda value: escape(printable(str(value))),
+        "word": word_of,
+        "drawn": lambda gauge: Markup(gauge_svg(gauge)),
         "pairs": _pairs,
     }
     return environment

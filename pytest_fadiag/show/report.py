@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..judge.errors import AuditError
 from ..judge.report import Report
-from .audit import Audit, Row, decide, found
+from ..judge.verdict import Word
+from .audit import Audit, Row
 from .figures import figures
 from .outputs import OUTPUTS
 from .page import cell
@@ -37,6 +38,25 @@ class DiagnosticReport(Report, frozen=True, kw_only=True, dict=True):
         """
         return figures(self._audit, width)["audit"]
 
+    def metrics(self) -> dict[str, float]:
+        """The numbers as a flat dictionary, for a tracker of experiments.
+
+        >>> wandb.log(report.metrics())  # doctest: +SKIP
+        """
+        word = self.conclusion.word
+        numbers: dict[str, float] = {
+            "fadiag/trustworthy": float(word in (Word.TRUSTWORTHY, Word.AS_GIVEN)),
+            "fadiag/walk_back": float(word is Word.WALK_BACK),
+        }
+        if self.headline_acc is not None:
+            numbers["fadiag/score"] = self.headline_acc
+        for finding in self.findings:
+            if finding.value is not None:
+                numbers[f"fadiag/{finding.name}"] = finding.value
+            if finding.measured:
+                numbers[f"fadiag/{finding.name}_fails"] = float(finding.fired)
+        return numbers
+
     def save(self, path: str | Path) -> None:
         """Write the report as .json, .html, .md or .txt, by the ending of the name."""
         kind = SUFFIXES.get(Path(path).suffix)
@@ -51,6 +71,4 @@ class DiagnosticReport(Report, frozen=True, kw_only=True, dict=True):
 
     @property
     def _audit(self) -> Audit:
-        outcomes = {finding.key: decide(found(finding), None) for finding in self.findings}
-        name = self.checkpoint or self.method_name
-        return Audit((Row(name, self.method_name, self.seed, self, outcomes),))
+        return Audit((Row.of(self),))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from ..judge.words import one_line, sig
-from .charts import COLOURS, FIRED, Chart, Series
+from .charts import COLOURS, FIRED, Chart, Gauge, Series
 
 DASHES = ("", "7 3", "2 2.5", "8 3 2 3")
 """By colour, so that lines differ without colour too."""
@@ -20,6 +20,8 @@ LOOKS = {
 DOT = "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0 -4 0"
 SQUARE = "m-3 -3h6v6h-6z"
 """Marks where a diagnostic fires."""
+DIAMOND = "m-5 0l5 -5l5 5l-5 5z"
+"""Marks a part of which the step is BP's own."""
 CROSS = "m-3 -3l6 6m0 -6l-6 6"
 """Marks a number that the axis has no place for."""
 WIDTH, HEIGHT = 340, 190
@@ -57,6 +59,20 @@ def sample(colour: int) -> str:
     """The line of a method, for a legend."""
     line = _line([(0, 4), (32, 4)], f'{_stroke(colour)} stroke-width="2"')
     return f'<svg viewBox="0 0 32 8" aria-hidden="true">{line}</svg>'
+
+
+def gauge_svg(gauge: Gauge) -> str:
+    """A bar from failing to passing, the threshold in the middle; the numbers stand beside it."""
+    ends = [(160 * place, 9.0) for place in (gauge.low, gauge.high)]
+    parts = [
+        '<svg class="gauge" viewBox="-4 0 168 18" width="168" height="18" aria-hidden="true">',
+        f'<path d="M0 9H160" {GREY} opacity=".25" stroke-width="2"/>',
+        f'<path d="M80 2V16" {GREY} stroke-width="1.5" opacity=".8"/>',
+        f'<g class="{gauge.look}">',
+        _line(ends, f'{GREY} stroke-width="6" opacity=".35"'),
+        f'<circle cx="{160 * gauge.place:.1f}" cy="9" r="4" fill="currentColor"/></g></svg>',
+    ]
+    return "".join(parts)
 
 
 class _Plane:
@@ -195,8 +211,14 @@ def _symbols(series: Series, plane: _Plane, colour: str) -> Iterator[str]:
         if fires:
             ink = FIRED
         path = f'd="M{x:.1f} {plane.y(y):.1f}{shape}" fill="{ink}" stroke="{ink}"'
-        hint = html.escape(one_line(f"{series.name}: {sig(y)}"))
+        layer = ""
+        if plane.chart.x == "layer l":
+            layer = f", layer {series.xs[index]:g}"
+        hint = html.escape(one_line(f"{series.label or series.name}{layer}: {sig(y)}"))
         yield f"<path {path}><title>{hint}</title></path>"
+        if index in series.bp:
+            ring = f'd="M{x:.1f} {plane.y(y):.1f}{DIAMOND}" fill="none" {GREY}'
+            yield f"<path {ring}><title>BP's own</title></path>"
 
 
 def _line(points: Iterable[tuple[float, float]], look: str) -> str:

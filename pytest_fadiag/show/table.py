@@ -1,39 +1,65 @@
-"""The audit table as text: it fits the terminal and never wraps."""
+"""The audit as text: the verdict first, as wide as the terminal, and it never wraps a row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from ..judge.words import fold, printable
 from .audit import Audit
-from .cells import EXEMPTED, FIRED, NONE, Cell, Table, table_of
-from .words import about, cache_summary, headline, legend, notes
+from .cells import MARKS, NONE, Cell, Entry, Line, Table, entries_of, table_of
+from .words import (
+    FAILED,
+    GROUPS,
+    about,
+    advice,
+    cache_summary,
+    headline,
+    legend,
+    mark,
+    more,
+    next_steps,
+    notes,
+    tone,
+    words,
+)
 
-LONGEST_NAME, SHORTEST_NAME = 24, 8
-VERDICT_WIDTHS = {"red": 23, "green": 28, "yellow": 28}
-"""Characters of a verdict that no column takes away, by its colour."""
-MARKS = (FIRED, EXEMPTED)
+LONGEST_NAME, SHORTEST_NAME = 28, 10
+LONGEST_DETAILS = 14
+"""Characters of details that no column takes away."""
 
+HEADER = Entry(" ", "bold", "", "", "value", "fails if")
 Text = list[tuple[str, str]]
 """One line in pieces: each with its colour, or bold."""
 
 
-def lines(audit: Audit, width: int = 120, more: Sequence[str] = ()) -> list[Text]:
-    """What was measured, the table as wide as the terminal, legend, notes, the audit in short."""
-    setting = [f"{topic}: {text}" for topic, text in about(audit).items()]
-    summary = f"FA audit: {headline(audit)}"
+def lines(audit: Audit, width: int = 120, remarks: Sequence[str] = ()) -> list[Text]:
+    """One network by its diagnostics, several as a table; remarks, the verdicts, what to do."""
+    topics = about(audit)
+    if "network" in topics:
+        topics["network"] = topics["network"].partition(",")[0]
+    setting = [*topics.values()]
     from_cache = cache_summary(audit)
     if from_cache:
-        setting.append(f"numbers: {from_cache}")
-        summary += f"; {from_cache}"
-    text = _wrapped(" · ".join(setting), width)
-    text += _fitted(table_of(audit), width)
-    for line in legend(audit):
-        text += _wrapped(line, width)
-    for note in (*notes(audit), *more):
-        text += _wrapped(f"note: {note}", width)
-    text += _wrapped(summary, width, "bold")
+        setting.append(from_cache)
+    what = _wrapped(" · ".join(setting), width)
+    marked = [f"! {note}" for note in (*notes(audit), *remarks)]
+    if len(audit.rows) == 1 and audit.rows[0].report is not None and not audit.margins:
+        text = _card(audit, table_of(audit), width)
+        for remark in marked:
+            text += _wrapped(f"  {remark}", width)
+        marks = [line for line in legend(audit) if line != FAILED]
+        text += [*_wrapped("   ".join(marks), width), *what]
+    else:
+        text = [*what, *_fitted(table_of(audit), width)]
+        text += _wrapped("   ".join(legend(audit)), width)
+        for remark in marked:
+            text += _wrapped(remark, width)
+        text += _wrapped(f"{headline(audit)}. {advice(audit)}".strip(), width, "bold")
+        for step in next_steps(audit):
+            text += _wrapped(f"Next: {step}", width)
     return [[(printable(piece), look) for piece, look in line] for line in text]
 
 
@@ -41,7 +67,7 @@ def table(audit: Audit, width: int = 120) -> str:
     """The same as plain text.
 
     >>> table(Audit(()))
-    'FA audit: nothing was audited\\n'
+    'nothing was audited.\\n'
     """
     text = ""
     for line in lines(audit, width):
@@ -49,9 +75,11 @@ def table(audit: Audit, width: int = 120) -> str:
     return text
 
 
-def write_table(writer: Any, audit: Audit, more: Sequence[str] = ()) -> None:
-    """Write these lines to a terminal."""
-    for line in lines(audit, writer.fullwidth, more):
+def write_table(writer: Any, audit: Audit, remarks: Sequence[str] = ()) -> None:
+    """Write these lines to a terminal, and how to see more."""
+    width = writer.fullwidth
+    footer = _wrapped(f"More: {more(audit)}", width)
+    for line in [*lines(audit, width, remarks), *footer]:
         for text, colour in line:
             if colour:
                 writer.write(text, **{colour: True})
@@ -63,7 +91,43 @@ def write_table(writer: Any, audit: Audit, more: Sequence[str] = ()) -> None:
 def _wrapped(line: str, width: int, look: str = "") -> list[Text]:
     if not line:
         return []
-    return [[(part, look)] for part in fold("", [printable(line)], width - 1)]
+    prefix = line[: len(line) - len(line.lstrip())]
+    return [[(part, look)] for part in fold(prefix, [printable(line.lstrip())], width - 1)]
+
+
+# --- one network ---
+
+
+def _card(audit: Audit, content: Table, width: int) -> list[Text]:
+    """The verdict, what to write, and a line for each diagnostic: number, threshold, claim."""
+    row = audit.rows[0]
+    word = row.status.word
+    look = tone(row)
+    line = content.lines[0]
+    name = f"  {line.name}"
+    if line.seed:
+        name += f", seed {line.seed}"
+    score = content.columns[0].title.replace("acc", "accuracy")
+    title = f"{mark(word)} {word.value.upper() if word else words(row)}"
+    text: list[Text] = [[(title, look), (f"{name}, {score} {line.numbers[0].text}", "bold")]]
+    for step in next_steps(audit):
+        text += _wrapped(f"  Next: {step}", width)
+    entries = [HEADER, *entries_of(row, content)]
+    columns = zip(*((e.key, e.name, e.number, e.fails_if) for e in entries), strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    margin = sum(widths) + 11
+    for entry in entries:
+        key, name, number, condition = entry.key, entry.name, entry.number, entry.fails_if
+        cells = f"{key:{widths[0]}} {name:{widths[1]}}  {number:>{widths[2]}}"
+        cells += f"  {condition:{widths[3]}}"
+        first, *rest = fold("", [entry.remark], max(width - margin, 24)) or [""]
+        text.append([(f"  {entry.mark} {cells}", entry.look), (f"  {first}", "")])
+        text += [[(" " * (margin - 1) + part, "")] for part in rest]
+    text.append([])
+    return text
+
+
+# --- several networks ---
 
 
 class _Layout(NamedTuple):
@@ -74,43 +138,44 @@ class _Layout(NamedTuple):
     longest_name: int = LONGEST_NAME
     is_short: bool = True
     """Without deviations and bounds."""
+    has_numbers: bool = True
+    """Else a cell of a diagnostic is one character."""
 
 
 def _layouts(content: Table) -> Iterator[_Layout]:
-    """From all to nothing: without deviations; without columns; with names cut.
-
-    The columns in which something fired go last.
-    """
-    marked = {0}
-    for line in content.lines:
-        for number, cell in enumerate(line.numbers):
-            if cell.text.endswith(MARKS):
-                marked.add(number)
+    """From all to little: without deviations; without columns that decide nothing; marks alone."""
     columns = range(len(content.columns))
-    ranked = sorted(columns, key=lambda n: (n not in marked, content.columns[n].priority))
+    optional = [n for n in columns if n and not content.letters[n]]
+    optional.sort(key=lambda n: -content.columns[n].priority)
     yield _Layout([*columns], gap=2, is_short=False)
     yield _Layout([*columns], gap=2)
-    for count in range(len(ranked), len(marked), -1):
-        yield _Layout(sorted(ranked[:count]))
-    for count in range(len(marked), -1, -1):
-        for longest_name in range(LONGEST_NAME, SHORTEST_NAME - 1, -1):
-            yield _Layout(sorted(ranked[:count]), longest_name=longest_name)
+    for count in range(len(optional) + 1):
+        chosen = [n for n in columns if n not in optional[:count]]
+        yield _Layout(chosen)
+    for longest_name in range(LONGEST_NAME, SHORTEST_NAME - 1, -1):
+        yield _Layout(chosen, longest_name=longest_name)
+    for longest_name in range(LONGEST_NAME, SHORTEST_NAME - 1, -1):
+        yield _Layout(chosen, longest_name=longest_name, has_numbers=False)
 
 
 def _fitted(content: Table, width: int) -> list[Text]:
-    """The table in the first layout that leaves enough room for the verdicts."""
+    """The table in the first layout that leaves enough room for the details, by verdict."""
     if not content.lines:
         return []
-    for layout in _layouts(content):
-        text = _laid_out(content, layout)
+    groups = [*_groups(content)]
+    ordered = msgspec.structs.replace(content, lines=tuple(line for _, line in groups))
+    for layout in _layouts(ordered):
+        text = _laid_out(ordered, layout)
         room = width - sum(len(piece) for piece, _ in text[0][:-1])
-        if all(_needed(*line[-1]) <= room for line in text[2:]):
+        if all(min(len(line[-1][0]), LONGEST_DETAILS) <= room for line in text[3:]):
             break
-    fitted: list[Text] = []
-    for number, (*numbers, (verdict, look)) in enumerate(text):
-        if number > 2 and content.lines[number - 3].row is None:  # a mean ends its group
-            fitted.append([])
-        fitted.append([*numbers, (_cut(verdict, room), look)])
+    fitted = text[: 3 if layout.has_numbers else 2]
+    heading = ""
+    for (title, line), (*numbers, (remark, look)) in zip(groups, text[3:], strict=True):
+        if title != heading:
+            heading = title
+            fitted.append([(title, line.verdict.tone if line.row else "bold")])
+        fitted.append([*numbers, (_cut(remark, max(room, 1)), look)])
     hidden = []
     for number, column in enumerate(content.columns):
         if number not in layout.columns:
@@ -120,43 +185,47 @@ def _fitted(content: Table, width: int) -> list[Text]:
     return fitted
 
 
-def _needed(verdict: str, colour: str) -> int:
-    """The room that a verdict needs; what was expected may be cut."""
-    return min(len(verdict.partition(", expected")[0]), VERDICT_WIDTHS.get(colour, 17))
+def _groups(content: Table) -> Iterator[tuple[str, Line]]:
+    """The lines by verdict with its title; means over seeds come last."""
+    for word in (*GROUPS[-2::-1], None):  # what fails is next to the prompt
+        title = f"{mark(word)} {word.value.upper() if word else 'NO VERDICT'}"
+        for line in content.lines:
+            if line.row is not None and line.row.status.word is word:
+                yield title, line
+    for line in content.lines:
+        if line.row is None:
+            yield "MEAN OVER SEEDS", line
 
 
 def _laid_out(content: Table, layout: _Layout) -> list[Text]:
-    """The thresholds, the titles and all lines; the cells of a column have one width."""
-    names = [Cell(_without_middle(name, layout.longest_name)) for name in _names(content)]
-    seeds = [Cell(line.seed) for line in content.lines]
-    columns = [
-        _padded(_column("", "method", names), layout, str.ljust),
-        _padded(_column("", "seed", seeds), layout, str.rjust),
-    ]
+    """Letters, titles, thresholds and all lines; the cells of a column have one width."""
+    names = []
+    for line in content.lines:
+        name = _without_middle(line.name, layout.longest_name)
+        names.append(Cell(f"  {name} {line.seed}".rstrip()))
+    below = Cell("  fails if" if layout.has_numbers else "")
+    columns = [_padded([Cell(""), Cell(""), below, *names], layout, str.ljust)]
     for n in layout.columns:
-        numbers = (line.numbers[n] for line in content.lines)
-        column = _column(content.limits[n], content.columns[n].title, numbers)
+        cells = [line.numbers[n] for line in content.lines]
+        titles = [content.letters[n], content.columns[n].title, content.limits[n]]
+        if n and not layout.has_numbers:
+            cells = [_mark_alone(line, n) for line in content.lines]
+            titles = [content.letters[n], "", ""]
+        column = [*(Cell(title, "bold") for title in titles), *cells]
         columns.append(_padded(column, layout, str.rjust))
-    verdicts = _column("", "verdict", (line.verdict for line in content.lines))
-    columns.append(_texts(verdicts, layout.is_short))
+    remarks = [Cell("")] * 3
+    for line in content.lines:
+        remarks.append(line.details)
+    columns.append(_texts(remarks, layout.is_short))
     return list(map(list, zip(*columns, strict=True)))
 
 
-def _names(content: Table) -> Iterator[str]:
-    """The names of the lines; a mean below its seeds does not repeat theirs."""
-    above = ""
-    for line in content.lines:
-        if line.row is not None or line.name != above:
-            yield line.name
-        elif all(cell.text == NONE for cell in line.numbers):
-            yield "  seeds"
-        else:
-            yield "  mean"
-        above = line.name
-
-
-def _column(limit: str, title: str, cells: Iterable[Cell]) -> list[Cell]:
-    return [Cell(limit, "bold"), Cell(title, "bold"), *cells]
+def _mark_alone(line: Line, column: int) -> Cell:
+    """The mark of a number, also of a plain pass; a mean has none."""
+    cell = line.numbers[column]
+    if cell.text[-1:] in (*MARKS, NONE):
+        return Cell(cell.text[-1:], cell.tone)
+    return Cell("✓" if line.row else "")
 
 
 def _texts(column: Sequence[Cell], is_short: bool) -> Text:
@@ -164,11 +233,12 @@ def _texts(column: Sequence[Cell], is_short: bool) -> Text:
     pieces = []
     for cell in column:
         pieces.append((is_short and cell.short) or cell.text)
-    has_marks = any(piece.endswith(MARKS) for piece in pieces)
+    marks = tuple(MARKS)
+    has_marks = any(len(piece) > 1 and piece.endswith(marks) for piece in pieces)
     text = []
     for cell, piece in zip(column, pieces, strict=True):
         space = ""
-        if has_marks and not piece.endswith(MARKS):
+        if has_marks and not piece.endswith(marks):
             space = " "
         text.append((piece + space, cell.tone))
     return text

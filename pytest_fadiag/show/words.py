@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from ..judge.diagnostics import Diagnostic
-from ..judge.margins import SeedVerdict
+from ..judge.diagnostics import Diagnostic, OpenKind
 from ..judge.report import Report
+from ..judge.seed_margins import SeedVerdict
 from ..judge.thresholds import DiagnosticThresholds
 from ..judge.verdict import Verdict, Word
-from ..judge.words import and_more, limit, one_line, plural
+from ..judge.words import and_more, join_and, limit, one_line, plural
 from .audit import Audit, Margin, Outcome, Row
 
+GROUPS = (Word.WALK_BACK, Word.INCOMPLETE, Word.TRUSTWORTHY, Word.AS_GIVEN, None)
+"""The verdicts of an audit in the order in which they are read."""
 TONES = {Word.WALK_BACK: "red", Word.INCOMPLETE: "yellow"}
 COUNTED: dict[Word | None, str] = {
-    Word.WALK_BACK: "to walk back",
+    Word.WALK_BACK: Word.WALK_BACK.value,
     Word.TRUSTWORTHY: Word.TRUSTWORTHY.value,
     Word.AS_GIVEN: Word.AS_GIVEN.value,
     Word.INCOMPLETE: Word.INCOMPLETE.value,
@@ -24,10 +27,17 @@ COUNTED: dict[Word | None, str] = {
 }
 RESULTS = {SeedVerdict.PASS: "pass", SeedVerdict.FIRE: "fail"}
 """How the headline counts margins; any other is inconclusive."""
-DECIMAL = re.compile(r"(?<![\w.])[+−]?\d+\.\d+(?:e-?\d+)?(?!\w)")
-FAILED = "✗ fails its threshold"
+NUMBER = re.compile(r"(?<![\w.,])[+−]?(?:\d+\.\d+(?:e-?\d+)?|\d{1,3}(?:,\d{3})+)(?![\w,])")
+"""A decimal, or thousands: what may differ between sentences that are shown as one."""
+COMMAND = "fadiag control"
+OF_CONTROL = ("model", "stream", "data", "forward")
+"""The options that it shares with an audit."""
+MARKS = {Word.WALK_BACK: "✗", Word.INCOMPLETE: "~", None: "!"}
+"""Before the verdict of one network or of several."""
+FAILED = "✗ fails"
+UNDECIDED = "~ undecided: threshold inside the 95 % CI"
+IN_DOUBT = "? in doubt, or only likely"
 EXEMPTED = "^ exceeds its threshold; exempted (reason in the report)"
-LIKELY = "? likely, as far as a log tells"
 ENVIRONMENT = {
     "torch": "torch versions",
     "device": "devices",
@@ -58,6 +68,29 @@ def words(row: Row) -> str:
     if row.as_expected is False:
         text += f", expected {' '.join(row.expected or ()) or 'nothing'}"
     return text
+
+
+def mark(word: Word | None) -> str:
+    """The mark of a verdict."""
+    return MARKS.get(word, "✓")
+
+
+def details(row: Row) -> str:
+    """What a table that is grouped by verdict and marks its numbers does not show of a row."""
+    verdict = row.status
+    if verdict.errors and verdict.word is None:
+        return "error"
+    if verdict.word is None:
+        return _without_verdict(row)
+    texts = [f"{key} likely" for key in verdict.fired if key in verdict.likely]
+    for key, state in verdict.undecided.items():
+        is_unmeasured = verdict.word is not Word.WALK_BACK and key in verdict.unmeasured
+        is_marked = state.kind is OpenKind.NOT_RESOLVED
+        if state.kind.untested or (is_unmeasured and not is_marked):
+            texts.append(f"{key} {state.kind.value}")
+    if row.as_expected is False:
+        texts.append(f"expected {' '.join(row.expected or ()) or 'nothing'}")
+    return "; ".join(texts)
 
 
 def _without_verdict(row: Row) -> str:
@@ -128,9 +161,9 @@ def headline(audit: Audit) -> str:
     """The audit in one sentence: how many results stand, and margins over seeds."""
     parts = []
     if len(audit.rows) == 1:
-        parts.append(f"{_title(audit.rows[0])}: {words(audit.rows[0])}")
+        parts.append(f"{title_of(audit.rows[0])}: {words(audit.rows[0])}")
     elif audit.rows:
-        parts.append(f"{_audited(audit)}: {_counted(audit)}")
+        parts.append(f"{audited(audit)}: {_counted(audit)}")
     if audit.margins:
         results = Counter(map(_result, audit.margins))
         counts = [f"{count} {result}" for result, count in results.items()]
@@ -141,13 +174,35 @@ def headline(audit: Audit) -> str:
     return text
 
 
-def _title(row: Row) -> str:
+def title_of(row: Row) -> str:
+    """«dfa, seed 42»."""
     if row.seed is None:
         return one_line(row.method)
     return f"{one_line(row.method)}, seed {row.seed}"
 
 
-def _audited(audit: Audit) -> str:
+def advice(audit: Audit) -> str:
+    """What not to claim: «Do not claim dfa or dfa-lam as they stand.»"""
+    methods: dict[str, None] = {}
+    for row in audit.rows:
+        if row.status.word is Word.WALK_BACK:
+            methods[one_line(row.method)] = None
+    if not methods:
+        return ""
+    verb = "it stands" if len(methods) == 1 else "they stand"
+    return f"Do not claim {and_more(list(methods), 6).replace(' and ', ' or ')} as {verb}."
+
+
+def more(audit: Audit) -> str:
+    """How to see more of an audit on a terminal."""
+    report = "-v for the report"
+    if len(audit.rows) > 1:
+        name = min(audit.rows, key=lambda row: GROUPS.index(row.status.word)).checkpoint
+        report = f"-k {one_line(name.rpartition('/')[2])} -v for one report"
+    return f"{report} · --fa-report=html for charts"
+
+
+def audited(audit: Audit) -> str:
     """What was audited: «3 checkpoints and 1 log»."""
     counts = Counter(map(_kind, audit.rows))
     parts = []
@@ -187,65 +242,119 @@ def _marks(audit: Audit) -> Iterator[str]:
     verdicts = [row.status for row in audit.rows]
     if any(verdict.fired for verdict in verdicts):
         yield FAILED
-    if any(set(verdict.likely) & set(verdict.fired) for verdict in verdicts):
-        yield LIKELY
+    states = [state.kind for verdict in verdicts for state in verdict.undecided.values()]
+    if OpenKind.NOT_RESOLVED in states:
+        yield UNDECIDED
+    if any(kind.in_doubt or kind is OpenKind.LIKELY for kind in states):
+        yield IN_DOUBT
     if any(verdict.exempted for verdict in verdicts):
         yield EXEMPTED
     for row in audit.rows:
         if row.report and {*row.report.first_fired} - {*row.status.fired}:
-            yield "first fired: the epoch; in brackets: passes at the end"
+            yield "first failed: the epoch; in brackets: passes at the end"
             return
 
 
 def _record(audit: Audit) -> Iterator[str]:
     """Whether the verdicts are those that a record has."""
-    compared = {row.checkpoint: row.as_expected for row in audit.rows}
-    for margin in audit.margins:
-        compared[f"{margin.name}::seed-margin"] = margin.as_expected
-    matching = []
+    verdicts = {row.checkpoint: row.as_expected for row in audit.rows}
+    margins = {f"{row.name}::seed-margin": row.as_expected for row in audit.margins}
     differing = []
-    for name, is_as_expected in compared.items():
-        if is_as_expected:
-            matching.append(name)
-        elif is_as_expected is False:
+    for name, is_as_expected in (verdicts | margins).items():
+        if is_as_expected is False:
             differing.append(one_line(name))
-    count = len(matching) + len(differing)
     record = "the record"
     if audit.origin and "expect" in audit.origin.options:
         path = audit.origin.options["expect"][-1]
         record = one_line(path.rpartition("/")[2])
     if differing:
-        share = f"{len(differing)} of {plural(count, 'verdict')}"
-        yield f"differs from {record}: {share} ({and_more(differing)})"
-    elif matching:
-        yield f"all {count} verdicts match {record}"
+        yield f"differs from {record}: {and_more(differing)}"
+        return
+    parts = []
+    for noun, results in (("verdict", verdicts), ("seed margin", margins)):
+        matching = [*results.values()].count(True)
+        if matching:
+            parts.append(plural(matching, noun))
+    if parts:
+        verb = "matches" if parts == ["1 verdict"] else "match"
+        yield f"{join_and(parts)} {verb} {record}"
 
 
 def notes(audit: Audit) -> list[str]:
     """Remarks on rows, one for all that differ in numbers alone, and on the audit as a whole."""
-    lines = [*_remarks(audit), *_mixtures(audit)]
+    lines = [*_errors(audit), *_remarks(audit), *_mixtures(audit)]
     changed = _changed_thresholds(audit)
     if changed:
         lines.append(f"non-default thresholds: {', '.join(changed)}")
     return list(map(one_line, lines))
 
 
+def _errors(audit: Audit) -> Iterator[str]:
+    """Why tests were errors, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for row in audit.rows:
+        if row.status.errors and row.reason:
+            reasons.setdefault(row.reason, []).append(row.checkpoint)
+    for reason, names in reasons.items():
+        yield f"{and_more(names)}: {reason}"
+
+
 def _remarks(audit: Audit) -> Iterator[str]:
-    """The remarks of all reports; those that differ in numbers alone as one, with their ranges."""
-    alike: dict[str, list[tuple[Row, str]]] = {}
+    """The remarks of all reports."""
+    remarks = []
     for row in audit.rows:
         for remark in row.report.remarks if row.report else ():
-            alike.setdefault(DECIMAL.sub("\0", remark), []).append((row, remark))
+            remarks.append((row, remark))
+    for rows, text in _alike(remarks):
+        yield text if len(audit.rows) == 1 else f"{_named(rows)}: {text}"
+
+
+def next_steps(audit: Audit) -> list[str]:
+    """What to do about each result that is not trustworthy, or to write about it.
+
+    >>> next_steps(Audit(()))
+    []
+    """
+    options = ""
+    if audit.origin is not None:
+        for name in OF_CONTROL:
+            for value in audit.origin.options.get(name, ()):
+                options += f" --{name}={shlex.quote(value)}"
+    steps = []
+    for row in audit.rows:
+        step = row.status.next
+        if row.report is not None and row.report.checkpoint:
+            of_report = f"{COMMAND} {shlex.quote(one_line(row.report.checkpoint))}"
+            step = step.replace(of_report, f"{COMMAND} FILE{options}")
+        if step:
+            steps.append((row, step))
+    lines = []
+    for rows, text in _alike(steps):
+        subject = f"{_named(rows)}: " if len(audit.rows) > 1 else ""
+        path = shlex.quote(rows[0].checkpoint) if len(rows) == 1 else "FILE"
+        lines.append(one_line(subject + text.replace(f"{COMMAND} FILE", f"{COMMAND} {path}")))
+    return lines
+
+
+def _alike(sentences: Iterable[tuple[Row, str]]) -> Iterator[tuple[list[Row], str]]:
+    """Sentences about rows; those that differ in numbers alone as one, with their ranges."""
+    alike: dict[str, list[tuple[Row, str]]] = {}
+    for row, sentence in sentences:
+        alike.setdefault(NUMBER.sub("\0", sentence), []).append((row, sentence))
     for pattern, occurrences in alike.items():
-        subject = occurrences[0][0].checkpoint
-        if len(occurrences) > 1:
-            methods = dict.fromkeys(row.method for row, _ in occurrences)
-            subject = f"{and_more(list(methods), 9)} ({len(occurrences)} networks)"
-        numbers = [DECIMAL.findall(remark) for _, remark in occurrences]
+        numbers = [NUMBER.findall(sentence) for _, sentence in occurrences]
         text = pattern
         for values in zip(*numbers, strict=True):
             text = text.replace("\0", _range(values), 1)
-        yield f"{subject}: {text}"
+        yield [row for row, _ in occurrences], text
+
+
+def _named(rows: Sequence[Row]) -> str:
+    """One row by its id, several by their methods."""
+    if len(rows) == 1:
+        return rows[0].checkpoint
+    methods = dict.fromkeys(row.method for row in rows)
+    return f"{and_more(list(methods), 9)} ({len(rows)} networks)"
 
 
 def _mixtures(audit: Audit) -> Iterator[str]:
@@ -351,7 +460,7 @@ def _value(value: float | str) -> str:
 
 def _range(numbers: Sequence[str]) -> str:
     """Equal numbers once, others from the least to the largest."""
-    ends = sorted(set(numbers), key=lambda text: float(text.replace("−", "-")))
+    ends = sorted(set(numbers), key=lambda text: float(text.replace("−", "-").replace(",", "")))
     if len(ends) == 1:
         return ends[0]
     return f"{ends[0]} to {ends[-1]}"

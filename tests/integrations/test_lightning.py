@@ -42,11 +42,11 @@ class Classifier(lightning.LightningModule):  # type: ignore[misc]
 @pytest.mark.filterwarnings("ignore")
 def test_every_epoch_is_recorded_and_a_guard_ends_the_run(tmp_path: Path) -> None:
     path, module = tmp_path / "dfa_s1.jsonl", Classifier()
-    guard = Guard(Recorder(path, BATCHES), after=2)
+    guard = Guard(Recorder(path, BATCHES, step_every=5), after=2)
     quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = lightning.Trainer(
         max_epochs=9,
-        callbacks=[FadiagCallback(guard, network="net")],
+        callbacks=[FadiagCallback(guard, network="net", steps=True)],
         accelerator="cpu",
         default_root_dir=tmp_path,
         **dict.fromkeys(quiet, False),
@@ -56,5 +56,7 @@ def test_every_epoch_is_recorded_and_a_guard_ends_the_run(tmp_path: Path) -> Non
         trainer.fit(module, loader, loader)
     base, numbers = read_log(path).base, measured(module.net, BATCHES)
     assert base.log is not None and [epoch.epoch for epoch in base.log.epochs] == [1, 2]
+    assert base.step is not None and base.step.batches == 1
+    assert base.step.plain[0] == pytest.approx(1), "the others are below what float32 resolves"
     assert base.residual_norms == pytest.approx(numbers.residual_norms, rel=1e-6)
     assert numbers.score is not None and base.headline_acc == pytest.approx(numbers.score.value)

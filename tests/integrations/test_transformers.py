@@ -38,7 +38,7 @@ def test_every_epoch_is_recorded_a_guard_ends_the_run_and_its_folder_is_the_netw
 ) -> None:
     path, model = tmp_path / "dfa_s1.jsonl", network()
     next(p for p in model.parameters() if p.shape == (16, 32)).data.mul_(1e6)
-    guard = Guard(Recorder(path, BATCHES), after=2)
+    guard = Guard(Recorder(path, BATCHES, step_every=5), after=2)
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path),
         num_train_epochs=9,
@@ -50,13 +50,16 @@ def test_every_epoch_is_recorded_a_guard_ends_the_run_and_its_folder_is_the_netw
         disable_tqdm=True,
     )
     samples = [{"pixel_values": x, "labels": y} for x, y in zip(X, Y, strict=True)]
-    callbacks = [FadiagCallback(guard)]
+    callbacks = [FadiagCallback(guard, steps=True)]
     trainer = transformers.Trainer(model, arguments, train_dataset=samples, callbacks=callbacks)
     with pytest.warns(UserWarning, match="stopped at epoch 2"):
         trainer.train()
     base = read_log(path).base
     assert base.log is not None and [epoch.epoch for epoch in base.log.epochs] == [1, 2]
     assert len(base.residual_norms) == 4
+    step = base.log.epochs[0].step
+    assert step is not None and step.batches == 1, "AdamW turns the step, not its sign"
+    assert 0.1 < step.plain[-1] < 0.999, step
     trainer.save_model(str(tmp_path / "bp_s1"))
     saved = model_file(tmp_path / "bp_s1")
     built = build_network(load_checkpoint(saved), network()).eval()

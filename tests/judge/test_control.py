@@ -68,6 +68,24 @@ def test_one_digest_of_all_matrices() -> None:
     assert NETWORK.digest == msgspec.structs.replace(NETWORK, moved=()).digest != FROZEN.digest
 
 
+@pytest.mark.parametrize(("right", "rejected"), [((860, 45), False), ((900, 0), True)])
+def test_on_skewed_data_chance_is_that_of_classes(right: tuple[int, int], rejected: bool) -> None:
+    """Nine in ten images are of one class: who always says so is at chance, who reads 0.905 not."""
+    labels = [0] * 900 + [1] * 100
+    score = Score.of([place < right[label] for place, label in enumerate_classes(labels)])
+    score = msgspec.structs.replace(score, class_counts=(900, 100))
+    made = healthy(control=Control(score), label_class_share=0.9, label_classes=2)
+    texts = [doubt.text for doubt in made.doubts]
+    assert ("control rejected: accuracy at chance (0.5000, 1/2)" in texts) == rejected
+    own = healthy(headline_acc=score.value, score=score, label_class_share=0.9)
+    assert any("accuracy is at chance (1/2)" in remark for remark in own.remarks) == rejected
+
+
+def enumerate_classes(labels: list[int]) -> list[tuple[int, int]]:
+    """The place of each image in its class, and the class."""
+    return [(labels[:index].count(label), label) for index, label in enumerate(labels)]
+
+
 def with_control(value: float, images: int | None = 10_000, **changes: Any) -> Report:
     fields = {*Control.__struct_fields__, "data", "settings"} - {"score", "config", "inputs"}
     given_fields = {name: changes.pop(name) for name in fields & changes.keys()}

@@ -37,14 +37,14 @@ def outcome(made: Report, key: str) -> tuple[str, float | None]:
     ("norms", "expected"),
     [
         ([1, 50, 50], ("pass", 50.0)),
-        ([1, 50.001, 50], ("fire", 50.001)),
+        ([1, 50.001, 50], ("fail", 50.001)),
         ([1, 40, 1600], ("pass", 40.0)),
-        ([1, NAN, 1], ("fire (non-finite)", None)),
-        ([1, INF, 1], ("fire (non-finite)", None)),
-        ([1, 0, 1], ("fire (all-zero stream)", None)),
-        ([0, 0, 0], ("fire (all-zero stream)", None)),
+        ([1, NAN, 1], ("fail (non-finite)", None)),
+        ([1, INF, 1], ("fail (non-finite)", None)),
+        ([1, 0, 1], ("fail (all-zero stream)", None)),
+        ([0, 0, 0], ("fail (all-zero stream)", None)),
         ([1, None, None, None, 6_250_000], ("likely pass (a bound)", 50.0)),
-        ([1, None, None, None, 6_250_001], ("fire", pytest.approx(50.000002))),
+        ([1, None, None, None, 6_250_001], ("fail", pytest.approx(50.000002))),
         ([9, None, None, None, 4e4], ("likely pass (a bound)", pytest.approx((4e4 / 9) ** 0.25))),
         ([None, None, None, None, 4e4], ("not measured", None)),
         ([9, None, 3, None, 4e4], ("not measured", None)),
@@ -73,7 +73,7 @@ def test_a_bound_fires_only_where_the_blocks_do(norms: list[float], most: float)
 def test_the_cumulative_form_compares_with_the_embedding() -> None:
     norms = [1, 30, 900, 10]
     made = report(residual_norms=norms, thresholds=thresholds(growth="cumulative"))
-    assert outcome(made, "a") == ("fire", 900.0)
+    assert outcome(made, "a") == ("fail", 900.0)
     assert "per-block growth 30.0" in made.lines("a") and "cumulative growth 900" in made.lines("a")
     assert largest_growth([2.0, None, 6.0], "cumulative") == 3
     ends = report(
@@ -112,30 +112,30 @@ def test_a_flag_names_the_block_that_explodes() -> None:
     ("numbers", "expected"),
     [
         ({"bp_grad_norms": [1, 1e-7]}, "pass"),
-        ({"bp_grad_norms": [1, 9.99e-8]}, "fire"),
-        ({"bp_grad_norms": [1, 0]}, "fire (all-zero gradient)"),
-        ({"bp_grad_norms": [NAN, 1]}, "fire (non-finite)"),
-        ({"bp_grad_norms": [1, 1], "nonfinite_gradients": (0, 2)}, "fire (non-finite)"),
+        ({"bp_grad_norms": [1, 9.99e-8]}, "fail"),
+        ({"bp_grad_norms": [1, 0]}, "fail (all-zero gradient)"),
+        ({"bp_grad_norms": [NAN, 1]}, "fail (non-finite)"),
+        ({"bp_grad_norms": [1, 1], "nonfinite_gradients": (0, 2)}, "fail (non-finite)"),
         ({"gradient_per_unit_error": 1e-7}, "pass (saturated)"),
-        ({"gradient_per_unit_error": 9e-8}, "fire"),
-        ({"gradient_per_unit_error": INF}, "fire"),
-        ({"gradient_per_unit_error": NAN}, "fire"),
+        ({"gradient_per_unit_error": 9e-8}, "fail"),
+        ({"gradient_per_unit_error": INF}, "fail"),
+        ({"gradient_per_unit_error": NAN}, "fail"),
         ({"gradient_per_unit_error": 5e-3, "output_error_norm": 0.09}, "pass (saturated)"),
         (
             {"gradient_per_unit_error": 5e-3, "output_error_norm": 0.1},
             "pass (above the floor per unit error)",
         ),
-        ({"gradient_per_unit_error": 5e-3, "thresholds": thresholds(confounds="flag")}, "fire"),
-        ({"log": Log(gradient_batch=128)}, "fire"),
-        ({"log": Log()}, "likely fire (batch size 128 assumed)"),
-        ({"log": Log(assumed_batch=1024)}, "likely fire (batch size 1,024 assumed)"),
+        ({"gradient_per_unit_error": 5e-3, "thresholds": thresholds(confounds="flag")}, "fail"),
+        ({"log": Log(gradient_batch=128)}, "fail"),
+        ({"log": Log()}, "likely fail (batch size 128 assumed)"),
+        ({"log": Log(assumed_batch=1024)}, "likely fail (batch size 1,024 assumed)"),
         (
             {"bp_grad_norms": [None, 1, None], "log": Log(gradient_batch=128)},
             "likely pass (‖g_1‖ as a proxy for ‖g_L‖)",
         ),
         (
             {"bp_grad_norms": [None, 0, None], "log": Log()},
-            "likely fire (all-zero gradient; ‖g_1‖ as a proxy for ‖g_L‖)",
+            "likely fail (all-zero gradient; ‖g_1‖ as a proxy for ‖g_L‖)",
         ),
         ({"bp_grad_norms": [None, None], "log": Log()}, "not measured"),
     ],
@@ -186,27 +186,27 @@ def test_a_small_gradient_is_called_small_and_not_imprecise() -> None:
     [
         ({"cross_batch_stability": 0.3}, "pass"),
         ({"cross_batch_stability": -1.0}, "pass"),
-        ({}, "fire"),
-        ({"cross_batch_stability": NAN}, "fire (undefined)"),
-        ({"nonfinite_gradients": (0, 0, 3, 0, 0)}, "fire (non-finite)"),
-        ({"nonfinite_gradients": (3, 3, 0, 3, 3)}, "fire"),
+        ({}, "fail"),
+        ({"cross_batch_stability": NAN}, "fail (undefined)"),
+        ({"nonfinite_gradients": (0, 0, 3, 0, 0)}, "fail (non-finite)"),
+        ({"nonfinite_gradients": (3, 3, 0, 3, 3)}, "fail"),
         ({"cross_batch_stability": None}, "not measured"),
         ({"eval_classes": 1}, "not measured"),
-        ({"sample_invariance": 0.10}, "fire"),
+        ({"sample_invariance": 0.10}, "fail"),
         ({"sample_invariance": 0.099}, "pass (not sample-invariant)"),
-        ({"sample_invariance": -INF}, "fire"),
+        ({"sample_invariance": -INF}, "fail"),
         (
             {"sample_invariance": 0.03, "output_error_drift": 0.55},
             "pass (not sample-invariant; biased output 0.550)",
         ),
-        ({"output_error_drift": 0.55}, "fire (biased output 0.550)"),
-        ({"sample_invariance": 0.0, "thresholds": thresholds(confounds="flag")}, "fire"),
-        ({"sample_invariance": NAN}, "fire"),
+        ({"output_error_drift": 0.55}, "fail (biased output 0.550)"),
+        ({"sample_invariance": 0.0, "thresholds": thresholds(confounds="flag")}, "fail"),
+        ({"sample_invariance": NAN}, "fail"),
         (
             {"sample_invariance": NAN, "predicted_class_share": 0.98},
             "pass (not driven to one class)",
         ),
-        ({"sample_invariance": NAN, "predicted_class_share": 0.99}, "fire"),
+        ({"sample_invariance": NAN, "predicted_class_share": 0.99}, "fail"),
         (
             {
                 "sample_invariance": NAN,
@@ -217,10 +217,10 @@ def test_a_small_gradient_is_called_small_and_not_imprecise() -> None:
             "pass (not driven to one class)",
         ),
         ({"sample_invariance": NAN, "task": "regression"}, "not resolved"),
-        ({"sample_invariance": 0.2, "task": "regression"}, "fire"),
-        ({"log": Log(gradient_batch=128)}, "fire"),
-        ({"log": Log(gradient_batch=1024)}, "likely fire (batches of 1024, not 128)"),
-        ({"log": Log()}, "likely fire (batches of unknown size, not 128)"),
+        ({"sample_invariance": 0.2, "task": "regression"}, "fail"),
+        ({"log": Log(gradient_batch=128)}, "fail"),
+        ({"log": Log(gradient_batch=1024)}, "likely fail (batches of 1024, not 128)"),
+        ({"log": Log()}, "likely fail (batches of unknown size, not 128)"),
     ],
 )
 def test_one_direction_for_all(numbers: dict[str, Any], expected: str) -> None:
@@ -241,21 +241,19 @@ def against(margin: float, images: int | None = 10_000, **control: Any) -> Repor
     [
         (against(2.0), "pass (threshold inside the 95 % CI)", ""),
         (against(5.0), "pass", ""),
-        (against(-5.0), "fire", "worse than frozen random blocks"),
-        (against(0.5), "fire", "no measurable margin over frozen random blocks"),
-        (
-            against(1.9),
-            "fire (threshold inside the 95 % CI)",
-            "margin over frozen random blocks below 2 pp",
-        ),
-        (against(-5.0, None), "fire", "margin over frozen random blocks below 2 pp"),
-        (against(-5.0, kind=ControlKind.SHALLOW), "fire", "worse than no blocks"),
+        (against(-5.0), "fail", "worse than frozen random blocks"),
+        (against(0.5), "fail", "no measurable margin over frozen random blocks"),
+        (against(1.9), "not resolved", ""),
+        (against(1.3, 100_000), "fail", "margin over frozen random blocks below 2 pp"),
+        (against(-5.0, None), "fail", "margin over frozen random blocks below 2 pp"),
+        (against(-5.0, kind=ControlKind.SHALLOW), "fail", "worse than no blocks"),
         (
             against(-5.0, method="fa"),
-            "fire (control in doubt)",
+            "fail (control in doubt)",
             "margin over this control below 2 pp",
         ),
-        (against(3.0, 400), "pass (95 % CI includes 0)", ""),
+        (against(3.0, 400), "not resolved", ""),
+        (against(1.9, method="fa"), "not resolved", ""),
         (
             against(5.0, doubts=(Doubt(Severity.WARNING, "trained"),)),
             "pass (control in doubt)",
@@ -263,13 +261,13 @@ def against(margin: float, images: int | None = 10_000, **control: Any) -> Repor
         ),
         (against(5.0, doubts=(Doubt(Severity.INVALID, "rejected"),)), "not measured", ""),
         (against(-5.0).replace(control=None), "not measured", ""),
-        (against(5.0).replace(nonfinite_outputs=3), "fire (non-finite)", "outputs are not finite"),
+        (against(5.0).replace(nonfinite_outputs=3), "fail (non-finite)", "outputs are not finite"),
     ],
 )
 def test_a_margin_claims_what_its_interval_says(made: Report, status: str, claim: str) -> None:
     finding = made.finding("d")
     assert (finding.outcome, finding.claim) == (status, claim)
-    assert not claim or f"FLAG: {claim}: " in made.lines("d")
+    assert not claim or f"fails: {claim}: " in made.lines("d")
 
 
 def test_a_margin_of_exactly_two_points_passes() -> None:
@@ -277,6 +275,49 @@ def test_a_margin_of_exactly_two_points_passes() -> None:
     assert made.margin_pp == 2 and not made.finding("d").fired
     short = report(headline_acc=0.3689999, frozen_baseline_acc=0.349)
     assert "margin +1.99999 pp < 2 pp" in short.finding("d").headline
+
+
+def test_an_unresolved_margin_says_what_would_decide_and_the_published_form_goes_by_its_point() -> (
+    None
+):
+    made = against(1.4, 4_000).replace(protocol="three", diagnostics=("a", "b", "d"))
+    finding = made.finding("d")
+    assert finding.outcome == "not resolved" and finding.interval is not None
+    low, high = finding.interval
+    assert low < 1.4 and high > 2
+    assert finding.headline.endswith("]: whether it reaches 2 pp is undecided")
+    assert finding.remedy.endswith("number or test on about 45,000 samples")
+    assert made.frozen_baseline_undercut is None and made.published == "FAIL(D3)"
+    above = against(2.4, 4_000).replace(protocol="three", diagnostics=("a", "b", "d"))
+    assert above.finding("d").passed and above.published == "PASS"
+    assert against(2.4, 400).replace(protocol="three").published == "PASS"
+    outcomes = Score.of([True, False, True, True] * 30, "o")
+    paired = against(0.0).replace(score=outcomes, control=Control(outcomes, "frozen.pt"))
+    assert "samples or audit several seeds" in paired.finding("d").remedy
+
+
+def test_a_plain_control_decides_nothing_where_classes_differ_in_size() -> None:
+    labels = [0] * 600 + [1] * 300
+    score = Score.of([True] * 900, labels=labels)
+    made = BP.replace(score=score, control=Control(Score(0.5, 900)))
+    finding = made.finding("d")
+    assert finding.outcome == "not resolved" and "classes differ in size" in finding.headline
+    assert finding.remedy == "give the control itself in place of a number"
+    itself = Control(Score.of([False, True, True, False, True] * 180, labels=labels), "frozen.pt")
+    decided = made.replace(control=itself)
+    assert decided.finding("d").passed and decided.margin_pp == 40
+    assert "margin of class-balanced" not in decided.lines("d")
+    third = Control(Score.of([True] * 750 + [False] * 150, labels=labels), "frozen.pt")
+    skewed = made.replace(control=third)
+    assert (skewed.margin_pp, skewed.plain_margin_pp) == (25.0, 16.666666667)
+    assert "class-balanced accuracies +25.00 pp, of plain +16.67 pp" in skewed.lines("d")
+
+
+def test_below_zero_the_minimum_itself_is_the_bound() -> None:
+    lenient = against(-0.5).replace(thresholds=thresholds(margin_pp=-2.0))
+    assert lenient.finding("d").passed
+    far = against(-1.9).replace(thresholds=thresholds(margin_pp=-2.0))
+    assert far.finding("d").outcome == "not resolved"
 
 
 def test_a_control_that_cannot_be_read_is_an_error_of_its_test() -> None:
@@ -294,9 +335,9 @@ def test_a_control_that_cannot_be_read_is_an_error_of_its_test() -> None:
     [
         ((0.7, 0.73), (1.0, 5.0), {}, "pass (threshold inside the 95 % CI)", ""),
         ((0.7, 0.75), (4.0, 6.0), {}, "pass", ""),
-        ((0.7, 0.729), (1.0, 2.95), {}, "fire", "gain with depth below 3 pp"),
-        ((0.7, 0.71), (-0.5, 2.5), {}, "fire", "no measurable gain with depth"),
-        ((0.7, 0.6), (-12.0, -8.0), {}, "fire", "deep blocks reduce linear readability"),
+        ((0.7, 0.729), (1.0, 2.95), {}, "fail", "gain with depth below 3 pp"),
+        ((0.7, 0.71), (-0.5, 2.5), {}, "fail", "no measurable gain with depth"),
+        ((0.7, 0.6), (-12.0, -8.0), {}, "fail", "deep blocks reduce linear readability"),
         ((0.7, 0.73), (-0.1, 6.1), {}, "not resolved", ""),
         ((0.7, 0.72), (1.0, 3.0), {}, "not resolved", ""),
         ((0.7, 0.75), (NAN, NAN), {}, "not resolved", ""),
@@ -307,39 +348,39 @@ def test_a_control_that_cannot_be_read_is_an_error_of_its_test() -> None:
         ((0.92, 0.98), (3.0, 5.0), {"null": ((0.92, 0.945),) * 2}, "not resolved", ""),
         ((0.92, 0.98), (3.1, 5.0), {"null": ((0.92, 0.94),) * 2}, "pass", ""),
         ((0.977, 0.99), (1.0, 1.6), {}, "not resolved", ""),
-        ((0.977, 0.9), (-9.0, -6.0), {}, "fire", "deep blocks reduce linear readability"),
+        ((0.977, 0.9), (-9.0, -6.0), {}, "fail", "deep blocks reduce linear readability"),
         ((0.977, 0.99), (1.0, 1.6), {"null": ()}, "not resolved", ""),
         # no null: the gain bounds the utility from above
         ((0.7, 0.75), (4.0, 6.0), {"null": ()}, "not resolved", ""),
-        ((0.7, 0.71), (0.5, 1.5), {"null": ()}, "fire", "gain with depth below 3 pp"),
+        ((0.7, 0.71), (0.5, 1.5), {"null": ()}, "fail", "gain with depth below 3 pp"),
         # what random blocks lose does not count
         ((0.7, 0.8), (9.0, 11.0), {"null": ((0.7, 0.5), (0.7, 0.6))}, "pass", ""),
         (
             (0.977, 0.9),
             (-9.0, -6.0),
             {"as_initialised": (0,)},
-            "fire (blocks at initialisation)",
+            "fail (blocks at initialisation)",
             "blocks are still at initialisation",
         ),
         (
             (0.7, 0.75),
             (0.1, 1.9),
             {"null": ((0.7, 0.74),) * 2},
-            "fire",
+            "fail",
             "gain with depth below 3 pp",
         ),
         (
             (0.7, 0.8),
             (9.0, 11.0),
             {"as_initialised": (0,)},
-            "fire (blocks at initialisation)",
+            "fail (blocks at initialisation)",
             "blocks are still at initialisation",
         ),
         (
             (0.7, 0.8),
             (9.0, 11.0),
             {"nonfinite": (0, 7)},
-            "fire (non-finite)",
+            "fail (non-finite)",
             "states are not finite",
         ),
         ((), None, {"problem": "fewer than 1,000 images"}, "not measured", ""),
@@ -445,7 +486,7 @@ def test_blocks_without_a_part_in_the_gain_are_named() -> None:
         ((7.0, 9.0), "pass", "network − readout +8.00 pp, 95 % CI [+7.00, +9.00]"),
         ((-1.0, 3.0), "pass", "+1.00 pp, 95 % CI [−1.00, +3.00]: no evidence that the network"),
         ((-3.0, 0.0), "pass", "−1.50 pp, 95 % CI [−3.00, +0.00]: no evidence"),
-        ((-15.0, -0.1), "fire", "a linear readout of the inputs beats the network: network −"),
+        ((-15.0, -0.1), "fail", "a linear readout of the inputs beats the network: network −"),
     ],
 )
 def test_a_linear_readout_of_the_inputs_is_the_floor(
@@ -480,14 +521,14 @@ def test_without_a_readout_nothing_is_decided() -> None:
     [
         ((0.9, 0.5, 0.2), None, "pass"),
         ((0.9, 0.5, 0.05), None, "pass"),
-        ((0.9, 0.05, 0.05, 0.9), None, "fire"),
-        ((0.9, 0.9, 0.9, -0.5), None, "fire"),
-        ((0.9, 0.9), -0.1, "fire"),
+        ((0.9, 0.05, 0.05, 0.9), None, "fail"),
+        ((0.9, 0.9, 0.9, -0.5), None, "fail"),
+        ((0.9, 0.9), -0.1, "fail"),
         ((0.9, 0.9), NAN, "pass"),
-        ((-0.9, 0.9, 0.9), NAN, "fire"),
-        ((NAN, NAN), NAN, "fire"),
+        ((-0.9, 0.9, 0.9), NAN, "fail"),
+        ((NAN, NAN), NAN, "fail"),
         ((0.9,), None, "pass"),
-        ((0.1,), None, "fire"),
+        ((0.1,), None, "fail"),
     ],
 )
 def test_credit_must_be_aligned_at_more_than_half_of_the_blocks(
@@ -505,6 +546,26 @@ def test_the_embedding_is_shown_and_not_counted() -> None:
     made = made.replace(credit=credit)
     assert made.finding("f").headline.startswith("credit is not aligned: aligned at 0 of 1 block")
     assert made.lines("f").index("h_1") < made.lines("f").index("h_0")
+
+
+@pytest.mark.parametrize(
+    ("gamma", "words"),
+    [
+        ((0.42, 0.01, -0.03, 0.0, 0.0), "the mean over layers is +0.08: h_0 +0.42, the others"),
+        ((0.0, 0.9, 0.0, 0.0, -0.01), "+0.18: h_1 +0.90, the others −0.01 to +0.00"),
+        ((0.42, 0.9, 0.9, 0.9, 0.0), ""),  # most blocks are aligned
+        ((0.12, 0.01, -0.03, 0.0, 0.0), ""),  # chance gives a mean of 0.02
+        ((0.0, NAN, 0.9, 0.0, 0.0), ""),
+    ],
+)
+def test_a_mean_over_layers_that_hides_where_credit_is_lost_is_named(
+    gamma: tuple[float, ...], words: str
+) -> None:
+    made = credited(healthy(), *gamma)
+    assert made.credit is not None
+    sites = tuple(f"h_{layer}" for layer in range(5))
+    lines = made.replace(credit=msgspec.structs.replace(made.credit, sites=sites)).lines("f")
+    assert words in lines and ("the mean over layers" in lines) == bool(words)
 
 
 def test_credit_below_the_floor_against_the_gradient_or_equal_to_it_is_said() -> None:

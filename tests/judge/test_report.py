@@ -132,6 +132,108 @@ def test_the_verdict_says_no_more_than_was_measured(made: Report, verdict: str) 
     assert made.verdict == verdict or (
         "…" in verdict and made.verdict.startswith(start) and made.verdict.endswith(end)
     )
+    assert bool(made.next) == (made.verdict != "trustworthy")
+    assert all(finding.claim in made.headline for finding in made.findings if finding.fired)
+
+
+SKEWED = Score.of([True] * 900 + [False] * 100, labels=[0] * 900 + [1] * 100)
+CONTROL = "train a control (fadiag control bp_s42.pt, then --fa-frozen)"
+TRAIN = "fit probes to the training data (--fa-train, train=)"
+
+
+@pytest.mark.parametrize(
+    ("made", "step"),
+    [
+        (healthy(control=None), CONTROL),
+        (
+            healthy(control=None, checkpoint=None),
+            "train a control (make_control(model), then control=)",
+        ),
+        # ±1 pp around 3.5 on 10,000 samples: four times as many make it ±0.5
+        (
+            probed(healthy(control=None), 0.7, 0.735, null=0.7),
+            f"{TRAIN} or test on about 40,000 samples or {CONTROL}",
+        ),
+        (
+            audited_beside(5.0, 0.7, 0.735, training="cifar10", null=()).replace(control=None),
+            CONTROL.replace("bp", "dfa"),
+        ),
+        (probed(healthy(control=None), 0.7, 0.735, null=0.7, task="regression"), "…" + CONTROL),
+        (probed(healthy(control=None), 0.96, 0.98, headline_acc=0.99), CONTROL),  # no room
+        (measured_as(0.5, 0.7, 0.9), "check the normalisation of the inputs (--fa-normalize) …"),
+        (warned(healthy()), CONTROL),
+        # ±0.86 pp on 10,000 samples, 0.6 pp from the minimum
+        (
+            healthy(control=Control(Score(0.886, 10_000))),
+            "give the control itself in place of a number or test on about 21,000 samples",
+        ),
+        (
+            healthy(score=Score(0.8, 10_000), control=Control(Score(0.5), seed=1)),
+            "train a control of each seed",
+        ),
+        (report(eval_classes=1), "shuffle data that is sorted by class"),
+        (report(stream_problem="no cut"), "no stream: no cut"),
+        (report(reference=Reference(problem="no_grad")), "the reference is not proven: no_grad"),
+        (PENALISED.replace(headline_acc=0.5), "audit a checkpoint of this run, or log the …"),
+        (report(diagnostics=("a", "d")), "run gradient-floor and direction-drift too"),
+        (exploded(), "report no Γ; claim no gain from the blocks"),
+        (
+            exploded(loss_assumed=True, loss_bias={"cross-entropy": 0.5, "squared error": 0.01}),
+            "report no Γ; name the loss (--fa-loss, loss=); claim no gain from the blocks",
+        ),
+        (
+            probed(healthy(control=None, score=SKEWED), 0.7, 0.735, null=0.7),
+            f"{TRAIN} or test on more samples of the rare classes or {CONTROL}",
+        ),
+        (
+            audited_beside(0.5, 0.7, 0.71),
+            "claim no gain from the blocks; compare with BP networks (--fa-bp): the task may …",
+        ),
+        (audited_beside(-5.0, 0.7, 0.6), "claim no gain from the blocks"),
+        (
+            audited_beside(0.5, 0.7, 0.71).replace(
+                twin=Twin(source="bp", healthy=True, needs_depth=False)
+            ),
+            "choose a task on which BP gains from depth",
+        ),
+    ],
+)
+def test_the_next_step_is_what_decides_or_what_to_write(made: Report, step: str) -> None:
+    start, _, end = step.partition("…")
+    assert made.next == step or (
+        "…" in step and made.next.startswith(start) and made.next.endswith(end)
+    )
+    assert made.to_dict()["next"] == made.next
+    assert made.next in " ".join(str(made).split())
+
+
+@pytest.mark.parametrize(
+    ("gains", "spread", "images"),
+    [
+        ((3.5, 3.5), 1.0, 40_000),
+        ((3.1, 3.1), 1.0, 1_000_000),  # (1/0.1)² times 10,000
+        ((3.09, 3.09), 1.0, 0),  # more than a hundred times as many
+        ((2.0, 2.0), 1.6, 26_000),  # to fail for certain
+        ((3.5, 3.5 + 2), 1.0, 0),  # the noise of the draws alone is wider
+    ],
+)
+def test_how_many_images_decide_is_a_matter_of_the_square(
+    gains: tuple[float, float], spread: float, images: int
+) -> None:
+    made = audited_beside(5.0, 0.7, 0.7).replace(control=None)
+    first, second = gains
+    utility = (first + second) / 2
+    assert made.depth is not None
+    draws = (0.02, 0.02 + (second - first) / 100)
+    depth = msgspec.structs.replace(
+        made.depth,
+        probes=(0.7, 0.7 + utility / 100 + sum(draws) / 2),
+        null=tuple((0.7, 0.7 + draw) for draw in draws),
+        interval=(utility - spread, utility + spread),
+        training="cifar10",
+    )
+    number = f"test on about {images:,} samples"
+    assert (number in made.replace(depth=depth).next) == (images > 0)
 
 
 @pytest.mark.parametrize(("network", "decides"), [(0.69, True), (0.685, False)])
@@ -247,7 +349,8 @@ def test_the_later_published_form_has_words_of_its_own(fired: str, decided: str,
     assert published("three", fired, decided) == said
     assert published("four", fired, decided) == published(None, fired, decided) == ""
     assert PROTOCOLS["three"].rules == {"confounds": "flag"}
-    assert str(healthy(protocol="three", diagnostics=("a", "b", "d"))).endswith(" [PASS]")
+    made = healthy(protocol="three", diagnostics=("a", "b", "d"))
+    assert str(made).startswith("bp, seed 42: incomplete: direction-drift not measured [PASS]\n")
 
 
 # --- built by hand, read back ---
@@ -332,10 +435,10 @@ def test_what_cannot_be_read_is_named_by_its_place(key: str, value: Any, place: 
 def test_check_raises_unless_exactly_the_expected_fired() -> None:
     exploded().check("abd")
     BP.check()
-    with pytest.raises(AuditFailure, match="FLAG: worse than frozen random blocks") as failed:
+    with pytest.raises(AuditFailure, match="fails: worse than frozen random blocks") as failed:
         exploded().check("ab")
     assert failed.value.headline.startswith("worse than frozen random blocks: margin −10.70 pp < 2")
-    with pytest.raises(AuditFailure, match="direction-drift was expected to fire: pass"):
+    with pytest.raises(AuditFailure, match="direction-drift was expected to fail: pass"):
         exploded().check(["a", "b", "c", "d"])
     with pytest.raises(AuditError, match=r"\(c\) is undetermined: was not asked for"):
         report(diagnostics=("a",)).reference_drift_dominated  # noqa: B018 (it raises)
@@ -355,15 +458,17 @@ def test_the_text_has_its_parts_in_order() -> None:
         caveats=("the last line was cut",),
     )
     lines = str(made).splitlines()
-    assert lines[:8] == [
-        "FA diagnostic report: dfa, seed 42",
+    assert lines[:9] == [
+        "dfa, seed 42: walk back: residual stream exploded; BP gradient below the protocol floor; "
+        "worse than frozen random blocks",
+        "  next: report no Γ; claim no gain from the blocks",
         "  trained",
         "  for 30 epochs",
+        "  note: the last line was cut",
         "  stream: b.0 … b.3 → ln, 4 blocks, residual, 38 % of parameters outside the blocks",
         "  inputs: cifar10, normalised by the checkpoint's mean and std",
         "  loss: cross-entropy",
         "  reference: BP gradient, agrees with finite differences to 2.0e-8",
-        "  note: the last line was cut",
     ]
     heads = [line.partition(":")[0] for line in lines if line.startswith("(")]
     assert heads == [
@@ -372,8 +477,8 @@ def test_the_text_has_its_parts_in_order() -> None:
         "(c) direction-drift",
         "(d) frozen-margin",
     ]
-    assert lines[-1].startswith("VERDICT: needs walk-back: residual stream exploded; ")
-    assert max(len(line) for line in lines if "FLAG" not in line and "VERDICT" not in line) <= 100
+    assert made.verdict.startswith("needs walk-back: residual stream exploded; BP grad at ")
+    assert max(len(line) for line in lines[1:] if "fails:" not in line) <= 100
 
 
 def test_each_task_has_its_own_words() -> None:
@@ -410,10 +515,10 @@ def test_the_representation_is_one_line() -> None:
 
 def test_names_from_files_cannot_forge_a_line() -> None:
     made = report(
-        method_name="x\nVERDICT: trustworthy", notes="\x1b[2J", caveats=("a\nVERDICT: b",)
+        method_name="x\nbp: trustworthy", notes="\x1b[2J\nbp: b", caveats=("a\nbp: trustworthy",)
     )
-    verdicts = [line for line in str(made).splitlines() if line.startswith("VERDICT")]
-    assert len(verdicts) == 1 and "\x1b" not in str(made)
+    verdicts = [line for line in str(made).splitlines() if line[0] not in " ("]
+    assert verdicts == [r"x\nbp: trustworthy: trustworthy"] and "\x1b" not in str(made)
 
 
 @pytest.mark.parametrize("depth", [2, 60])
@@ -429,7 +534,9 @@ def test_many_blocks_are_wrapped(depth: int) -> None:
 def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
     made = traced("dfa", 1)
     assert made.first_fired == {"d": 1, "a": 10, "b": 18}
-    assert "first fired: (d) epoch 1, (a) epoch 10, (b) epoch 18; log ends at epoch 30" in str(made)
+    assert "first failed: (d) epoch 1, (a) epoch 10, (b) epoch 18; log ends at epoch 30" in str(
+        made
+    )
     assert made.partial
     assert BP.first_fired == {} and not BP.partial and PENALISED.partial
 
@@ -449,7 +556,10 @@ def test_a_log_tells_when_each_diagnostic_first_fired() -> None:
         ),
         (report(headline_acc=-0.2, task="regression"), "R² is at chance (R² ≤ 0)"),
         (
-            report(loss_assumed=True, loss_bias={"squared error": 0.05, "binary cross-entropy": 1}),
+            report(
+                loss_assumed=True,
+                loss_bias={"cross-entropy": 0.31, "squared error": 0.05, "binary cross-entropy": 1},
+            ),
             "looks trained by squared error: under it the output error has a bias of 0.0500 < 0.1",
         ),
         (report(environment={"dtype": "float16"}), "half precision (float16)"),

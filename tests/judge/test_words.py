@@ -215,7 +215,7 @@ def test_a_diagnostic_of_another_package_is_judged_like_the_others() -> None:
     collapsed = report(extra={"rank": {"last": 1.5}}, diagnostics=names)
     assert collapsed.verdict == "needs walk-back: the stream has collapsed"
     assert (
-        "effective-rank: fire\n    effective rank: 1.5\n    FLAG: the stream has collapsed: rank"
+        "effective-rank: fail\n    effective rank: 1.5\n    fails: the stream has collapsed: rank"
         in str(collapsed)
     )
     lower = DiagnosticThresholds().replace(effective_rank_minimum=1)
@@ -224,15 +224,15 @@ def test_a_diagnostic_of_another_package_is_judged_like_the_others() -> None:
     assert [d.key for d in diagnostics.select("d,effective-rank")] == ["d", "effective-rank"]
     assert diagnostics.letters(["effective-rank", "b", "a"]) == "ab,effective-rank"
     assert diagnostics.columns()[-1].key == "effective-rank"
-    for with_control in (True, False):
-        keys = [d.key for d in diagnostics.default_diagnostics(with_control, not with_control)]
-        assert keys == [*"abcd", *([] if with_control else "ef"), "g", "effective-rank"]
+    for credit, expected in ((False, "abcdeg"), (True, "abcdefg")):
+        keys = [d.key for d in diagnostics.default_diagnostics(credit)]
+        assert keys == [*expected, "effective-rank"]
     with pytest.raises(AuditError, match="'effective-rank' exists already"):
         diagnostics.register(Rank())
 
 
 def test_one_that_is_gone_or_wrong_is_refused() -> None:
-    assert [d.key for d in diagnostics.default_diagnostics(False, True, partial=True)] == [*"abcdf"]
+    assert [d.key for d in diagnostics.default_diagnostics(True, partial=True)] == [*"abcdf"]
     assert diagnostics.select("all") == diagnostics.DIAGNOSTICS and diagnostics.get("nope") is None
     for keys in ("", "ax", "effective-rank", []):
         with pytest.raises(AuditError, match=r"known: a \(residual-growth\), b"):
@@ -250,6 +250,18 @@ def test_a_score_packs_one_bit_an_image() -> None:
     assert bytes([1, 0, 1, 1, 1]) == score.outcomes and Score(0.5).outcomes is None
     with pytest.raises(AuditError, match="no test image"):
         Score.of([])
+
+
+def test_a_score_knows_its_classes_by_their_counts_alone() -> None:
+    score = Score.of([True, False, True, True, False], labels=[7, 3, 7, 3, 7])
+    assert score.class_counts == (2, 3) and score.value == 0.6
+    assert [list(hits) for hits in score.by_class] == [[0, 1], [1, 1, 0]]
+    assert msgspec.convert(msgspec.to_builtins(score), Score) == score
+    for counts in ((2, 2), (0, 5), (6, -1)):
+        with pytest.raises(AuditError, match="class_counts"):
+            msgspec.structs.replace(score, class_counts=counts)
+    with pytest.raises(AuditError, match="class_counts"):
+        Score(0.5, 5, class_counts=(2, 3))
 
 
 def test_judging_imports_neither_torch_nor_numpy() -> None:

@@ -164,7 +164,7 @@ def test_damaged_files_are_errors_that_name_them(name: str, tmp_path: Path) -> N
         path.write_bytes(content)
         with pytest.raises(AuditError, match=f"{name}: not a readable file of tensors"):
             load_checkpoint(path)
-    with pytest.raises(AuditError, match="no such file"):
+    with pytest.raises(AuditError, match="cannot be read: No such file"):
         load_checkpoint(tmp_path / "nowhere.pt")
 
 

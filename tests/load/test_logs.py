@@ -51,7 +51,7 @@ def test_the_penalised_run_from_its_published_log(batch: dict[str, int], write: 
     content = penalised()
     content["config"] |= batch
     report = read_log(write(content)).report(0.349)
-    assert statuses(report) == ["likely pass", "likely pass", "not measured", "fire"]
+    assert statuses(report) == ["likely pass", "likely pass", "not measured", "fail"]
     assert report.finding("b").value == pytest.approx(
         1e-6 * batch.get("grad_batch_size", 128) / 128
     )
@@ -104,7 +104,7 @@ def test_the_batch_size_of_the_gradients(write: Write) -> None:
 )
 def test_full_lists_are_exact(content: Any, write: Write) -> None:
     report = read_log(write(content)).report(0.2)
-    assert statuses(report)[:2] == ["fire", "fire"] and report.finding("d").status.value == "pass"
+    assert statuses(report)[:2] == ["fail", "fail"] and report.finding("d").status.value == "pass"
     assert (report.method_name, report.seed) == ("dfa", 42)
 
 
@@ -136,7 +136,7 @@ def test_what_is_not_finite_is_read_and_fires(write: Write) -> None:
     for value in ("NaN", "Infinity", '"nan"', '"inf"', '"Infinity"'):
         entry = f'{{"epoch": 1, "h_L_norm": {value}, "g_1_norm": {value}}}'
         text = f'{{"config": {{"n_blocks": 2, "h_0_norm": 1}}, "log": [{entry}]}}'
-        assert statuses(read_log(write(text)).report())[:2] == ["fire", "fire"]
+        assert statuses(read_log(write(text)).report())[:2] == ["fail", "fail"]
     companions = {"nonfinite_outputs": 3, "sample_invariance": "nan", "eval_classes": 4}
     entry = {**LISTS, "drift": "nan", "stability_layer": 1, "companions": companions}
     report = read_log(write([entry])).report(0.29)
@@ -304,7 +304,10 @@ def one(**entry: Any) -> dict[str, Any]:
         ('{"epoch": 1}\n{"epoch": 2, "acc": 0.9, "acc": 0.1}', "line 2: duplicate key 'acc'"),
         ({"config": {"n_blocks": 10**12}, "log": [{"epoch": 1}]}, "1,000,000,000,001 layers"),
         ({"log": [{"epoch": 1, "h_999999999_norm": 3.0}]}, "norms of 1,000,000,000 layers"),
-        ({"log": [{"epoch": 1, "hidden_norms": [1.0] * 10_001}]}, "norms of .*10,001 layers"),
+        (
+            {"log": [{"epoch": 1, "hidden_norms": [1.0] * 10_001}]},
+            "length <= 10000",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ from hypothesis import strategies as st
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.load.names import (
     code_digest,
+    code_files,
     file_digest,
     files_of,
     identify,
     is_checkpoint,
     is_log,
+    loaded_files,
     model_file,
     plain_config,
 )
@@ -121,24 +125,52 @@ def test_a_digest_follows_the_content_and_every_file_of_a_network(tmp_path: Path
     assert len(digests) == 3
 
 
-def test_the_digest_of_code_covers_the_root_and_the_packages_named_and_nothing_installed(
+def test_the_digest_of_code_covers_the_root_and_the_packages_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, other = tmp_path / "repo", tmp_path / "elsewhere"
-    counted = [root / "a.py", root / "pkg" / "b.py", other / "nets_xyz" / "sub" / "c.py"]
-    ignored = [root / name / "x.py" for name in (".git", "build", "env", "lib/site-packages")]
+    counted = [
+        *(root / "a.py", root / "pkg" / "b.py", root / "pkg" / "build" / "dist" / "d.py"),
+        *(other / "nets_xyz" / "sub" / "c.py", other / "nets_xyz" / "build" / "e.py"),
+    ]
+    ignored = [
+        root / name / "x.py" for name in (".git", "build", "dist", "env", "lib/site-packages")
+    ]
     for file in (*counted, *ignored, other / "nets_xyz" / "__init__.py", other / "unnamed.py"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("1")
     (root / "env" / "pyvenv.cfg").touch()
     (root / "pkg" / "loop").symlink_to(root)
     monkeypatch.syspath_prepend(other)
-    start = code_digest(root, ["nets_xyz.sub:make", "no_such_package:make"])
+
+    def digest() -> str:
+        return code_digest(root, code_files(root, ["nets_xyz.sub:make", "no_such_package:make"]))
+
+    start = digest()
     for file in (*counted, *ignored, other / "unnamed.py"):
         file.write_text("2")
-        changed = code_digest(root, ["nets_xyz.sub:make"]) != start
+        assert (digest() != start) == (file in counted), file
         file.write_text("1")
-        assert changed == (file in counted), file
+    (other / "torch-9.9.dist-info").mkdir()
+    assert digest() != start, "another version of any installed package"
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    (other / "torch-9.9.dist-info").rmdir()
+    assert digest() != start, "modules are found elsewhere"
+
+
+def test_the_files_of_modules_are_known_but_not_those_of_installed_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = tmp_path / "late_xyz.py"
+    for name, expected in (("late_xyz.py", {str(late)}), ("site-packages/there_xyz.py", set())):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+        monkeypatch.syspath_prepend((tmp_path / name).parent)
+        module = importlib.import_module(Path(name).stem)
+        monkeypatch.delitem(sys.modules, module.__name__)
+        before = loaded_files()
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        assert loaded_files() - before == expected
 
 
 # --- data -------------------------------------------------------------------------------------

@@ -45,6 +45,59 @@ def exploded() -> ResidualMLP:
 # --- what is recorded -------------------------------------------------------------------------
 
 
+def test_every_nth_update_is_compared_with_bp_at_one_pass_more(path: Path) -> None:
+    model = network().train()
+    recorder = Recorder(path, BATCHES, model=model, step_every=2)
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    seen: list[float] = []
+
+    def update(x: Tensor, y: Tensor, decay: float) -> None:
+        """BP, with a decay that turns the step; its cosine with the gradient by hand."""
+        nn.functional.cross_entropy(model(x), y).backward()
+        moved = [0.1 * (p.grad + decay * p.detach()) for p in model.blocks[0].parameters()]
+        gradient = [p.grad.clone() for p in model.blocks[0].parameters()]
+        a, b = (torch.cat([t.flatten() for t in ts]).double() for ts in (moved, gradient))
+        seen.append(float(a @ b / (a.norm() * b.norm())))
+        for parameter in model.parameters():
+            parameter.grad += decay * parameter.detach()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    for number in range(4):
+        drawn = torch.get_rng_state()
+        with recorder.step(X[:128], Y[:128]):
+            update(X[:128], Y[:128], 0.1 * number)
+        assert torch.equal(drawn, torch.get_rng_state())
+    recorder.record(1, model, 0.5)
+    with recorder.step((X[:128], Y[:128])):
+        update(X[:128], Y[:128], 0.0)
+    recorder.record(2, model, 0.5)
+    first, second = (epoch.step for epoch in read_log(path).base.log.epochs)  # type: ignore[union-attr]
+    assert first is not None and second is not None
+    assert first.batches == 2 and second.batches == 1
+    place = first.parts.index("blocks.0")
+    assert first.plain[place] == pytest.approx((seen[0] + seen[2]) / 2, abs=1e-5)
+    assert first.least_plain[place] == pytest.approx(seen[2], abs=1e-5)
+    assert second.is_bp and not first.is_bp
+    report = read_log(path).report()
+    assert report.step == second and "credit-alignment" not in report.diagnostics
+
+
+def test_updates_with_dropout_and_parts_that_stay(path: Path) -> None:
+    model = nn.Sequential(nn.Dropout(0.5), network()).train()
+    model[1].embed.requires_grad_(False)
+    recorder = Recorder(path, BATCHES, stream="1.blocks.*", step_every=1)
+    with recorder.step(X[:128], Y[:128], model):
+        nn.functional.cross_entropy(model(X[:128]), Y[:128]).backward()
+        torch.optim.SGD(model[1].blocks.parameters(), 0.1).step()
+    recorder.record(1, model, 0.5)
+    step = read_log(path).base.step
+    assert step is not None and step.is_bp  # under the mask that the update draws
+    assert step.change[0] == 0 and math.isnan(step.plain[0])
+    with pytest.raises(AuditError, match="which network"), recorder.step(X, Y):
+        pass
+
+
 def test_a_recorded_network_is_audited_exactly(path: Path) -> None:
     recorder, model = Recorder(path, iter(BATCHES)), network()
     for epoch in (1, 2):  # an iterator serves every epoch, and the stream is looked for once

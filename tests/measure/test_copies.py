@@ -64,7 +64,7 @@ def test_what_cannot_be_copied_is_refused() -> None:
     net = network()
     net.generator = (number for number in range(3))
     with pytest.raises(
-        AuditError, match=r"the network cannot be copied .*cannot pickle 'generator'"
+        AuditError, match=r"cannot be copied: 'generator' of ResidualMLP cannot .*pickle"
     ):
         copy_of(net)
     with pytest.raises(AuditError, match=r"the model is dict; expected a torch\.nn\.Module"):
@@ -210,6 +210,18 @@ def test_what_the_caller_has_switched_on_changes_no_number(context: Any) -> None
     outside = measured(network(), in_batches(X, Y))
     with context():
         inside = measured(network(), in_batches(X, Y))
+    assert inside.bp_grad_norms == outside.bp_grad_norms
+
+
+def test_another_default_device_changes_no_number() -> None:
+    outside = measured(network(), in_batches(X, Y))
+    inputs = in_batches(X, Y)
+    model = network()
+    torch.set_default_device("meta")
+    try:
+        inside = measured(model, inputs)
+    finally:
+        torch.set_default_device(None)
     assert inside.bp_grad_norms == outside.bp_grad_norms
 
 

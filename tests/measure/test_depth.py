@@ -27,10 +27,11 @@ from support import (
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from pytest_fadiag.judge.margins import balanced_interval
 from pytest_fadiag.judge.records import Depth
 from pytest_fadiag.load.data import DataSet
 from pytest_fadiag.measure import folds
-from pytest_fadiag.measure.folds import balanced_interval
+from pytest_fadiag.measure.folds import by_class
 
 IMAGES = 1_300
 
@@ -397,7 +398,7 @@ def test_balanced_intervals_cover_the_mean_over_classes() -> None:
     for _ in range(400):
         u = rng.random(400)
         gains = torch.from_numpy((u < up) * 1.0 - (u > 1 - down))
-        low, high = balanced_interval(gains, labels)
+        low, high = balanced_interval(by_class(gains, labels))
         covered += low <= 11 <= high
         widths.append(high - low)
     # by hand: half the root of the sum of both classes' variances of a mean

@@ -174,12 +174,16 @@ def test_the_classes_of_all_labels_are_counted_and_not_the_outputs() -> None:
     assert found.predicted_class_share == pytest.approx(float(predicted.max()) / 300)
 
 
-def test_images_are_scored_one_by_one_in_the_order_of_their_labels() -> None:
+def test_images_are_scored_one_by_one_class_by_class() -> None:
     score = measured(network(), in_batches(X, Y, 77), ["accuracy"]).score
     assert score is not None
     with torch.no_grad():
         hits = network()(X).argmax(1) == Y
-    assert list(score.outcomes or ()) == [int(hit) for hit in hits]
+    classes = sorted(set(Y.tolist()))
+    assert [list(outcomes) for outcomes in score.by_class] == [
+        hits[label == Y].int().tolist() for label in classes
+    ]
+    assert score.class_counts == tuple(int((label == Y).sum()) for label in classes)
     reordered = measured(network(), in_batches(X.flip(0), Y.flip(0)), ["accuracy"]).score
     assert reordered is not None
     assert (reordered.value, reordered.order == score.order) == (score.value, False)

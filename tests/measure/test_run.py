@@ -108,7 +108,8 @@ def test_every_number_is_somebodys_and_a_measurement_goes_to_json_and_back() -> 
     measurements = (plain(found), plain(measured(broken(), in_batches(X, Y), ALL)))
     for values in measurements:
         assert plain(msgspec.convert(values, Measurement, strict=False)) == values
-    others = {"depth", "floor", "credit", "inputs", "extra", "effective_rank"}
+    others = {"depth", "floor", "credit", "step", "inputs", "extra", "effective_rank"}
+    others |= {"secants"}
     assert {name for name, value in measurements[0].items() if value is None} <= others
 
 
@@ -351,11 +352,15 @@ def test_a_network_that_writes_to_its_input_leaves_data_and_metrics_theirs() -> 
 # --- metrics by name and of other packages --------------------------------------------------------
 
 
-def test_progress_counts_samples() -> None:
-    told: list[tuple[int, int]] = []
-    measure(NetworkSource(network(), in_batches(X, Y)), ["accuracy"], lambda *own: told.append(own))
-    assert told[0] == (128, 1500) and told[-1] == (1500, 1500)
-    assert told == sorted(told)
+def test_progress_tells_every_phase_and_counts_samples() -> None:
+    steps: list[tuple[str, int, int]] = []
+    source = NetworkSource(network(), in_batches(X, Y))
+    measure(source, ["accuracy", "states"], lambda *step: steps.append(step))
+    assert steps[0] == ("stream", 0, 1)
+    samples = [step for step in steps if step[0] == "samples"]
+    assert samples[0] == ("samples", 128, 1500) and samples[-1] == ("samples", 1500, 1500)
+    assert samples == sorted(samples)
+    assert steps[-2:] == [("accuracy", 0, 2), ("states", 1, 2)]
 
 
 def test_a_failing_metric_is_not_told_as_the_network() -> None:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.measure.inputs import NetworkError
-from pytest_fadiag.measure.stream.find import draw_samples, find_stream
+from pytest_fadiag.measure.stream.find import find_stream
+from pytest_fadiag.measure.stream.samples import draw_samples
 from pytest_fadiag.measure.stream.spec import spec_of
 
 D = 8
@@ -249,14 +250,15 @@ def test_samples_and_tokens_folded_into_one_dimension_are_refused() -> None:
 
 
 class Nested(nn.Module):
-    """Two updates inside a third."""
+    """Two updates inside a third, and what is done to both."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Callable[[Tensor], Tensor] = torch.relu) -> None:
         super().__init__()
         self.inner, self.out = nn.ModuleList(Whole() for _ in range(2)), nn.Linear(D, D)
+        self.last = last
 
     def forward(self, h: Tensor) -> Tensor:
-        return h + self.out(torch.tanh(self.inner[1](self.inner[0](h))))
+        return h + self.out(self.last(self.inner[1](self.inner[0](h))))
 
 
 def stacked(*blocks: nn.Module) -> nn.Module:
@@ -268,6 +270,15 @@ def test_a_block_that_holds_others_must_repeat_along_the_stream(spec: str | None
     assert find_stream(stacked(Nested(), Nested()), X).blocks == ("1", "2")
     message = "what '0' returns bypasses the sums in '1.inner.0', '1.inner.1' and '1' and feeds"
     refused(stacked(Nested(), Whole()), message, spec)
+
+
+@pytest.mark.parametrize("last", [torch.tanh, lambda h: h / h.norm(dim=-1, keepdim=True)])
+def test_a_block_that_hides_how_large_its_inner_updates_are_is_refused(
+    last: Callable[[Tensor], Tensor],
+) -> None:
+    message = "'2' has updates of its own that no state shows: '2.inner.0' times 10000 is lost"
+    for spec in (None, "1, 2"):
+        refused(stacked(Nested(last), Nested(last)), message, spec)
 
 
 class Beside(nn.Module):
@@ -308,7 +319,7 @@ def test_a_stream_with_few_of_the_weights_is_taken_only_if_it_is_named() -> None
     wide = [nn.Linear(D, 90), nn.ReLU(), nn.Linear(90, D), nn.ReLU()]
     net = stacked(*wide, Whole(), Whole())
     # 2 · (64 + 8 + 16) weights in blocks, 720 + 90 + 720 + 8 in the layers before them
-    refused(net, r"hold 10 % of the weights .* not the whole stream\. .*--fa-stream='5, 6'")
+    refused(net, r"the blocks found, 5 and 6, hold 10 % of the weights .* not the whole stream;")
     stream = find_stream(net, X, "5, 6")
     assert stream.blocks == ("5", "6") and "outside the blocks, named by" in str(stream.info)
     assert stream.info.covered == pytest.approx(176 / 1714, abs=0.01)
@@ -586,3 +597,100 @@ def test_noise_is_as_wide_as_the_data(number: int, scale: float) -> None:
     assert (made["angle"] == 0.5).all() or scale == 0
     spread = float((made["image"] - x["image"][torch.arange(number) % 4]).std())
     assert 0.6 < spread / (scale if 0 < scale < 1e6 else 1.0) < 1.6
+
+
+# --- reasons that are the true ones -------------------------------------------------------------
+
+
+class Functional(nn.Module):
+    """Two updates by matrices that are no parameters, between layers that are."""
+
+    def __init__(self, ends: type[nn.Module] = nn.Linear) -> None:
+        super().__init__()
+        self.embed, self.head = ends(20, D), ends(D, 5)
+        self.weights = [torch.randn(D, D) for _ in range(2)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x)
+        for weight in self.weights:
+            h = h + torch.tanh(h @ weight.to(h))
+        return self.head(h)
+
+
+class Cut(nn.Module):
+    """A layer without weights: the first numbers."""
+
+    def __init__(self, _: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, : self.width]
+
+
+@pytest.mark.parametrize("spec", [None, "embed"])
+def test_weights_that_are_no_parameters_are_named_as_the_reason(spec: str | None) -> None:
+    refused(Functional(), "adds a product with a tensor that is no parameter", spec)
+    refused(Functional(Cut), "the network has no parameters", spec)
+
+
+class Observing(Net):
+    """Divided by the largest number so far, as an observer of quantisation does."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.register_buffer("largest", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.largest += 1
+        return super().forward(x) / self.largest
+
+
+def test_buffers_that_every_pass_changes_are_named_instead_of_randomness() -> None:
+    refused(Observing(), "every pass changes largest, and the logits with it, in eval mode too")
+
+
+def test_a_wrong_name_gets_no_hint_where_the_blocks_found_are_not_the_whole_stream() -> None:
+    wide = [nn.Linear(D, 90), nn.ReLU(), nn.Linear(90, D), nn.ReLU()]
+    with pytest.raises(AuditError, match=r"no module matches 'blocks\.\*'") as caught:
+        find_stream(stacked(*wide, Whole(), Whole()), X, "blocks.*")
+    assert "--fa-stream" not in str(caught.value)
+
+
+class Gated(Net):
+    """Its second block runs if a parameter is above 0."""
+
+    def __init__(self, gate: float) -> None:
+        super().__init__(3)
+        self.gate = nn.Parameter(torch.tensor(gate))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x)
+        for number, block in enumerate(self.blocks):
+            if number != 1 or self.gate > 0:
+                h = h + block(h)
+        return self.head(self.norm(h))
+
+
+def test_modules_that_run_with_other_weights_alone_are_refused_and_named() -> None:
+    refused(
+        Gated(-1.0), "which modules run depends on the weights.*: blocks.1 do not always run so"
+    )
+    assert find_stream(Gated(1.0).eval(), X).blocks == ("blocks.0", "blocks.1", "blocks.2")
+
+
+class Experts(nn.Module):
+    """A residual update by one of two layers, the second where a parameter is above 0."""
+
+    def __init__(self, choice: float) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(Branch() for _ in range(2))
+        self.choice = nn.Parameter(torch.tensor(choice))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.experts[int(self.choice > 0)](h)
+
+
+@pytest.mark.parametrize("choice", [-1.0, 1.0])
+def test_which_expert_runs_within_a_block_may_depend_on_the_weights(choice: float) -> None:
+    assert find_stream(stacked(Experts(choice), Whole()), X).blocks == ("1", "2")

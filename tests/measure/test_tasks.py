@@ -29,6 +29,7 @@ X = torch.randn(1200, 6, generator=DRAW)
 CLASSES = (X[:, 0] > 0).long() + (X[:, 1] > 0.5).long()
 VALUES = torch.stack([300 * torch.tanh(X[:, 0] * X[:, 1]), 900 * X[:, 2] + 7], 1)
 IDS = torch.randint(0, 12, (260, 9), generator=DRAW)
+NOISE = np.random.default_rng(0)
 NEXT = torch.cat([(IDS[:, 1:] + IDS[:, :-1]) % 12, torch.full((260, 1), -100)], 1)
 
 
@@ -167,7 +168,7 @@ def test_the_gradient_is_that_of_the_loss_and_its_own_credit_is_aligned(name: st
     expected = by_hand(given.double(), y)
     torch.testing.assert_close(losses.double(), expected, rtol=1e-6, atol=1e-6)
     if net.squeezed and found.task == "classes":
-        right = (given > size) == (y == 1)
+        right = ((given > size) == (y == 1))[y.argsort(stable=True)]  # class by class
         assert found.score is not None and [*(found.score.outcomes or ())] == right.int().tolist()
 
 
@@ -361,6 +362,10 @@ def test_the_bias_of_the_errors_is_near_0_under_the_loss_of_training() -> None:
         net.head.bias.copy_(solved[-1])
     bias = measure(NetworkSource(net, [(X, CLASSES)]), ["output-error"]).loss_bias
     assert bias["squared error"] < 1e-4 and bias["binary cross-entropy"] > 0.2
+    outputs = net(X[:1152]).detach()
+    for loss, shares in (("cross-entropy", outputs.softmax(1)), ("squared error", outputs)):
+        e = shares - ROWS[:1152]
+        assert bias[loss] == pytest.approx(float(e.mean(0).norm() / e.norm(dim=1).mean()), abs=1e-5)
     given = measure(NetworkSource(net, [(X, CLASSES)], task=Task(loss="ce")), ["output-error"])
     assert given.loss_bias == {}
 
@@ -429,6 +434,31 @@ def test_a_function_calls_the_network_in_every_pass(kind: Any, forward: Any) -> 
     assert found.stream.blocks == ("net.blocks.0", "net.blocks.1")
     assert found.credit.gamma == pytest.approx([1.0] * 2, abs=1e-6)
     assert "forward" not in vars(net) and type(net).forward is kind.forward
+
+
+@pytest.mark.parametrize(
+    "ordered", [torch.arange(1_200), CLASSES.argsort()], ids=["mixed", "sorted by class"]
+)
+def test_a_function_whose_outputs_depend_on_the_labels_is_refused(ordered: Tensor) -> None:
+    x, y = X[ordered], CLASSES[ordered]
+
+    def leaks(model: Any, x: Tensor, y: Tensor) -> Tensor:
+        return model(x) + 1e-3 * F.one_hot(y, 3)  # type: ignore[no-any-return]
+
+    with pytest.raises(AuditError, match="the outputs depend on the labels: scores would be of"):
+        measure(NetworkSource(Net(3).eval(), [(x, y)], forward=leaks), ["accuracy"])
+
+
+@pytest.mark.parametrize("draw", [torch.rand, lambda *size: torch.from_numpy(NOISE.random(size))])
+def test_a_random_function_is_not_taken_for_one_that_reads_the_labels(draw: Any) -> None:
+    def noisy(model: Any, x: Tensor, y: Tensor) -> Tensor:
+        return model(x) + 1e-3 * draw(len(x), 3)  # type: ignore[no-any-return]
+
+    def broken(model: Any, x: Tensor, y: Tensor) -> Tensor:
+        return model(x) * float("nan")  # type: ignore[no-any-return]
+
+    for forward in (noisy, broken):
+        assert measure(NetworkSource(Net(3).eval(), [(X, CLASSES)], forward=forward), ["accuracy"])
 
 
 def test_outputs_that_cannot_be_told_name_the_option() -> None:

@@ -134,6 +134,42 @@ def test_a_wrong_dump_is_refused_and_told_what_is_probably_wrong(kind: str) -> N
         TraceSource(checked(change(RIGHT))).check()
 
 
+def saturated(scale: float) -> Trace:
+    """A layer of tanh whose gradients are right, and differences of neighbours far from small."""
+    draw = np.random.default_rng(0)
+    x = torch.tensor(draw.normal(size=(1_280, 3)))
+    wide, back, out = (
+        torch.tensor(draw.normal(size=size)) for size in ((3, 64), (64, 64), (64, 3))
+    )
+    h = (x @ wide).requires_grad_()
+    after = torch.tanh(scale * h @ back)
+    outputs = after @ out / 8
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
+    *g, e = torch.autograd.grad(entropy(outputs, y), [h, after, outputs])
+    tensors = {"outputs": outputs, "y": y, "e": e, "h_0": h, "h_1": after}
+    tensors |= {"g_0": g[0], "g_1": g[1]}
+    return {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+
+
+def test_a_saturated_layer_is_a_doubt_and_no_refusal(tmp_path: Path) -> None:
+    trace = saturated(4.0)
+    rank = TraceSource(checked(trace)).check()
+    assert 0.2 < rank < 0.5
+    np.savez(tmp_path / "dfa.npz", **trace)
+    report = audit(tmp_path / "dfa.npz")
+    assert report.finding("b").passed and report.finding("b").open is not None
+    assert f"gradients fit their states loosely (rank correlation of secants {rank:.2f} < 0.5)" in (
+        " ".join(report.remarks)
+    )
+    assert report.verdict.startswith(
+        "incomplete: gradient-floor measured against a questioned reference; direction-drift mea"
+    )
+    assert "audit the network itself" in report.next
+    assert TraceSource(checked(saturated(0.01))).check() > 0.9
+    with pytest.raises(AuditError, match="does not fit h_0"):
+        TraceSource(checked(each("g_", lambda v: np.roll(v, 1, 0))(trace))).check()
+
+
 def test_other_losses_scale_e_as_they_like_and_change_no_ratio() -> None:
     def halved(outputs: Tensor, y: Tensor) -> Tensor:
         return (outputs - y.unsqueeze(1)).square().sum() / 2
@@ -218,6 +254,6 @@ def test_a_trace_is_audited_by_pytest(tmp_path: Path, pytester: pytest.Pytester)
             "dfa_s1.npz::frozen-margin SKIPPED*",
             "dfa_s1.npz::credit-alignment PASSED*",
             "*reference: as given, not proven*",
-            "FA audit: dfa, seed 1: incomplete*",
+            "~ INCOMPLETE  dfa, seed 1, *",
         ]
     )

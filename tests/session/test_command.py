@@ -54,9 +54,7 @@ def test_an_audit_is_a_run_of_pytest_on_these_files_alone(repo: Repo) -> None:
     )
     result = repo.pytester.run(sys.executable, "-m", "pytest_fadiag", *words)
     assert result.ret == pytest.ExitCode.TESTS_FAILED, result.stderr.str()
-    result.stdout.fnmatch_lines(
-        ["*slowest 1 durations*", "FAILED runs/dfa_s42.pt::residual-growth*"]
-    )
+    result.stdout.fnmatch_lines(["*slowest 1 durations*", "✗ WALK BACK  dfa, *"])
     assert len(json.loads((repo.path / "a.json").read_text())["rows"]) == 1
     assert (
         repo.pytester.run(sys.executable, "-m", "pytest_fadiag", "audit", "gone.pt").ret
@@ -119,6 +117,7 @@ def test_show_puts_audits_together_and_exits_as_the_audit_would(
         ("diff 1.json gone.json", "fadiag diff: gone.json: cannot be read"),
         ("lint gone.py", "fadiag lint: expected a Python file"),
         ("adit a.pt", "invalid choice: 'adit'"),
+        ("verify 1.json --modle a:b", "unrecognized arguments: --modle a:b; did you mean --model?"),
         ("verify 1.json --threads none", "expected N, not 'none'"),
         ("verify 1.json --loss l1", "expected ce|mse|bce|package.module:function, not 'l1'"),
     ],

@@ -79,11 +79,11 @@ def test_what_takes_the_place_of_the_margin_is_compared_with_both(
 
 def test_a_failing_test_shows_its_own_diagnostic_and_one_line_for_each_other() -> None:
     lines = text_of(exploded(sample_invariance=0.0, cross_batch_stability=0.5), ["a"]).splitlines()
-    assert lines[0].startswith("(a) fire: residual stream exploded: per-block growth 667 > 50. It")
+    assert lines[0].startswith("(a) fail: residual stream exploded: per-block growth 667 > 50. It")
     assert lines[0].endswith("Hidden-layer norms and Γ describe scale, not credit.")
     assert [line.split()[0] for line in lines[1:3]] == ["h_0", "‖h_l‖"]
     assert lines[3].startswith("(c) pass (not sample-invariant): cross-batch cosine ")
-    assert lines[4:] == ["(b), (d): fire"]
+    assert lines[4:] == ["(b), (d): fail"]
 
 
 RECORD = {"dfa": "abd", "runs/dfa_s7.pt": "", "dfa::seed-margin": "FIRE"}
@@ -106,7 +106,7 @@ def test_a_record_has_letters_by_id_or_method_and_verdicts_of_margins() -> None:
         ('{"dfa": "", "dfa": "a"}', "duplicate key 'dfa'"),
         ("[]", "expected a JSON object, not a list"),
         ('{"dfa": "xyz"}', "unknown diagnostic 'x', 'y', 'z'; known: a"),
-        ('{"dfa": 3}', "'dfa': expected the keys that fire, such as \"abd\""),
+        ('{"dfa": 3}', "'dfa': expected the keys that fail, such as \"abd\""),
         ('{"dfa": null}', "'dfa': expected the keys"),
         ('{"dfa::seed-margin": "fires"}', "expected PASS, FIRE, INCONCLUSIVE, not 'fires'"),
         ("[" * 100_000, "JSON"),

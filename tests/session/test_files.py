@@ -88,9 +88,7 @@ def test_the_json_says_where_it_comes_from_and_that_numbers_were_kept(repo: Repo
     assert origin["files"]["runs/dfa_s42.pt"] == row["report"]["environment"]["checkpoint_sha256"]
     assert origin["options"]["frozen"] == ["controls/*.pt"] and "report" not in origin["options"]
     assert "--fa-threshold=margin_pp=3" in origin["command"] and row["cached"] is True
-    repo.result.stdout.fnmatch_lines(
-        ["note: non-default thresholds: *", "FA audit: * from the cache"]
-    )
+    repo.result.stdout.fnmatch_lines(["  ! non-default thresholds: *", "*1 of 1 from the cache"])
     assert repo.audit(DFA, CONTROLS, "--fa-no-cache")["rows"][0]["cached"] is False
 
 
@@ -126,7 +124,7 @@ def test_a_report_that_cannot_be_written_costs_the_exit_code_and_not_the_results
     result.assert_outcomes(passed=4)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.fnmatch_lines(
-        ["bp *trustworthy", "ERROR: FA audit: json:a.json is not written: *No space left*"]
+        ["✓ TRUSTWORTHY  bp, *", "ERROR: FA audit: json:a.json is not written: *No space left*"]
     )
 
 
@@ -150,7 +148,7 @@ def test_junit_has_numbers_as_properties_and_the_text_as_the_failure(repo: Repo)
     assert found == {
         "fa_method": "dfa",
         "fa_seed": "42",
-        "fa_status": "fire",
+        "fa_status": "fail",
         "fa_threshold": "50.0",
     }
     failure, skipped = (
@@ -159,7 +157,7 @@ def test_junit_has_numbers_as_properties_and_the_text_as_the_failure(repo: Repo)
     )
     assert failure is not None and failure.text is not None and skipped is not None
     assert failure.attrib["message"].startswith("residual stream exploded")
-    assert failure.text.startswith("(a) fire: residual stream exploded: per-block growth ")
+    assert failure.text.startswith("(a) fail: residual stream exploded: per-block growth ")
     assert "--fa-frozen" in skipped.attrib["message"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 
 import pytest
 from repo import Repo
@@ -32,19 +33,19 @@ def test_a_network_that_stands_passes_and_one_that_does_not_fails(repo: Repo) ->
     assert repo.outcomes(BP, DFA, CONTROLS) == {"bp_s42": "a. b. c. d.", "dfa_s42": "aF bF c. dF"}
     assert repo.result.ret == pytest.ExitCode.TESTS_FAILED
     repo.result.stdout.fnmatch_lines(
-        ["method *seed *verdict", "bp *trustworthy", "dfa *walk back (a b d)"]
+        ["✓ TRUSTWORTHY", "  bp 42 *", "✗ WALK BACK", "  dfa 42 *✗*✗*✗*"]
     )
 
 
 def test_a_failure_shows_its_own_diagnostic_and_no_traceback(repo: Repo) -> None:
     result = repo.run(DFA, CONTROLS, "--fa-diagnostics=ab")
     lines = result.outlines
-    start = next(i for i, line in enumerate(lines) if line.startswith("(a) fire: "))
+    start = next(i for i, line in enumerate(lines) if line.startswith("(a) fail: "))
     shown = lines[start - 1 : next(i for i, line in enumerate(lines) if "FA audit" in line)]
     assert shown[0].strip("_ ") == "runs/dfa_s42.pt residual-growth"
-    assert sum(" fire: " in line for line in shown) == 2, "one of each failing test"
+    assert sum(" fail: " in line for line in shown) == 2, "one of each failing test"
     assert sum("h_0" in line for line in shown) == 1, "numbers by state with the first alone"
-    assert "(b): fire" in shown, "how the others came out, once"
+    assert "(b): fail" in shown, "how the others came out, once"
     assert not [
         line for line in shown if "Error" in line or ".py" in line or line.startswith((">", "E  "))
     ]
@@ -60,10 +61,14 @@ def test_a_failure_shows_its_own_diagnostic_and_no_traceback(repo: Repo) -> None
 @pytest.mark.parametrize(
     ("options", "found", "absent"),
     [
-        (("--tb=line",), "runs/dfa_s42.pt:0: residual stream exploded*", "*FLAG:*"),
-        (("-q",), "dfa *walk back (a)*", "*Traceback*"),
-        (("-v",), "VERDICT: needs walk-back: residual stream exploded*", "*Traceback*"),
-        (("--color=yes",), "*\x1b[[]31m*walk back*", "*Traceback*"),
+        (
+            ("--tb=line",),
+            "runs/dfa_s42.pt:0: per-block growth * residual stream exploded",
+            "*fails:*",
+        ),
+        (("-q",), "✗ WALK BACK  dfa, seed 42, *", "*Traceback*"),
+        (("-v",), "dfa, seed 42: walk back: residual stream exploded*", "*Traceback*"),
+        (("--color=yes",), "*\x1b[[]31m*WALK BACK*", "*Traceback*"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -78,8 +83,8 @@ def test_what_the_terminal_shows(
 def test_verbose_shows_every_report_once(repo: Repo) -> None:
     text = repo.run(BP, DFA, CONTROLS, "-v").stdout.str()
     assert (
-        text.count("FA diagnostic report: bp, seed 42")
-        == text.count("FA diagnostic report: dfa, seed 42")
+        text.count("\nbp, seed 42: trustworthy\n")
+        == text.count("\ndfa, seed 42: walk back: residual stream exploded; ")
         == 1
     )
 
@@ -89,9 +94,12 @@ def test_without_a_control_the_margin_is_skipped_and_the_reason_names_the_option
 ) -> None:
     assert repo.outcomes(BP, "-rs") == {"bp_s42": "a. b. c. ds"}
     repo.result.stdout.fnmatch_lines(
-        ["SKIPPED * runs/bp_s42.pt: no frozen-random control*--fa-frozen=*"]
+        [
+            "SKIPPED * runs/bp_s42.pt: no frozen-random control was supplied; train a control "
+            "(fadiag control bp_s42.pt, then --fa-frozen)"
+        ]
     )
-    repo.result.stdout.fnmatch_lines(["bp *incomplete (d not measured)"])
+    repo.result.stdout.fnmatch_lines(["~ INCOMPLETE  bp, *"])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +163,7 @@ def test_selection(repo: Repo, options: str, left: list[str]) -> None:
 
 def test_x_stops_and_the_rest_is_shown_as_not_run(repo: Repo) -> None:
     assert repo.outcomes(DFA, "-x") == {"dfa_s42": "aF b- c- d-"}
-    repo.result.stdout.fnmatch_lines(["dfa *walk back (a; b c d not run)"])
+    repo.result.stdout.fnmatch_lines(["✗ WALK BACK  dfa, *", "  – b gradient-floor *"])
 
 
 def test_lf_reruns_what_failed_from_any_folder(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +197,9 @@ def test_exit_codes(repo: Repo) -> None:
         assert unknown.ret == pytest.ExitCode.USAGE_ERROR, "before anything is measured"
         unknown.stderr.fnmatch_lines([f"ERROR: --fa-{option} *no such module*"])
     assert repo.run(BP, "--fa-loss=l1").ret == pytest.ExitCode.USAGE_ERROR
+    no_tests = repo.run(DFA, CONTROLS, "-p", "no:python")
+    assert no_tests.ret == pytest.ExitCode.USAGE_ERROR, "else nothing is tested, and all is green"
+    no_tests.stderr.fnmatch_lines(["ERROR: -p no:python: the tests of an audit are functions*"])
     repo.ini()
     no_data = repo.run(BP)
     assert no_data.ret == pytest.ExitCode.USAGE_ERROR
@@ -230,6 +241,16 @@ def test_other_options_of_pytest_change_no_outcome(repo: Repo, options: list[str
     assert repo.outcomes(DFA, CONTROLS, *options) == {"dfa_s42": "aF bF c. dF"}
 
 
+@pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["alone", "a worker"])
+def test_a_cache_that_cannot_be_written_costs_no_outcome(repo: Repo, options: list[str]) -> None:
+    shutil.rmtree(repo.path / ".pytest_cache")
+    (repo.path / ".pytest_cache").touch()
+    assert repo.outcomes(DFA, CONTROLS, *options, run=repo.spawn) == {"dfa_s42": "aF bF c. dF"}
+    text = repo.result.stdout.str()
+    assert text.count("measurements are not kept for the next run: ") == 1, text
+    assert "INTERNALERROR" not in text
+
+
 def test_without_a_terminal_exit_code_and_files_are_the_same(repo: Repo) -> None:
     silent = repo.pytester.runpytest_inprocess
     found = repo.outcomes(DFA, CONTROLS, "-p", "no:terminal", run=silent)
@@ -242,7 +263,9 @@ def test_markers_fixtures_and_help_tell_the_truth_whatever_the_ini_file_says(rep
     shown = {word: repo.run(word).stdout.str() for word in ("--markers", "--fixtures", "--help")}
     assert "@pytest.mark.fa_protocol(margin_pp=2.0" in shown["--markers"]
     fixtures = re.findall(r"^(fa_\w+) ", shown["--fixtures"], re.MULTILINE)
-    assert len(fixtures) == 10 and {"fa_report", "fa_diagnostic", "fa_credit"} < set(fixtures)
+    assert len(fixtures) == 11 and {"fa_report", "fa_diagnostic", "fa_credit", "fa_step"} < set(
+        fixtures
+    )
     assert (
         "--fa-checkpoint=PATH|GLOB|DIR" in shown["--help"]
         and "  fa_checkpoint (linelist)" in shown["--help"]

@@ -105,6 +105,10 @@ def test_a_pasted_id_is_that_one_test_from_any_folder() -> None:
         assert (job.diagnostics, job.required) == (("frozen-margin",), ())
     (job,) = plan(args="runs/bp_s42.pt::credit-alignment", files=FILES).jobs
     assert job.required == ("f",), "what would not run by itself is asked for"
+    (job,) = plan(args="runs/bp_s42.pt::depth-utility", files=FILES).jobs
+    assert job.required == ("e",), "nor would this with a sound control"
+    (job,) = plan(args="runs/bp_s42.pt", files=FILES).jobs
+    assert "depth-utility" in job.diagnostics and job.required == ()
     with pytest.raises(AuditError, match="no diagnostic 'growth'; known: residual-growth"):
         plan(args="runs/bp_s42.pt::growth", files=FILES)
 
@@ -113,8 +117,9 @@ def test_a_pasted_id_is_that_one_test_from_any_folder() -> None:
     ("words", "diagnostics", "required"),
     [
         ("", [*ABCD, "depth-utility", G], ""),
-        ("--fa-frozen=0.3", [*ABCD, G], ""),
-        ("--fa-frozen=0.3 --fa-credit=m:f", [*ABCD, "credit-alignment", G], ""),
+        ("--fa-frozen=0.3", [*ABCD, "depth-utility", G], ""),
+        ("--fa-credit=m:f", [*ABCD, "depth-utility", "credit-alignment", G], ""),
+        ("--fa-step=m:f", [*ABCD, "depth-utility", "credit-alignment", G], ""),
         ("--fa-diagnostics=ad", ["residual-growth", "frozen-margin"], "a"),
         ("--fa-diagnostics=ae --fa-credit=m:f", ["residual-growth", "depth-utility"], "ae"),
         ("--fa-diagnostics=all", [*ABCD, "depth-utility", "credit-alignment", G], ""),

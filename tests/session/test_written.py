@@ -26,10 +26,10 @@ def test_checkpoint(fa_checkpoint):
     assert fa_checkpoint.config["method"] == "bp"
     assert "embed.weight" in fa_checkpoint.state_dict and fa_checkpoint.test_acc is None
 
-def test_network(fa_model, fa_eval_batches, fa_test_data, fa_device, fa_credit):
+def test_network(fa_model, fa_eval_batches, fa_test_data, fa_device, fa_credit, fa_step):
     x, y = next(iter(fa_eval_batches))
     assert fa_model(x).shape == (len(y), 5) and len(fa_test_data.y) == 400
-    assert fa_device == "cpu" and fa_credit is None
+    assert fa_device == "cpu" and fa_credit is fa_step is None
 
 def test_report(fa_report, fa_thresholds, fa_frozen_baseline):
     assert fa_report.method_name == "bp" and fa_report.fired == ()
@@ -216,14 +216,40 @@ def test_each_fixture_may_be_overridden(repo: Repo, fixture: str, outcomes: str)
     assert found[other] == outcomes
 
 
-def test_a_credit_of_a_conftest_starts_its_diagnostic(repo: Repo) -> None:
+CREDIT = """fa_credit():
+    return lambda model, x, y, checkpoint: [x[:, :16] for _ in range(4)]
+"""
+STEP = """fa_step():
+    def step(model, x, y):
+        for parameter in model.parameters():
+            parameter.data *= 0.9
+    return step
+"""
+
+
+@pytest.mark.parametrize("fixture", [CREDIT, STEP], ids=["credit", "step"])
+def test_a_credit_or_step_of_a_conftest_starts_its_diagnostic(repo: Repo, fixture: str) -> None:
     repo.ini(fa_data="data.npz")
+    repo.write("conftest.py", f"@pytest.fixture\ndef {fixture}")
+    assert repo.outcomes(BP, "--fa-frozen=0.3")["bp_s42"] == "a. b. c. d. es fF gs"
+
+
+def test_a_step_is_an_option_and_its_mistake_a_skip(repo: Repo) -> None:
+    repo.ini(fa_data="data.npz", fa_step="rule:update")
     repo.write(
-        "conftest.py",
-        "@pytest.fixture\ndef fa_credit():\n    return lambda model, x, y, checkpoint: [x[:, "
-        ":16] for _ in range(4)]\n",
+        "rule.py",
+        "import torch\n"
+        "def update(model, x, y, checkpoint):\n"
+        "    assert checkpoint['config']\n"
+        "    torch.nn.functional.cross_entropy(model(x), y).backward()\n"
+        "    torch.optim.SGD(model.parameters(), 1.0).step()\n"
+        "def none(model, x, y): pass\n",
     )
-    assert repo.outcomes(BP, "--fa-frozen=0.3")["bp_s42"] == "a. b. c. d. fF gs"
+    assert repo.outcomes(BP, "--fa-diagnostics=f")["bp_s42"] == "f."
+    repo.result.stdout.fnmatch_lines(["*this rule is backpropagation*"])
+    found = repo.outcomes(BP, "--fa-diagnostics=f", "--fa-step=rule:none", "-rs")
+    assert found["bp_s42"] in ("fs", "fE")
+    repo.result.stdout.fnmatch_lines(["*changed no parameter*"])
 
 
 def test_a_fixture_that_raises_shows_the_users_traceback(repo: Repo) -> None:
@@ -233,9 +259,7 @@ def test_a_fixture_that_raises_shows_the_users_traceback(repo: Repo) -> None:
     )
     result = repo.run(BP, "--fa-diagnostics=a")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(
-        ["*raise RuntimeError('a slip of mine')", "bp *error: *a slip of mine*"]
-    )
+    result.stdout.fnmatch_lines(["*raise RuntimeError('a slip of mine')", "! *a slip of mine*"])
 
 
 EXTENSION = """

@@ -11,11 +11,13 @@ import pytest
 from show.samples import of
 
 from pytest_fadiag.judge.verdict import Word
-from pytest_fadiag.show.audit import Audit, Outcome, Row, decide, united
+from pytest_fadiag.show.audit import Audit, Origin, Outcome, Row, decide, united
 from pytest_fadiag.show.words import (
+    details,
     headline,
     legend,
     margin_words,
+    next_steps,
     notes,
     rule,
     setting,
@@ -104,7 +106,7 @@ def test_only_what_ran_counts() -> None:
 def test_a_likely_fire_has_a_question_mark() -> None:
     fired = builders.row(builders.PENALISED.replace(bp_grad_norms=(None, None, 1e-9, None, None)))
     assert words(fired) == "walk back (b? d; c not measured)"
-    assert "? likely, as far as a log tells" in legend(of(fired))
+    assert details(fired) == "b likely"
 
 
 def test_a_control_in_doubt_leaves_a_row_incomplete() -> None:
@@ -199,7 +201,7 @@ def test_margins_are_called_by_their_interval() -> None:
 
 def test_the_headline_counts(audit: Audit) -> None:
     assert headline(audit) == (
-        "7 checkpoints and 1 log: 3 to walk back, 2 trustworthy, 1 incomplete, "
+        "7 checkpoints and 1 log: 3 walk back, 2 trustworthy, 1 incomplete, "
         "2 without a verdict; seed margins: 1 pass, 1 fail, 1 skipped"
     )
     assert headline(of(builders.row(builders.exploded()))) == "dfa, seed 42: walk back (a b d)"
@@ -213,11 +215,13 @@ def test_a_record_that_is_met_is_one_line(audit: Audit) -> None:
         builders.row(builders.exploded(), expected=("a", "b", "d")),
         builders.row(builders.healthy(), expected=()),
     )
-    assert legend(met) == ["✗ fails its threshold", "all 2 verdicts match the record"]
-    assert (
-        "differs from expected.json: 2 of 2 verdicts (runs/bp_s2.pt and dfa::seed-margin)"
-        in legend(audit)
-    )
+    assert legend(met) == ["✗ fails", "2 verdicts match the record"]
+    alone = builders.row(builders.healthy(), expected=())
+    with_margin = builders.margin("bp", outcome=PASSED, expected="PASS")
+    assert legend(of(alone)) == ["1 verdict matches the record"]
+    both = "1 verdict and 1 seed margin match the record"
+    assert legend(of(alone, margins=(with_margin,))) == [both]
+    assert "differs from expected.json: runs/bp_s2.pt and dfa::seed-margin" in legend(audit)
 
 
 def test_notes_name_rows_once_and_what_differs() -> None:
@@ -231,6 +235,25 @@ def test_notes_name_rows_once_and_what_differs() -> None:
     assert "bp (2 networks): cut" in found
     assert "these rows differ in their torch versions: 2.0, 2.13.0" in found
     assert "non-default thresholds: frozen_acc_margin_pp 1 (default 2)" in found
+
+
+def test_the_next_step_is_one_line_for_all_that_need_the_same() -> None:
+    origin = Origin(created="", options={"model": ("lab:Net",), "train": ("auto",)})
+    open_ = [builders.healthy(seed=seed, control=None) for seed in (1, 2)]
+    rows = [builders.row(made) for made in (*open_, builders.exploded(), builders.healthy("fa"))]
+    command = "fadiag control {} --model=lab:Net, then --fa-frozen)"
+    assert next_steps(of(*rows, origin=origin)) == [
+        f"bp (2 networks): train a control ({command.format('FILE')}",
+        "runs/dfa_s42.pt: report no Γ; claim no gain from the blocks",
+    ]
+    assert next_steps(of(rows[0], origin=origin)) == [
+        f"train a control ({command.format('runs/bp_s1.pt')}"
+    ]
+    errors = msgspec.structs.replace(
+        rows[3], outcomes={"a": PASSED, "b": Outcome.ERROR, "d": Outcome.NOT_RUN}
+    )
+    expected = "mend the error of gradient-floor; run direction-drift and frozen-margin too"
+    assert next_steps(of(errors)) == [expected]
 
 
 def test_notes_that_differ_in_numbers_alone_are_one() -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from show.samples import of
 
 from pytest_fadiag.judge.diagnostics import DIAGNOSTICS
+from pytest_fadiag.judge.records import Epoch, Log, Step
 from pytest_fadiag.show import charts
 from pytest_fadiag.show.audit import Audit
 from pytest_fadiag.show.charts import Chart, Series
@@ -47,6 +48,62 @@ def test_one_network_is_shown_with_what_it_may_not_exceed() -> None:
     assert most.ys == (3e5, 2e8, 4.5e8, 5e8)
     (floor,) = charts.curves(ROWS, GRADIENT).limits
     assert floor.ys == (1e-7,) and floor.name == "floor 1e-7"
+
+
+def by_step(method: str, parts: tuple[str, ...], contrast: tuple[float, ...]) -> Any:
+    """A row of which the head's step is BP's own."""
+    some = tuple([0.5] * (len(parts) - 1))
+    step = Step(
+        source="rule:update",
+        parts=parts,
+        plain=contrast,
+        least_plain=(*some, 1.0),
+        contrast=contrast,
+        low=tuple(value - 0.1 for value in contrast),
+        high=tuple(value + 0.1 for value in contrast),
+        change=(0.1,) * len(parts),
+        label_share=(1.0,) * len(parts),
+        batches=10,
+    )
+    asked = ("credit-alignment",)
+    return builders.row(
+        builders.healthy().replace(method_name=method, step=step, diagnostics=asked)
+    )
+
+
+def test_parts_of_a_step_have_intervals_and_what_is_bps_own_is_marked() -> None:
+    deep = by_step("deep", ("embedding", "b.0", "b.1", "b.2", "head"), (0.3, 0.4, 0.0, -0.5, 1.0))
+    flat = by_step("flat", ("embedding", "b.0", "head"), (0.2, 0.6, 1.0))
+    chart = charts.curves([flat, deep], CREDIT)
+    assert chart.ticks == ("embedding", "b.0", "b.1", "b.2", "head") and chart.x == "part"
+    (first, second) = chart.series
+    assert (first.xs, second.xs) == ((0, 1, 4), (0, 1, 2, 3, 4))
+    assert (first.bp, second.bp) == ((2,), (4,)) and (first.fired, second.fired) == ((), (2, 3))
+    assert second.low[1] == pytest.approx(0.3) and second.high[1] == pytest.approx(0.5)
+    drawn = ElementTree.fromstring(svg(chart))
+    titles = [element.text for element in drawn.iter("title")]
+    assert titles.count("BP's own") == 2 and "deep, seed 42: −0.500" in titles
+    (_, axes) = figures(Audit((flat, deep)))["credit"].axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == list(chart.ticks)
+    (bars,) = axes.collections
+    assert [tuple(segment[:, 1]) for segment in bars.get_segments()][3] == pytest.approx(
+        (-0.6, -0.4)
+    )
+    marked = [
+        line for line in axes.lines if line.get_marker() == "D" and line.get_label() == "BP's own"
+    ]
+    assert [tuple(line.get_data()) for line in marked] == [([4], [1.0])]
+
+
+def test_the_step_of_logs_is_drawn_at_its_lowest_block() -> None:
+    parts = ("embedding", "b.0", "b.1", "head")
+    epochs = []
+    for epoch, plain in enumerate([(-1.0, 0.9, 0.8, 1.0), (-1.0, math.nan, 0.7, 1.0)], 1):
+        epochs.append(Epoch(epoch=epoch, step=Step(parts=parts, plain=plain)))
+    logged = builders.row(builders.PENALISED.replace(log=Log(epochs=tuple(epochs))))
+    chart = charts.training([logged])[-1]
+    assert chart.title == "cos(step, BP's), lowest block"
+    assert chart.series[0].xs == (1, 2) and chart.series[0].ys == (0.8, 0.7)
 
 
 def test_findings_have_intervals_and_thresholds() -> None:
@@ -102,7 +159,7 @@ def test_figures_are_drawn_without_a_warning(audit: Audit, evil: Audit, tmp_path
             write_figures(evil, tmp_path / name)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
-    assert list(drawn) == ["hero", "audit", "rescue", "depth", "credit"]
+    assert list(drawn) == ["hero", "hero-dark", "audit", "rescue", "depth", "credit"]
     titles = {
         n: [axes.get_title(loc="left") for axes in f.axes if axes.axison] for n, f in drawn.items()
     }
@@ -122,25 +179,44 @@ def test_figures_have_the_width_of_a_paper_and_text_of_8_pt(audit: Audit, width:
     for name, drawn in figures(audit, width).items():
         assert drawn.get_figwidth() == width
         drawn.draw_without_rendering()
-        assert {text.get_fontsize() for text in drawn.findobj(Text) if text.get_text()} == {8.0}
-        legend = drawn.legends[0]
-        for text, line in zip(legend.get_texts(), legend.legend_handles, strict=True):
-            if isinstance(line, Line2D):
-                looks.setdefault(text.get_text(), set()).add((line.get_color(), line.get_marker()))
+        sizes = {text.get_fontsize() for text in drawn.findobj(Text) if text.get_text()}
+        assert sizes == ({8.0, 10.0} if name.startswith("hero") else {8.0})
+        for legend in drawn.legends:
+            for text, line in zip(legend.get_texts(), legend.legend_handles, strict=True):
+                if isinstance(line, Line2D):
+                    look = (line.get_color(), line.get_marker())
+                    looks.setdefault(text.get_text(), set()).add(look)
         box = drawn.get_tightbbox()
         assert box is not None and box.x0 > -0.02 and box.x1 < width + 0.02, name
     own = [looks[name] for name in ("bp", "dfa", "fa", "dfa-lam")]
     assert [len(look) for look in own] == [1] * 4 and len(set.union(*own)) == 4
 
 
-def test_the_hero_has_gamma_of_every_block_and_both_scores() -> None:
-    row = builders.row(builders.credited(builders.healthy(), 0.9, 0.5, 0.2, 0.1))
-    assert row.report is not None
-    (left,) = charts.against_score([row]).series
-    assert left.xs == (0.9,) * 4 and left.ys == (0.9, 0.5, 0.2, 0.1)
-    (right,) = charts.trained_and_frozen([row]).series
-    assert right.ys == (0.76, 0.9)
-    assert "hero" not in figures(of(builders.row(builders.healthy())))  # no credit, no hero
+def test_the_hero_has_a_row_for_each_method_and_its_title_says_the_finding() -> None:
+    rows = [builders.row(builders.healthy(seed=seed)) for seed in (1, 2)]
+    rows += [
+        builders.row(builders.exploded()),
+        builders.row(builders.healthy("fa", frozen_baseline_acc=0.895)),
+    ]
+    drawn = figures(of(*rows))["hero"]
+    title, _ = drawn.texts
+    assert title.get_text() == "Training the blocks pays off in one of three methods"
+    (axes,) = drawn.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["bp", "fa", "dfa"]
+    assert [text.get_text() for text in axes.texts] == [
+        *("+14.0 pp", "trustworthy", "+0.5 pp", "walk back", "−10.7 pp", "walk back"),
+    ]
+    points = [[*line.get_xdata()] for line in axes.lines if line.get_marker() == "o"]
+    assert points[:2] == [[0.9, 0.9], [0.76]]  # trained blocks of two seeds, frozen ones
+    alone = builders.healthy(control=None, frozen_baseline_acc=None)
+    assert "hero" not in figures(of(builders.row(alone)))
+
+
+def test_fonts_of_a_pdf_can_be_edited(audit: Audit, tmp_path: Path) -> None:
+    write_figures(audit, tmp_path)
+    for file in tmp_path.glob("*.pdf"):
+        content = file.read_bytes()
+        assert b"/Type3" not in content and b"/CIDFontType2" in content, file.name
 
 
 def test_rescue_has_the_controls_and_bp() -> None:
@@ -191,3 +267,18 @@ def test_the_page_works_in_a_browser(browser: Any, audit: Audit, tmp_path: Path)
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     assert run("return document.documentElement.scrollWidth") <= 390
     assert browser.get_log("browser") == []
+
+
+def test_a_gauge_has_its_threshold_in_the_middle_and_fails_to_the_left() -> None:
+    report = builders.exploded()
+    growth, gradient, drift, margin = (
+        charts.gauge(report.finding(key), DIAGNOSTICS[number]) for number, key in enumerate("abcd")
+    )
+    assert growth and gradient and drift and margin
+    assert growth.place == pytest.approx(0.5 - math.log10(666.7 / 50) / 8, abs=1e-3)
+    assert gradient.place == pytest.approx(0.5 + math.log10(4e-8 / 1e-7) / 8, abs=1e-3)
+    assert drift.place > 0.5 and drift.look == "green"
+    assert margin.place == pytest.approx(0.5 - 12.7 / 40) and margin.look == "red"
+    assert margin.low < margin.place < margin.high
+    unmeasured = builders.healthy(control=None, frozen_baseline_acc=None).finding("d")
+    assert charts.gauge(unmeasured, MARGIN) is None

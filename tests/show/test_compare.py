@@ -54,8 +54,8 @@ def test_another_machine_may_differ_more() -> None:
 def test_what_is_judged_differently_is_said() -> None:
     fired = ONE.replace(residual_norms=(35.0, 4e6, 5e6, 5e6, 5e6))
     changed = compare(ONE, fired).changed
-    assert "(a) residual-growth: pass → fire" in changed
-    assert "verdict: trustworthy → needs walk-back: residual stream exploded" in changed
+    assert "(a) residual-growth: pass → fail" in changed
+    assert "verdict: trustworthy → walk back: residual stream exploded" in changed
     low = ONE.replace(thresholds=ONE.thresholds.replace(margin_pp=1))
     assert compare(ONE, low).changed == ["frozen_acc_margin_pp: 2.0 → 1.0"]
     assert compare(ONE, builders.healthy("fa")).changed[0] == "method: bp → fa"

@@ -27,11 +27,11 @@ from pytest_fadiag.show.outputs import OUTPUTS
 from pytest_fadiag.show.page import page
 from pytest_fadiag.show.report import DiagnosticReport
 from pytest_fadiag.show.table import table
-from pytest_fadiag.show.words import margin_words, words
+from pytest_fadiag.show.words import details, margin_words, words
 
 TEXTS = {"table": lambda audit: table(audit, 200), "markdown": markdown, "form": form, "html": page}
-VOID = ("meta", "link", "br")
-FIGURES = ("hero", "audit", "credit", "depth", "rescue")
+VOID = ("meta", "link", "br", "input")
+FIGURES = ("hero", "hero-dark", "audit", "credit", "depth", "rescue")
 Golden = Callable[[str, str], None]
 
 
@@ -65,10 +65,10 @@ class Outline(HTMLParser):
 def test_every_output_says_the_same_of_every_row(kind: str, audit: Audit) -> None:
     text = TEXTS[kind](audit)
     said = "".join(Outline(text).texts) if kind == "html" else text
-    for status in (words(row) for row in audit.rows):
-        assert status in said
+    for row in audit.rows:
+        assert (details(row) if kind == "table" else words(row)) in said
     for margin in audit.margins:
-        assert margin_words(margin, bounds=kind != "table") in said or margin_words(margin) in said
+        assert margin_words(margin) in said or kind == "table"
 
 
 def test_a_page_is_the_same_after_another_import_of_the_templates(
@@ -194,18 +194,21 @@ def test_a_report_shows_plots_and_saves_itself(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match=r"ends in \.json, \.html, \.md, \.txt"):
         report.save(tmp_path / "a.docx")
     cell = report._repr_html_()
-    assert "<svg" in cell and "VERDICT" in cell and "&lt;i&gt;" in cell and "<i>" not in cell
+    assert "<svg" in cell and ", seed 42: " in cell and "&lt;i&gt;" in cell and "<i>" not in cell
     assert [axes.get_title(loc="left")[5:8] for axes in report.plot(5.5).axes][:2] == ["(a)", "(b)"]
 
 
 def test_one_network_opens_expanded_with_its_findings_in_the_cards(audit: Audit) -> None:
     one, many = page(of(builders.row(builders.exploded()))), page(audit)
-    assert '<details id="row-1" open>' in one and 'id="open"' not in one
+    assert '<details id="dfa-s42" open>' in one and 'id="open"' not in one
     assert "<details open" not in many and many.count(" open>") == 0 and 'id="open"' in many
     assert "per-block growth 667 &gt; 50" in one and "It explodes in block 0" in one
     assert "Fails in 3 of 6</b>: dfa 2 of 2, dfa-lam 1 of 1" in many
     cards = one.partition('class="cards"')[2].partition("<h2>")[0]
-    assert cards.count("<svg") == cards.count("<section") == 4  # a chart a diagnostic
+    assert (cards.count("<svg"), cards.count("<section")) == (2, 4)  # curves of (a) and (b)
+    tests = one.partition('class="findings"')[2].partition("</table>")[0]
+    assert tests.count('class="gauge"') == 4 and "95 % CI [" in tests
+    assert "In the paper: report no Γ." in cards
 
 
 def test_importing_every_output_imports_nothing_heavy() -> None:

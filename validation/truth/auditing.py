@@ -65,13 +65,12 @@ def audited(case: Case, mix: str, folder: Path, root: Path) -> Outcome:
     data = evaluation(root, task, mix)
     auditor = Kept(Setup(data=data, model=MODEL, device="cpu"), mix)
     controls = None if control is None else parse_controls([str(control)])
-    asked = default_diagnostics(control=control is not None, credit=False)
+    asked = default_diagnostics(credit=False)
     by_number = ""
     try:
         report = auditor.report(network, diagnostics=asked, control=controls, twins=None)
         twinned = auditor.report(network, diagnostics=asked, control=controls, twins=twins)
-        without = default_diagnostics(control=False, credit=False)
-        alone = auditor.report(network, diagnostics=without, control=None, twins=None)
+        alone = auditor.report(network, diagnostics=asked, control=None, twins=None)
         if report.frozen_baseline_acc is not None:
             accuracy = report.frozen_baseline_acc
             numbered = auditor.report(network, diagnostics=asked, control=accuracy, twins=None)
@@ -130,10 +129,11 @@ class Kept(Auditor):
 def numbers(report: Report, *, of_control: bool = False) -> dict[str, Any]:
     """What the thresholds are compared with, and what explains it."""
     if of_control:
+        bounds = report.margin_interval
         return {
             "margin": report.margin_pp,
             "control": report.frozen_baseline_acc,
-            "margin interval": report.margin_interval,
+            "margin interval": None if bounds is None else [bounds.low, bounds.high],
         }
     norms = report.residual_norms
     growth = [after / before for before, after in pairwise(norms) if before and after is not None]

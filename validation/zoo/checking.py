@@ -118,6 +118,8 @@ def _ready(model: nn.Module) -> nn.Module:
     model = model.double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
+            if parameter.is_complex():  # which double() leaves as they are
+                parameter.data = parameter.data.to(torch.complex128)
             parameter.requires_grad_(False).add_(0.05 * torch.randn_like(parameter))
     return model
 

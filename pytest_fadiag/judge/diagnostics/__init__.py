@@ -144,10 +144,8 @@ def _known_in_words() -> str:
     return ", ".join(words)
 
 
-def default_diagnostics(
-    control: bool, credit: bool, partial: bool = False
-) -> tuple[Diagnostic, ...]:
-    """What runs where nothing is asked for, by what was supplied.
+def default_diagnostics(credit: bool, partial: bool = False) -> tuple[Diagnostic, ...]:
+    """What runs where nothing is asked for: what needs a credit only where there is one.
 
     ``partial`` is a training log, which holds little of what is judged otherwise.
     """
@@ -156,8 +154,6 @@ def default_diagnostics(
         runs = diagnostic.by_default
         if diagnostic.needs_credit:
             runs = credit
-        if diagnostic.role is Role.FALLBACK:
-            runs = not control
         if runs and (diagnostic.reads_logs or not partial):
             chosen.append(diagnostic)
     return tuple(chosen)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from ..words import plural
+
 if TYPE_CHECKING:
     from ..report import Report as Report  # noqa: PLC0414 (re-exported)
     from ..twin import Twin
@@ -20,9 +22,9 @@ class Status(str, enum.Enum):
     """The outcome of one diagnostic."""
 
     PASS = "pass"
-    FIRE = "fire"
+    FIRE = "fail"
     LIKELY_PASS = "likely pass"
-    LIKELY_FIRE = "likely fire"
+    LIKELY_FIRE = "likely fail"
     NOT_MEASURED = "not measured"
     NOT_RESOLVED = "not resolved"
 
@@ -36,11 +38,14 @@ class OpenKind(str, enum.Enum):
     """A bound or a proxy was measured, not the number."""
     ERROR = "error"
     NOT_RUN = "not run"
+    NOT_NEEDED = "not needed"
+    """Another diagnostic decides."""
     CONTROL_QUESTIONED = "measured against a questioned control"
     NOT_ENOUGH_ALONE = "not enough alone"
     """It passes, but no verdict may rest on this pass without a reliable control."""
     CONTRADICTED = "contradicted"
     """It passes, but another number of the network says the opposite."""
+    REFERENCE_QUESTIONED = "measured against a questioned reference"
 
     @property
     def replaceable(self) -> bool:
@@ -59,6 +64,7 @@ class OpenKind(str, enum.Enum):
             OpenKind.CONTROL_QUESTIONED,
             OpenKind.NOT_ENOUGH_ALONE,
             OpenKind.CONTRADICTED,
+            OpenKind.REFERENCE_QUESTIONED,
         )
 
 
@@ -73,12 +79,21 @@ class Open(msgspec.Struct, frozen=True):
         return self.why or self.kind.value
 
 
+RECORD = "audit a checkpoint of this run, or log the next one by pytest_fadiag.Recorder"
+"""What decides where a log does not."""
 OPEN_KINDS = {
     Status.NOT_MEASURED: OpenKind.NOT_MEASURED,
     Status.NOT_RESOLVED: OpenKind.NOT_RESOLVED,
     Status.LIKELY_PASS: OpenKind.LIKELY,
 }
 """The outcomes that decide nothing."""
+
+
+def more_samples(report: Report, number: int, unit: str) -> str:
+    """What to test on so that an interval narrows; of skewed data the rare classes widen it."""
+    if report.score is not None and report.score.is_skewed:
+        return f"test on more {unit}s of the rare classes"
+    return f"test on about {plural(number, unit)}"
 
 
 class Role(str, enum.Enum):
@@ -120,7 +135,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     open: Open | None = None
     """What keeps it from deciding, where it did not fire; ``None`` where it decides."""
     remedy: str = ""
-    """What to give so that it can be measured."""
+    """What to do so that it decides, or what to write where it fires."""
     error: str = ""
     """Why its test is an error: the reference is not proven, the control cannot be read."""
 
@@ -177,7 +192,11 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """The indices of the points by which it fires; the last one where they are not given."""
     low: Sequence[float] = ()
     high: Sequence[float] = ()
-    """The band of a null."""
+    """The band of a null, or the intervals of parts."""
+    parts: tuple[str, ...] = ()
+    """The names of the parts, where these are in the place of layers."""
+    bp: tuple[int, ...] = ()
+    """The indices of the parts of which the step is BP's own."""
     null: Sequence[float] = ()
     """The same numbers with re-initialised blocks."""
     limit: Sequence[float] = ()
@@ -207,6 +226,8 @@ class Diagnostic(ABC):
     """What the published verdict says when it fired."""
     meaning: ClassVar[str] = ""
     """What its number says about a network, in a sentence or two for the page."""
+    instead: ClassVar[str] = ""
+    """What to write, or to leave out of a paper, where it fired."""
 
     role: ClassVar[Role] = Role.WHERE_ASKED
     needs: ClassVar[tuple[str, ...]]
@@ -234,6 +255,8 @@ class Diagnostic(ABC):
     """What its number is called in a chart of networks; empty for the label."""
     curve_title: ClassVar[str] = ""
     """What its curve over the layers is called; empty where it has none. {score} is the score."""
+    parts_title: ClassVar[str] = ""
+    """What a curve over parts is called."""
     curve_log: ClassVar[bool] = False
     figure: ClassVar[str] = ""
     """The name of the figure that has its curves in one panel for each method."""
@@ -255,6 +278,10 @@ class Diagnostic(ABC):
     @abstractmethod
     def judge(self, report: Report) -> Finding:
         """Pass, fire, or not measured, with the number and its reason."""
+
+    def by_point(self, report: Report) -> Finding:
+        """The finding by the published rule, which knows no interval."""
+        return report.finding(self.key)
 
     @abstractmethod
     def lines(self, report: Report) -> Iterable[str]:
@@ -290,10 +317,10 @@ class Diagnostic(ABC):
 
     def unmeasured(self, report: Report, why: str, error: str = "", remedy: str = "") -> Finding:
         """A finding that there is no number, and why."""
-        finding = self.finding(report, Status.NOT_MEASURED, headline=why)
+        finding = self.finding(report, Status.NOT_MEASURED, headline=why, remedy=remedy)
         if error:
             return msgspec.structs.replace(finding, error=error, open=Open(OpenKind.ERROR))
-        return msgspec.structs.replace(finding, remedy=remedy)
+        return finding
 
     def finding(
         self,
@@ -311,11 +338,12 @@ class Diagnostic(ABC):
         exempted: bool = False,
         certain: bool = False,
         pass_open: Open | None = None,
+        remedy: str = "",
     ) -> Finding:
         """A finding against the report's own threshold.
 
-        With doubts a pass or a fire is only likely. Without a claim, what fired is the walk-back.
-        ``pass_open`` is what keeps a pass from deciding.
+        With doubts a pass or a fire is only likely. Without a claim, what fired is the walk-back;
+        without a remedy, ``instead`` is written. ``pass_open`` is what keeps a pass from deciding.
         """
         doubts = tuple(doubts)
         if doubts:
@@ -323,10 +351,13 @@ class Diagnostic(ABC):
         if status in (Status.FIRE, Status.LIKELY_FIRE):
             claim = claim or self.walk_back
             walk_back = walk_back or self.walk_back
+            remedy = remedy or self.instead
             headline = f"{claim}: {headline}" if headline else claim
         open_ = pass_open if status is Status.PASS else None
         if status in OPEN_KINDS:
             open_ = Open(OPEN_KINDS[status])
+            if report.log is not None:
+                remedy = remedy or RECORD
         return Finding(
             key=self.key,
             name=self.name,
@@ -342,4 +373,5 @@ class Diagnostic(ABC):
             exempted=exempted,
             certain=certain,
             open=open_,
+            remedy=remedy,
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..margins import reads_less
+import msgspec
+
+from ..margins import Z95, images_needed, reads_less
 from ..records import Depth
 from ..words import (
     by_state,
@@ -18,7 +21,18 @@ from ..words import (
     pp,
     sig,
 )
-from .base import Column, Curve, Diagnostic, Finding, Open, OpenKind, Report, Role, Status
+from .base import (
+    Column,
+    Curve,
+    Diagnostic,
+    Finding,
+    Open,
+    OpenKind,
+    Report,
+    Role,
+    Status,
+    more_samples,
+)
 from .linear_floor import classes_left_out, fitted_to
 
 if TYPE_CHECKING:
@@ -41,11 +55,11 @@ class DepthUtility(Diagnostic):
         "Linear probes of every state, compared with re-initialised blocks. Below the threshold, "
         "depth made the targets no easier to decode."
     )
+    instead = "claim no gain from the blocks"
     role = Role.FALLBACK
     needs = ("depth", "accuracy")
-    by_default = False
     asks_for_depth = True
-    columns = (Column("depth", lambda report: report.depth_utility_pp, pp, 1),)
+    columns = (Column("utility", lambda report: report.depth_utility_pp, pp, 1),)
     axis_title = "depth utility, pp"
     curve_title = "linear probe {score}"
     figure = "depth"
@@ -53,6 +67,9 @@ class DepthUtility(Diagnostic):
     def judge(self, report: Report) -> Finding:
         """Decide in this order: broken states, untrained blocks, unresolved, fire, pass."""
         depth = report.depth
+        if depth is None and report.has_sound_control:
+            finding = self.unmeasured(report, "not needed: a sound control decides")
+            return msgspec.structs.replace(finding, open=Open(OpenKind.NOT_NEEDED))
         if depth is None:
             return self.unmeasured(report, "no probe was fitted")
         if depth.problem:
@@ -65,7 +82,14 @@ class DepthUtility(Diagnostic):
         value = _value(depth)
         low, high = depth.interval or (value, value)
         if why := _unresolved(depth, minimum):
-            return self.finding(report, Status.NOT_RESOLVED, value, why, interval=depth.interval)
+            return self.finding(
+                report,
+                Status.NOT_RESOLVED,
+                value,
+                why,
+                interval=depth.interval,
+                remedy=_remedy(report, depth, minimum),
+            )
         sign = "<" if value < minimum else "≥"
         number = f"{_quantity(depth)} {distinct(pp, value, minimum)} pp"
         headline = f"{number} {sign} {limit(minimum)} pp, {interval(low, high)}"
@@ -79,6 +103,7 @@ class DepthUtility(Diagnostic):
                 causes=causes,
                 interval=depth.interval,
                 pass_open=_why_not_alone(report, depth, minimum),
+                remedy=_remedy(report, depth, minimum),
             )
         claim = "no measurable gain with depth"
         meaning = "Accuracy does not show that the blocks learned."
@@ -206,7 +231,7 @@ def _why_not_alone(report: Report, depth: Depth, minimum: float) -> Open | None:
     if report.task == "regression":  # there random blocks under a trained embedding gain 14 pp
         return Open(OpenKind.NOT_ENOUGH_ALONE, "alone is not enough in regression")
     missing = []
-    if 2 * len(depth.trained) < len(depth.steps_pp):
+    if not _shows_training(depth):
         missing.append("the weights do not show that half of the blocks were trained")
     value = _value(depth)
     low = depth.interval[0] if depth.interval else value
@@ -215,6 +240,53 @@ def _why_not_alone(report: Report, depth: Depth, minimum: float) -> Open | None:
     if not missing:
         return None
     return Open(OpenKind.NOT_ENOUGH_ALONE, f"alone is not enough: {' and '.join(missing)}")
+
+
+def _remedy(report: Report, depth: Depth, minimum: float) -> str:
+    """What narrows its interval; empty where that does not decide, and only a control does."""
+    value = _value(depth)
+    if below_embedding(report):
+        return "check the normalisation of the inputs (--fa-normalize) and the head"
+    if report.task == "regression" or not depth.null or _room(depth) < 2 * minimum:
+        return ""
+    if value >= minimum and not _shows_training(depth):
+        return ""
+    remedies = []
+    if not depth.training:
+        remedies.append("fit probes to the training data (--fa-train, train=)")
+    images = _images_needed(depth, minimum)
+    if images:
+        remedies.append(more_samples(report, images, report.probe_unit))
+    return " or ".join(remedies)
+
+
+def _images_needed(depth: Depth, minimum: float) -> int:
+    """How many images narrow the interval to one side of the minimum; 0 where none do.
+
+    The noise of the null's draws stays however many there are.
+    """
+    value = _value(depth)
+    low, high = depth.interval or (value, value)
+    draws = [max(gain, 0.0) for gain in depth.null_gains_pp]
+    of_draws = (Z95 * (max(draws) - min(draws)) / 2) ** 2
+    of_images = ((high - low - depth.allowance_pp) / 2) ** 2 - of_draws
+    distance = minimum - value
+    if value >= minimum:
+        distance = max(value - depth.allowance_pp - minimum, 0.0)
+    left = distance**2 - of_draws
+    if min(of_images, left) <= 0:
+        return 0
+    return images_needed(depth.read, math.sqrt(of_images), math.sqrt(left))
+
+
+def _shows_training(depth: Depth) -> bool:
+    """Whether the weights of half of the blocks are none that an initialisation leaves."""
+    return 2 * len(depth.trained) >= len(depth.steps_pp)
+
+
+def _room(depth: Depth) -> float:
+    """What blocks could gain in pp, beyond re-initialised ones."""
+    return round(100 - 100 * depth.probes[0] - depth.random_pp, 9)
 
 
 def _value(depth: Depth) -> float:
@@ -232,7 +304,7 @@ def _unresolved(depth: Depth, minimum: float) -> str:
     low, high = depth.interval or (value, value)
     if high < 0:
         return ""
-    room = round(100 - 100 * depth.probes[0] - depth.random_pp, 9)
+    room = _room(depth)
     if room < 2 * minimum:
         random = ""
         if depth.random_pp:

@@ -38,6 +38,7 @@ class DirectionDrift(Diagnostic):
         "Where all samples share one gradient direction, a cosine to it says nothing about what "
         "the blocks learn from a sample."
     )
+    instead = "report no Γ"
     role = Role.REQUIRED
     needs = ("gradients", "directions", "output-error")
     needs_reference = True
@@ -72,8 +73,8 @@ class DirectionDrift(Diagnostic):
                 claim=f"BP gradient has no direction at h_{layer}",
             )
         if report.eval_classes == 1:
-            why = f"all evaluation batches hold one class, whose gradients agree anyway: {SORTED}"
-            return self.unmeasured(report, why)
+            why = "all evaluation batches hold one class, whose gradients agree anyway"
+            return self.unmeasured(report, f"{why}: {SORTED}", remedy=SORTED)
         ceiling = self.limit(report)
         sign = "≤" if value <= ceiling else ">"
         headline = (
@@ -85,7 +86,9 @@ class DirectionDrift(Diagnostic):
             return self.finding(report, Status.PASS, value, headline, doubts=doubts)
         if report.task == "regression" and math.isnan(report.sample_invariance or 0.0):
             why = f"{headline}, but the targets have fewer than 3 groups to compare"
-            return self.finding(report, Status.NOT_RESOLVED, value, why)
+            return self.finding(
+                report, Status.NOT_RESOLVED, value, why, remedy="evaluate on more varied targets"
+            )
         bias = list(_biased_output(report, ceiling))
         if exemption := _exemption(report):
             return self.finding(

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from ..control import void
-from ..margins import Interval
-from ..words import distinct, fraction, interval, limit, plural, pp
-from .base import Column, Diagnostic, Finding, Open, OpenKind, Report, Role, Status
+from ..control import Control, void
+from ..margins import Interval, Margin, images_needed
+from ..words import distinct, fraction, interval, limit, one_line, plural, pp
+from .base import (
+    Column,
+    Diagnostic,
+    Finding,
+    Open,
+    OpenKind,
+    Report,
+    Role,
+    Status,
+    more_samples,
+)
 
 if TYPE_CHECKING:
     from ..twin import Twin
@@ -27,6 +38,7 @@ class FrozenMargin(Diagnostic):
         "The control is the same network with its blocks frozen at random initialisation. Below "
         "the threshold, the score is not evidence that the blocks learned."
     )
+    instead = "claim no gain from the blocks"
     role = Role.REQUIRED
     needs = ("accuracy", "floor")  # below a readout of the inputs a control is questioned
     needs_stream = False
@@ -42,13 +54,13 @@ class FrozenMargin(Diagnostic):
     axis_title = "margin, pp"
 
     def judge(self, report: Report) -> Finding:
-        """Decide in this order: broken outputs, no margin, the margin against the minimum."""
-        value = report.margin_pp
+        """Decide in this order: broken outputs, no margin, the interval, else the margin alone."""
+        margin = report.margin
         if report.nonfinite_outputs:
             return self.finding(
                 report,
                 Status.FIRE,
-                value,
+                margin.pp if margin else None,
                 plural(report.nonfinite_outputs, report.unit),
                 f"The network gives no prediction there; its {report.score_name} must not be "
                 "reported.",
@@ -57,41 +69,59 @@ class FrozenMargin(Diagnostic):
                 walk_back="outputs are not finite",
                 certain=True,
             )
-        if value is None or report.control is None:
+        if margin is None or report.control is None:
             return self._without_margin(report)
-        minimum = self.limit(report)
-        bounds = report.margin_interval
-        sign = "≥" if value >= minimum else "<"
-        headline = f"margin {distinct(pp, value, minimum)} pp {sign} {limit(minimum)} pp"
-        span = None
-        if bounds:
-            headline += f", {interval(bounds.low, bounds.high)}"
-            span = (bounds.low, bounds.high)
-        causes = list(_causes(report, value, minimum, bounds))
-        if value >= minimum:
-            questioned = None
-            if report.questions_control:
-                questioned = Open(OpenKind.CONTROL_QUESTIONED)
+        if why := _undecided(report, margin, self.limit(report)):
             return self.finding(
                 report,
-                Status.PASS,
-                value,
-                headline,
-                causes=causes,
-                interval=span,
-                pass_open=questioned,
+                Status.NOT_RESOLVED,
+                margin.pp,
+                why,
+                interval=_bounds(margin),
+                remedy=_narrower(report, margin, self.limit(report)),
             )
-        mismatch = "; ".join(doubt.text for doubt in report.doubts if doubt.mismatched)
-        words = margin_in_words(value, bounds, minimum, report.control.blocks, mismatch)
+        return self._decided(report, report.control, margin)
+
+    def by_point(self, report: Report) -> Finding:
+        """The finding by the plain accuracies alone, as published."""
+        if report.plain_margin_pp is None or report.control is None or report.nonfinite_outputs:
+            return report.finding(self.key)
+        return self._decided(report, report.control, Margin(report.plain_margin_pp, None))
+
+    def _decided(self, report: Report, control: Control, margin: Margin) -> Finding:
+        """Pass or fire by the margin against the minimum."""
+        value = margin.pp
+        minimum = self.limit(report)
+        is_below = value < minimum
+        sign = "<" if is_below else "≥"
+        headline = f"margin {distinct(pp, value, minimum)} pp {sign} {limit(minimum)} pp"
+        causes = []
+        if margin.interval:
+            headline += f", {interval(margin.interval.low, margin.interval.high)}"
+            if minimum in margin.interval:
+                causes.append("threshold inside the 95 % CI")
+        questioned = None
+        remedy = ""
+        if report.questions_control:
+            causes.append("control in doubt")
+            questioned = Open(OpenKind.CONTROL_QUESTIONED)
+            remedy = _better_control(report)
+        words = MarginWords("", "")
+        if is_below:
+            mismatch = "; ".join(doubt.text for doubt in report.doubts if doubt.mismatched)
+            words = margin_in_words(value, margin.interval, minimum, control.blocks, mismatch)
+            remedy = _better_control(report) if mismatch else ""
         return self.finding(
             report,
-            Status.FIRE,
+            Status.FIRE if is_below else Status.PASS,
             value,
             headline,
             words.meaning,
             causes,
             claim=words.claim,
-            interval=span,
+            interval=_bounds(margin),
+            pass_open=questioned,
+            remedy=remedy,
         )
 
     def _without_margin(self, report: Report) -> Finding:
@@ -101,11 +131,10 @@ class FrozenMargin(Diagnostic):
             why = report.control_problem
         if rejected := void(report.doubts):
             why = rejected
+        remedy = _better_control(report)
         if report.headline_acc is None:
             why = "no accuracy is known: log final_test_acc, or acc_eval in each epoch"
-        remedy = ""
-        if report.control is None:
-            remedy = "supply one with --fa-frozen=ACCURACY, METHOD=ACCURACY or a control checkpoint"
+            remedy = "log final_test_acc, or acc_eval in each epoch"
         return self.unmeasured(report, why, report.control_problem, remedy)
 
     def table(self, report: Report) -> list[str]:
@@ -118,12 +147,15 @@ class FrozenMargin(Diagnostic):
         return [f"{network}, {control.kind.value} control {score} ({control.source})"]
 
     def lines(self, report: Report) -> Iterator[str]:
-        bounds = report.margin_interval
-        if bounds and report.margin_pp is not None:
-            yield f"95 % CI {bounds.kind.replace('image', report.unit)}"
-        elif report.margin_pp is not None:
+        margin = report.margin
+        if margin and margin.interval:
+            yield f"95 % CI {margin.interval.kind.replace('image', report.unit)}"
+        elif margin:
             hint = " (n_test in the log's config)" if report.log else ""
             yield f"no CI: test-set size unknown{hint}"
+        plain = report.plain_margin_pp
+        if margin and plain is not None and pp(plain) != pp(margin.pp):
+            yield f"margin of class-balanced accuracies {pp(margin.pp)} pp, of plain {pp(plain)} pp"
         twin = report.twin
         if twin and twin.margin_pp is not None:
             yield twin.line("margin", twin.margin_pp, report.margin_share)
@@ -134,6 +166,26 @@ class FrozenMargin(Diagnostic):
 
     def gain_of(self, twin: Twin) -> float | None:
         return twin.margin_pp
+
+
+def _better_control(report: Report) -> str:
+    """What gives the control that is lacking, or mends the one that was supplied."""
+    if report.control is not None:
+        remedies = [doubt.remedy or _new_control(report) for doubt in report.doubts]
+        return remedies[0] if remedies else ""
+    return _new_control(report)
+
+
+def _new_control(report: Report) -> str:
+    """How a control is made and given."""
+    if report.trace:
+        return "add the control's outputs to the trace as control_outputs"
+    if report.log is not None:
+        return "give the accuracy of its control by --fa-frozen"
+    if not report.checkpoint:
+        return "train a control (make_control(model), then control=)"
+    name = shlex.quote(one_line(report.checkpoint))
+    return f"train a control (fadiag control {name}, then --fa-frozen)"
 
 
 class MarginWords(NamedTuple):
@@ -172,11 +224,40 @@ def margin_in_words(
     )
 
 
-def _causes(report: Report, value: float, minimum: float, bounds: Interval | None) -> Iterator[str]:
-    """What makes a margin uncertain."""
-    if bounds and 0 in bounds and value >= minimum:
-        yield "95 % CI includes 0"
-    elif bounds and minimum in bounds:
-        yield "threshold inside the 95 % CI"
-    if report.questions_control:
-        yield "control in doubt"
+def _undecided(report: Report, margin: Margin, minimum: float) -> str:
+    """Why the interval of a margin decides nothing; empty where it does, or there is none."""
+    bounds = margin.interval
+    if bounds is None:
+        return ""
+    number = f"margin {pp(margin.pp)} pp, {interval(bounds.low, bounds.high)}"
+    if margin.skewed:
+        return f"{number}, is of plain accuracies, and classes differ in size"
+    fires = bounds.high < minimum
+    passes = margin.pp >= minimum and bounds.low > min(minimum, 0.0)
+    if fires or passes:
+        return ""
+    return f"{number}: whether it reaches {limit(minimum)} pp is undecided"
+
+
+def _narrower(report: Report, margin: Margin, minimum: float) -> str:
+    """What may bring the interval of a margin to one side of the minimum."""
+    remedies = []
+    is_number = report.control is not None and report.control.score.outcomes is None
+    if is_number:
+        remedies.append("give the control itself in place of a number")
+    bounds = margin.interval
+    if margin.skewed or bounds is None or not report.score or not report.score.images:
+        return "".join(remedies)
+    away = minimum - margin.pp
+    if margin.pp >= minimum:
+        away = margin.pp - min(minimum, 0.0)
+    images = images_needed(report.score.images, (bounds.high - bounds.low) / 2, away)
+    if images:
+        remedies.append(more_samples(report, images, report.unit))
+    if not is_number:
+        remedies.append("audit several seeds")
+    return " or ".join(remedies)
+
+
+def _bounds(margin: Margin) -> tuple[float, float] | None:
+    return (margin.interval.low, margin.interval.high) if margin.interval else None

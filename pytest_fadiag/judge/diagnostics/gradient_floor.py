@@ -28,13 +28,14 @@ class GradientFloor(Diagnostic):
         "Γ is a cosine to this gradient. Below the floor it is not a usable reference: do not "
         "report Γ against it."
     )
+    instead = "report no Γ"
     role = Role.REQUIRED
     needs = ("gradients", "output-error", "precision")
     needs_reference = True
     reads_logs = True
     stops_training = True
     published: ClassVar[Mapping[str, str]] = {"three": "D2", "four": ""}
-    columns = (Column("‖g_L‖", lambda report: (report.bp_grad_norms or (None,))[-1], sig, 3),)
+    columns = (Column("floor", lambda report: (report.bp_grad_norms or (None,))[-1], sig, 3),)
     curve_title = "median ‖g_l‖"
     curve_log = True
 
@@ -66,7 +67,8 @@ class GradientFloor(Diagnostic):
         may_excuse = report.thresholds.confounds == "excuse"
         if unit := why_per_unit_error(report):
             if per_error is None or not math.isfinite(per_error):
-                return self.unmeasured(report, f"{unit}, and it is not defined")
+                why = f"{unit}, and it is not defined"
+                return self.unmeasured(report, why, remedy="name the loss (--fa-loss, loss=)")
             value = per_error
             symbol = "‖g_L‖ per unit of output error"
             may_excuse = False

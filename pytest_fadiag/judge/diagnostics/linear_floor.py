@@ -23,6 +23,7 @@ class LinearFloor(Diagnostic):
         "A ridge regression on the raw inputs. Where it beats the network, the score needs no "
         "hidden layer. This says nothing about credit."
     )
+    instead = "report that a linear readout of the inputs scores higher"
     role = Role.EXTRA
     needs = ("floor",)
     needs_stream = False

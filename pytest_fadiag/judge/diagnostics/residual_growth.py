@@ -69,6 +69,7 @@ class ResidualGrowth(Diagnostic):
         "The final normalisation divides by the size of the stream. Where the stream explodes, "
         "hidden-layer norms and Γ describe scale, not credit."
     )
+    instead = "report no Γ"
     role = Role.REQUIRED
     needs = ("states",)
     reads_logs = True

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from ...judge.errors import AuditError
 from ...judge.words import and_more
-from .graph import LINEAR, LOOKUPS, PRODUCTS, Block, Graph, Segment, Stretch
+from .flow import hidden_sums
+from .graph import LINEAR, LOOKUPS, MANY, PRODUCTS, Block, Graph, Segment, Stretch
 
 LEAST_COVERED = 0.2
 """The least share of the weights between embedding and head that the whole stream holds."""
-MANY = 3
-"""From this many runs, the same weights are steps in time, where they are not blocks in depth."""
 
 
 def find_blocks(graph: Graph) -> list[Block]:
@@ -182,6 +181,11 @@ def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
     for segment in graph.segments:
         if segment.lies_in(blocks):
             continue
+        if segment.adds and not graph.parameters(segment) and _multiplies(graph, segment):
+            raise AuditError(
+                f"{graph.maker(segment.end)} adds a product with a tensor outside the parameters, "
+                "which hides a block; make all weights torch.nn.Parameter"
+            )
         if not any(
             _is_embedding(graph, part, blocks) for part in [segment, *graph.around(segment)]
         ):
@@ -191,10 +195,16 @@ def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
         if kinds[stretch.kind] > 1:
             continue
         for segment in filter(stretch.holds, graph.segments):
-            sums = graph.hidden(segment)
+            sums = hidden_sums(graph, segment)
             if sums:
                 refuse_repeats(graph, [], graph.parameters(segment))
                 _refuse_sums(graph, segment, sums)
+
+
+def _multiplies(graph: Graph, segment: Segment) -> bool:
+    """Whether a state is multiplied by a matrix that is the same for all samples."""
+    nodes = [graph.nodes[index] for index in segment.values]
+    return any(node.op in PRODUCTS and len(node.parents) == 1 for node in nodes)
 
 
 def refuse_repeats(

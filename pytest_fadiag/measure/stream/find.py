@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,14 @@ from torch import Tensor, nn
 from ...judge.errors import AuditError
 from ...judge.records import StreamInfo
 from ...judge.words import and_more
-from ..copies import copy_of, quiet, refuse_scripted, reinitialised
+from ..copies import (
+    copy_of,
+    named_parameters,
+    quiet,
+    refuse_scripted,
+    reinitialised,
+)
 from ..inputs import (
-    LABEL_NAMES,
     NetworkError,
     Outputs,
     call_network,
@@ -27,18 +33,24 @@ from ..inputs import (
 from ..pooling import Layout
 from ..types import ModelInput
 from .blocks import LEAST_COVERED, covered, find_blocks
+from .flow import tower_sums
+from .gates import refuse_gates
 from .graph import Block, Graph
+from .samples import draw_samples
 from .sites import Stream
 from .spec import named_blocks, spec_of
-from .states import AmbiguousSamples, State, find_states
+from .states import AmbiguousSamples, State, find_states, site_of
 from .tape import Tape
 
 SIZES = (3, 5, 7, 11, 13)
-"""Numbers of test samples; one that no other dimension has tells where the samples are."""
+"""Numbers of test samples; one that no dimension of weights or inputs has is taken."""
 ATTEMPTS = ((1.0, False), (1.0, True), (2.0, True), (4.0, True))
 """How large weights are drawn, and whether token ids are, until logits tell samples apart."""
 APART = 1e-4
 """How far two samples' logits must lie apart, relative to their size; else by rounding alone."""
+LOUD = 1e4
+"""What an inner sum is multiplied by; it shows where its block grows by more than ``SHOWN``."""
+SHOWN = 50
 PARTLY_NARROW = 1e-6
 """Up to here two passes may differ, since scripted functions compute in less than float64."""
 
@@ -56,12 +68,17 @@ def find_stream(
     'out_ln'
     """
     refuse_scripted(network)
+    if not named_parameters(network):
+        raise AuditError(
+            "the network has no parameters: its stream is found by them, and plain tensors, "
+            "buffers and quantised weights are none; make its weights torch.nn.Parameter"
+        )
     with quiet(network):
         try:
             trial = _Trial(network, x, outputs or Outputs(), torch.float64)
         except NetworkError:  # some networks cannot run in float64
             trial = _Trial(network, x, outputs or Outputs(), torch.float32)
-        for size in SIZES[1:]:
+        for size in trial.sizes[1:]:
             try:
                 return trial.stream(spec)
             except AmbiguousSamples:
@@ -78,15 +95,20 @@ class _Trial:
     def __init__(
         self, network: nn.Module, x: ModelInput, outputs: Outputs, dtype: torch.dtype
     ) -> None:
+        self.original = network
         self.x = each(x, Tensor.cpu)
+        shapes = [tensor.shape for tensor in named_parameters(network).values()]
+        shapes += [tensor.shape[1:] for tensor in tensors_of(x)]
+        dimensions = set[int]().union(*shapes)
+        self.sizes = [size for size in SIZES if size not in dimensions] or list(SIZES)
         self.outputs = outputs
         self.tolerance = 1e-4
         """How far two ways to the same logits may differ, by the largest difference of samples."""
         if dtype == torch.float64:
             self.tolerance = 1e-9
         for gain, self.random_ids in ATTEMPTS:
-            self.network = reinitialised(copy_of(network, dtype), gain=gain).eval()
-            self.draw(SIZES[0])
+            self.network = reinitialised(copy_of(network, dtype).eval(), gain=gain)
+            self.draw(self.sizes[0])
             size = float(self.logits.abs().max())
             if size < math.inf and largest_difference(self.logits) > APART * size:
                 return
@@ -100,7 +122,7 @@ class _Trial:
         samples = draw_samples(self.x, number, random_ids=self.random_ids)
         self.samples = like(samples, self.network)
         self.logits = self._run(self.samples)
-        if self.logits.shape[:1] != (number,):
+        if self.logits.shape[:1] != (number,) or not self.logits.numel():
             raise AuditError(
                 f"the network returned logits of shape {tuple(self.logits.shape)} for {number} "
                 f"samples; expected [{number}, classes]"
@@ -119,9 +141,16 @@ class _Trial:
         """The stream, every state of it tested."""
         graph = self._graph()
         blocks = find_blocks(graph)
-        last = None
-        if spec is not None:
-            blocks, last = named_blocks(graph, spec, blocks)
+        if spec is None:
+            return self._whole(graph, blocks)
+        try:
+            chosen, last = named_blocks(graph, spec, blocks)
+        except AuditError as error:
+            raise AuditError(f"{error}{self._hint(graph, blocks)}") from None
+        return self._tested(graph, chosen, last, spec)
+
+    def _whole(self, graph: Graph, blocks: list[Block]) -> Stream:
+        """The stream of the blocks found, if they are all of it."""
         if not blocks:
             calls = graph.tape.calls[1:]
             modules = [f"{call.name} ({type(call.module).__name__})" for call in calls]
@@ -131,20 +160,37 @@ class _Trial:
                 f"{and_more(modules, 12)}"
             )
         share = covered(graph, blocks)
-        if share < LEAST_COVERED and spec is None:
+        if share < LEAST_COVERED:
+            names = and_more(list(dict.fromkeys(block.name for block in blocks)), 6)
             raise AuditError(
-                f"the blocks found hold {100 * share:.2g} % of the weights between embedding and "
-                "head, so they are not the whole stream. If the network has no others, name them: "
-                f"--fa-stream='{spec_of(graph, blocks)}'"
+                f"the blocks found, {names}, hold {100 * share:.2g} % of the weights between "
+                "embedding and head, so they are not the whole stream; if the network has no "
+                "others, name them by --fa-stream"
             )
-        stream = self._described(graph, blocks, find_states(graph, blocks, last), spec or "", share)
+        return self._tested(graph, blocks, None, "")
+
+    def _hint(self, graph: Graph, blocks: list[Block]) -> str:
+        """The SPEC of the whole stream, where that is found and so named."""
+        spec = spec_of(graph, blocks)
+        try:
+            self._whole(graph, blocks)
+            named_blocks(graph, spec, blocks)
+        except AuditError:
+            return ""
+        return f"; the blocks of this network: --fa-stream='{spec}'"
+
+    def _tested(self, graph: Graph, blocks: list[Block], last: int | None, spec: str) -> Stream:
+        stream = self._described(graph, blocks, find_states(graph, blocks, last), spec)
         self._check(stream)
+        self._refuse_inner_updates(graph, blocks, stream)
+        refuse_gates(graph, blocks, self.original, self.samples)
         return stream
 
     def _described(
-        self, graph: Graph, blocks: list[Block], states: list[State], spec: str, share: float
+        self, graph: Graph, blocks: list[Block], states: list[State], spec: str
     ) -> Stream:
         """The stream of some blocks and states, in the words of a report."""
+        share = covered(graph, blocks)
         outside = graph.parameters_outside(*blocks)
         parameters = tuple(_parameters(graph, block, outside) for block in blocks)
         inside = frozenset[str]().union(*parameters)
@@ -178,23 +224,74 @@ class _Trial:
         returned = tape.record(lambda: call_network(self.network, samples), tensors_of(samples))
         distance = self._distance(self.outputs(returned), self.logits)
         if not distance <= max(self.tolerance, PARTLY_NARROW):
-            raise AuditError(
-                "the forward is random: two passes of the same samples give different logits in "
-                "eval mode; take out what draws random numbers, such as dropout with training=True"
-            )
+            self._refuse_changing()
         self.tolerance = max(self.tolerance, 10 * distance)
-        fewer = self._run(rows(self.samples, slice(2)))
-        if not self._distance(fewer, self.logits[:2]) <= self.tolerance:
-            raise AuditError(
-                "samples interact: the logits of a sample depend on which others are in its batch, "
-                "so it has no gradient of its own; batch statistics must be running averages"
-            )
+        for part in (slice(2), slice(-2, None)):
+            fewer = self._run(rows(self.samples, part))
+            if not self._distance(fewer, self.logits[part]) <= self.tolerance:
+                raise AuditError(
+                    "samples interact: the logits of a sample depend on which others are in its "
+                    "batch, so it has no gradient of its own; batch statistics must be running "
+                    "averages"
+                )
         node = tape.node_of(self.outputs.found(returned))
         if node.constant:
             raise AuditError(
                 "the logits do not depend on the samples in a way that could be followed"
             )
         return Graph(tape, node.index)
+
+    def _refuse_changing(self) -> None:
+        """Refuse a network whose logits differ between two passes of the same samples."""
+        before = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        self._run(self.samples)
+        changing = []
+        for name, buffer in self.network.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                changing.append(name)
+        if changing:
+            raise AuditError(
+                f"every pass changes {and_more(changing, 3)}, and the logits with it, in eval mode "
+                "too; freeze these buffers (observers by torch.ao.quantization.disable_observer)"
+            )
+        raise AuditError(
+            "the forward is random: two passes of the same samples give different logits in eval "
+            "mode; take out what draws random numbers, such as dropout with training=True"
+        )
+
+    def _refuse_inner_updates(self, graph: Graph, blocks: list[Block], stream: Stream) -> None:
+        """Refuse blocks in which a sum may explode and not show where they end, as before a norm.
+
+        One block of each kind is tried.
+        """
+        for block in {block.kind: block for block in blocks}.values():
+            for segment in filter(block.holds, graph.segments):
+                sums = [index for index in tower_sums(graph, segment) if index < segment.end]
+                if any(self._is_lost(graph, block, index, stream) for index in sums):
+                    raise AuditError(
+                        f"{block.name!r} has updates of its own that no state shows: "
+                        f"{graph.maker(sums[0])} times {LOUD:g} is lost before the block ends, "
+                        "as by a norm. No --fa-stream passes; audit a variant without that path"
+                    )
+
+    def _is_lost(self, graph: Graph, block: Block, index: int, stream: Stream) -> bool:
+        """Whether a value within a block that is made loud does not show where the block ends."""
+        sizes = []
+
+        def take(layer: int, state: Tensor) -> None:
+            if layer == 1:
+                state.mul_(LOUD)
+            sizes.append(float(state.square().mean().sqrt()))
+
+        sites = []
+        for node in (block.start, index, block.end):
+            site = site_of(graph.nodes[node])
+            if site is not None:
+                sites.append(site)
+        if len(sites) < 3:
+            return False
+        replace(stream, sites=tuple(sites)).run(self.network, copied(self.samples), take)
+        return sizes[2] < SHOWN * sizes[0]
 
     def _check(self, stream: Stream) -> None:
         """The cut test: with samples of a state in another order, the logits come in that order.
@@ -263,83 +360,3 @@ def _parameters(graph: Graph, block: Block, outside: frozenset[str]) -> frozense
         prefixes.add(f"{name.rpartition('.')[0]}.")
     prefixes.discard(".")
     return read.union(name for name in unread if name.startswith(tuple(prefixes)))
-
-
-def draw_samples(x: ModelInput, number: int, *, random_ids: bool) -> ModelInput:
-    """So many samples like those given.
-
-    Real numbers get noise; token ids are shuffled among the places of one sample, or drawn.
-    Masks, token types, labels and what else does not tell samples apart is one sample's, repeated
-    for all: that of the sample with the widest masks.
-    """
-    generator = torch.Generator().manual_seed(20261)
-    tensors = x if isinstance(x, dict) else {"": x}
-    differing = _telling_apart(tensors)
-    widest = _widest(tensors)
-    samples = {}
-    for name, tensor in tensors.items():
-        if name not in differing:
-            samples[name] = tensor[[widest] * number]
-        elif tensor.is_floating_point():
-            samples[name] = _noisy(tensor, number, generator)
-        else:
-            samples[name] = _token_ids(tensor, number, generator, random_ids)
-    if isinstance(x, dict):
-        return samples
-    return samples[""]
-
-
-def _telling_apart(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names of inputs that tell samples apart: real numbers, else the most varied ids."""
-    names = [name for name in tensors if name not in LABEL_NAMES and "mask" not in name]
-    real = [name for name in names if tensors[name].is_floating_point()]
-    differing = []
-    for name in real:
-        tensor = tensors[name]
-        if len(tensor) < 2 or (tensor != tensor[:1]).any():
-            differing.append(name)
-    if real:
-        return differing or real[:1]
-    return sorted(names, key=lambda name: -len(torch.unique(tensors[name])))[:1]
-
-
-def _widest(tensors: Mapping[str, Tensor]) -> int:
-    """The number of the sample whose masks leave out least."""
-    masks = [
-        tensor.flatten(1).count_nonzero(1) for name, tensor in tensors.items() if "mask" in name
-    ]
-    if not masks:
-        return 0
-    return int(torch.stack(masks).sum(0).argmax())
-
-
-def _noisy(tensor: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """So many samples of real numbers, with noise of the size of their spread."""
-    values = tensor.double()
-    spread = float(values.std(correction=0))
-    if not 0 < spread < 1e6:
-        spread = 1.0
-    samples = values[torch.arange(number) % len(values)]
-    noise = torch.randn(samples.shape, generator=generator, dtype=torch.float64)
-    return samples + noise * spread
-
-
-def _token_ids(tensor: Tensor, number: int, generator: torch.Generator, random: bool) -> Tensor:
-    """Rows with one sample's numbers in other orders, or with numbers between the extremes.
-
-    A number that comes twice stays where it is, as padding and separators do, and so do the first
-    and the last.
-    """
-    flat = tensor.flatten(1)
-    sample = max(flat, key=lambda row: len(torch.unique(row)))
-    places = torch.nonzero((sample == sample[:, None]).sum(0) == 1).flatten()[1:-1]
-    ids: Tensor = sample.repeat(number, 1)
-    for row in ids[1:]:
-        row[places] = sample[places[torch.randperm(len(places), generator=generator)]]
-    if random or len(places) < 4 or len(torch.unique(ids, dim=0)) < number:
-        low = int(flat.min())
-        high = int(flat.max())
-        ids = torch.randint(low, high + 1, ids.shape, generator=generator).to(tensor)
-    if len(torch.unique(ids, dim=0)) < number:
-        raise AuditError("the first samples are too much alike; shuffle the evaluation data")
-    return ids.reshape(number, *tensor.shape[1:])

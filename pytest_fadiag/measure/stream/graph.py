@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise, permutations
+from itertools import pairwise
 
 from torch import nn
 
@@ -42,7 +42,16 @@ CHANGING = MEANS | _ops(
     "native_group_norm _fused_rms_norm bmm"
 )
 """Operations of skips that end in a sum: the state is pooled, normalised, or its streams mixed."""
-PRODUCTS = _ops("mm addmm bmm baddbmm mv addmv dot linear _trilinear convolution")
+KEEPING = (
+    HOLDING
+    | MEANS
+    | _ops(
+        "sum amax max_pool1d max_pool2d_with_indices max_pool3d_with_indices "
+        "relu leaky_relu prelu elu gelu silu mish softplus hardswish"
+    )
+)
+"""Operations after which a state that explodes is as large as before."""
+PRODUCTS = _ops("mm addmm bmm baddbmm mv addmv dot linear _trilinear convolution _cdist_forward")
 LOOKUPS = _ops("embedding embedding_bag index index_select")
 WEIGHTING = (
     PRODUCTS
@@ -63,6 +72,9 @@ LINEAR = (
     )
 )
 """Operations that are linear in the samples where their other operands are weights."""
+
+MANY = 3
+"""From this many runs, the same weights are steps in time, where they are not blocks in depth."""
 
 
 @dataclass(eq=False)
@@ -114,13 +126,15 @@ class Graph:
         """The values on every path from the samples to the logits."""
         self.segments: list[Segment] = []
         self.items: list[Stretch] = []
-        """What has weights on the way, layers and segments; the last one is the head."""
+        """What has weights on the way, layers and segments."""
         self._divide()
         self.spans: dict[Call, Block] = {}
         """The calls that one cut enters and one leaves, outer ones before inner ones."""
         cuts = frozenset(self.cuts)
         for call in tape.calls[1:]:
             self._add_span(call, cuts)
+        self.head = self._head()
+        """What makes the logits of the last state."""
         self.additive = self._additive()
         """The segments that add to a state or stand next to it, between embedding and head."""
 
@@ -201,15 +215,37 @@ class Graph:
             return True
         return any(not self.made_in(reader, call) for reader in self.readers.get(index, ()))
 
-    def _additive(self) -> list[Segment]:
+    def _head(self) -> Stretch:
+        """The last layer; or what reads the state that a last sum leaves, as a distance does."""
         if not self.items:
-            return []
-        head = self.items[-1].start
+            return Stretch(self.cuts[0], self.cuts[0])
+        last = self.items[-1]
+        if isinstance(last, Segment) and self._leaves_state(last):
+            return Stretch(*self.cuts[-2:])
+        return last
+
+    def _leaves_state(self, last: Segment) -> bool:
+        """Whether the last segment is a block, and does not add up logits."""
+        logits = self.cuts[-1]
+        classes = self._classes(last)
+        is_repeated = any(
+            other.adds and other is not last and self._classes(other) == classes
+            for other in self.segments
+        )
+        if self.size(last.end) != self.size(logits):
+            return last.adds or is_repeated
+        returned = set(self.ops(self.between(last.end, logits))) <= {"view"}
+        return is_repeated and not returned
+
+    def _classes(self, segment: Segment) -> list[object]:
+        return list(map(self.class_of, self.parts(segment)))
+
+    def _additive(self) -> list[Segment]:
         kinds: dict[Segment, object] = {}
         """Of the innermost module around each segment, if there is one."""
         adding = set()
         for segment in self.segments:
-            if segment.end > head or not self.parameters(segment):
+            if segment.end > self.head.start or not self.parameters(segment):
                 continue
             kinds[segment] = None
             for span in self.around(segment)[-1:]:
@@ -229,7 +265,12 @@ class Graph:
 
     def is_layer(self, index: int) -> bool:
         """Whether a value is what a layer with weights makes of another."""
-        return bool(self.nodes[index].parameters) and self.nodes[index].op in WEIGHTING
+        node = self.nodes[index]
+        if not node.parameters:
+            return False
+        # As prototypes do: each of them is taken from a state, or multiplied by it.
+        spreads = node.op in ("sub", "mul") and self.size(index) > sum(map(self.size, node.parents))
+        return spreads or node.op in WEIGHTING
 
     def between(self, after: int, last: int) -> list[int]:
         """The cuts after one up to another."""
@@ -239,6 +280,10 @@ class Graph:
         """The useful values after the start of a stretch, up to its end."""
         first = bisect_right(self.useful, stretch.start)
         return self.useful[first : bisect_right(self.useful, stretch.end)]
+
+    def size(self, index: int) -> int:
+        """How many numbers a value holds."""
+        return math.prod(self.nodes[index].shape)
 
     def ops(self, indices: Iterable[int]) -> tuple[str, ...]:
         """The operations that made some values."""
@@ -253,9 +298,8 @@ class Graph:
 
     def around(self, stretch: Stretch) -> list[Block]:
         """The module calls around a stretch that do not hold the head, outermost first."""
-        head = self.items[-1]
         spans = self.spans.values()
-        return [span for span in spans if span.holds(stretch) and not span.holds(head)]
+        return [span for span in spans if span.holds(stretch) and not span.holds(self.head)]
 
     def parameters(self, *stretches: Stretch) -> frozenset[str]:
         """The parameters that are read on the way within some stretches."""
@@ -275,17 +319,17 @@ class Graph:
 
     def calls_in(self, stretch: Stretch) -> list[Call]:
         """The calls in which something within a stretch was made."""
-        return self._calls_around(self.inside(stretch))
+        return self.calls_around(self.inside(stretch))
 
-    def _calls_around(self, indices: Iterable[int]) -> list[Call]:
+    def calls_around(self, indices: Iterable[int]) -> list[Call]:
         calls: set[int] = set()
         for index in indices:
             calls.update(self._path(index))
         return list(map(self.tape.calls.__getitem__, calls))
 
-    def parts(self, segment: Segment) -> list[Call]:
-        """The calls that a segment consists of: those just below the one that holds all of it."""
-        paths = [self._path(index) for index in segment.values]
+    def parts(self, stretch: Stretch) -> list[Call]:
+        """The calls that a stretch consists of: those just below the one that holds all of it."""
+        paths = [self._path(index) for index in self.inside(stretch)]
         depth = len(set(paths[0]).intersection(*paths))
         below: dict[int, Call] = {}
         for path in paths:
@@ -313,69 +357,3 @@ class Graph:
         if not module:
             return f"{node.op} in the network's forward"
         return f"{node.op} in {module!r}"
-
-    def hidden(self, segment: Segment) -> list[int]:
-        """The residual sums in a segment where they are several updates: something bypasses one.
-
-        They are where weights lie between two of them, or two modules of one class have one each.
-        """
-        flow = Flow(self, segment)
-        sums = [index for index in segment.values if flow.joins_a_bypass(index)]
-        for sooner, later in combinations(sums, 2):
-            if flow.leads_through_weights(sooner, later):
-                return sums
-        classes = Counter(type(call.module) for call in self._calls_around(sums))
-        del classes[nn.Sequential]
-        if max(classes.values(), default=0) > 1:
-            return sums
-        return []
-
-
-class Flow:
-    """What each value of a segment comes from; sets of values are bits of a number."""
-
-    def __init__(self, graph: Graph, segment: Segment) -> None:
-        self.graph = graph
-        start = 1 << segment.start
-        self.reach = {segment.start: start}
-        """What leads to a value, itself included."""
-        self.linear = {segment.start: start}
-        """What it is linear in."""
-        self.weighted = {segment.start: 0}
-        """What leads to it through weights."""
-        for index in segment.values:
-            self._add(index)
-
-    def _add(self, index: int) -> None:
-        node = self.graph.nodes[index]
-        reach = weighted = 0
-        linear = ~0
-        for parent in node.parents:
-            reach |= self.reach[parent]
-            weighted |= self.weighted[parent]
-            linear &= self.linear[parent] | ~self.reach[parent]
-        # The weights of a product may come from the samples too.
-        if self.graph.is_layer(index) or (node.op in PRODUCTS and len(node.parents) > 1):
-            weighted = reach
-        if node.op not in LINEAR or (len(node.parents) > 1 and node.op not in SUMS):
-            linear = 0
-        self.weighted[index] = weighted
-        self.reach[index] = reach | 1 << index
-        self.linear[index] = (linear & self.reach[index]) | 1 << index
-
-    def leads_through_weights(self, sooner: int, later: int) -> bool:
-        """Whether one value leads to another through weights."""
-        return bool(self.weighted[later] >> sooner & 1)
-
-    def joins_a_bypass(self, index: int) -> bool:
-        """Whether a value joins what weights made of a state and what bypasses them."""
-        node = self.graph.nodes[index]
-        if node.op not in SUMS | CONCATENATIONS:
-            return False
-        for bypass, update in permutations(node.parents, 2):
-            state = 1 << bypass
-            if node.op in SUMS:  # or a projection of what the update began with
-                state |= self.linear[bypass] & ~self.linear[update]
-            if state & self.weighted[update]:
-                return True
-        return False

@@ -19,18 +19,17 @@ def named_blocks(
     The number is that of the value which is h_L, where the SPEC says so.
     """
     left, arrow, right = map(str.strip, spec.partition("->"))
-    advice = f"the blocks of this network: --fa-stream='{spec_of(graph, all_blocks)}'"
     by_ends: dict[tuple[int, int], Block] = {}
     for call in _calls(graph, spec, left):
         blocks_of_call = _blocks_of(graph, call)
         if not blocks_of_call:
-            raise AuditError(f"stream {spec!r}: {call.name!r} adds nothing to the stream; {advice}")
+            raise AuditError(f"stream {spec!r}: {call.name!r} adds nothing to the stream")
         for block in blocks_of_call:
             by_ends.setdefault((block.start, block.end), block)
     blocks = sorted(by_ends.values(), key=lambda block: block.start)
     problem = _problem(graph, all_blocks, blocks)
     if problem:
-        raise AuditError(f"stream {spec!r} {problem}; {advice}")
+        raise AuditError(f"stream {spec!r} {problem}")
     if not arrow:
         return blocks, None
     for call in _calls(graph, spec, right):
@@ -59,7 +58,7 @@ def _problem(graph: Graph, all_blocks: list[Block], blocks: list[Block]) -> str:
     for before, after in pairwise(blocks):
         if after.start < before.end:
             return f"names {after.name!r} inside another block"
-    if blocks[-1].end > graph.items[-1].start:
+    if blocks[-1].end > graph.head.start:
         return "takes the head for a block, and the logits are not a state"
     if not graph.additive:
         return ""

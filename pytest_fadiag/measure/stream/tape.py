@@ -48,9 +48,11 @@ class Node:
     parameters: frozenset[str]
     """The parameters that were read to make it of its parents."""
     shape: tuple[int, ...]
-    floating: bool
+    dtype: torch.dtype
     constant: bool
     """Whether it is the same for all samples, as a mask or positions are."""
+    weighted: bool
+    """Whether weights took part in making it."""
     memory: Memory
     call: int
     """The innermost module call that it was made in."""
@@ -94,6 +96,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """How many numbers each parameter holds."""
         self._memories: dict[int, Memory] = {}
         self._path: tuple[int, ...] = ()
+        self.vmapped = False
+        """Whether some of it ran under vmap, which shows no module what it computes."""
         self._left_torch: list[int] = []
         """Values that Python or NumPy read, and nothing came back yet."""
         for name, parameter in named_parameters(network).items():
@@ -164,7 +168,9 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         indices = {}
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             for position, tensor in enumerate(tensors_in(values)):
-                if not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                    self.vmapped = True
+                else:
                     indices[position] = self.node_of(tensor).index
         return indices
 
@@ -228,20 +234,21 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 parameters |= source.parameters
             else:
                 parents.append(index)
+        weighted = bool(parameters) or any(self.nodes[index].weighted for index in parents)
         constant = not parents and op != "input"
-        # What is written to a part may be the same for all, and what else is there not.
-        if not constant and everything and self._same_for_all(tensor):
+        # What is written to a part may be the same for all, and what else is there not; what
+        # weights make may be the same with these weights alone, as where no neuron spikes.
+        if not constant and everything and not weighted and self._same_for_all(tensor):
             constant = True
-            for index in parents:
-                parameters |= self.nodes[index].parameters
         node = Node(
             index=len(self.nodes),
             op=op,
             parents=tuple(parents),
             parameters=parameters,
             shape=tuple(tensor.shape),
-            floating=tensor.is_floating_point(),
+            dtype=tensor.dtype,
             constant=constant,
+            weighted=weighted,
             memory=self._memory(tensor),
             call=self._path[-1] if self._path else 0,
         )

@@ -36,9 +36,21 @@ document.getElementById("open")?.addEventListener("click", () => {
   const closed = reports.some((report) => !report.open);
   for (const report of reports) report.open = closed;
 });
-document.getElementById("save").addEventListener("click", () => {
+for (const box of document.querySelectorAll(".tools input")) {
+  box.addEventListener("change", () => {
+    for (const row of document.querySelectorAll("tr[data-word]")) if (row.dataset.word === box.name) row.hidden = !box.checked;
+  });
+}
+const save = (name, type, text) => {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([document.getElementById("audit").textContent], { type: "application/json" }));
-  link.download = "audit.json";
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
   link.click();
+};
+document.getElementById("save").addEventListener("click", () =>
+  save("audit.json", "application/json", document.getElementById("audit").textContent));
+document.getElementById("csv")?.addEventListener("click", () => {
+  const cells = (row) => [...row.cells].map((cell) => `"${(cell.dataset.sort ?? cell.textContent.trim()).replaceAll('"', '""')}"`);
+  const rows = document.querySelectorAll("table.sortable tr:not(.mean)");
+  save("audit.csv", "text/csv", [...rows].map((row) => cells(row).join(",")).join("\n"));
 });

@@ -1,0 +1,381 @@
+"""(f) by one step: what a rule's update changes in each part, beside the BP gradient."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from ..judge import records
+from ..judge.errors import AuditError
+from ..judge.margins import t95
+from .copies import (
+    copy_of,
+    named_modules,
+    named_parameters,
+    quiet,
+    trainable,
+    unwrapped,
+    working_copy,
+)
+from .inputs import call_network, copied, labelled, unlabelled
+from .stream.sites import Stream
+from .task import name_of
+from .types import Batch, ModelInput
+from .undo import Undo, undone
+
+if TYPE_CHECKING:
+    from .run import NetworkSource
+
+Tensors = dict[str, Tensor]
+"""One for each parameter, by its name."""
+SAME = 0.99
+"""Steps under two random states with a lower cosine are random."""
+STATES = 16
+"""How many random states a random step is averaged over."""
+RESOLVED = 10
+"""A change of fewer roundings of the parameters has lost its direction."""
+
+
+@dataclass(frozen=True)
+class StepSource:
+    """The function that makes one update of a network in place.
+
+    >>> StepSource(my_update, "paper.rules:my_update", checkpoint)
+    """
+
+    function: Callable[..., Any]
+    name: str = ""
+    """What a report calls the function, where it is not by its own name."""
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    """The content of the file, for a function with a parameter of that name."""
+
+
+class Moved(NamedTuple):
+    """What one step took off the parameters, and the BP gradient for the same labels."""
+
+    change: Tensors
+    gradient: Tensors
+
+
+class Compared(NamedTuple):
+    """The numbers of one part in one batch."""
+
+    plain: float
+    contrast: float
+    change: float
+    """‖Δ‖/‖θ‖."""
+    label_share: float
+    """‖Δ(y) − Δ(ỹ)‖/‖Δ(y)‖."""
+
+
+class Step:
+    """Compares updates of copies with BP gradients; what is wrong with a step is in the record."""
+
+    needs = frozenset({"reference"})
+
+    def __init__(self, source: NetworkSource) -> None:
+        assert source.step is not None
+        self.source = source
+        self.rule = source.step
+        self.name = self.rule.name or name_of(self.rule.function)
+        self.parts = parts_of(source)
+        self.batches: list[list[Compared]] = []
+        self.states = 1
+        self.problem = ""
+
+    def update(self, batch: Batch) -> None:
+        """Measure an evaluation batch, unless there is a training split."""
+        if self.source.training_data is None:
+            self._measure(batch)
+
+    def _measure(self, batch: Batch) -> None:
+        if self.problem:
+            return
+        try:
+            self.batches.append(self._compared(batch))
+        except AuditError as error:
+            self.problem = str(error)
+
+    def _compared(self, batch: Batch) -> list[Compared]:
+        """The numbers of each part: with the labels as they are, and in another order."""
+        y = batch.y
+        start = batch.start
+        generator = torch.Generator().manual_seed(start)
+        other_y = y[torch.randperm(len(y), generator=generator).to(y.device)]
+        if torch.equal(y, other_y):
+            raise AuditError("a batch has one label alone, so no contrast; shuffle the data")
+        steps = [self._moved(batch.x, y, state) for state in (start, start + 1)]
+        names = list(steps[0].change)
+        states = 1
+        if not _cosine(steps[0].change, steps[1].change, names) >= SAME:
+            states = STATES
+        self.states = max(self.states, states)
+        for state in range(start + 2, start + states):
+            steps.append(self._moved(batch.x, y, state))
+        others = [self._moved(batch.x, other_y, start + state) for state in range(states)]
+        true = _mean(steps[:states])
+        contrast = _difference(true, _mean(others))
+        return [self._numbers(part, true, contrast) for part in self.parts]
+
+    def _numbers(self, part: str, true: Moved, contrast: Moved) -> Compared:
+        """The cosines of one part, without tensors that are frozen."""
+        weights = named_parameters(self.source.network)
+        trained = trainable(self.source.network)
+        names = []
+        for name in self.parts[part]:
+            if name in trained or bool(true.change[name].any()):
+                names.append(name)
+        size = _norm(true.change, names)
+        by_labels = _norm(contrast.change, names)
+        weight = _norm(weights, names)
+        rounding = RESOLVED * torch.finfo(self.source.dtype).eps * weight
+        depends = by_labels > records.LABEL_FREE * size
+        if 0 < size < rounding or (depends and by_labels < rounding):
+            raise AuditError(
+                f"the step of {self.name} changes {part} by less than "
+                f"{str(self.source.dtype).removeprefix('torch.')} resolves; make a larger step"
+            )
+        return Compared(
+            _cosine(true.change, true.gradient, names),
+            _cosine(contrast.change, contrast.gradient, names),
+            size / weight if size and weight else size,
+            by_labels / size if size else math.nan,
+        )
+
+    def _moved(self, x: ModelInput, y: Tensor, state: int) -> Moved:
+        """One step on a new copy under a random state, and the BP gradient in the step's mode."""
+        network = copy_of(self.source.network)
+        parameters = named_parameters(network)
+        for name in trainable(network):
+            parameters[name].requires_grad_()
+        inputs = x
+        if self.source.forward is not None:
+            inputs, _ = unlabelled(x)
+            x = labelled(inputs, y)
+        keywords = {}
+        if "checkpoint" in inspect.signature(self.rule.function).parameters:
+            keywords["checkpoint"] = self.rule.checkpoint
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(state)
+            try:
+                with torch.enable_grad():
+                    self.rule.function(network, copied(inputs), y.clone(), **keywords)
+            except Exception as error:
+                failure = f"{type(error).__name__}: {error}"
+                raise AuditError(f"the step function {self.name} raised {failure}") from error
+            change = self._change(named_parameters(network))
+            fresh = copy_of(self.source.network)
+            _set_modes(fresh, network)
+            torch.manual_seed(state)
+            return Moved(change, bp_gradient(self.source, fresh, x, y))
+
+    def _change(self, after: Tensors) -> Tensors:
+        """What a step took off the parameters; an error where that cannot be compared."""
+        change = {}
+        for name, before in named_parameters(self.source.network).items():
+            weight = after.get(name, before[:0])
+            if weight.shape != before.shape or not bool(torch.isfinite(weight).all()):
+                raise AuditError(f"the step of {self.name} left {name} NaN, inf or of other shape")
+            change[name] = before - weight.detach()
+        if any(bool(tensor.any()) for tensor in change.values()):
+            return change
+        given = named_parameters(self.source.given)
+        for name, before in named_parameters(self.source.network).items():
+            if name in given and not torch.equal(given[name].detach().to(before), before):
+                raise AuditError(
+                    f"{self.name} changed the network itself, not the copy that it is called "
+                    "with; let it make its rule for that copy, and load the network again"
+                )
+        raise AuditError(f"{self.name} changed no parameter of the network that it is called with")
+
+    def compute(self) -> dict[str, Any]:
+        """The record of the step."""
+        training = self.source.training
+        if training is not None:
+            for batch in training.batches(self.needs):
+                self._measure(batch)
+        if len(self.batches) < 2 and not self.problem:
+            self.problem = "a step is measured on two batches of 128 at least"
+        record = records.Step(
+            source=self.name,
+            problem=self.problem,
+            batches=len(self.batches),
+            states=self.states,
+            training=self.source.training_name,
+        )
+        if self.problem:
+            return {"step": record}
+        columns: dict[str, tuple[Any, ...]] = {"parts": tuple(self.parts)}
+        for part in zip(*self.batches, strict=True):
+            for name, value in _summary(part).items():
+                columns[name] = (*columns.get(name, ()), value)
+        return {"step": replace(record, **columns)}
+
+
+class Updates:
+    """The plain cosines of updates while a network is trained, part by part."""
+
+    def __init__(self, source: NetworkSource) -> None:
+        self.source = source
+        self.parts = parts_of(source)
+        self.plain: list[list[float]] = []
+        self.change: list[list[float]] = []
+
+    @contextmanager
+    def watched(self, model: nn.Module, x: ModelInput, y: Tensor) -> Iterator[None]:
+        """Compare the update that is made within with the BP gradient before it."""
+        model = unwrapped(model)
+        copy = working_copy(model)
+        _set_modes(copy, model)
+        y = y.to(self.source.device)
+        with quiet(copy):
+            gradient = bp_gradient(self.source, copy, self.source.inputs(x, y), y)
+        yield
+        before = {name: weight.detach() for name, weight in named_parameters(copy).items()}
+        after = named_parameters(model)
+        change = {name: weight - after[name].detach() for name, weight in before.items()}
+        plain = []
+        sizes = []
+        for part in self.parts.values():
+            names = [name for name in part if after[name].requires_grad or change[name].any()]
+            size = _norm(change, names)
+            weight = _norm(before, part)
+            is_lost = size < RESOLVED * torch.finfo(self.source.dtype).eps * weight
+            plain.append(math.nan if is_lost else _cosine(change, gradient, names))
+            sizes.append(size / weight if weight else size)
+        self.plain.append(plain)
+        self.change.append(sizes)
+
+    def taken(self) -> records.Step | None:
+        """What was compared since the last call."""
+        if not self.plain:
+            return None
+        step = records.Step(
+            parts=tuple(self.parts),
+            plain=tuple(map(fmean, zip(*self.plain, strict=True))),
+            least_plain=tuple(map(_least, zip(*self.plain, strict=True))),
+            change=tuple(map(fmean, zip(*self.change, strict=True))),
+            batches=len(self.plain),
+        )
+        self.plain = []
+        self.change = []
+        return step
+
+
+def _set_modes(network: nn.Module, like: nn.Module) -> None:
+    """Training or evaluation for each module as in another network."""
+    modules = named_modules(like)
+    for name, module in named_modules(network).items():
+        module.training = modules.get(name, module).training
+
+
+def _summary(batches: Sequence[Compared]) -> dict[str, float]:
+    """One part over all batches, the contrast with its t-interval."""
+    plain = [batch.plain for batch in batches]
+    contrast = [batch.contrast for batch in batches]
+    mean = fmean(contrast)
+    deviation = float(torch.tensor(contrast, dtype=torch.float64).std())
+    margin = t95(len(batches) - 1) * deviation / math.sqrt(len(batches))
+    return {
+        "plain": fmean(plain),
+        "least_plain": _least(plain),
+        "contrast": mean,
+        "low": mean - margin,
+        "high": mean + margin,
+        "change": fmean(batch.change for batch in batches),
+        "label_share": max(batch.label_share for batch in batches),
+    }
+
+
+def _least(values: Sequence[float]) -> float:
+    return math.nan if any(map(math.isnan, values)) else min(values)
+
+
+@torch.enable_grad()
+def bp_gradient(source: NetworkSource, network: nn.Module, x: ModelInput, y: Tensor) -> Tensors:
+    """The gradient of the summed loss by every parameter, through what the network computes."""
+    parameters = named_parameters(network)
+    for parameter in parameters.values():
+        parameter.requires_grad_(parameter.is_floating_point())
+    with undone(Undo(network)):
+        outputs = source.outputs(call_network(network, copied(x)))
+    for parameter in parameters.values():
+        parameter.grad = None  # of a forward that stores its update there
+    error = source.task.error(outputs, y).whole
+    (outputs * error.to(outputs.dtype)).sum().backward()  # type: ignore[no-untyped-call]
+    return {name: _gradient(parameter) for name, parameter in parameters.items()}
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def parts_of(source: NetworkSource) -> dict[str, list[str]]:
+    """The parameters of embedding, blocks and head, by name.
+
+    The embedding is what h_0 depends on, the head what is read outside the blocks and h_L does not
+    depend on; what lies between two blocks is in no part.
+    """
+    stream = source.stream
+    before = _reached(source, stream, 0) & stream.outside
+    between = _reached(source, stream, len(stream.blocks)) - before
+    parts = {"embedding": sorted(before)}
+    for block, names in zip(stream.blocks, stream.exclusive_parameters, strict=True):
+        parts.setdefault(block, []).extend(names)
+    parts["head"] = sorted(stream.outside - before - between)
+    return {part: names for part, names in parts.items() if names}
+
+
+@torch.enable_grad()
+def _reached(source: NetworkSource, stream: Stream, layer: int) -> set[str]:
+    """The parameters that a state depends on."""
+    network = copy_of(source.network)
+    parameters = named_parameters(network)
+    for parameter in parameters.values():
+        parameter.requires_grad_(parameter.is_floating_point())
+    sums: list[Tensor] = []
+    with undone(Undo(network)):
+        stream.run(network, copied(source.first[0]), lambda _, state: sums.append(state.sum()))
+    if sums[layer].requires_grad:
+        sums[layer].backward()  # type: ignore[no-untyped-call]
+    return {name for name, tensor in parameters.items() if tensor.grad is not None}
+
+
+def _mean(steps: Sequence[Moved]) -> Moved:
+    """Change and gradient averaged over random states."""
+    change, gradient = (
+        {name: sum(kind[name] for kind in kinds) / len(steps) for name in kinds[0]}
+        for kinds in zip(*steps, strict=True)
+    )
+    return Moved(change, gradient)
+
+
+def _difference(a: Moved, b: Moved) -> Moved:
+    change, gradient = (
+        {name: first[name] - second[name] for name in first}
+        for first, second in zip(a, b, strict=True)
+    )
+    return Moved(change, gradient)
+
+
+def _product(a: Tensors, b: Tensors, names: Sequence[str]) -> float:
+    return sum(float((a[name].double() * b[name].double()).sum()) for name in names)
+
+
+def _norm(a: Tensors, names: Sequence[str]) -> float:
+    return math.sqrt(_product(a, a, names))
+
+
+def _cosine(a: Tensors, b: Tensors, names: Sequence[str]) -> float:
+    """The cosine of both as one vector; NaN where one of them is 0."""
+    size = _norm(a, names) * _norm(b, names)
+    return _product(a, b, names) / size if size else math.nan
