@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from pytest_fadiag.load.network import ResidualMLP
 from pytest_fadiag.measure import run as measuring
-from pytest_fadiag.measure.metrics import GradientPrecision
+from pytest_fadiag.measure.precision import GradientPrecision
 from pytest_fadiag.measure.run import NetworkSource, measure
 
 BATCH = 128

@@ -34,8 +34,9 @@ from .inputs import (
     rows,
     unlabelled,
 )
-from .metrics import Accuracy, Directions, GradientPrecision, Gradients, OutputErrors, States
+from .metrics import Accuracy, Directions, Gradients, OutputErrors, States
 from .pooling import EachToken, Pooling
+from .precision import GradientPrecision
 from .probes import Depth
 from .reference import passed, prove
 from .step import Step, StepSource

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from pytest_fadiag.judge.errors import AuditError
 from pytest_fadiag.judge.records import Reference
 from pytest_fadiag.measure import metrics
+from pytest_fadiag.measure.precision import GradientPrecision
 from pytest_fadiag.measure.task import OutputError, Task
 from pytest_fadiag.measure.types import Batch
 
@@ -137,7 +138,7 @@ def test_of_samples_with_more_than_512_tokens_none_is_compared() -> None:
     source = SimpleNamespace(
         task=Task("tokens"), labels=range(10_000), proof=Reference(dtype="float64")
     )
-    metric = metrics.GradientPrecision(source)  # type: ignore[arg-type]
+    metric = GradientPrecision(source)  # type: ignore[arg-type]
     for tokens, compared in ((64, 8), (512, 1), (513, 0)):
         batch = Batch(torch.zeros(128, tokens), torch.zeros(128, tokens), 0, True)
         assert metric.affordable(batch) == compared

@@ -24,7 +24,7 @@ def test_the_options_are_those_of_the_design() -> None:
     kept += (
         " credit loss task forward device threads memory log-batch log-columns unsafe-load no-cache"
     )
-    kept += " state-key train trace diagnostics protocol threshold expect update-expect report"
+    kept += " state-key step train trace diagnostics protocol threshold expect update-expect report"
     assert set(NAMED) == set(kept.split())
     assert {option.role for option in OPTIONS} == {"names", "measures", "judges", "shows"}
     once = {name for name, option in NAMED.items() if not option.ini}
