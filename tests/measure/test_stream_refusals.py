@@ -599,6 +599,28 @@ def test_noise_is_as_wide_as_the_data(number: int, scale: float) -> None:
     assert 0.6 < spread / (scale if 0 < scale < 1e6 else 1.0) < 1.6
 
 
+class Aggregation(nn.Module):
+    """A state and an update side by side, and a layer that reads both, as in VoVNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mid, self.out = Appended(), nn.Linear(2 * D, D)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.relu(self.out(self.mid(h)))
+
+
+class Appended(Branch):
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.cat([h, super().forward(h)], -1)
+
+
+def test_a_layer_after_the_sum_of_each_block_belongs_to_it_also_to_the_last() -> None:
+    stream = find_stream(stacked(*(Aggregation() for _ in range(3))), X)
+    assert stream.blocks == ("1", "2", "3")
+    assert all(f"{name}.out.weight" in stream.parameters[int(name) - 1] for name in stream.blocks)
+
+
 # --- reasons that are the true ones -------------------------------------------------------------
 
 

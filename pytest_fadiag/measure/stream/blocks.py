@@ -113,6 +113,20 @@ def _joined(graph: Graph, blocks: list[Block], segments: Iterable[Stretch]) -> l
         if inner and _is_one_block(graph, owner, inner, repeated=kinds[owner.kind] > 1):
             blocks = [block for block in blocks if block not in inner]
             blocks.append(owner)
+    return _with_what_follows(graph, blocks)
+
+
+def _with_what_follows(graph: Graph, blocks: list[Block]) -> list[Block]:
+    """The modules around all blocks that hold one each and a layer after it, if there are such."""
+    owners = []
+    for block in blocks:
+        for span in reversed(graph.around(block)):
+            follows = any(map(graph.is_layer, graph.between(block.end, span.end)))
+            if follows and sum(map(span.holds, blocks)) == 1:
+                owners.append(span)
+                break
+    if len(blocks) > 1 and len(owners) == len(blocks) and len({span.kind for span in owners}) == 1:
+        return owners
     return blocks
 
 
