@@ -19,13 +19,14 @@ MOST_ENTRIES = 6_000_000
 """Commas, brackets and lines of these."""
 
 
-def check_file(path: Path, most: int = LARGEST) -> None:
+def check_file(path: Path, most: int = LARGEST) -> os.stat_result:
     """Refuse what is not a regular file of at most so many bytes: a pipe or a device has no end."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise AuditError(f"{path}: expected a regular file")
     if status.st_size > most:
         raise AuditError(f"{path}: larger than {most >> 20:,} MB")
+    return status
 
 
 def read_bytes(path: Path, most: int = LARGEST) -> bytes:

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pytest
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pth.tar", ".npz")
@@ -171,7 +168,7 @@ OPTIONS = (
         "ce|mse|bce|package.module:function",
         "The loss of training: ce (cross-entropy), mse (squared error), bce (binary "
         "cross-entropy on logits), or a function called with (outputs, y) that returns one value "
-        "per sample (default: loss of each checkpoint's config, else assumed and said)",
+        "per sample (default: the checkpoint's config, else cross-entropy, «assumed»)",
         rf"ce|mse|bce|{FUNCTION}",
     ),
     Option(
@@ -219,8 +216,8 @@ OPTIONS = (
         "bp",
         "measures",
         "PATH|GLOB",
-        "BP networks of the same shapes and data, with whose margin and depth utility the others "
-        "are compared (repeatable; default: the audited checkpoints of the method bp)",
+        "BP networks to compare with: same tensor shapes, same data (repeatable; default: the "
+        "audited checkpoints of the method bp)",
         many=True,
     ),
     Option(
@@ -257,6 +254,14 @@ OPTIONS = (
         "cores (default: 1)",
         COUNT,
         "1",
+    ),
+    Option(
+        "memory",
+        "measures",
+        "GB",
+        "What the evaluation data of a generator, which is kept, may take (default: half of the "
+        "free memory)",
+        r"[0-9]*\.?[0-9]+",
     ),
     Option(
         "log-batch",
@@ -342,28 +347,8 @@ OPTIONS = (
 )
 
 
-def meant(words: Iterable[str], prefix: str) -> str:
-    """The option that a misspelt word resembles, or nothing.
-
-    >>> meant(["--forzen=0.3"], "--")
-    '--frozen'
-    """
-    names = [f"{prefix}{option.name}" for option in OPTIONS]
-    for word in words:
-        name = word.partition("=")[0].replace("--fa-", prefix)
-        if name.startswith(prefix) and name not in names:
-            from difflib import get_close_matches
-
-            for close in get_close_matches(name, names, 1, 0.8):
-                return close
-    return ""
-
-
 def declare(parser: pytest.Parser, prefix: str = "--fa-") -> None:
     """Add every option and its ini twin; a bad value ends pytest with exit code 4."""
-    option_meant = meant(sys.argv[1:], prefix)
-    if option_meant:
-        parser.extra_info["did you mean"] = option_meant
     title = "audit of networks trained without backpropagation (pytest-fadiag)"
     group = parser.getgroup("fadiag", title)
     for option in OPTIONS:

@@ -307,7 +307,7 @@ def test_names_are_escaped(
 def test_nothing_outside_the_folders_is_looked_at(
     shared: Shared, verified: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outside = shared.folder.parent / "outside"
+    outside = shared.folder.parent / "abroad"
     outside.mkdir()
     (shared.folder / "data.npz").rename(outside / "data.npz")
     (shared.folder / "linked").symlink_to(outside)
@@ -318,12 +318,12 @@ def test_nothing_outside_the_folders_is_looked_at(
         return data_digest(spec)
 
     monkeypatch.setattr("pytest_fadiag.verify.data_digest", digest)
-    for path in (str(outside / "data.npz"), "../outside/data.npz", "linked/data.npz"):
+    for path in (str(outside / "data.npz"), "../abroad/data.npz", "linked/data.npz"):
         shared.edit(lambda content, path=path: content["origin"]["options"].update(data=[path]))
         with pytest.raises(AuditError, match="not below the working folder; name its folder with"):
             verified()
         shared.edit(lambda content, path=path: content["origin"]["files"].update({path: "0" * 64}))
-    assert not [spec for spec in looked if "outside" in os.path.realpath(spec)]
+    assert not [spec for spec in looked if "abroad" in os.path.realpath(spec)]
     monkeypatch.undo()
     assert verified(data=str(outside / "data.npz"))[0] == 0
 

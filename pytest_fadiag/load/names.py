@@ -139,14 +139,10 @@ def files_of(path: Path) -> list[Path]:
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a checkpoint or any other file, read once as long as it does not change."""
-    digests = {}
     try:
-        for file in files_of(path):
-            check_file(file)
-            digests[file] = _digest(str(file), _stamp(file))
+        return joined({file: _digest_of(file) for file in files_of(path)})
     except OSError as error:
         raise AuditError(f"{path}: cannot be read: {error.strerror}") from error
-    return joined(digests)
 
 
 def joined(digests: Mapping[Path, str], folder: Path | None = None) -> str:
@@ -182,9 +178,9 @@ def read_files(
     return contents
 
 
-def _stamp(file: Path) -> tuple[int, ...]:
-    status = file.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def _digest_of(file: Path) -> str:
+    status = check_file(file)
+    return _digest(str(file), (status.st_size, status.st_mtime_ns, status.st_ctime_ns))
 
 
 @lru_cache(maxsize=4096)
@@ -252,6 +248,6 @@ def code_digest(root: Path, files: Iterable[str]) -> str:
         installed.update(path.name for path in Path(place).glob("*-info"))
     lines = [sys.version, os.environ.get("PYTHONPATH", ""), *sorted(installed)]
     for file in sorted(files):
-        digest = _digest(file, _stamp(Path(file)))
-        lines.append(f"{os.path.relpath(file, os.path.realpath(root))} {digest}")
+        place = os.path.relpath(file, os.path.realpath(root))
+        lines.append(f"{place} {_digest_of(Path(file))}")
     return digest_of_lines(lines)

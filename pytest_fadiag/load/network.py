@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from ..judge.errors import AuditError
 from ..judge.words import and_more
 from .checkpoint import PREFIXES, Checkpoint, unprefixed
-from .names import MODELS
 from .specs import call_factory
 from .vision import import_torchvision
 
@@ -231,7 +230,7 @@ def load_into(network: nn.Module, checkpoint: Checkpoint) -> None:
     if not any(problems.values()):
         state.update({place: saved[name] for place, name in pairs.items()})
         network.load_state_dict(state, assign=True)  # assigned: each tensor keeps its precision
-    elif not _from_pretrained(network, checkpoint):
+    else:
         listed = [f"{what}: {and_more(names)}" for what, names in problems.items() if names]
         raise AuditError(
             f"{checkpoint.path}: does not fit {type(network).__name__}: {'; '.join(listed)}. If it "
@@ -261,29 +260,6 @@ def _misfits(
     placed = {*pairs.values(), *left_aside(network, checkpoint)}
     unplaced = [f"{name} {_kind(tensor)}" for name, tensor in saved.items() if name not in placed]
     return {"missing": missing, "not in the network": unplaced, "misshaped": misshaped}
-
-
-def _from_pretrained(network: nn.Module, checkpoint: Checkpoint) -> bool:
-    """Let Transformers load its own folder, whose names may differ; whether all was there."""
-    load = getattr(type(network), "from_pretrained", None)
-    if load is None or checkpoint.path.name not in MODELS:
-        return False
-    options = {
-        "use_safetensors": ".safetensors" in checkpoint.path.name,
-        "weights_only": True,
-        "local_files_only": True,
-        "trust_remote_code": False,
-        "output_loading_info": True,
-    }
-    try:
-        with torch.random.fork_rng(devices=[]):
-            loaded, loading = load(str(checkpoint.path.parent), **options)
-    except Exception:  # another package's; that the names do not fit is said by the caller
-        return False
-    if any(loading.get(f"{kind}_keys") for kind in ("missing", "unexpected", "mismatched")):
-        return False
-    network.load_state_dict(loaded.state_dict(), assign=True)
-    return True
 
 
 def _kind(value: Tensor) -> str:

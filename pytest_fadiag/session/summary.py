@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -194,26 +195,13 @@ class Summary:
         self.interrupted = True
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def pytest_sessionfinish(self, session: Any) -> None:
         """Write the record and the files; one that cannot be written costs the exit code."""
         self.finished = True
         if signal.getsignal(signal.SIGTERM) is _interrupt:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        is_written = not self._found_something(session.exitstatus) or self._write()
-        if not is_written and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.USAGE_ERROR
-
-    @pytest.hookimpl
-    def pytest_unconfigure(self) -> None:
-        """Show and write a run too that was interrupted while it began: it has no end."""
-        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if self.interrupted and not self.finished and reporter is not None:
-            self._write()
-            self.pytest_terminal_summary(reporter, pytest.ExitCode.INTERRUPTED)
-
-    def _write(self) -> bool:
-        """Write each file whole; whether all could be written."""
-        is_written = True
+        if not self._found_something(session.exitstatus):
+            return
         settings = self.run.settings
         outputs = self.run.registry.outputs()
         base = settings.path("report", "")
@@ -228,8 +216,16 @@ class Summary:
             except (AuditError, OSError) as error:
                 reason = printable(str(error))
                 self.notes.append(f"ERROR: FA audit: {text} is not written: {reason}")
-                is_written = False
-        return is_written
+                if session.exitstatus == pytest.ExitCode.OK:
+                    session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    @pytest.hookimpl
+    def pytest_unconfigure(self) -> None:
+        """Show and write a run too that was interrupted while it began: it has no end."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if self.interrupted and not self.finished and reporter is not None:
+            self.pytest_sessionfinish(SimpleNamespace(exitstatus=pytest.ExitCode.INTERRUPTED))
+            self.pytest_terminal_summary(reporter, pytest.ExitCode.INTERRUPTED)
 
 
 def _planned_rows(plan: Plan) -> dict[str, Row]:

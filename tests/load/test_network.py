@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from support import network
 from torch import Tensor, nn
 
@@ -17,7 +16,6 @@ from pytest_fadiag.load.checkpoint import Checkpoint, load_checkpoint
 from pytest_fadiag.load.fingerprint import fingerprint
 from pytest_fadiag.load.network import (
     ACTIVATIONS,
-    ResidualMLP,
     assumed_activation,
     build_network,
     choose_device,
@@ -185,41 +183,6 @@ def test_a_whole_pickled_network_is_the_network(tmp_path: Path) -> None:
     )  # one that is named gets its tensors
     assert not torch.equal(plain(x), model(x))
     assert torch.equal(plain(x), model.module[0](x))
-
-
-class Renaming(ResidualMLP):
-    """As a network of Transformers, which has other names in its file than live."""
-
-    calls: ClassVar[list[dict[str, Any]]] = []
-    problem: ClassVar[str] = ""
-
-    @classmethod
-    def from_pretrained(cls, path: str, **options: Any) -> tuple[Renaming, dict[str, Any]]:
-        cls.calls.append(options)
-        saved = load_file(Path(path) / "model.safetensors")
-        made = cls(20, 16, 4, 5)
-        made.load_state_dict({name.replace("layer.", "blocks."): v for name, v in saved.items()})
-        return made, {cls.problem: {"a"}, "missing_keys": set()}
-
-
-def test_a_hugging_face_folder_with_other_names_is_loaded_by_its_own_class(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, x = network(), torch.randn(4, 20)
-    state = {name.replace("blocks.", "layer."): value for name, value in model.state_dict().items()}
-    path = tmp_path / "model.safetensors"
-    save_file(state, path)
-    built = build_network(load_checkpoint(path), Renaming(20, 16, 4, 5))
-    assert torch.equal(built(x), model(x))
-    (options,) = Renaming.calls
-    assert options["local_files_only"] and options["use_safetensors"] and options["weights_only"]
-    assert not options["trust_remote_code"]
-    monkeypatch.setattr(Renaming, "problem", "unexpected_keys")
-    torch.save(state, tmp_path / "bp_s1.pt")
-    for other in (path, tmp_path / "bp_s1.pt"):
-        with pytest.raises(AuditError, match="does not fit Renaming: missing: blocks"):
-            build_network(load_checkpoint(other), Renaming(20, 16, 4, 5))
-    assert len(Renaming.calls) == 2, "another file is never loaded by another package"
 
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "mobilenet_v3_small"])
