@@ -90,7 +90,7 @@ class NetworkSource:
         training: Iterable[Any] | None = None,
         training_name: str = "",
     ) -> None:
-        self.given = model
+        self.original = model
         self.network = working_copy(model)
         self.dtype = precisions(model)[0]
         self.data = read_once(batches, memory)

@@ -21,6 +21,7 @@ from .copies import (
     copy_of,
     named_modules,
     named_parameters,
+    precisions,
     quiet,
     trainable,
     unwrapped,
@@ -121,9 +122,9 @@ class Step:
         self.states = max(self.states, states)
         for state in range(start + 2, start + states):
             steps.append(self._moved(batch.x, y, state))
-        others = [self._moved(batch.x, other_y, start + state) for state in range(states)]
+        reordered = [self._moved(batch.x, other_y, start + state) for state in range(states)]
         true = _mean(steps[:states])
-        contrast = _difference(true, _mean(others))
+        contrast = _difference(true, _mean(reordered))
         return [self._numbers(part, true, contrast) for part in self.parts]
 
     def _numbers(self, part: str, true: Moved, contrast: Moved) -> Compared:
@@ -137,12 +138,13 @@ class Step:
         size = _norm(true.change, names)
         by_labels = _norm(contrast.change, names)
         weight = _norm(weights, names)
-        rounding = RESOLVED * torch.finfo(self.source.dtype).eps * weight
+        dtype = precisions(self.source.network)[0]
+        rounding = RESOLVED * torch.finfo(dtype).eps * weight
         depends = by_labels > records.LABEL_FREE * size
         if 0 < size < rounding or (depends and by_labels < rounding):
             raise AuditError(
                 f"the step of {self.name} changes {part} by less than "
-                f"{str(self.source.dtype).removeprefix('torch.')} resolves; make a larger step"
+                f"{str(dtype).removeprefix('torch.')} resolves; make a larger step"
             )
         return Compared(
             _cosine(true.change, true.gradient, names),
@@ -188,9 +190,9 @@ class Step:
             change[name] = before - weight.detach()
         if any(bool(tensor.any()) for tensor in change.values()):
             return change
-        given = named_parameters(self.source.given)
+        original = named_parameters(self.source.original)
         for name, before in named_parameters(self.source.network).items():
-            if name in given and not torch.equal(given[name].detach().to(before), before):
+            if name in original and not torch.equal(original[name].detach().to(before), before):
                 raise AuditError(
                     f"{self.name} changed the network itself, not the copy that it is called "
                     "with; let it make its rule for that copy, and load the network again"

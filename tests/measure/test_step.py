@@ -375,10 +375,30 @@ def test_the_gradient_is_taken_in_the_mode_that_the_step_leaves(mode: bool) -> N
         bp(model.train(mode), x, y)
         model.train(not mode)
 
+    assert states_of(bp, network().bfloat16()) == ["BP's own"] * 5, "the copy is in float32"
     net = network(nn.BatchNorm1d)
     assert states_of(in_mode, net)[:4] == ["BP's own"] * 4
     assert "BP's own" not in states_of(other_mode, net)[:4]
     assert not net.norm.num_batches_tracked
+
+
+def test_what_a_forward_stores_as_a_gradient_is_no_part_of_it() -> None:
+    class Hebbian(Block):
+        def forward(self, h: Tensor) -> Tensor:
+            if self.training:
+                self.fc.weight.grad = torch.ones_like(self.fc.weight)
+            return super().forward(h)
+
+    def trained(model: Any, x: Tensor, y: Tensor) -> None:
+        loss = F.cross_entropy(model.train()(x), y)
+        model.zero_grad()
+        loss.backward()
+        torch.optim.SGD(model.parameters(), 1.0).step()
+
+    net = network()
+    for number in range(BLOCKS):
+        net.blocks[number] = Hebbian()
+    assert states_of(trained, net) == ["BP's own"] * 5
 
 
 def test_optimisers_one_hot_labels_and_two_passes() -> None:
