@@ -39,7 +39,7 @@ bench: $(VENV)/.ready   ## ratios against bare loops, side by side
 	$(BIN)/python benchmarks/checkpoints.py
 	$(BIN)/python benchmarks/scale.py
 
-zoo: $(VENV)-zoo/.ready ## stream detection on 291 architectures, about a minute on one core
+zoo: $(VENV)-zoo/.ready ## stream detection on 429 networks, about two minutes on one core
 	$(VENV)-zoo/bin/python -m validation.zoo
 
 truth: $(VENV)/.ready   ## error rates on 147 labelled networks; needs Debian's dataset-fashion-mnist
@@ -54,12 +54,14 @@ tasks: $(VENV)/.ready   ## regression and language models by BP, DFA and frozen 
 fixtures: $(VENV)/.ready ## train the shipped checkpoints again, about an hour
 	$(BIN)/python fixtures/build.py
 
-hero: $(VENV)/.ready     ## the picture of the README, docs/hero.png, from the shipped checkpoints; about a minute
-	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-report=figures:../build/figures
+hero: $(VENV)/.ready     ## the pictures of README and docs, from the shipped checkpoints; about a minute
+	-cd fixtures && ../$(BIN)/python -m pytest -q -o fa_expect= --fa-report=figures:../build/figures --fa-report=json:../build/audit.json
 	cp build/figures/hero.png build/figures/hero-dark.png docs/
+	$(BIN)/python .ci/pictures.py build/audit.json
 
-options: $(VENV)/.ready ## write the page of options from the option table
+options: $(VENV)/.ready ## write the pages of options and diagnostics, and llms.txt, from the package
 	$(BIN)/python .ci/options.py
+	$(BIN)/python .ci/pages.py
 
 docs: $(VENV)/.docs     ## the documentation as pages in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site

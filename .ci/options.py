@@ -25,6 +25,7 @@ EXAMPLES = {
     "trace": "'traces/*.npz'",
     "seeds": "42,123,456",
     "missing": "skip",
+    "memory": "8",
     "shard": "2/8",
     "model": "mylab.models:build",
     "stream": "'blocks.* -> out_ln'",

@@ -25,6 +25,7 @@ from .load.setup import Setup
 from .load.traces import checked, fields_of, is_trace, write_trace
 from .measure.copies import threads as using_threads
 from .measure.credit import CreditSource
+from .measure.inputs import read_once
 from .measure.run import NetworkSource, measure
 from .measure.step import StepSource
 from .measure.task import Task
@@ -70,6 +71,7 @@ def diagnose(
     forward: Callable[..., Any] | None = None,
     train: Iterable[Any] | None = None,
     batch_size: int = 512,
+    memory: float | None = None,
     threads: int | None = None,
     progress: Progress | bool | None = None,
 ) -> DiagnosticReport:
@@ -91,7 +93,9 @@ def diagnose(
     one value per sample; ``task`` is ``"classes"``, ``"regression"`` or ``"tokens"``, else told by
     the targets; ``forward`` is a function of ``(model, x, y)`` that returns the outputs. ``train``
     are batches of the training data, normalised alike: linear probes and readouts are fitted to at
-    most 20,000 samples of it. A line on stderr tells the progress; ``progress=False`` prints none.
+    most 20,000 samples of it. Batches of a generator are kept: they may take ``memory`` GB, by
+    default half of what is free. A line on stderr tells the progress; ``progress=False`` prints
+    none.
     """
     if isinstance(credit, str) and credit != "own":
         raise AuditError(f"credit: expected a function or 'own', got {credit!r}")
@@ -107,9 +111,10 @@ def diagnose(
         "forward": forward,
         "stream": stream,
         "batch_size": batch_size,
+        "memory": memory,
     }
     if train is not None:
-        options["training"] = list(train) if isinstance(train, Iterator) else train
+        options["training"] = read_once(train, memory)
         options["training_name"] = getattr(train, "name", "the training data")
     if y is not None:
         eval_batches = as_data_set((eval_batches, y), "x and y")

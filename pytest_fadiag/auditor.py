@@ -118,9 +118,9 @@ class Auditor:
         log: bool = False,
         twins: Sequence[Path] | None = (),
     ) -> Report:
-        """The report of a checkpoint or log; (e) is added where the control is questioned.
+        """The report of a checkpoint or log; (e) is left out where a sound control decides.
 
-        Not where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
+        Not so where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
         to compare with; ``None`` compares with none.
         """
         subject = FileSubject(self, path, control, overrides=overrides, seed=seed, is_log=log)
@@ -388,6 +388,7 @@ class Auditor:
             stream=self.setup.stream,
             **rule,
             batch_size=self.setup.batch_size,
+            memory=self.setup.memory,
             data_digest=data_digest,
             n_train=n_train if isinstance(n_train, int) and n_train > 0 else None,
             training=training,

@@ -168,7 +168,7 @@ OPTIONS = (
         "ce|mse|bce|package.module:function",
         "The loss of training: ce (cross-entropy), mse (squared error), bce (binary "
         "cross-entropy on logits), or a function called with (outputs, y) that returns one value "
-        "per sample (default: loss of each checkpoint's config, else assumed and said)",
+        "per sample (default: the checkpoint's config, else cross-entropy, «assumed»)",
         rf"ce|mse|bce|{FUNCTION}",
     ),
     Option(
@@ -216,8 +216,8 @@ OPTIONS = (
         "bp",
         "measures",
         "PATH|GLOB",
-        "BP networks of the same shapes and data, with whose margin and depth utility the others "
-        "are compared (repeatable; default: the audited checkpoints of the method bp)",
+        "BP networks to compare with: same tensor shapes, same data (repeatable; default: the "
+        "audited checkpoints of the method bp)",
         many=True,
     ),
     Option(
@@ -254,6 +254,14 @@ OPTIONS = (
         "cores (default: 1)",
         COUNT,
         "1",
+    ),
+    Option(
+        "memory",
+        "measures",
+        "GB",
+        "What the evaluation data of a generator, which is kept, may take (default: half of the "
+        "free memory)",
+        r"[0-9]*\.?[0-9]+",
     ),
     Option(
         "log-batch",

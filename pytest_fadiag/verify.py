@@ -34,7 +34,7 @@ from .show.json import read_audit
 UNSAFE = "unsafe-load"
 CODE = (*FACTORIES, "data", "train", UNSAFE)
 """Options that may run code."""
-MACHINE = ("batch-size", "device", "threads")
+MACHINE = ("batch-size", "device", "threads", "memory")
 """Options that are those of this machine, not the recorded ones."""
 
 

@@ -36,13 +36,19 @@ def test_the_page_of_options_is_the_option_table() -> None:
     assert (DOCS / "options.md").read_text("utf-8") == page, "run: make options"
 
 
+def test_the_pages_of_diagnostics_are_those_of_the_package() -> None:
+    pages = runpy.run_path(str(ROOT / ".ci/pages.py"))["pages"]()
+    for name, text in pages.items():
+        assert (DOCS / name).read_text("utf-8") == text, "run: make options"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text("utf-8")):
         name, _, anchor = target.partition("#")
         place = page.parent / name if name else page
         assert place.exists(), target
-        if anchor:
+        if anchor and place.suffix == ".md":
             headings = re.findall(r"^#+ (.*)$", place.read_text("utf-8"), re.MULTILINE)
             assert anchor in map(slug, headings), target
 

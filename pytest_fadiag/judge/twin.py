@@ -47,6 +47,11 @@ class Twin(msgspec.Struct, frozen=True, kw_only=True):
             needs_depth=_need_depth(reports),
         )
 
+    @property
+    def asks_no_depth(self) -> bool:
+        """Whether it shows that the task needs no depth."""
+        return self.healthy and not self.needs_depth
+
     def line(self, what: str, gain_pp: float, share: float | None) -> str:
         """Its number with the share of it that a network reaches."""
         line = f"BP ({self.source}): {what} {pp(gain_pp)} pp"
@@ -73,7 +78,7 @@ def in_view_of_twin(finding: Finding, diagnostic: Diagnostic, report: Report) ->
         return finding
     if twin is None and report.checkpoint and report.log is None:
         return msgspec.structs.replace(finding, remedy=f"{finding.remedy}; {ASK_BP}")
-    if twin is None or not twin.healthy or twin.needs_depth:
+    if twin is None or not twin.asks_no_depth:
         return finding
     gain = diagnostic.gain_of(twin)
     if gain is None:

@@ -59,6 +59,8 @@ class Setup:
     device: str = "auto"
     threads: int = 1
     """CPU threads; another number can change the last digits."""
+    memory: float | None = None
+    """GB that data of a generator may take; else half of the free memory."""
     log_batch: int | None = None
     """The batch size of the gradients of logs; else as each log says."""
     log_columns: str | None = None
@@ -80,6 +82,8 @@ class Setup:
                 fields[name] = value
             elif name in ("batch_size", "threads", "log_batch"):
                 fields[name] = int(value)
+            elif name == "memory":
+                fields[name] = float(value)
         return cls(**fields, **others)
 
     @property

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
@@ -18,6 +22,8 @@ from .task import Task
 from .types import ModelInput
 
 LABEL_NAMES = ("labels", "label", "label_ids", "targets", "target", "y")
+PIECE = 4_096
+"""How many samples of a batch are copied at once."""
 FORWARD = "_fadiag_forward"
 """Where a network and its copies hold the function (model, x, y) that gives their outputs."""
 
@@ -128,21 +134,45 @@ def joined(parts: Sequence[ModelInput]) -> ModelInput:
 def checked(batches: Iterable[Any]) -> Iterator[tuple[ModelInput, Tensor]]:
     """Copies of the inputs and labels of each batch: a loader may fill its buffers again.
 
-    A batch is a pair, or a dictionary with the labels in it.
+    A batch is a pair, or a dictionary with the labels in it; large ones come in pieces.
     """
     for index, batch in enumerate(batches):
         inputs, labels = _split(batch, index)
         try:
-            y = torch.as_tensor(labels).clone()
+            y = torch.as_tensor(labels)
             if isinstance(inputs, Mapping):
                 inputs = dict(inputs)
-            x = copied(each(inputs, torch.as_tensor))
+            x = each(inputs, torch.as_tensor)
         except (TypeError, ValueError, RuntimeError) as error:
             raise AuditError(f"evaluation batch {index}: expected tensors ({error})") from error
         problem = _problem(x, y)
         if problem:
             raise AuditError(f"evaluation batch {index}: {problem}")
-        yield x, y
+        for start in range(0, len(y), PIECE):
+            part = slice(start, start + PIECE)
+            yield copied(rows(x, part)), y[part].clone()
+
+
+def read_once(batches: Iterable[Any], memory: float | None = None) -> Iterable[Any]:
+    """Copies of the batches of a generator, of at most so many GB; other data as it is."""
+    if not isinstance(batches, Iterator):
+        return batches
+    limit = math.inf if memory is None else memory * 1e9
+    if memory is None and Path("/proc/meminfo").exists():
+        _, available = Path("/proc/meminfo").read_text().split("MemAvailable:")
+        limit = 1024 * int(available.split()[0]) / 2
+    size = 0
+    copies = []
+    for batch in batches:
+        copies.append(copy.deepcopy(batch))
+        size += sum(getattr(leaf, "nbytes", 0) for leaf in tree_leaves(batch))
+        if size > limit:
+            raise AuditError(
+                f"the data of a generator takes more than {limit / 1e9:.3g} GB, since it must be "
+                "kept; give a DataLoader or a list, which are read again, or more by "
+                "--fa-memory=GB (memory=)"
+            )
+    return copies
 
 
 def _split(batch: Any, index: int) -> tuple[Any, Any]:

@@ -28,6 +28,8 @@ ROUNDING = 16
 """How many times the machine's epsilon a sum over a network may be off."""
 SAME = 1e-6
 """How far the own backward may lie from the reference, relative, and be the same."""
+OUTPUTS = 1 << 20
+"""More outputs of the samples are computed for one direction at a time."""
 WIDE_STEP = 0.5
 """Relative to ‖h‖, wide enough to cross the steps of a piecewise-constant function."""
 WAY_OUT = "audit a plain network with the same weights by --fa-model=package.module:factory"
@@ -309,7 +311,15 @@ class _Trial:
         return _Differences(values, noise, errors, responses)
 
     def moved(self, layer: int, shift: Tensor, u: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """How ⟨u, outputs⟩, h_l and later states differ between a shift and its opposite."""
+        """How ⟨u, outputs⟩, h_l and later states differ between shifts and their opposites.
+
+        Directions are taken one by one where outputs are many, as those of tokens.
+        """
+        directions = len(shift)
+        if directions > 1 and u.numel() > OUTPUTS:
+            parts = [self.moved(layer, direction.unsqueeze(0), u) for direction in shift]
+            changes, moves_by_part = zip(*parts, strict=True)
+            return torch.cat(changes), list(map(torch.cat, zip(*moves_by_part, strict=True)))
         h = self.autograd.states[layer]
         moves: list[Tensor] = []
         batch_dims = self.stream.batch_dims
@@ -317,13 +327,13 @@ class _Trial:
         def watch(number: int, state: Tensor) -> None:
             if number >= layer:
                 state = state.movedim(batch_dims[number], 0)
-                forth, back = state.reshape(DIRECTIONS, 2, len(h), -1).unbind(1)
+                forth, back = state.reshape(directions, 2, len(h), -1).unbind(1)
                 moves.append(forth - back)
 
         both_ways = torch.stack([shift, -shift], 1).view(-1, *h.shape[1:])
-        x = joined([self.x] * 2 * DIRECTIONS)
+        x = joined([self.x] * 2 * directions)
         outputs = shifted(self.network, self.stream, x, layer, both_ways, watch)
-        products = outputs.reshape(DIRECTIONS, 2, len(h), -1) * u.flatten(1)
+        products = outputs.reshape(directions, 2, len(h), -1) * u.flatten(1)
         forth, back = products.sum(-1).unbind(1)
         return forth - back, moves
 

@@ -29,6 +29,7 @@ from .inputs import (
     copied,
     labelled,
     like,
+    read_once,
     regrouped,
     rows,
     unlabelled,
@@ -64,7 +65,8 @@ class NetworkSource:
 
     ``batches`` are pairs (inputs, labels) of any sizes, or dictionaries with the labels in them, in
     an order that stays the same. Stream, reference and pooling are looked for when they are first
-    asked for. ``batch_size`` bounds what is forwarded at once and changes no number.
+    asked for. ``batch_size`` bounds what is forwarded at once and changes no number. A generator is
+    kept, ``memory`` GB of it at most.
 
     >>> source = NetworkSource(network, [(x, y)])
     >>> measure(source, ["states", "accuracy"]).residual_norms
@@ -81,6 +83,7 @@ class NetworkSource:
         credit: CreditSource | None = None,
         step: StepSource | None = None,
         batch_size: int = 512,
+        memory: float | None = None,
         data_digest: str | None = None,
         n_train: int | None = None,
         training: Iterable[Any] | None = None,
@@ -89,9 +92,7 @@ class NetworkSource:
         self.given = model
         self.network = working_copy(model)
         self.dtype = precisions(model)[0]
-        self.data = batches
-        if isinstance(batches, Iterator):
-            self.data = list(map(copy.deepcopy, batches))
+        self.data = read_once(batches, memory)
         self.task_option = task or Task()
         self.stream_option = stream
         self.forward = forward
@@ -103,8 +104,8 @@ class NetworkSource:
         self.data_digest = data_digest
         self.n_train = n_train
         self.training_data = training
-        if isinstance(training, Iterator):
-            self.training_data = list(map(copy.deepcopy, training))
+        if training is not None:
+            self.training_data = read_once(training, memory)
         self.training_name = training_name
 
     @cached_property

@@ -9,6 +9,7 @@ import msgspec
 from ..judge.diagnostics.frozen_margin import FrozenMargin
 from ..judge.errors import AuditError
 from ..judge.report import Report
+from ..judge.seed_margins import SeedVerdict
 from ..judge.seeds import SeedReport
 from ..judge.words import and_more, grouped
 from .audit import Audit, Keys, Margin, Origin, Outcome, Row, decide, judge, united
@@ -205,4 +206,8 @@ def over_seeds(method: str, reports: Mapping[str, Report]) -> SeedReport | str:
         if report.margin is None:
             return finding.headline
     minimum = next(iter(reports.values())).thresholds.frozen_acc_margin_pp
-    return SeedReport.of(method, list(reports.values()), minimum)
+    result = SeedReport.of(method, list(reports.values()), minimum)
+    is_short = result.margin.verdict is not SeedVerdict.PASS and result.margin.interval.high >= 0
+    if is_short and any(report.twin and report.twin.asks_no_depth for report in reports.values()):
+        return f"BP needs no depth here: this task cannot tell ({result.headline})"
+    return result

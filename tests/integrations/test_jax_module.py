@@ -135,6 +135,23 @@ def test_credit_and_control_are_given_as_for_torch(data: tuple[Tensor, Tensor]) 
         report_of(network, data, credit="own")
 
 
+def test_a_step_in_jax_is_compared_as_one_in_torch(data: tuple[Tensor, Tensor]) -> None:
+    def loss(layers: Any, x: Any, y: Any) -> Any:
+        h = x
+        for layer in layers:
+            h = jax.vmap(layer)(h)
+        return -jax.nn.log_softmax(h)[jax.numpy.arange(len(y)), y].mean()
+
+    def step(network: Any, x: Tensor, y: Tensor) -> None:
+        gradient = eqx.filter_grad(loss)(network.layers, x.numpy(), y.numpy())
+        down = jax.tree_util.tree_map(lambda leaf: -0.5 * leaf, gradient)
+        network.update(eqx.apply_updates(network.layers, down))
+
+    report = report_of(module(equinox_layers(), batched=False), data, step=step, control=0.2)
+    assert report.step is not None and report.step.is_bp
+    assert [state.value for state in report.step.state] == ["BP's own"] * 4
+
+
 def test_an_update_of_the_layers_reaches_the_network(data: tuple[Tensor, Tensor]) -> None:
     network = module(equinox_layers(), batched=False)
     before = copy.deepcopy(network)

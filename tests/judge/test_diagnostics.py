@@ -303,14 +303,14 @@ def test_a_plain_control_decides_nothing_where_classes_differ_in_size() -> None:
     finding = made.finding("d")
     assert finding.outcome == "not resolved" and "classes differ in size" in finding.headline
     assert finding.remedy == "give the control itself in place of a number"
-    itself = Control(Score.of([False, True] * 450, labels=labels), "frozen.pt")
+    itself = Control(Score.of([False, True, True, False, True] * 180, labels=labels), "frozen.pt")
     decided = made.replace(control=itself)
-    assert decided.finding("d").passed and decided.margin_pp == 50
+    assert decided.finding("d").passed and decided.margin_pp == 40
     assert "margin of class-balanced" not in decided.lines("d")
-    third = Control(Score.of([True] * 300 + [False] * 600, labels=labels), "frozen.pt")
+    third = Control(Score.of([True] * 750 + [False] * 150, labels=labels), "frozen.pt")
     skewed = made.replace(control=third)
-    assert (skewed.margin_pp, skewed.plain_margin_pp) == (75.0, 66.666666667)
-    assert "class-balanced accuracies +75.00 pp, of plain +66.67 pp" in skewed.lines("d")
+    assert (skewed.margin_pp, skewed.plain_margin_pp) == (25.0, 16.666666667)
+    assert "class-balanced accuracies +25.00 pp, of plain +16.67 pp" in skewed.lines("d")
 
 
 def test_below_zero_the_minimum_itself_is_the_bound() -> None:

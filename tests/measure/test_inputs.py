@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from pytest_fadiag.measure.inputs import (
     joined,
     largest_difference,
     like,
+    read_once,
     regrouped,
 )
 
@@ -84,6 +86,29 @@ def test_what_is_no_batch_is_refused(name: str) -> None:
     batches, message = BROKEN[name]
     with pytest.raises(AuditError, match=message):
         list(regrouped(batches, 10))
+
+
+def test_a_generator_is_copied_up_to_the_memory_that_is_given() -> None:
+    """Eight batches of 1 MB, the labels aside: 9 MB hold them, and 7 MB do not."""
+    buffer = torch.zeros(250, 1000)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for number in range(8):
+            yield buffer.fill_(number), torch.zeros(250, dtype=torch.long)
+
+    copies = list(read_once(batches(), 0.009))
+    assert [float(x[0, 0]) for x, _ in copies] == [*range(8)]
+    with pytest.raises(AuditError, match=r"takes more than 0.007 GB, .* --fa-memory=GB"):
+        read_once(batches(), 0.007)
+    assert read_once(copies, 0.001) is copies
+
+
+def test_a_large_batch_comes_in_pieces() -> None:
+    x, y = torch.randn(10_000, 3), torch.arange(10_000)
+    pieces = list(checked([(x, y)]))
+    assert [len(labels) for _, labels in pieces] == [4096, 4096, 1808]
+    assert torch.equal(torch.cat([inputs for inputs, _ in pieces]), x)
+    assert torch.equal(torch.cat([labels for _, labels in pieces]), y)
 
 
 def test_infinities_of_an_additive_mask_are_no_fault_of_the_data() -> None:

@@ -31,13 +31,32 @@ from torch.nn import functional as F
 from torch.utils import checkpoint as checkpointing
 
 from pytest_fadiag.judge.records import Measurement, Reference
-from pytest_fadiag.measure.copies import working_copy
+from pytest_fadiag.measure.copies import copy_of, working_copy
 from pytest_fadiag.measure.inputs import NetworkError
-from pytest_fadiag.measure.reference import differ, passed, prove, shifted
+from pytest_fadiag.measure.reference import FLOAT64, _Trial, differ, passed, prove, shifted
 from pytest_fadiag.measure.run import NetworkSource
 from pytest_fadiag.measure.undo import Undo, undone
 
 X, Y = clustered(256)
+
+
+def test_directions_one_by_one_give_what_they_give_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors = []
+    for outputs in (1 << 20, 0):
+        monkeypatch.setattr("pytest_fadiag.measure.reference.OUTPUTS", outputs)
+        source = NetworkSource(made("plain"), [(X, Y)])
+        trial = _Trial(
+            copy_of(source.network, torch.float64), source.stream, X[:8].double(), FLOAT64
+        )
+        errors.append(trial.differences(0))
+    together, one_by_one = errors
+    torch.testing.assert_close(one_by_one.values, together.values, rtol=1e-6, atol=0.0)
+    assert one_by_one.responses == pytest.approx(together.responses, rel=1e-6)
+    assert max(one_by_one.errors) < 1e-5 and len(one_by_one.errors) == len(together.errors)
+
+
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 """Of checkpoints, without a graph."""
 

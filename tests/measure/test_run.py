@@ -108,7 +108,8 @@ def test_every_number_is_somebodys_and_a_measurement_goes_to_json_and_back() -> 
     measurements = (plain(found), plain(measured(broken(), in_batches(X, Y), ALL)))
     for values in measurements:
         assert plain(msgspec.convert(values, Measurement, strict=False)) == values
-    others = {"depth", "floor", "credit", "inputs", "extra", "effective_rank"}
+    others = {"depth", "floor", "credit", "step", "inputs", "extra", "effective_rank"}
+    others |= {"secants"}
     assert {name for name, value in measurements[0].items() if value is None} <= others
 
 

@@ -491,4 +491,4 @@ def test_beside_credit_the_step_is_shown_and_does_not_decide() -> None:
     report = diagnose(network(), x, y, credit=credit, step=bp, control=0.3, progress=False)
     assert report.finding("f").fired
     assert "Γ" in report.lines("f") and "BP's own" in report.lines("f")
-    assert "the credit decides; the step is shown beside it" in report.lines("f")
+    assert "the credit decides; the step is shown too" in report.lines("f")

@@ -254,6 +254,6 @@ def test_a_trace_is_audited_by_pytest(tmp_path: Path, pytester: pytest.Pytester)
             "dfa_s1.npz::frozen-margin SKIPPED*",
             "dfa_s1.npz::credit-alignment PASSED*",
             "*reference: as given, not proven*",
-            "FA audit: dfa, seed 1: incomplete*",
+            "~ INCOMPLETE  dfa, seed 1, *",
         ]
     )

@@ -21,7 +21,9 @@ def test_the_options_are_those_of_the_design() -> None:
     kept = (
         "checkpoint log seeds missing shard only model stream data normalize batch-size frozen bp"
     )
-    kept += " credit loss task forward device threads log-batch log-columns unsafe-load no-cache"
+    kept += (
+        " credit loss task forward device threads memory log-batch log-columns unsafe-load no-cache"
+    )
     kept += " state-key train trace diagnostics protocol threshold expect update-expect report"
     assert set(NAMED) == set(kept.split())
     assert {option.role for option in OPTIONS} == {"names", "measures", "judges", "shows"}
@@ -46,6 +48,7 @@ def test_the_help_names_defaults_and_diagnostics() -> None:
         ("missing", ["error", "skip"], ["maybe", "Skip"]),
         ("shard", ["1/4"], ["1", "0/4", "1/0", "a/b", "1/4/2"]),
         ("batch-size", ["1", "64"], ["0", "1.5", "²", "-3", ""]),
+        ("memory", ["8", "0.5", ".5"], ["0.5.1", "8GB", "-1", ""]),
         ("device", ["auto", "cpu", "cuda", "cuda:3"], ["mps", "gpu", "cuda:", "cuda:x"]),
         ("protocol", ["three", "four"], ["five"]),
         ("credit", ["pkg.mod:function"], ["pkg.mod", "pkg:mod:f", "a b:c"]),

@@ -82,7 +82,7 @@ def test_parts_of_a_step_have_intervals_and_what_is_bps_own_is_marked() -> None:
     assert second.low[1] == pytest.approx(0.3) and second.high[1] == pytest.approx(0.5)
     drawn = ElementTree.fromstring(svg(chart))
     titles = [element.text for element in drawn.iter("title")]
-    assert titles.count("BP's own") == 2 and "deep: −0.500" in titles
+    assert titles.count("BP's own") == 2 and "deep, seed 42: −0.500" in titles
     (_, axes) = figures(Audit((flat, deep)))["credit"].axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == list(chart.ticks)
     (bars,) = axes.collections

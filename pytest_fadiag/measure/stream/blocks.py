@@ -183,8 +183,8 @@ def _refuse_bypass(graph: Graph, blocks: list[Block]) -> None:
             continue
         if segment.adds and not graph.parameters(segment) and _multiplies(graph, segment):
             raise AuditError(
-                f"{graph.maker(segment.end)} adds a product with a tensor that is no parameter, so "
-                "it is not known for a block; make all weights torch.nn.Parameter"
+                f"{graph.maker(segment.end)} adds a product with a tensor outside the parameters, "
+                "which hides a block; make all weights torch.nn.Parameter"
             )
         if not any(
             _is_embedding(graph, part, blocks) for part in [segment, *graph.around(segment)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 
 import torch
@@ -15,7 +14,6 @@ from ...judge.records import StreamInfo
 from ...judge.words import and_more
 from ..copies import (
     copy_of,
-    named_modules,
     named_parameters,
     quiet,
     refuse_scripted,
@@ -36,6 +34,7 @@ from ..pooling import Layout
 from ..types import ModelInput
 from .blocks import LEAST_COVERED, covered, find_blocks
 from .flow import tower_sums
+from .gates import refuse_gates
 from .graph import Block, Graph
 from .samples import draw_samples
 from .sites import Stream
@@ -52,8 +51,6 @@ APART = 1e-4
 LOUD = 1e4
 """What an inner sum is multiplied by; it shows where its block grows by more than ``SHOWN``."""
 SHOWN = 50
-TINY = 1e-3
-"""A gain at which early exits are not sure of themselves."""
 PARTLY_NARROW = 1e-6
 """Up to here two passes may differ, since scripted functions compute in less than float64."""
 
@@ -186,7 +183,7 @@ class _Trial:
         stream = self._described(graph, blocks, find_states(graph, blocks, last), spec)
         self._check(stream)
         self._refuse_inner_updates(graph, blocks, stream)
-        self._refuse_other_modules(graph, blocks)
+        refuse_gates(graph, blocks, self.original, self.samples)
         return stream
 
     def _described(
@@ -296,30 +293,6 @@ class _Trial:
         replace(stream, sites=tuple(sites)).run(self.network, copied(self.samples), take)
         return sizes[2] < SHOWN * sizes[0]
 
-    def _refuse_other_modules(self, graph: Graph, blocks: list[Block]) -> None:
-        """Refuse a network that runs other modules with its own weights, or with tiny ones.
-
-        Within a block they may differ, as experts do.
-        """
-        prefixes: list[str] = []
-        for block in blocks:
-            prefixes.append(f"{block.name}.")
-            prefixes += (f"{call.name}." for call in graph.parts(block))
-        network = copy_of(self.original).eval()
-        samples = like(self.samples, network)
-        runs = [[call.name for call in graph.tape.calls], _modules_run(network, samples)]
-        runs.append(_modules_run(reinitialised(network, TINY), samples))
-        sequences = []
-        for run in runs:
-            sequences.append([name for name in run if not name.startswith(tuple(prefixes))])
-        for sequence in sequences[1:]:
-            if sequence != sequences[0]:
-                differing = sorted(set(sequence) ^ set(sequences[0])) or sequence
-                raise AuditError(
-                    "which modules run depends on the weights, as with gates and early exits: "
-                    f"{and_more(differing, 4)} do not always run; audit a variant that runs all"
-                )
-
     def _check(self, stream: Stream) -> None:
         """The cut test: with samples of a state in another order, the logits come in that order.
 
@@ -360,17 +333,6 @@ class _Trial:
 
         logits = stream.run(self.network, copied(self.samples), shift)
         return self._distance(logits, self.logits.roll(sum(shifts), 0)) <= self.tolerance
-
-
-def _modules_run(network: nn.Module, samples: ModelInput) -> list[str]:
-    """The names of the modules that a pass runs, in their order."""
-    names: list[str] = []
-    with ExitStack() as stack:
-        for name, module in named_modules(network).items():
-            hook = module.register_forward_pre_hook(lambda *_, name=name: names.append(name))
-            stack.callback(hook.remove)
-        call_network(network, copied(samples))
-    return names
 
 
 def _is_expanded(state: Tensor) -> bool:
