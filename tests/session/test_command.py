@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -193,3 +195,16 @@ def test_help_gives_an_example(capsys: pytest.CaptureFixture[str], command: str)
     assert (f"example: fadiag {command} " if command else "verify") in " ".join(
         capsys.readouterr().out.split()
     )
+
+
+def test_python_m_imports_nothing_from_the_working_folder(tmp_path: Path) -> None:
+    for name in ("argparse", "msgspec", "torchvision", "numpy", "json"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w')")
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)}
+    for words in (["show", "gone.json"], ["verify", "gone.json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest_fadiag", *words],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 4 and "gone.json: cannot be read" in done.stderr
+    assert not (tmp_path / "ran").exists()
