@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md", ROOT / "examples/README.md"]
 PYTEST = (
     "junitxml rootdir config-file lf deselect runxfail collect-only dist tx help root out select"
-    " folder mirror again page slurm"
+    " folder mirror again page slurm traces"
 )
 """Options of pytest, and of single commands, that the pages name."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```|^ {4}\S.*$", re.DOTALL | re.MULTILINE)

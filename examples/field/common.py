@@ -83,7 +83,8 @@ class Repository:
                 ["git", "clone", "--quiet", "--no-checkout", places[0], str(target)], check=True
             )
             subprocess.run(
-                [*git, "checkout", "--quiet", self.commit, "--", ".", ":!*.ipynb"], check=True
+                [*git, "checkout", "--quiet", self.commit, "--", ".", ":!*.ipynb", ":!*.pdf"],
+                check=True,
             )
         return target
 

@@ -87,7 +87,7 @@ def step(network: Any, x: Any, y: Any) -> None:
     import optax
 
     layers, t = network.layers, np.eye(10, dtype=np.float32)[y]
-    optim = optax.sgd(1e-3)
+    optim = optax.sgd(0.3)
     state = optim.init((eqx.filter(layers, eqx.is_array), None))
     found = jpc.make_pc_step(model=layers, optim=optim, opt_state=state, output=t, input=x.numpy())
     network.update(found["model"])

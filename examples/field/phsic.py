@@ -32,7 +32,7 @@ def train(rule: str, source: Path, data: Data, *, frozen: bool) -> torch.nn.Modu
 
     def loaders(*_: Any, **__: Any) -> Any:
         test = torch.utils.data.DataLoader(data.arrays(train=False), 500)
-        return data.loader(128), None, test
+        return data.loader(128), test, test
 
     def held(network: Any) -> None:
         for layer in network.hidden_layers[1:] if frozen else ():
