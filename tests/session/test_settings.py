@@ -21,7 +21,9 @@ def test_the_options_are_those_of_the_design() -> None:
     kept = (
         "checkpoint log seeds missing shard only model stream data normalize batch-size frozen bp"
     )
-    kept += " credit loss task forward device threads log-batch log-columns unsafe-load no-cache"
+    kept += (
+        " credit step loss task forward device threads log-batch log-columns unsafe-load no-cache"
+    )
     kept += " state-key train trace diagnostics protocol threshold expect update-expect report"
     assert set(NAMED) == set(kept.split())
     assert {option.role for option in OPTIONS} == {"names", "measures", "judges", "shows"}

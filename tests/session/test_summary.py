@@ -55,7 +55,7 @@ def test_the_command_rewrites_one_line_of_a_terminal_and_clears_it(
     line = Line(file)
     line.clear()
     assert file.getvalue() == "", "nothing was written"
-    times = iter([100.0, 100.2, 167.0])
+    times = iter([99.0, 100.0, 100.2, 167.0])
     monkeypatch.setattr("time.monotonic", lambda: next(times))
     reporter = SimpleNamespace(isatty=lambda: True)
     tell = Summary.progress(summary(reporter, is_command=True, line=line), "b.pt")
@@ -83,6 +83,6 @@ def test_a_run_that_ends_before_its_first_test_shows_and_writes_what_was_planned
     (repo.path / "conftest.py").write_text(f"def pytest_{hook}:\n    {kill}\n")
     document = repo.audit("--fa-checkpoint=runs", run=repo.spawn)
     assert repo.result.ret == pytest.ExitCode.INTERRUPTED
-    repo.result.stdout.fnmatch_lines(["FA audit: interrupted: 3 checkpoints*"])
+    repo.result.stdout.fnmatch_lines(["interrupted: 3 checkpoints*"])
     outcomes = {outcome for row in document["rows"] for outcome in row["outcomes"].values()}
     assert document["interrupted"] and outcomes == {"not run"} and len(document["rows"]) == 3
