@@ -79,7 +79,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = re.search(r"(?:choice: '|arguments: )([\w-]+)", message)
-        hint = suggestion(wrong[1], [*COMMANDS, *self._option_string_actions]) if wrong else ""
+        hint = suggestion(wrong[1], [*COMMANDS, *WITH_VALUE, *FLAGS]) if wrong else ""
         self.exit(USAGE_ERROR, f"{self.prog}: {message}{hint}\n")
 
     def add(self, names: Sequence[str]) -> None:
@@ -275,7 +275,8 @@ def words_for_pytest(words: Sequence[str]) -> list[str]:
         return joined
     for word in unknown:
         name = word.partition("=")[0]
-        if hint := suggestion(name, [*WITH_VALUE, *FLAGS]):
+        hint = suggestion(name, [*WITH_VALUE, *FLAGS])
+        if hint and name not in WITH_VALUE:
             raise AuditError(f"unknown option {name}{hint}")
     files = parsed.file_or_dir
     for file in files:

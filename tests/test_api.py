@@ -180,4 +180,4 @@ def test_a_line_tells_how_far_it_is_and_a_saved_report_is_an_audit(
     assert "unnamed" in capsys.readouterr().out
     for progress, said in ((True, True), (False, False)):
         diagnose(network, data(), control=0.3, progress=progress)
-        assert ("samples, 1,280 of 1,300, " in capsys.readouterr().err) is said
+        assert ("samples, 128 of 1,300, " in capsys.readouterr().err) is said

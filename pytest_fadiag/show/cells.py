@@ -318,6 +318,6 @@ def _mean(column: Column, reports: Sequence[Report]) -> Cell:
         show = "{:.1f}".format
     spread = show(sd).lstrip("+")
     _, point, digits = show(mean).partition(".")
-    if point and digits.isdecimal():  # as many digits as the mean has
+    if point and digits.isdecimal() and sd > 10 ** -len(digits):  # as many as the mean has
         spread = f"{sd:.{len(digits)}f}"
     return Cell(f"{show(mean)} ± {spread}", short=show(mean), sort=mean)

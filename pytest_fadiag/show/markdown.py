@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..judge.words import and_more, one_line, sig
-from .audit import Audit
-from .page import rendered, templates
+from .audit import Audit, Row
+from .page import rendered, templates, word_of
 from .words import margin_words, words
 
 RUNS_CODE = ("model", "credit", "step", "forward", "loss", "unsafe-load")
@@ -64,11 +64,18 @@ def _rendered(name: str, audit: Audit, **values: Any) -> str:
         "and_more": and_more,
         "margin": margin_words,
         "numbers": _numbers,
+        "verdict": word_of,
+        "why": _why,
         "verbatim": lambda text: Markup(one_line(text)),
         "words": words,
     }
     text = rendered(environment.get_template(name), audit, **values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _why(row: Row) -> str:
+    """What failed, or what keeps the verdict open."""
+    return row.status.headline.partition(": ")[2] or row.reason or "–"
 
 
 def _numbers(values: Sequence[float | None] | None) -> str:

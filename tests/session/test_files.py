@@ -156,7 +156,7 @@ def test_junit_has_numbers_as_properties_and_the_text_as_the_failure(repo: Repo)
         cases["frozen-margin"].find("skipped"),
     )
     assert failure is not None and failure.text is not None and skipped is not None
-    assert failure.attrib["message"].startswith("residual stream exploded")
+    assert failure.attrib["message"].endswith(" > 50: residual stream exploded")
     assert failure.text.startswith("(a) fail: residual stream exploded: per-block growth ")
     assert "--fa-frozen" in skipped.attrib["message"]
 

@@ -222,7 +222,7 @@ def test_a_pasted_id_runs_that_test_alone_and_a_file_that_may_be_missing_is_skip
     )
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(
-        ["gone * skipped", "SKIPPED * gone_s1.pt: checkpoint does not exist: *"]
+        ["  gone 1 * skipped", "SKIPPED * gone_s1.pt: checkpoint does not exist: *"]
     )
 
 

@@ -55,7 +55,7 @@ def test_the_command_rewrites_one_line_of_a_terminal_and_clears_it(
     line = Line(file)
     line.clear()
     assert file.getvalue() == "", "nothing was written"
-    times = iter([100.0, 100.2, 167.0])
+    times = iter([99.0, 100.0, 100.2, 167.0])
     monkeypatch.setattr("time.monotonic", lambda: next(times))
     reporter = SimpleNamespace(isatty=lambda: True)
     tell = Summary.progress(summary(reporter, is_command=True, line=line), "b.pt")

@@ -50,7 +50,7 @@ const save = (name, type, text) => {
 document.getElementById("save").addEventListener("click", () =>
   save("audit.json", "application/json", document.getElementById("audit").textContent));
 document.getElementById("csv")?.addEventListener("click", () => {
-  const cells = (row) => [...row.cells].map((cell) => `"${(cell.dataset.sort ?? cell.textContent.trim()).replaceAll('"', '""')}"`);
+  const cells = (row) => [...row.cells].map((cell) => `"${(cell.dataset.sort ?? (cell.querySelector("button")?.firstChild ?? cell).textContent.trim()).replaceAll('"', '""')}"`);
   const rows = document.querySelectorAll("table.sortable tr:not(.mean)");
   save("audit.csv", "text/csv", [...rows].map((row) => cells(row).join(",")).join("\n"));
 });
