@@ -17,7 +17,7 @@ from ..judge import records
 from ..judge.errors import AuditError
 from ..judge.records import BATCH
 from ..judge.words import and_more
-from .copies import copy_of, working_copy
+from .copies import copy_of, differentiable_parameters, working_copy
 from .inputs import NetworkError, copied, each, like, rows, tensors_in, tensors_of, unlabelled
 from .pooling import Layout
 from .reference import differ, drawn_like, passed, shifted
@@ -103,8 +103,7 @@ class Credit:
         It gets a new copy of the network each time, so what it does to it ends with the batch.
         """
         network = copy_of(self.source.network)
-        for parameter in network.parameters():
-            parameter.requires_grad_(parameter.is_floating_point())
+        differentiable_parameters(network)
         x = batch.x
         if self.source.forward is not None:
             x, _ = unlabelled(x)

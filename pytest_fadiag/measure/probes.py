@@ -110,7 +110,7 @@ class Probe:
         weights = fit.weights[units].unsqueeze(1)
         weighted = weights.to(wide) * rows[:, : wide.shape[1] + 1]
         parts = fit.parts[units]
-        for part in parts.unique().tolist():
+        for part in torch.unique(parts).tolist():
             key = part if self.halves else part - part % 2
             chosen = parts == part
             self.moments[key] = weighted[chosen].T @ rows[chosen] + self.moments.get(key, 0.0)

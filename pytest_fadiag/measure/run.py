@@ -276,18 +276,15 @@ class NetworkSource:
         evaluation batch brings the inputs and labels of all of it along.
         """
         start = 0
-        is_forwarded = bool(needs - {"inputs", "reference"})
         for x, y, evaluation in regrouped(self.data, BATCHES):
             if not evaluation and not needs & EVERY_BATCH:
                 return
-            size = BATCH if evaluation else self.batch_size
-            if is_forwarded:
-                size = self.at_once
             needed = needs if evaluation else needs & EVERY_BATCH
-            for part in _slices(len(y), size):
+            for first in range(0, len(y), self.at_once):
+                part = slice(first, first + self.at_once)
                 self._refuse_another_order(y[part], start)
                 batch = self._batch(rows(x, part), y[part], start, evaluation=evaluation)
-                if evaluation and part.start == 0 and size < len(y):
+                if evaluation and not first:
                     batch.whole = self._batch(x, y, start, evaluation=True)
                 if needed - {"inputs", "reference"}:
                     self._forward(batch, needed)
@@ -378,10 +375,6 @@ def _widened(y: Tensor) -> Tensor:
     return y.long()
 
 
-def _slices(length: int, size: int) -> list[slice]:
-    return [slice(start, start + size) for start in range(0, length, size)]
-
-
 METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "states": States,
     "gradients": Gradients,
@@ -422,17 +415,15 @@ def measure(
         batch_count, are_probabilities = _update_all(source, list(chosen.values()), progress)
         if are_probabilities:
             task.refuse_probabilities()
-        computed = {}
+        fields: dict[str, Any] = {}
+        extra_fields = {}
         for number, (name, metric) in enumerate(chosen.items()):
             tell(name, number, len(chosen))
-            computed[name] = metric.compute()
-    fields: dict[str, Any] = {}
-    fields_of_others = {}
-    for name, values in computed.items():
-        if name in METRICS:
-            fields.update(values)
-        else:
-            fields_of_others[name] = values
+            values = metric.compute()
+            if name in METRICS:
+                fields.update(values)
+            else:
+                extra_fields[name] = values
     return Measurement(
         **fields,
         batches=batch_count,
@@ -444,7 +435,7 @@ def measure(
         loss=task.name,
         loss_assumed=task.assumed,
         environment=_environment(source),
-        extra=fields_of_others,
+        extra=extra_fields,
     )
 
 
@@ -480,11 +471,12 @@ def _make(
     unasked = "step"
     if source.step is not None:
         unasked = "" if source.credit is not None else "credit"
-    metrics = {name: makers[name](source) for name in names if name != unasked}
-    resting = [name for name, metric in metrics.items() if metric.needs & REFERENCE]
-    if resting and source.proof.problem:
-        for name in resting:
-            del metrics[name]
+    metrics = {}
+    for name in names:
+        if name != unasked:
+            metric = makers[name](source)
+            if not metric.needs & REFERENCE or not source.proof.problem:
+                metrics[name] = metric
     return metrics
 
 
@@ -504,8 +496,8 @@ def _update_all(
         begins = batch.evaluation and batch.start % BATCH == 0
         for metric in metrics:
             if metric.needs <= REFERENCE_ALONE:
-                if begins:
-                    metric.update(batch.whole or batch)
+                if batch.whole is not None:
+                    metric.update(batch.whole)
             elif batch.evaluation or metric.needs & EVERY_BATCH:
                 metric.update(batch)
         samples += len(batch.y)

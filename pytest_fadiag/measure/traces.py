@@ -51,15 +51,9 @@ class TraceSource(NetworkSource):
                 if f"{kind}_{layer}" in self.arrays:
                     layers[layer] = self.arrays[f"{kind}_{layer}"]
         states = list(self.layers["h"].values())
+        super().__init__(nn.Module(), ())
         self.rows = len(states[0])
         self.dtype = states[-1].dtype
-        self.network = nn.Module()
-        self.forward = None
-        self.step = None
-        self.data_digest = None
-        self.n_train = None
-        self.training_data = None
-        self.training_name = ""
         self.data = SimpleNamespace(groups=self.arrays.get("groups"))
         self.stream = _stream_of(states)
         self.proof = Reference(dtype="as given")  # nothing is proven, and nothing refuted

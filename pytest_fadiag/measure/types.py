@@ -37,7 +37,7 @@ class Batch:
     features: list[Tensor] = field(default_factory=list)
     """h_0 … h_L pooled as the head reads them, ``[N, features]``: what linear probes see."""
     whole: Batch | None = None
-    """The inputs and labels of an evaluation batch that these samples begin and are a part of."""
+    """The inputs and labels of the evaluation batch that these samples begin."""
 
 
 class Metric(Protocol):
