@@ -13,7 +13,7 @@ from ..judge import records
 from ..judge.errors import AuditError
 from .folds import Folds, Units, chunked, stratified
 from .probes import WIDEST, projection
-from .types import Batch
+from .types import Batch, Numbers
 from .vectors import sketch
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Floor:
                 first.numpy().tobytes(),
             )
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The record of (g)."""
         if self.problem:
             return {"floor": records.LinearReadout(problem=self.problem)}

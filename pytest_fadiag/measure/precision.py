@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from ..judge.records import BATCH, BATCHES, Precision, Resolution
 from .copies import copy_of
 from .inputs import like, rows
 from .reference import passed
-from .types import Batch, ModelInput
+from .types import Batch, ModelInput, Numbers
 from .vectors import directed, median, row_cosines, row_norms
 
 if TYPE_CHECKING:
@@ -98,6 +98,6 @@ class GradientPrecision:
         """Whether the network has a convolution."""
         return any(isinstance(module, _ConvNd) for module in self.source.network.modules())
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The comparison; nothing where the network does not run in float64."""
         return {"precision": self.result}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import torch
@@ -20,7 +20,7 @@ from ..judge.words import plural
 from .folds import Folds, Units, chunked
 from .redraw import retake_statistics, with_reinitialised_blocks
 from .trained import BlockWeights
-from .types import Batch
+from .types import Batch, Numbers
 from .vectors import median, row_norms
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Depth:
                     vectors = [vector.flatten(1) for vector in vectors]
                 self.change[block].append(row_norms(vectors[0]) / row_norms(vectors[1]))
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The record of (e)."""
         if self.problem:
             return {"depth": records.Depth(problem=self.problem)}

@@ -32,7 +32,7 @@ from .inputs import call_network, copied, labelled, unlabelled
 from .reference import gradient_of
 from .stream.sites import Stream
 from .task import name_of
-from .types import Batch, ModelInput
+from .types import Batch, ModelInput, Numbers
 from .undo import Undo, undone
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Step:
                 )
         raise AuditError(f"{self.name} changed no parameter of the network that it is called with")
 
-    def compute(self) -> dict[str, Any]:
+    def compute(self) -> Numbers:
         """The record of the step."""
         training = self.source.training
         if training is not None:

@@ -174,7 +174,8 @@ def _stream_of(states: Sequence[Tensor]) -> Stream:
         sizes.append(state[0, 0].numel() if is_tokens else state[0].numel())
     blocks = tuple(f"block {layer}" for layer in range(1, len(states)))
     info = StreamInfo(blocks=blocks, sizes=tuple(sizes))
-    return Stream((), info, (), frozenset(), tuple(tokens))
+    layout = Layout(nn.Module(), frozenset())
+    return Stream((), info, (), frozenset(), tuple(tokens), layout)
 
 
 def _check_secants(
@@ -225,7 +226,7 @@ class TraceCredit(Credit):
         self.problem = ""
         if not self.layers:
             self.problem = "the trace holds no credit: a_1 … a_L"
-        layout = Layout(source.network, frozenset())
+        layout = source.stream.layout
         self.sites = {layer: Site(layer, layout, credit) for layer, credit in self.layers.items()}
 
     def update(self, batch: Batch) -> None:

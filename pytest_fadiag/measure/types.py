@@ -12,6 +12,8 @@ from torch import Tensor
 from .task import OutputError
 
 ModelInput = Tensor | dict[str, Tensor]
+Numbers = dict[str, Any]
+"""Fields of a measurement, by name."""
 Progress = Callable[[str, int, int], None]
 """Takes the phase, and how many of how many of its parts are done."""
 
@@ -56,5 +58,5 @@ class Metric(Protocol):
     def update(self, batch: Batch) -> None:
         """Take in a batch."""
 
-    def compute(self) -> dict[str, Any]:
-        """Fields of the measurement, by name."""
+    def compute(self) -> Numbers:
+        """What was measured."""
