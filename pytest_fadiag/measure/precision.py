@@ -81,7 +81,8 @@ class GradientPrecision:
     def resolution(self, x: ModelInput, y: Tensor, wide: Tensor, dtype: torch.dtype) -> Resolution:
         """How the gradient in one dtype compares with the wide one."""
         name = str(dtype).removeprefix("torch.")
-        if dtype is not torch.float32 and y.device.type == "cpu" and self.has_convolutions():
+        has_convolutions = any(isinstance(part, _ConvNd) for part in self.source.network.modules())
+        if dtype is not torch.float32 and y.device.type == "cpu" and has_convolutions:
             problem = "skipped: convolutions in half precision are slow on a CPU"
             return Resolution(dtype=name, problem=problem)
         try:
@@ -93,10 +94,6 @@ class GradientPrecision:
         cosine = median(row_cosines(narrow[resolved], wide[resolved]))
         lost = int((has_direction & ~resolved).sum())
         return Resolution(dtype=name, cosine=cosine, lost=lost)
-
-    def has_convolutions(self) -> bool:
-        """Whether the network has a convolution."""
-        return any(isinstance(module, _ConvNd) for module in self.source.network.modules())
 
     def compute(self) -> Numbers:
         """The comparison; nothing where the network does not run in float64."""

@@ -234,10 +234,11 @@ class Depth:
         self.folds.take_scores(batch)
         for block, (before, after) in enumerate(pairwise(batch.states)):
             if before.shape == after.shape:
-                vectors = [after - before, before]
-                if not self.source.stream.tokens[block]:
-                    vectors = [vector.flatten(1) for vector in vectors]
-                self.change[block].append(row_norms(vectors[0]) / row_norms(vectors[1]))
+                dim = 1
+                if self.source.stream.tokens[block]:
+                    dim = 2
+                change = row_norms((after - before).flatten(dim))
+                self.change[block].append(change / row_norms(before.flatten(dim)))
 
     def compute(self) -> Numbers:
         """The record of (e)."""

@@ -405,7 +405,7 @@ def measure(
     ``reference.problem`` says why. Where the stream is refused, ``stream_problem`` says so, and
     what needs none is measured.
     """
-    tell = progress or _untold
+    tell = progress or (lambda *_: None)
     with quiet(source.network):
         tell("stream", 0, 1)
         task = source.task
@@ -437,10 +437,6 @@ def measure(
         environment=_environment(source),
         extra=extra_fields,
     )
-
-
-def _untold(phase: str, done: int, total: int) -> None:
-    """Progress that is not shown."""
 
 
 def _measurable(source: NetworkSource, metrics: Sequence[str]) -> tuple[Sequence[str], str]:

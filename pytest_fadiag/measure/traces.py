@@ -117,7 +117,6 @@ class TraceSource(NetworkSource):
             if evaluation:
                 self._add_states(batch, part)
             if "features" in needs:
-                batch.features = []
                 for state in self.layers["h"].values():
                     batch.features.append(self.pooling(state[part]))
             yield batch
@@ -127,7 +126,6 @@ class TraceSource(NetworkSource):
         error, size, _ = self.error
         batch.error = OutputError(error.units[part], error.norms[part])
         batch.states = [state[part] for state in self.layers["h"].values()]
-        batch.gradients = []
         for gradient in self.layers["g"].values():
             norms = column(batch.error.norms, gradient)
             batch.gradients.append(torch.where(norms > 0, gradient[part] / (size * norms), 0.0))

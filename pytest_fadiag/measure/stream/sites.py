@@ -45,8 +45,8 @@ class Site:
 
     def is_at(self, other: Site) -> bool:
         """Whether both are the same end of a module call, or the same call of a function."""
-        same_function = self.function == other.function and self.occurrence == other.occurrence
-        return self.place == other.place and same_function
+        function = (other.function, other.occurrence)
+        return self.place == other.place and (self.function, self.occurrence) == function
 
     def __str__(self) -> str:
         name, end, _ = self.place
