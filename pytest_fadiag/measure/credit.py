@@ -21,7 +21,7 @@ from .copies import copy_of, differentiable_parameters, working_copy
 from .inputs import NetworkError, copied, each, like, rows, tensors_in, tensors_of, unlabelled
 from .reference import differ, drawn_like, passed, shifted
 from .task import name_of
-from .types import Batch, ModelInput, Numbers
+from .types import Batch, ModelInput, Numbers, columns_of
 from .vectors import directed, median, row_norms, unit_rows
 
 if TYPE_CHECKING:
@@ -253,8 +253,7 @@ class Credit:
         credit = records.Credit(source=self.name, problem=self.problem, samples=self.samples)
         if not self.problem:
             sites = [self.sites[layer].numbers() for layer in sorted(self.sites)]
-            columns = {name: tuple(site[name] for site in sites) for name in sites[0]}
-            credit = replace(credit, **columns)
+            credit = replace(credit, **columns_of(sites))
         return {"credit": credit}
 
 

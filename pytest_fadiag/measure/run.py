@@ -317,9 +317,6 @@ class NetworkSource:
         x = batch.x
         y = batch.y
         pooling = self.pooling if "features" in needs else nn.Identity()  # before the pass
-        batch_dims: tuple[int, ...] = ()
-        if needs & {"states", "features"}:
-            batch_dims = self.stream.batch_dims
 
         def objective(outputs: Tensor) -> Tensor:
             """⟨outputs, unit error⟩, whose gradient by the outputs is the unit error."""
@@ -331,7 +328,7 @@ class NetworkSource:
             return (outputs * batch.error.units.to(outputs.dtype)).sum()
 
         def on_state(layer: int, state: Tensor) -> None:
-            state = state.movedim(batch_dims[layer], 0)
+            state = state.movedim(self.stream.batch_dims[layer], 0)
             if "states" in needs:
                 batch.states.append(state)
             if "features" in needs:

@@ -30,9 +30,8 @@ from .copies import (
 )
 from .inputs import call_network, copied, labelled, unlabelled
 from .reference import gradient_of
-from .stream.sites import Stream
 from .task import name_of
-from .types import Batch, ModelInput, Numbers
+from .types import Batch, ModelInput, Numbers, columns_of
 from .undo import Undo, undone
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ class Step:
         return Compared(
             _cosine(true.change, true.gradient, names),
             _cosine(contrast.change, contrast.gradient, names),
-            size / weight if size and weight else size,
+            size / weight if weight else size,
             by_labels / size if size else math.nan,
         )
 
@@ -219,11 +218,8 @@ class Step:
         )
         if self.problem:
             return {"step": record}
-        columns: dict[str, tuple[Any, ...]] = {"parts": tuple(self.parts)}
-        for part in zip(*self.batches, strict=True):
-            for name, value in _summary(part).items():
-                columns[name] = (*columns.get(name, ()), value)
-        return {"step": replace(record, **columns)}
+        columns = columns_of(list(map(_summary, zip(*self.batches, strict=True))))
+        return {"step": replace(record, parts=tuple(self.parts), **columns)}
 
 
 class Updates:
@@ -283,7 +279,7 @@ def _set_modes(network: nn.Module, like: nn.Module) -> None:
         module.training = modules.get(name, module).training
 
 
-def _summary(batches: Sequence[Compared]) -> dict[str, float]:
+def _summary(batches: Sequence[Compared]) -> Numbers:
     """One part over all batches, the contrast with its t-interval."""
     plain = [batch.plain for batch in batches]
     contrast = [batch.contrast for batch in batches]
@@ -325,8 +321,8 @@ def parts_of(source: NetworkSource) -> dict[str, list[str]]:
     depend on; what lies between two blocks is in no part.
     """
     stream = source.stream
-    before = _reached(source, stream, 0) & stream.outside
-    between = _reached(source, stream, len(stream.blocks)) - before
+    before = _reached(source, 0) & stream.outside
+    between = _reached(source, len(stream.blocks)) - before
     parts = {"embedding": sorted(before)}
     for block, names in zip(stream.blocks, stream.exclusive_parameters, strict=True):
         parts.setdefault(block, []).extend(names)
@@ -335,13 +331,14 @@ def parts_of(source: NetworkSource) -> dict[str, list[str]]:
 
 
 @torch.enable_grad()
-def _reached(source: NetworkSource, stream: Stream, layer: int) -> set[str]:
+def _reached(source: NetworkSource, layer: int) -> set[str]:
     """The parameters that a state depends on."""
     network = copy_of(source.network)
     parameters = differentiable_parameters(network)
     sums: list[Tensor] = []
     with undone(Undo(network)):
-        stream.run(network, copied(source.first[0]), lambda _, state: sums.append(state.sum()))
+        x = copied(source.first[0])
+        source.stream.run(network, x, lambda _, state: sums.append(state.sum()))
     if sums[layer].requires_grad:
         sums[layer].backward()  # type: ignore[no-untyped-call]
     return {name for name, tensor in parameters.items() if tensor.grad is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +16,11 @@ Numbers = dict[str, Any]
 """Fields of a measurement, by name."""
 Progress = Callable[[str, int, int], None]
 """Takes the phase, and how many of how many of its parts are done."""
+
+
+def columns_of(rows: Sequence[Numbers]) -> Numbers:
+    """By name, what all rows say."""
+    return {name: tuple(row[name] for row in rows) for name in rows[0]}
 
 
 @dataclass(eq=False)
