@@ -192,7 +192,7 @@ def _groups(content: Table) -> Iterator[tuple[str, Line]]:
         for line in content.lines:
             if line.row is not None and line.row.status.word is word:
                 yield title, line
-    for line in content.lines:
+    for line in reversed(content.lines):  # from the best to the worst, as above
         if line.row is None:
             yield "MEAN OVER SEEDS", line
 
