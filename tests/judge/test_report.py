@@ -478,6 +478,8 @@ def test_accuracy_and_control_stay_in_step() -> None:
     assert made.control == Control(Score(0.5))
     assert Report.of(measured, headline_acc=0.9004).score == measured.score
     assert Report.of(measured, headline_acc=0.8).score == Score(0.8)
+    score = Score(0.87864, 100_000)
+    assert healthy(score=score, headline_acc=0.879).margin == healthy(score=score).margin
     assert made.replace(control=Control(Score(0.6))).frozen_baseline_acc == 0.6
     assert made.replace(frozen_baseline_acc=0.7).control == Control(Score(0.7))
     assert made.replace(headline_acc=None).score is None
