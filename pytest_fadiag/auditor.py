@@ -463,7 +463,6 @@ class Auditor:
     ) -> DataSet | None:
         """The training split as a network takes it, normalised as the test data is."""
         from .load.data import DataSet
-        from .load.network import wants_flat
 
         split = self.training
         if split is None:
@@ -474,10 +473,8 @@ class Auditor:
             raise AuditError(
                 f"{split.name} and {batches.name} differ: one holds bytes, the other real numbers"
             )
-        flat = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
-        return dataclasses.replace(
-            split, mean=batches.mean, std=batches.std, size=self.setup.batch_size, flat=flat
-        )
+        split = dataclasses.replace(split, mean=batches.mean, std=batches.std)
+        return self._shaped(split, network)
 
     @cached_property
     def device(self) -> str:
@@ -514,10 +511,15 @@ class Auditor:
     def batches(self, checkpoint: Checkpoint, network: nn.Module, data: Any = None) -> DataSet:
         """The test split, or what the fixture fa_test_data gives, as a network takes it."""
         from .load.data import as_data_set
-        from .load.network import wants_flat
 
         split = self.data if data is None else as_data_set(data, "the fixture fa_test_data")
         split = split.for_checkpoint(checkpoint.config, self.setup.normalize)
+        return self._shaped(split, network)
+
+    def _shaped(self, split: DataSet, network: nn.Module) -> DataSet:
+        """A split in batches, flattened where the network takes it so and nothing else calls it."""
+        from .load.network import wants_flat
+
         flat = False
         if self.setup.forward is None and not isinstance(split.x, Mapping):
             flat = wants_flat(network, split.x[0])

@@ -192,6 +192,22 @@ def test_loss_task_forward_and_step_are_part_of_what_is_kept(
     assert len(passes) == 3
 
 
+def test_what_calls_the_network_gets_images_as_the_data_has_them(repo: Path) -> None:
+    arrays = numpy.load(repo / "data.npz")
+    numpy.savez(repo / "images.npz", x=arrays["x"].reshape(-1, 1, 2, 4), y=arrays["y"])
+    shapes = set()
+
+    def forward(model: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+        shapes.add(x.shape[1:])
+        return model(x.flatten(1))
+
+    images = str(repo / "images.npz")
+    given = report(repo, "eg", by=auditor(repo, data=images, train=images, forward=forward))
+    assert shapes == {(1, 2, 4)} and given.depth.training == "images.npz (train)"
+    flattened = report(repo, "eg", by=auditor(repo, data=images, train=images))
+    assert given.depth.probes == flattened.depth.probes
+
+
 def test_data_of_another_shape_is_refused_in_words(repo: Path) -> None:
     numpy.savez(repo / "wide.npz", x=numpy.zeros((300, 3, 4, 4), "f"), y=numpy.arange(300) % 3)
     with pytest.raises(

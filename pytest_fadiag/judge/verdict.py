@@ -160,6 +160,7 @@ def _remedies(findings: Iterable[Finding], lacking: Mapping[str, Open]) -> list[
     by_key = {finding.key: finding for finding in findings}
     errors = []
     not_run = []
+    unmeasured = []
     others = []
     alternatives = []
     for diagnostic in available():
@@ -176,8 +177,15 @@ def _remedies(findings: Iterable[Finding], lacking: Mapping[str, Open]) -> list[
             alternatives.append(finding.remedy)
         elif diagnostic.role is Role.FALLBACK:
             alternatives.insert(0, finding.remedy)
-        else:
+        elif finding.remedy:
             others.append(finding.remedy)
+        else:
+            unmeasured.append(diagnostic.name)
     if not_run:
         errors.append(f"run {join_and(not_run)} too")
+    if unmeasured:
+        others.append(f"measure {join_and(unmeasured)}")
+    if alternatives and not any(alternatives):
+        by_control = join_and(d.name for d in available() if d.needs_control)
+        alternatives = [f"run {by_control} too, with a control"]
     return [*errors, *others, " or ".join(filter(None, alternatives))]

@@ -471,3 +471,12 @@ def test_probes_are_fitted_to_the_training_split_where_there_is_one(
     assert few.fitted == 400 and few.probes != seen.probes
     dataset = DataSet(more_x.double(), more_y, "rings")
     assert depth_of(model, in_batches(x, y), training=dataset, n_train=400) == few
+
+
+def test_a_class_that_either_split_lacks_is_left_out_and_named(learnt: Any) -> None:
+    model, x, y = learnt
+    whole = in_batches(x, y)
+    without = [(x[y < 3], y[y < 3])] * 2
+    for test, training in ((whole, without), (without, whole)):
+        seen = depth_of(model, test, training=training)
+        assert (seen.problem, seen.left_out) == ("", (3,))
