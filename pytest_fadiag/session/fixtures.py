@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ..auditor import Overrides
-from ..judge.diagnostics import Diagnostic, Finding, get, select
+from ..judge.diagnostics import Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
@@ -311,11 +311,6 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
     if outcome is Outcome.ERROR:
         raise AuditError(f"{finding.name} cannot be judged: {finding.error or finding.headline}")
     return DiagnosticUnderTest(run, node, report, finding, outcome)
-
-
-def _diagnostic_of(finding: Finding) -> Diagnostic:
-    (diagnostic,) = select([finding.name])
-    return diagnostic
 
 
 def _record_properties(node: pytest.Item, **values: object) -> None:
