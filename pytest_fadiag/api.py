@@ -35,6 +35,7 @@ from .orchestration import (
     Provenance,
     Question,
     Record,
+    Subject,
     finite_score,
     judged,
     questioned_control,
@@ -141,7 +142,7 @@ def diagnose(
     return DiagnosticReport.of(report)
 
 
-class NetworkSubject:
+class NetworkSubject(Subject):
     """A network in memory, and its control as the caller gave it."""
 
     def __init__(
@@ -156,29 +157,15 @@ class NetworkSubject:
         is_network = hasattr(control, "state_dict")
         if control is not None and not is_network and not isinstance(control, Control):
             control = Control(Score(control))
+        super().__init__(control)
         self.model = model
         self.source = source
         self.provenance = provenance
-        self.supplied = control
         self.options = options
         self.progress: Progress | None = None
-        self._record: Record | None = None
 
-    @property
-    def has_control(self) -> bool:
-        """Whether a control was supplied."""
-        return self.supplied is not None
-
-    def record(self, metrics: Sequence[str]) -> Record:
-        """Its numbers; only what is missing is measured."""
-        lacking = metrics if self._record is None else self._record.lacking(metrics)
-        if lacking:
-            record = self._measured(lacking)
-            self._record = record if self._record is None else self._record.joined(record)
-        assert self._record is not None
-        return self._record
-
-    def _measured(self, metrics: Sequence[str]) -> Record:
+    def measured(self, metrics: Sequence[str]) -> Record:
+        """Its numbers, with a note where an accuracy was given as well."""
         extra = current().metrics()
         measurement = measure(self.source, metrics, progress=self.progress, extra=extra)
         provenance = self.provenance

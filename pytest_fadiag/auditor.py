@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,6 +46,7 @@ from .orchestration import (
     Provenance,
     Question,
     Record,
+    Subject,
     compared_with_bp,
     finite_score,
     judged,
@@ -152,10 +152,9 @@ class Auditor:
         path = chosen.path
         assert path is not None  # else its accuracy is known, and it is a Control
         if overrides and overrides.network is not None:  # a copy, with the control's tensors
-            from .load.network import load_into
+            from .load.network import with_tensors_of
 
-            network_of_control = copy.deepcopy(overrides.network)
-            load_into(network_of_control, self.checkpoint(path))
+            network_of_control = with_tensors_of(overrides.network, self.checkpoint(path))
             overrides = overrides._replace(network=network_of_control)
         what = f"control {path.name}"
         with _named(what):
@@ -584,7 +583,7 @@ class Auditor:
         )
 
 
-class FileSubject:
+class FileSubject(Subject):
     """A checkpoint, a trace or a log on disk, as one auditor measures it."""
 
     def __init__(
@@ -597,22 +596,19 @@ class FileSubject:
         seed: int | None = None,
         is_log: bool = False,
     ) -> None:
+        super().__init__(control)
         self.auditor = auditor
         self.path = path
-        self.supplied = control
         self.overrides = overrides
         self.seed = seed
         self.is_log = is_log
-        self._record: Record | None = None
 
-    @property
-    def has_control(self) -> bool:
-        """Whether a control was supplied, fitting or not."""
-        return self.supplied is not None
-
-    def record(self, metrics: Sequence[str]) -> Record:
+    def measured(self, metrics: Sequence[str]) -> Record:
         """Its numbers, with the name of the file, and the seed that this tells where no other."""
-        record = self._record = self._measured(metrics)
+        if self.is_log:
+            record = self.auditor.log_record(self.path)
+        else:
+            record = self.auditor.record(self.path, metrics, self.overrides)
         seed = record.provenance.seed
         provenance = msgspec.structs.replace(
             record.provenance,
@@ -620,16 +616,6 @@ class FileSubject:
             seed=self.seed if seed is None else seed,
         )
         return msgspec.structs.replace(record, provenance=provenance)
-
-    def _measured(self, metrics: Sequence[str]) -> Record:
-        if self.is_log:
-            return self.auditor.log_record(self.path)
-        if self._record is None or not self.overrides:
-            return self.auditor.record(self.path, metrics, self.overrides)
-        lacking = self._record.lacking(metrics)  # the auditor keeps nothing that fixtures override
-        if not lacking:
-            return self._record
-        return self._record.joined(self.auditor.record(self.path, lacking, self.overrides))
 
     def control(self, record: Record) -> Control | None:
         """The control in the trace itself, else the one that fits its method and seed."""

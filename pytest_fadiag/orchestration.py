@@ -5,9 +5,10 @@ It is measured, its control is chosen, it is judged, and it is compared with BP 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -92,16 +93,27 @@ class Question(NamedTuple):
     """Whether the diagnostics were listed: then the fallback does not wait for the control."""
 
 
-class Subject(Protocol):
+class Subject(ABC):
     """Something that can be measured: a network in memory, a checkpoint, a trace, a log."""
 
-    @property
-    def has_control(self) -> bool:
-        """Whether a control was supplied, fitting or not."""
+    def __init__(self, supplied: Any) -> None:
+        self.supplied = supplied
+        """The control as it was supplied, fitting or not."""
+        self._record: Record | None = None
 
     def record(self, metrics: Sequence[str]) -> Record:
-        """Its numbers, those of these metrics among them."""
+        """Its numbers, those of these metrics among them; only what is missing is measured."""
+        if self._record is None:
+            self._record = self.measured(metrics)
+        elif lacking := self._record.lacking(metrics):
+            self._record = self._record.joined(self.measured(lacking))
+        return self._record
 
+    @abstractmethod
+    def measured(self, metrics: Sequence[str]) -> Record:
+        """The numbers of these metrics."""
+
+    @abstractmethod
     def control(self, record: Record) -> Control | None:
         """The control that fits it; an ``AuditError`` where one was supplied and none fits."""
 
@@ -121,7 +133,7 @@ def judged(subject: Subject, question: Question) -> Report:
     """
     all_metrics = metrics_for(question.diagnostics)
     metrics = all_metrics
-    if subject.has_control and not question.literal:
+    if subject.supplied is not None and not question.literal:
         metrics = metrics_for(d for d in question.diagnostics if d.role is not Role.FALLBACK)
     record = subject.record(metrics)
     control = None
@@ -159,7 +171,7 @@ def compared_with_bp(
         return report
     fallback_asked = any(diagnostic.role is Role.FALLBACK for diagnostic in diagnostics)
     twin_question = question._replace(
-        diagnostics=twin_diagnostics(fallback=fallback_asked or not subject.has_control)
+        diagnostics=twin_diagnostics(fallback=fallback_asked or subject.supplied is None)
     )
     metrics = metrics_for(twin_question.diagnostics)
     shapes = subject.record(metrics_for(question.diagnostics)).fingerprint.shapes
