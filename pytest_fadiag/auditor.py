@@ -215,11 +215,9 @@ class Auditor:
         if self.setup.log_columns:
             columns = parse_columns(self.setup.log_columns)
         base = read_log(path, batch=self.setup.log_batch, columns=columns).base
-        measurement = {name: getattr(base, name) for name in Measurement.__struct_fields__}
-        provenance = {name: getattr(base, name) for name in Provenance.__struct_fields__}
         return Record(
-            provenance=Provenance(**provenance),
-            measurement=Measurement(**measurement),
+            provenance=msgspec.convert(base, Provenance, from_attributes=True),
+            measurement=msgspec.convert(base, Measurement, from_attributes=True),
             metrics=(),
         )
 
@@ -319,7 +317,10 @@ class Auditor:
         batches = overrides.batches
         if batches is None:
             batches = self.batches(checkpoint, network, overrides.data)
-        loss, loss_caveat = self._loss(checkpoint)
+        loss, loss_caveat = loss_of(self.setup.loss, checkpoint.config.get("loss"))
+        has_function = is_factory(str(loss))
+        if has_function:
+            loss = self.function("loss")
         rule: dict[str, Any] = {}
         if "credit" in metrics:
             rule = self._rule(checkpoint, overrides)
@@ -349,7 +350,7 @@ class Auditor:
             provenance=_provenance(path, checkpoint, batches, caveats),
             measurement=msgspec.structs.replace(
                 measurement,
-                loss=self.setup.loss if is_factory(str(self.setup.loss)) else measurement.loss,
+                loss=self.setup.loss if has_function else measurement.loss,
                 inputs=getattr(batches, "inputs", None) or Inputs(data=name),
                 environment=environment,
             ),
@@ -357,13 +358,6 @@ class Auditor:
             fingerprint=fingerprint(network, source.blocks),
             untrained=checkpoint.content.get("untrained") is True,
         )
-
-    def _loss(self, checkpoint: Checkpoint) -> tuple[Any, str]:
-        """The loss of training, as options or the config name it, and what must be said of it."""
-        loss, caveat = loss_of(self.setup.loss, checkpoint.config.get("loss"))
-        if is_factory(str(loss)):
-            loss = self.function("loss")
-        return loss, caveat
 
     def _source(
         self,
@@ -462,7 +456,6 @@ class Auditor:
     ) -> DataSet | None:
         """The training split as a network takes it, normalised as the test data is."""
         from .load.data import DataSet
-        from .load.network import wants_flat
 
         split = self.training
         if split is None:
@@ -473,10 +466,17 @@ class Auditor:
             raise AuditError(
                 f"{split.name} and {batches.name} differ: one holds bytes, the other real numbers"
             )
-        flat = not isinstance(split.x, Mapping) and wants_flat(network, split.x[0])
-        return dataclasses.replace(
-            split, mean=batches.mean, std=batches.std, size=self.setup.batch_size, flat=flat
-        )
+        normalised = dataclasses.replace(split, mean=batches.mean, std=batches.std)
+        return self._batched(normalised, network)
+
+    def _batched(self, split: DataSet, network: nn.Module) -> DataSet:
+        """A split in batches as a network takes them; flat only where no forward was named."""
+        from .load.network import wants_flat
+
+        flat = False
+        if self.setup.forward is None and not isinstance(split.x, Mapping):
+            flat = wants_flat(network, split.x[0])
+        return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
 
     @cached_property
     def device(self) -> str:
@@ -513,14 +513,10 @@ class Auditor:
     def batches(self, checkpoint: Checkpoint, network: nn.Module, data: Any = None) -> DataSet:
         """The test split, or what the fixture fa_test_data gives, as a network takes it."""
         from .load.data import as_data_set
-        from .load.network import wants_flat
 
         split = self.data if data is None else as_data_set(data, "the fixture fa_test_data")
         split = split.for_checkpoint(checkpoint.config, self.setup.normalize)
-        flat = False
-        if self.setup.forward is None and not isinstance(split.x, Mapping):
-            flat = wants_flat(network, split.x[0])
-        return dataclasses.replace(split, size=self.setup.batch_size, flat=flat)
+        return self._batched(split, network)
 
     def _rule(self, checkpoint: Checkpoint, overrides: Overrides) -> dict[str, Any]:
         """The step of the rule and its credit, where one was named or no step was."""

@@ -148,8 +148,8 @@ def judged(subject: Subject, question: Question) -> Report:
         "control_problem": problem,
         "thresholds": question.thresholds,
         "protocol": question.protocol,
+        "diagnostics": tuple(diagnostic.name for diagnostic in question.diagnostics),
     }
-    rules["diagnostics"] = tuple(diagnostic.name for diagnostic in question.diagnostics)
     report = record.report(metrics, **rules)
     if metrics == all_metrics or report.stream_problem or report.has_sound_control:
         return report
@@ -164,10 +164,12 @@ def compared_with_bp(
     Without any, a network that fails for want of depth is its own twin if its config says that BP
     trained it.
     """
-    if not twins and report.config.get("method") == "bp" and _fails_for_depth(report):
-        twins = [subject]
     diagnostics = question.diagnostics
-    if not twins or not any(diagnostic.asks_for_depth for diagnostic in diagnostics):
+    of_depth = {diagnostic.key for diagnostic in diagnostics if diagnostic.asks_for_depth}
+    fails_for_depth = not of_depth.isdisjoint(report.fired)
+    if not twins and fails_for_depth and report.config.get("method") == "bp":
+        twins = [subject]
+    if not twins or not of_depth:
         return report
     fallback_asked = any(diagnostic.role is Role.FALLBACK for diagnostic in diagnostics)
     twin_question = question._replace(
@@ -185,10 +187,6 @@ def compared_with_bp(
     digests = [twin_report.environment.get("checkpoint_sha256") for twin_report in reports]
     is_itself = report.environment.get("checkpoint_sha256") in digests
     return report.replace(twin=Twin.of(reports, is_itself=is_itself))
-
-
-def _fails_for_depth(report: Report) -> bool:
-    return any(d.asks_for_depth and d.key in report.fired for d in report.asked)
 
 
 def finite_score(measurement: Measurement, what: str) -> Score:
