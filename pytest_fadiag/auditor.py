@@ -123,7 +123,9 @@ class Auditor:
         Not so where the diagnostics were listed, and are taken literally. ``twins`` are BP networks
         to compare with; ``None`` compares with none.
         """
-        subject = FileSubject(self, path, control, overrides=overrides, seed=seed, is_log=log)
+        subject = FileSubject(
+            auditor=self, path=path, supplied=control, overrides=overrides, seed=seed, is_log=log
+        )
         limits = thresholds or DiagnosticThresholds()
         question = Question(diagnostics, limits, protocol, literal=literal or log)
         report = judged(subject, question)
@@ -132,7 +134,7 @@ class Auditor:
             return report
         if protocol is not None or twins is None or overrides:
             return report  # a network of a fixture has no twin on disk
-        twin_subjects = [FileSubject(self, twin, control) for twin in twins]
+        twin_subjects = [FileSubject(auditor=self, path=twin, supplied=control) for twin in twins]
         return compared_with_bp(report, subject, question, twin_subjects)
 
     def control(
@@ -579,25 +581,15 @@ class Auditor:
         )
 
 
+@dataclasses.dataclass(kw_only=True)
 class FileSubject(Subject):
     """A checkpoint, a trace or a log on disk, as one auditor measures it."""
 
-    def __init__(
-        self,
-        auditor: Auditor,
-        path: Path,
-        control: ControlSpec,
-        *,
-        overrides: Overrides | None = None,
-        seed: int | None = None,
-        is_log: bool = False,
-    ) -> None:
-        super().__init__(control)
-        self.auditor = auditor
-        self.path = path
-        self.overrides = overrides
-        self.seed = seed
-        self.is_log = is_log
+    auditor: Auditor
+    path: Path
+    overrides: Overrides | None = None
+    seed: int | None = None
+    is_log: bool = False
 
     def measured(self, metrics: Sequence[str]) -> Record:
         """Its numbers, with the name of the file, and the seed that this tells where no other."""

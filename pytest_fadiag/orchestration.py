@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -93,13 +94,13 @@ class Question(NamedTuple):
     """Whether the diagnostics were listed: then the fallback does not wait for the control."""
 
 
+@dataclass(kw_only=True)
 class Subject(ABC):
     """Something that can be measured: a network in memory, a checkpoint, a trace, a log."""
 
-    def __init__(self, supplied: Any) -> None:
-        self.supplied = supplied
-        """The control as it was supplied, fitting or not."""
-        self._record: Record | None = None
+    supplied: Any = None
+    """The control as it was supplied, fitting or not."""
+    _record: Record | None = None
 
     def record(self, metrics: Sequence[str]) -> Record:
         """Its numbers, those of these metrics among them; only what is missing is measured."""
