@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 from ..auditor import Overrides
-from ..judge.diagnostics import Diagnostic, Finding, get, select
+from ..judge.diagnostics import Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
@@ -94,19 +95,17 @@ class ReportUnderTest(DiagnosticReport, frozen=True, kw_only=True):
         super().check(expected)
 
 
+@dataclass(repr=False, eq=False)
 class DiagnosticUnderTest:
     """What ``fa_diagnostic`` gives: one finding (``status``, ``value``, ``threshold``,
     ``headline``) of a ``report``.
     """
 
-    def __init__(
-        self, run: Run, node: pytest.Item, report: Report, finding: Finding, outcome: Outcome
-    ) -> None:
-        self.report = report
-        self.finding = finding
-        self.outcome = outcome
-        self._run = run
-        self._node = node
+    _run: Run
+    _node: pytest.Item
+    report: Report
+    finding: Finding
+    outcome: Outcome
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.finding, name)
@@ -311,11 +310,6 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
     if outcome is Outcome.ERROR:
         raise AuditError(f"{finding.name} cannot be judged: {finding.error or finding.headline}")
     return DiagnosticUnderTest(run, node, report, finding, outcome)
-
-
-def _diagnostic_of(finding: Finding) -> Diagnostic:
-    (diagnostic,) = select([finding.name])
-    return diagnostic
 
 
 def _record_properties(node: pytest.Item, **values: object) -> None:

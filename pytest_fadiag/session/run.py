@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,14 +28,6 @@ from .expect import Expectations, check_update
 from .files import check_destinations
 from .plan import Job, Kind, Plan, make_plan, real_files
 from .settings import Settings
-
-
-class TwinFile(NamedTuple):
-    """A BP network that others are compared with."""
-
-    path: Path
-    seed: int | None
-    kind: Kind
 
 
 class Run:
@@ -107,7 +99,7 @@ class Run:
         twins = [twin for twin in self.twins if twin.kind == job.kind]
         twins = [twin for twin in twins if twin.seed == job.seed] or twins
         if "bp" not in self.settings.texts:  # the name of a file says nothing of itself
-            twins = [twin for twin in twins if twin.path != Path(job.path)]
+            twins = [twin for twin in twins if twin.path != job.path]
         return self.auditor.report(
             Path(job.path),
             diagnostics=diagnostics,
@@ -118,7 +110,7 @@ class Run:
             protocol=self.settings.protocol,
             literal=literal,
             log=job.kind == "log",
-            twins=[twin.path for twin in twins],
+            twins=[Path(twin.path) for twin in twins],
         )
 
     def margin_report(self, job: Job) -> Report:
@@ -127,17 +119,20 @@ class Run:
         return self.report(job, diagnostics, self.settings.thresholds, self.controls or None)
 
     @cached_property
-    def twins(self) -> list[TwinFile]:
+    def twins(self) -> list[Job]:
         """The BP networks that others are compared with: those of --fa-bp, else those audited."""
         values = self.settings.texts.get("bp")
-        if values is None:
-            return list(_audited_twins(self.plan.all_jobs))
         twins = []
+        if values is None:
+            for job in self.plan.all_jobs:
+                if job.method == "bp" and job.kind != "log" and not job.skip:
+                    twins.append(job)
+            return twins
         for value in values:
             for name in real_files(self.settings.path("bp", value), "checkpoint"):
-                path = Path(name)
-                _, seed = identify(path)
-                twins.append(TwinFile(path, seed, "trace" if is_trace(path) else "checkpoint"))
+                method, seed = identify(Path(name))
+                kind: Kind = "trace" if is_trace(Path(name)) else "checkpoint"
+                twins.append(Job(name, name, kind, method, seed))
         if not twins:
             first = self.settings.path("bp", values[0])
             raise AuditError(f"--fa-bp: no such checkpoint\n  {first}")
@@ -150,12 +145,6 @@ class Run:
         if self.record is None:
             return None
         return self.record.expected_keys(job.id, report.method_name)
-
-
-def _audited_twins(jobs: Iterable[Job]) -> Iterable[TwinFile]:
-    for job in jobs:
-        if job.method == "bp" and job.kind != "log" and not job.skip:
-            yield TwinFile(Path(job.path), job.seed, job.kind)
 
 
 def _record(settings: Settings) -> Expectations | None:

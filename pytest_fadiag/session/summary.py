@@ -28,7 +28,6 @@ from .plan import SEED_MARGIN, Plan
 from .run import Run
 
 DIED = "its worker died"
-COMMAND = "pytest_fadiag.cli"
 
 
 class Summary:
@@ -50,13 +49,16 @@ class Summary:
         self.notes: list[str] = []
         self.interrupted = False
         self.finished = False
-        self.is_command = config.pluginmanager.has_plugin(COMMAND)
-        """Whether `fadiag audit` runs: only the audit is printed."""
         self.line = Line(sys.stdout)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors=ASCII)
         run.auditor.progress = self.progress
         _interrupt_on_sigterm(config)
+
+    @property
+    def is_command(self) -> bool:
+        """Whether `fadiag audit` runs: only the audit is printed."""
+        return bool(self.config.getoption("fa_command", False))
 
     @pytest.hookimpl
     def pytest_collection_finish(self, session: pytest.Session) -> None:
