@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from ..auditor import Overrides
-from ..judge.diagnostics import Diagnostic, Finding, get, select
+from ..judge.diagnostics import Finding, get, select
 from ..judge.errors import AuditError
 from ..judge.report import Report
 from ..judge.thresholds import DiagnosticThresholds
-from ..show.audit import Keys, Margin, Outcome, decide, judge
+from ..show.audit import Keys, Margin, Outcome, decide, outcome_of
 from ..show.combine import over_seeds
 from ..show.report import DiagnosticReport
 from .items import AuditItem, gives_credit, overridden
@@ -307,15 +307,10 @@ def diagnostic(run: Run, request: pytest.FixtureRequest, report: Report) -> Diag
         threshold=finding.threshold,
     )
     required_keys = () if case.job is None else case.job.required
-    outcome = judge(finding, case.keys, case.expected, required_keys)
+    outcome = outcome_of(finding, case.keys, case.expected, required_keys)
     if outcome is Outcome.ERROR:
         raise AuditError(f"{finding.name} cannot be judged: {finding.error or finding.headline}")
     return DiagnosticUnderTest(run, node, report, finding, outcome)
-
-
-def _diagnostic_of(finding: Finding) -> Diagnostic:
-    (diagnostic,) = select([finding.name])
-    return diagnostic
 
 
 def _record_properties(node: pytest.Item, **values: object) -> None:
