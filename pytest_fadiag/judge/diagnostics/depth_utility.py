@@ -31,9 +31,10 @@ from .base import (
     Report,
     Role,
     Status,
+    classes_left_out,
+    fitted_to,
     more_samples,
 )
-from .linear_floor import classes_left_out, fitted_to
 
 if TYPE_CHECKING:
     from ..twin import Twin
@@ -59,7 +60,7 @@ class DepthUtility(Diagnostic):
     role = Role.FALLBACK
     needs = ("depth", "accuracy")
     asks_for_depth = True
-    columns = (Column("utility", lambda report: report.depth_utility_pp, pp, 1),)
+    columns = (Column("utility", lambda report: report.depth_utility_pp, pp),)
     axis_title = "depth utility, pp"
     curve_title = "linear probe {score}"
     figure = "depth"
