@@ -37,7 +37,7 @@ from .inputs import (
 from .metrics import Accuracy, Directions, Gradients, OutputErrors, States
 from .pooling import EachToken, Pooling
 from .precision import GradientPrecision
-from .probes import Depth
+from .probes import DepthProbes
 from .reference import passed, prove
 from .step import Step, StepSource
 from .stream.find import find_stream
@@ -390,10 +390,10 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "accuracy": Accuracy,
     "precision": GradientPrecision,
     "floor": Floor,
-    "depth": Depth,
+    "depth": DepthProbes,
     "credit": Credit,
     "step": Step,
-    "control-readout": lambda source: Depth(source, embedding_alone=True),
+    "control-readout": lambda source: DepthProbes(source, embedding_alone=True),
 }
 """What can be measured, by name."""
 STREAMLESS = ("accuracy", "output-error", "floor")
@@ -477,10 +477,10 @@ def _make(
 
     Of credit and step what was given, credit where neither was.
     """
-    unasked = "step"
-    if source.step is not None:
-        unasked = "" if source.credit is not None else "credit"
-    metrics = {name: makers[name](source) for name in names if name != unasked}
+    of_rule = {"credit": source.credit, "step": source.step}
+    given = {name for name, what in of_rule.items() if what is not None} or {"credit"}
+    unasked = of_rule.keys() - given
+    metrics = {name: makers[name](source) for name in names if name not in unasked}
     resting = [name for name, metric in metrics.items() if metric.needs & REFERENCE]
     if resting and source.proof.problem:
         for name in resting:

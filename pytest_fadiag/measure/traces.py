@@ -55,6 +55,7 @@ class TraceSource(NetworkSource):
         self.dtype = states[-1].dtype
         self.network = nn.Module()
         self.forward = None
+        self.credit = None
         self.step = None
         self.data_digest = None
         self.n_train = None
