@@ -395,12 +395,21 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.gain_pp - self.random_pp, 9)
 
     @property
+    def value_pp(self) -> float:
+        """What is judged: the utility, or the gain where there is no null."""
+        return self.gain_pp if self.utility_pp is None else self.utility_pp
+
+    @property
+    def bounds_pp(self) -> Bounds:
+        """Its interval, or itself twice where there is none."""
+        return self.interval or (self.value_pp, self.value_pp)
+
+    @property
     def allowance_pp(self) -> float:
         """What the utility loses from half as many images to all: few flatter late states."""
-        value = self.gain_pp if self.utility_pp is None else self.utility_pp
         if self.half_utility_pp is None:
             return 0.0
-        return max(self.half_utility_pp - value, 0.0)
+        return max(self.half_utility_pp - self.value_pp, 0.0)
 
     @property
     def null_probes(self) -> tuple[float, ...]:

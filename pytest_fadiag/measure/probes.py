@@ -203,7 +203,7 @@ class Curve:
         return [probe.half_outcomes[self.folds.chosen] for probe in ends]
 
 
-class Depth:
+class DepthProbes:
     """Probes at every state of a network and of its null.
 
     What keeps them from being measured is part of the result. A control is a null itself: only its

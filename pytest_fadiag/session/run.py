@@ -31,7 +31,7 @@ from .settings import Settings
 
 
 class Run:
-    """Settings, plan, controls, record and auditor of one process."""
+    """Settings, plan, controls, expectations and auditor of one process."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.worker: dict[str, Any] = getattr(config, "workerinput", {}).get("fadiag", {})
@@ -40,17 +40,21 @@ class Run:
         config.add_cleanup(self.registry.close)
         self.settings = Settings.read(config)
         self.controls = _controls(self.settings)
-        self.record = _record(self.settings)
-        """What is expected; nothing where what is found is recorded."""
+        self.expectations = _expectations(self.settings)
+        """Those of --fa-expect; ``None`` without it, and where what is found is recorded."""
         self.plan = self._plan(config)
         self._check_factories()
         _ = self.twins  # refused at the start where there are none
         cache = Cache(self._cache_folder(config))
         self.auditor = Auditor(self.settings.setup, cache=cache, registry=self.registry)
         self.reports: dict[object, Report] = {}
-        """What was measured with the fixtures of a conftest, by test."""
-        self.first_tests: dict[str, str] = {}
-        """By the text of an error, or the id of a network that failed, the test that showed it."""
+        """Those of tests, by all that a report depends on."""
+        self.overridden_reports: dict[str, Report] = {}
+        """Those measured with the fixtures of a conftest, by the id of the checkpoint."""
+        self.first_failures: dict[str, str] = {}
+        """The first test that failed of each checkpoint, by its id: it shows the numbers."""
+        self.first_errors: dict[str, str] = {}
+        """The first test that showed each error, by its text."""
 
     def _plan(self, config: pytest.Config) -> Plan:
         """The plan of the controller, which its workers are sent."""
@@ -142,12 +146,12 @@ class Run:
         """The keys that are expected to fire; ``None`` without a record."""
         if self.settings.update_expect:
             return report.fired
-        if self.record is None:
+        if self.expectations is None:
             return None
-        return self.record.expected_keys(job.id, report.method_name)
+        return self.expectations.expected_keys(job.id, report.method_name)
 
 
-def _record(settings: Settings) -> Expectations | None:
+def _expectations(settings: Settings) -> Expectations | None:
     if settings.update_expect:
         check_update(settings.expect)
         return None

@@ -160,15 +160,17 @@ class Summary:
     def _remarks(self) -> list[str]:
         """What the table does not show: what a record has and a run of everything has not."""
         run = self.run
-        if run.record is None or run.plan.arguments is not None or run.settings.shard is not None:
+        is_partial = run.plan.arguments is not None or run.settings.shard is not None
+        if run.expectations is None or is_partial:
             return []
+        recorded = run.expectations.keys
         methods = {job.id: job.method for job in run.plan.all_jobs}
         methods |= {row.checkpoint: row.method for row in self.audit.rows}
         names = {*methods, *methods.values()}
-        absent = [name for name in run.record.keys if name not in names]
+        absent = [name for name in recorded if name not in names]
         if not absent:
             return []
-        return [f"{len(absent)} of {len(run.record.keys)} recorded entries were not audited"]
+        return [f"{len(absent)} of {len(recorded)} recorded entries were not audited"]
 
     def progress(self, name: str) -> Progress:
         """What tells how far the measurement of a file is: on a line that is cleared, or on lines
