@@ -140,12 +140,12 @@ class Report(Measurement, frozen=True, kw_only=True, dict=True):
         msgspec.structs.force_setattr(self, name, value)
 
     def _join_score(self) -> None:
-        """Let the accuracy be that of the score; an accuracy that differs is of other images."""
+        """Let the accuracy be that of the score, to three digits; else it is of other images."""
         score = self.score
         if score is None:
             return
         if self.headline_acc is not None:
-            images = score.images or math.inf
+            images = min(score.images or math.inf, 1_000)
             if abs(self.headline_acc - score.value) * images >= 0.5:
                 score = Score(self.headline_acc)
                 self._put("score", score)

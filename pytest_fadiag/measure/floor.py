@@ -74,7 +74,7 @@ class Floor:
                 digest,
                 self.source.task.kind,
                 self.source.n_train,
-                self.source.training_name,
+                getattr(self.source.training_data, "digest", ""),
                 self.inputs.reduced,
                 first.shape,
                 first.numpy().tobytes(),

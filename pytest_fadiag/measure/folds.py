@@ -171,7 +171,7 @@ class Folds:
             self.fit = Units(self.task, training.targets, _parts(training) % 2)
             self.read = Units(self.task, source.targets, torch.full((len(source.labels),), 2))
             self.numbers = (0,)
-        self.classes = int(self.read.targets.max()) + 1
+        self.classes = 1 + max(int(units.targets.max()) for units in (self.fit, self.read))
         """How many classes or tokens there are."""
         self.left_out: tuple[int, ...] = ()
         if self.task.kind == "classes":

@@ -37,7 +37,7 @@ from .inputs import (
 from .metrics import Accuracy, Directions, Gradients, OutputErrors, States
 from .pooling import EachToken, Pooling
 from .precision import GradientPrecision
-from .probes import Depth
+from .probes import DepthProbes
 from .reference import passed, prove
 from .step import Step, StepSource
 from .stream.find import find_stream
@@ -382,10 +382,10 @@ METRICS: dict[str, Callable[[NetworkSource], Metric]] = {
     "accuracy": Accuracy,
     "precision": GradientPrecision,
     "floor": Floor,
-    "depth": Depth,
+    "depth": DepthProbes,
     "credit": Credit,
     "step": Step,
-    "control-readout": lambda source: Depth(source, embedding_alone=True),
+    "control-readout": lambda source: DepthProbes(source, embedding_alone=True),
 }
 """What can be measured, by name."""
 STREAMLESS = ("accuracy", "output-error", "floor")

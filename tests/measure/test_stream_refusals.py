@@ -652,7 +652,7 @@ class Cut(nn.Module):
 
 @pytest.mark.parametrize("spec", [None, "embed"])
 def test_weights_that_are_no_parameters_are_named_as_the_reason(spec: str | None) -> None:
-    refused(Functional(), "adds a product with a tensor that is no parameter", spec)
+    refused(Functional(), "adds a product with a tensor outside the parameters", spec)
     refused(Functional(Cut), "the network has no parameters", spec)
 
 

@@ -49,7 +49,7 @@ class FrozenMargin(Diagnostic):
     published: ClassVar[Mapping[str, str]] = {"three": "D3", "four": ""}
     columns = (
         Column("frozen", lambda report: report.frozen_baseline_acc, fraction, 6),
-        Column("margin", lambda report: report.margin_pp, pp, 1),
+        Column("margin", lambda report: report.margin_pp, pp),
     )
     axis_title = "margin, pp"
 
@@ -243,6 +243,8 @@ def _narrower(report: Report, margin: Margin, minimum: float) -> str:
     """What may bring the interval of a margin to one side of the minimum."""
     remedies = []
     is_number = report.control is not None and report.control.score.outcomes is None
+    if report.log is not None:  # without outcomes, of which a control's could be paired
+        is_number = False
     if is_number:
         remedies.append("give the control itself in place of a number")
     bounds = margin.interval
