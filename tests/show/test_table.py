@@ -97,9 +97,9 @@ def test_an_undecided_number_has_a_mark_and_a_legend() -> None:
 
 
 def test_a_gain_that_fails_without_a_null_is_in_its_column() -> None:
-    reports = [builders.probed(builders.healthy(), 0.7, 0.72, null=None), builders.exploded()]
+    reports = [builders.probed(builders.healthy(), 0.7, 0.71, null=None), builders.exploded()]
     (line,) = [
-        part for part in table(of(*map(builders.row, reports))).splitlines() if "+2.00✗" in part
+        part for part in table(of(*map(builders.row, reports))).splitlines() if "+1.00✗" in part
     ]
     assert line.startswith("  bp")
 
