@@ -5,9 +5,11 @@ It is measured, its control is chosen, it is judged, and it is compared with BP 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -92,16 +94,27 @@ class Question(NamedTuple):
     """Whether the diagnostics were listed: then the fallback does not wait for the control."""
 
 
-class Subject(Protocol):
+@dataclass(kw_only=True)
+class Subject(ABC):
     """Something that can be measured: a network in memory, a checkpoint, a trace, a log."""
 
-    @property
-    def has_control(self) -> bool:
-        """Whether a control was supplied, fitting or not."""
+    supplied: Any = None
+    """The control as it was supplied, fitting or not."""
+    _record: Record | None = None
 
     def record(self, metrics: Sequence[str]) -> Record:
-        """Its numbers, those of these metrics among them."""
+        """Its numbers, those of these metrics among them; only what is missing is measured."""
+        if self._record is None:
+            self._record = self.measured(metrics)
+        elif lacking := self._record.lacking(metrics):
+            self._record = self._record.joined(self.measured(lacking))
+        return self._record
 
+    @abstractmethod
+    def measured(self, metrics: Sequence[str]) -> Record:
+        """The numbers of these metrics."""
+
+    @abstractmethod
     def control(self, record: Record) -> Control | None:
         """The control that fits it; an ``AuditError`` where one was supplied and none fits."""
 
@@ -121,7 +134,7 @@ def judged(subject: Subject, question: Question) -> Report:
     """
     all_metrics = metrics_for(question.diagnostics)
     metrics = all_metrics
-    if subject.has_control and not question.literal:
+    if subject.supplied is not None and not question.literal:
         metrics = metrics_for(d for d in question.diagnostics if d.role is not Role.FALLBACK)
     record = subject.record(metrics)
     control = None
@@ -136,8 +149,8 @@ def judged(subject: Subject, question: Question) -> Report:
         "control_problem": problem,
         "thresholds": question.thresholds,
         "protocol": question.protocol,
+        "diagnostics": tuple(diagnostic.name for diagnostic in question.diagnostics),
     }
-    rules["diagnostics"] = tuple(diagnostic.name for diagnostic in question.diagnostics)
     report = record.report(metrics, **rules)
     if metrics == all_metrics or report.stream_problem or report.has_sound_control:
         return report
@@ -152,14 +165,16 @@ def compared_with_bp(
     Without any, a network that fails for want of depth is its own twin if its config says that BP
     trained it.
     """
-    if not twins and report.config.get("method") == "bp" and _fails_for_depth(report):
-        twins = [subject]
     diagnostics = question.diagnostics
-    if not twins or not any(diagnostic.asks_for_depth for diagnostic in diagnostics):
+    of_depth = {diagnostic.key for diagnostic in diagnostics if diagnostic.asks_for_depth}
+    fails_for_depth = not of_depth.isdisjoint(report.fired)
+    if not twins and fails_for_depth and report.config.get("method") == "bp":
+        twins = [subject]
+    if not twins or not of_depth:
         return report
     fallback_asked = any(diagnostic.role is Role.FALLBACK for diagnostic in diagnostics)
     twin_question = question._replace(
-        diagnostics=twin_diagnostics(fallback=fallback_asked or not subject.has_control)
+        diagnostics=twin_diagnostics(fallback=fallback_asked or subject.supplied is None)
     )
     metrics = metrics_for(twin_question.diagnostics)
     shapes = subject.record(metrics_for(question.diagnostics)).fingerprint.shapes
@@ -173,10 +188,6 @@ def compared_with_bp(
     digests = [twin_report.environment.get("checkpoint_sha256") for twin_report in reports]
     is_itself = report.environment.get("checkpoint_sha256") in digests
     return report.replace(twin=Twin.of(reports, is_itself=is_itself))
-
-
-def _fails_for_depth(report: Report) -> bool:
-    return any(d.asks_for_depth and d.key in report.fired for d in report.asked)
 
 
 def finite_score(measurement: Measurement, what: str) -> Score:

@@ -21,7 +21,7 @@ from pytest_fadiag.auditor import Auditor, Overrides
 from pytest_fadiag.cache import Cache
 from pytest_fadiag.judge.diagnostics import select
 from pytest_fadiag.load.controls import parse_controls
-from pytest_fadiag.load.data import load_data
+from pytest_fadiag.load.data import DataSet, load_data
 from pytest_fadiag.load.setup import Setup
 from pytest_fadiag.measure import run
 
@@ -214,6 +214,19 @@ def test_data_of_another_shape_is_refused_in_words(repo: Path) -> None:
         AuditError, match="the network takes 8 values, the data has 3×4×4: the netw"
     ):
         report(repo, by=auditor(repo, data="wide.npz"))
+
+
+def test_a_forward_gets_training_images_in_the_shape_of_the_test_images(repo: Path) -> None:
+    data = load_data("data.npz", base=repo)
+    images = DataSet(data.x.view(-1, 1, 2, 4), data.y, "images")
+    shapes = set()
+
+    def forward(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        shapes.add(tuple(x.shape[1:]))
+        return model(x)
+
+    audit(repo / "bp_s1.pt", data=images, train=images, forward=forward)
+    assert shapes == {(1, 2, 4)}
 
 
 def test_what_a_fixture_gives_is_measured_and_never_stored(

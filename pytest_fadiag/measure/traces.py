@@ -51,15 +51,9 @@ class TraceSource(NetworkSource):
                 if f"{kind}_{layer}" in self.arrays:
                     layers[layer] = self.arrays[f"{kind}_{layer}"]
         states = list(self.layers["h"].values())
+        super().__init__(nn.Module(), ())
         self.rows = len(states[0])
         self.dtype = states[-1].dtype
-        self.network = nn.Module()
-        self.forward = None
-        self.step = None
-        self.data_digest = None
-        self.n_train = None
-        self.training_data = None
-        self.training_name = ""
         self.data = SimpleNamespace(groups=self.arrays.get("groups"))
         self.stream = _stream_of(states)
         self.proof = Reference(dtype="as given")  # nothing is proven, and nothing refuted
@@ -123,7 +117,6 @@ class TraceSource(NetworkSource):
             if evaluation:
                 self._add_states(batch, part)
             if "features" in needs:
-                batch.features = []
                 for state in self.layers["h"].values():
                     batch.features.append(self.pooling(state[part]))
             yield batch
@@ -133,7 +126,6 @@ class TraceSource(NetworkSource):
         error, size, _ = self.error
         batch.error = OutputError(error.units[part], error.norms[part])
         batch.states = [state[part] for state in self.layers["h"].values()]
-        batch.gradients = []
         for gradient in self.layers["g"].values():
             norms = column(batch.error.norms, gradient)
             batch.gradients.append(torch.where(norms > 0, gradient[part] / (size * norms), 0.0))
@@ -180,7 +172,8 @@ def _stream_of(states: Sequence[Tensor]) -> Stream:
         sizes.append(state[0, 0].numel() if is_tokens else state[0].numel())
     blocks = tuple(f"block {layer}" for layer in range(1, len(states)))
     info = StreamInfo(blocks=blocks, sizes=tuple(sizes))
-    return Stream((), info, (), frozenset(), tuple(tokens))
+    layout = Layout(nn.Module(), frozenset())
+    return Stream((), info, (), frozenset(), tuple(tokens), layout)
 
 
 def _check_secants(
@@ -231,7 +224,7 @@ class TraceCredit(Credit):
         self.problem = ""
         if not self.layers:
             self.problem = "the trace holds no credit: a_1 … a_L"
-        layout = Layout(source.network, frozenset())
+        layout = source.stream.layout
         self.sites = {layer: Site(layer, layout, credit) for layer, credit in self.layers.items()}
 
     def update(self, batch: Batch) -> None:

@@ -120,14 +120,14 @@ def annotate(
     item: pytest.Item,
     call: pytest.CallInfo[None],
     report: pytest.TestReport,
-    first_tests: dict[str, str],
+    first_errors: dict[str, str],
 ) -> None:
     """Give the report of a test its text and its row."""
     case = case_of(item)
     name = item.nodeid if case.job is None else case.job.id
     error = call.excinfo.value if call.excinfo else None
     if report.failed and isinstance(error, (AuditError, AuditFailure)):
-        report.longrepr = _longrepr(item, error, name, first_tests)
+        report.longrepr = _longrepr(item, error, name, first_errors)
     if report.skipped and isinstance(report.longrepr, tuple):
         report.longrepr = (name, None, report.longrepr[2])  # type: ignore[assignment]
     if report.passed and report.when != "call":
@@ -153,7 +153,7 @@ def _outcome(report: pytest.TestReport) -> Outcome:
 
 
 def _longrepr(
-    item: pytest.Item, error: AuditError | AuditFailure, name: str, first_tests: dict[str, str]
+    item: pytest.Item, error: AuditError | AuditFailure, name: str, first_errors: dict[str, str]
 ) -> Any:
     """The text of an audit's failure in the place of a traceback.
 
@@ -163,7 +163,7 @@ def _longrepr(
     if isinstance(error, AuditFailure):
         headline = error.headline
     else:
-        first_test = first_tests.setdefault(text, item.nodeid)
+        first_test = first_errors.setdefault(text, item.nodeid)
         if first_test != item.nodeid:
             text = f"same error as {first_test}"
         headline, _, _ = text.partition("\n")

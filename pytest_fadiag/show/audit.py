@@ -66,10 +66,10 @@ def decide(found: str | None, expected: str | None) -> Outcome:
     return Outcome.XFAILED
 
 
-def judge(
+def outcome_of(
     finding: Finding, keys: Collection[str], expected: Keys | None, required: Collection[str] = ()
 ) -> Outcome:
-    """What becomes of the test of a finding, which these keys name.
+    """The outcome of the test of a finding, which these keys name.
 
     ``expected`` are the keys recorded to fire, ``None`` without a record; one that is ``required``
     must be measured.

@@ -12,7 +12,7 @@ from ..judge.report import Report
 from ..judge.seed_margins import SeedVerdict
 from ..judge.seeds import SeedReport
 from ..judge.words import and_more, grouped
-from .audit import Audit, Keys, Margin, Origin, Outcome, Row, decide, judge, united
+from .audit import Audit, Keys, Margin, Origin, Outcome, Row, decide, outcome_of, united
 from .compare import compare
 
 SAME_OPTIONS = (
@@ -126,8 +126,8 @@ def _judged(
     report = row.report.replace(thresholds=row.report.thresholds.replace(**changes))
     outcomes = dict(row.outcomes)
     for key, outcome in row.outcomes.items():
-        if outcome is judge(row.report.finding(key), [key], row.expected):
-            outcomes[key] = judge(report.finding(key), [key], keys)
+        if outcome is outcome_of(row.report.finding(key), [key], row.expected):
+            outcomes[key] = outcome_of(report.finding(key), [key], keys)
     return msgspec.structs.replace(row, report=report, outcomes=outcomes, expected=keys)
 
 

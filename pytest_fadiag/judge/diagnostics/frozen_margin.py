@@ -49,7 +49,7 @@ class FrozenMargin(Diagnostic):
     published: ClassVar[Mapping[str, str]] = {"three": "D3", "four": ""}
     columns = (
         Column("frozen", lambda report: report.frozen_baseline_acc, fraction, 6),
-        Column("margin", lambda report: report.margin_pp, pp, 1),
+        Column("margin", lambda report: report.margin_pp, pp),
     )
     axis_title = "margin, pp"
 
