@@ -27,8 +27,13 @@ UNCHANGED = 1e-6
 """Relative to the largest difference of two samples' outputs: less is no change."""
 REORDERED = 1e-3
 """The same where sums are taken in another order."""
-NORMED = (2, 3, 4)
-"""The dimensions of one sample that a norm by channels may take."""
+
+_NORMS: dict[int, tuple[type[nn.Module], ...]] = {
+    2: (nn.BatchNorm1d, nn.InstanceNorm1d),
+    3: (nn.BatchNorm2d, nn.InstanceNorm2d),
+    4: (nn.BatchNorm3d, nn.InstanceNorm3d),
+}
+"""By the number of dimensions of one sample; other norms take any."""
 
 
 class Layout:
@@ -53,9 +58,10 @@ class Layout:
             for channels in (module.in_channels, module.out_channels):
                 self.first.add((dims, channels, strength))
         elif isinstance(module, nn.GroupNorm):
-            self.first.update((dims, module.num_channels, 3) for dims in NORMED)
+            self.first.update((dims, module.num_channels, 3) for dims in _NORMS)
         elif isinstance(module, nn.modules.batchnorm._NormBase):
-            self.first.update((dims, module.num_features, 3) for dims in NORMED)
+            fitting = [dims for dims, kinds in _NORMS.items() if isinstance(module, kinds)]
+            self.first.update((dims, module.num_features, 3) for dims in fitting or _NORMS)
         elif isinstance(module, nn.Linear):
             self.last |= {(module.in_features, 2), (module.out_features, 2)}
         else:  # LayerNorm, or a norm of the authors' own: one number for each feature

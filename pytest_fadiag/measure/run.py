@@ -73,6 +73,8 @@ class NetworkSource:
     >>> measure(source, ["states", "accuracy"]).residual_norms
     """
 
+    evaluation_batches = BATCHES
+
     def __init__(
         self,
         model: nn.Module,
@@ -276,7 +278,7 @@ class NetworkSource:
         evaluation batch brings the inputs and labels of all of it along.
         """
         start = 0
-        for x, y, evaluation in regrouped(self.data, BATCHES):
+        for x, y, evaluation in regrouped(self.data, self.evaluation_batches):
             if not evaluation and not needs & EVERY_BATCH:
                 return
             needed = needs if evaluation else needs & EVERY_BATCH
