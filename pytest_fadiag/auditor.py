@@ -132,9 +132,16 @@ class Auditor:
         if log:
             check_judged(report, path)
             return report
-        if protocol is not None or twins is None or overrides:
-            return report  # a network of a fixture has no twin on disk
-        twin_subjects = [FileSubject(auditor=self, path=twin, supplied=control) for twin in twins]
+        if protocol is not None or twins is None:
+            return report
+        given = overrides or Overrides()
+        if given.network is not None:
+            return report  # it has no twin on disk
+        same_data = given._replace(credit=None, step=None)
+        twin_subjects = [
+            FileSubject(auditor=self, path=twin, supplied=control, overrides=same_data)
+            for twin in twins
+        ]
         return compared_with_bp(report, subject, question, twin_subjects)
 
     def control(

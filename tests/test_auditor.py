@@ -241,6 +241,19 @@ def test_what_a_fixture_gives_is_measured_and_never_stored(
     assert own.residual_norms == diagnose(network, [(x, y)]).residual_norms
 
 
+def test_data_of_a_fixture_are_the_twins_too(repo: Path) -> None:
+    data = load_data(str(repo / "data.npz"))
+    rules: dict[str, Any] = {"control": 0.4, "twins": [repo / "frozen_bp_s1.pt"]}
+    expected = report(repo, "abcdg", **rules)
+    assert expected.twin is not None
+    no_data = auditor(repo, data=None)
+    given = report(repo, "abcdg", no_data, overrides=Overrides(data=data), **rules)
+    assert given.twin == expected.twin and given.verdict == expected.verdict
+    model = ResidualMLP(8, 12, 2, 3)
+    given = report(repo, "abcdg", overrides=Overrides(network=model), **rules)
+    assert given.twin is None
+
+
 def test_a_broken_or_forged_entry_is_measured_again(repo: Path, passes: list[list[str]]) -> None:
     report(repo)
     (entry,) = (repo / "cache").glob("*.json")
