@@ -421,6 +421,12 @@ def test_what_is_not_resolved_says_why() -> None:
             {"interval": (2.0, 10.0), "half_interval": (0.1, 2.3)},
             "alone is not enough: the lower bound is +2.00 pp, below 3 pp",
         ),
+        (
+            0.745,
+            {"fitted": 999},
+            "alone is not enough: probes were fitted to 999 samples, fewer than 1,000",
+        ),
+        (0.76, {"fitted": 999}, ""),
         (0.78, {"trained": (0, 1)}, ""),
         (
             0.78,

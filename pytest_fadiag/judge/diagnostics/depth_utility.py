@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 ALONE_PP = 6.0
 """Without a reliable control a pass needs a utility of this, or a lower bound at the minimum."""
+FEWEST_FITTED = 1_000
+"""For the lower bound to count: probes fitted to fewer flatter hollow networks by up to 3 pp."""
 
 
 def _shown(report: Report) -> float | None:
@@ -242,8 +244,12 @@ def _why_not_alone(report: Report, depth: Depth, minimum: float) -> Open | None:
     if not _shows_training(depth):
         missing.append("the weights do not show that half of the blocks were trained")
     low, _ = depth.bounds_pp
-    if low < minimum and depth.value_pp - depth.allowance_pp < ALONE_PP:
-        missing.append(f"the lower bound is {pp(low)} pp, below {limit(minimum)} pp")
+    if depth.value_pp - depth.allowance_pp < ALONE_PP:
+        if low < minimum:
+            missing.append(f"the lower bound is {pp(low)} pp, below {limit(minimum)} pp")
+        elif depth.fitted < FEWEST_FITTED:
+            fitted = plural(depth.fitted, report.probe_unit)
+            missing.append(f"probes were fitted to {fitted}, fewer than {FEWEST_FITTED:,}")
     if not missing:
         return None
     return Open(OpenKind.NOT_ENOUGH_ALONE, f"alone is not enough: {' and '.join(missing)}")
@@ -282,7 +288,10 @@ def _images_needed(depth: Depth, minimum: float) -> int:
     left = distance**2 - of_draws
     if min(of_images, left) <= 0:
         return 0
-    return images_needed(depth.read, math.sqrt(of_images), math.sqrt(left))
+    needed = images_needed(depth.read, math.sqrt(of_images), math.sqrt(left))
+    if needed and value >= minimum and not depth.training:
+        return max(needed, 2 * FEWEST_FITTED)
+    return needed
 
 
 def _shows_training(depth: Depth) -> bool:
